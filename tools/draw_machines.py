@@ -6,7 +6,6 @@ it makes with what is committed.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from html import escape
 from pathlib import Path
@@ -58,24 +57,17 @@ def switch_machine() -> Machine:
     return machine
 
 
-GOALS: Final[Mapping[Action, Mapping[str, str]]] = {
-    Action.BEGIN: {"waiting": "", "blocked": ", row held"},
-    Action.PACK: {"waiting": ""},
-    Action.TAKE: {"waiting": ", next round", "blocked": ", row held", "idle": ", no more"},
-}
-"""Where an action leads, and when; every other action leaves the phase as it is or fails the operation."""
-
-
 def worker_machine() -> Machine:
     """Read RULES."""
     machine = Machine(title="A slot of a worker (RULES of host/engine/rules.py)", states=("idle", "waiting", "blocked"))
     for rule in RULES:
         for state in machine.states:
             action: Action = getattr(rule, state)
-            if action in (Action.NEVER, Action.NOTHING):
+            goal = state if rule.then is None else rule.then.name.lower()
+            if action is Action.NEVER or (action is Action.NOTHING and goal == state):
                 continue
-            for goal, when in GOALS.get(action, {state: ""}).items():
-                machine.add(state, goal, f"{rule.event.name}: {action.name}{when}")
+            does = "" if action is Action.NOTHING else f": {action.name}"
+            machine.add(state, goal, f"{rule.event.name}{does}")
     return machine
 
 

@@ -12,7 +12,10 @@ import os
 from collections.abc import Iterator
 from typing import Any
 
-from switchsum.host.engine.rules import ACTIONS, RULES, Action, Event
+import numpy as np
+import numpy.typing as npt
+
+from switchsum.host.engine.rules import ACTIONS, PHASES, RULES, Action, Event
 from switchsum.host.engine.state import Phase
 from switchsum.protocol.frame import Kind
 from tests.host import test_rules
@@ -40,16 +43,24 @@ def mutants() -> Iterator[Mutant]:
             name = f"{phase.name} {rule.event.name}: {action.name} for {was.name}"
             noticed = functools.partial(is_noticed, rule.test, phase, rule.event, action)
             yield Mutant(side="worker's rules", name=name, is_noticed=noticed)
+    for rule, phase in itertools.product(RULES, Phase):
+        if rule.then is not None and ACTIONS[phase, rule.event] != Action.NEVER:
+            for then in set(Phase) - {rule.then}:
+                name = f"{phase.name} {rule.event.name}: then {then.name} for {rule.then.name}"
+                noticed = functools.partial(is_noticed, rule.test, phase, rule.event, then, PHASES)
+                yield Mutant(side="worker's rules", name=name, is_noticed=noticed)
 
 
-def is_noticed(test: str, phase: Phase, event: Event, action: Action) -> bool:
-    """Tell whether a test fails with another action in the table."""
-    was = int(ACTIONS[phase, event])
-    ACTIONS[phase, event] = action
+def is_noticed(
+    test: str, phase: Phase, event: Event, entry: Action | Phase, table: npt.NDArray[np.int64] = ACTIONS
+) -> bool:
+    """Tell whether a test fails with another entry in the table of actions, or of phases."""
+    was = int(table[phase, event])
+    table[phase, event] = entry
     try:
         return fails(test)
     finally:
-        ACTIONS[phase, event] = was
+        table[phase, event] = was
 
 
 def others(event: Event, was: Action) -> set[Action]:

@@ -34,6 +34,8 @@ NOT_MODELLED: Final[Mapping[Event, str]] = {
     Event.NEWER: "comes from no switch",
     Event.SUBMITTED: "a worker contributes at any time",
     Event.ROW_FREE: "as SUBMITTED: a blocked slot is one that has not contributed yet",
+    Event.ROW_HELD: "as ROW_FREE",
+    Event.COLUMNS_OVER: "a worker contributes at any time, or never again",
     Event.OVERTAKEN: "as TIMED_OUT: it is another time for the same repeat",
 }
 """Events without a macro, and why they cannot matter to what is searched for."""

@@ -174,7 +174,7 @@ def state_at(arrays: int) -> State:
         carray(pointer(here.rows), (rows,), ROW),
         carray(pointer(here.queue), (2, rows), np.int32),
         carray(pointer(here.kept), (slots, here.lanes_per_frame), np.uint32),
-        integers_at(here.unanswered, slots),
+        integers_at(here.last_sent, slots),
     )
 
 

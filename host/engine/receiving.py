@@ -169,7 +169,6 @@ def _take_result(state: State, index: int, frame: Frame, lanes: int, now: float)
     operation = state.operations[slot.operation % OPERATIONS]
     note_result(state, index, now)
     core.progress += 1
-    core.waiting -= 1
     slot.number = (slot.number + 1) & _WORD_MASK
     next_block = get32(frame, AT.next_block)
     next_exponent = frame[AT.next_exponent]

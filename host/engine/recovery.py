@@ -131,7 +131,7 @@ def restore(state: State, now: float) -> None:
             acknowledge(core, slot)
             core.unanswered += 1
             slot.outstanding = Outstanding.UNANSWERED
-        if action == Action.NOTE_AND_REPEAT and state.unanswered[index] <= core.consumed:
+        if action == Action.NOTE_AND_REPEAT and state.last_sent[index] <= core.consumed:
             slot.repeats += 1
             _repeat(state, index, now)
             core.counts[Count.PROBES] += 1
@@ -173,8 +173,8 @@ def note_result(state: State, index: int, now: float) -> None:
     """Learn from a result: how long a round takes, and what it has overtaken."""
     core = state.core[0]
     slot = state.slots[index]
-    sequence = state.unanswered[index]
-    state.unanswered[index] = NEVER
+    sequence = state.last_sent[index]
+    state.last_sent[index] = NEVER
     # Which transmission of a repeated contribution brought the result cannot be told (Karn's algorithm).  In the round
     # after it this worker is the last one, and its result passes those of frames that wait for others.
     tree = slot.tree
@@ -233,7 +233,7 @@ def repeat_overtaken(state: State, now: float) -> None:
     round_s = core.smoothed_s if core.smoothed_s > 0 else core.timeout_s
     for index in range(state.slots.size):
         slot = state.slots[index]
-        if state.unanswered[index] > min(core.passed[slot.tree] - core.threshold, core.consumed):
+        if state.last_sent[index] > min(core.passed[slot.tree] - core.threshold, core.consumed):
             continue
         if slot.operation > core.common:
             continue
@@ -243,7 +243,7 @@ def repeat_overtaken(state: State, now: float) -> None:
             pause_s = round_s * (1 << min(slot.repeats, _MOST_DOUBLINGS))
         if now < slot.sent_at + pause_s:
             continue
-        if state.unanswered[index] > core.overtaken[slot.tree] - core.threshold:
+        if state.last_sent[index] > core.overtaken[slot.tree] - core.threshold:
             if core.credit == 0:
                 continue
             core.credit -= 1
@@ -271,8 +271,8 @@ def _oldest(state: State, bound: int, most_held: int) -> Scalar:
     """
     first, oldest = bound, np.int64(-1)
     for index in range(state.slots.size):
-        if state.unanswered[index] <= first and state.slots[index].held <= most_held:
-            first, oldest = state.unanswered[index], np.int64(index)
+        if state.last_sent[index] <= first and state.slots[index].held <= most_held:
+            first, oldest = state.last_sent[index], np.int64(index)
     return oldest
 
 
@@ -291,7 +291,7 @@ def probe(state: State, now: float) -> None:
     if oldest >= 0:
         left -= _probe_slot(state, oldest, now)
     for index in range(state.slots.size):
-        if left > 0 and state.unanswered[index] <= bound and index != oldest and state.slots[index].held == 0:
+        if left > 0 and state.last_sent[index] <= bound and index != oldest and state.slots[index].held == 0:
             left -= _probe_slot(state, index, now)
     while left > 0:
         oldest = _oldest(state, bound, 1)

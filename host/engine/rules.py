@@ -15,7 +15,11 @@ not wait repeats the last one.  The last round of a slot is therefore *outstandi
 until the slot contributes anew: nobody begins that round without the result of the last one.  An answer about the
 last round is no acknowledgement, as it may be a copy from before the restart; it only makes the repeats rarer.
 
-The kernels look actions up in `ACTIONS`; tests/host/test_rules.py has a test of each row.
+The phase changes with three events alone, each of which leads to one phase.  They follow on the actions TAKE, BEGIN and
+PACK, which prepare a contribution: it has gone (CONTRIBUTED), it must wait for its row (ROW_HELD), or there is nothing
+to contribute (COLUMNS_OVER).
+
+The kernels look actions up in `ACTIONS`, and phases in `PHASES`; tests/host/test_rules.py has a test of each row.
 `checks/mutate` changes one entry after the other, which the row's test must notice.
 """
 
@@ -56,15 +60,19 @@ class Event(IntEnum):
     """The transport may have let go of the row."""
     CONTRIBUTED = 11
     """The contribution to the slot's round has been packed and queued."""
-    OVERTAKEN = 12
+    ROW_HELD = 12
+    """It cannot be packed, for the transport still reads the row."""
+    COLUMNS_OVER = 13
+    """No operation has a column for the slot that it has not looked at."""
+    OVERTAKEN = 14
     """Results of later frames have come: the contribution or its result is taken for lost."""
-    TIMED_OUT = 13
+    TIMED_OUT = 15
     """Nothing has come for a time-out, and it is this slot's turn to be repeated."""
-    REPEATED = 14
+    REPEATED = 16
     """The contribution is being repeated, and not for the first time."""
-    RESTARTED = 15
+    RESTARTED = 17
     """The controller says that the switch was restarted."""
-    RESEND_DUE = 16
+    RESEND_DUE = 18
     """It is time to repeat what is outstanding."""
 
 
@@ -101,7 +109,9 @@ class Action(IntEnum):
     """So is the one that the slot waits in, which is repeated at once."""
     ACKNOWLEDGE = 16
     """Nothing is outstanding any more."""
-    NEVER = 17
+    PUT_OFF = 17
+    """Count that the contribution had to wait."""
+    NEVER = 18
     """Is not asked in this phase: only slots that wait are repeated, and have contributions to compare frames with.  To
     any other one a frame about its round is RESULT or HELD."""
 
@@ -110,33 +120,37 @@ class Rule(NamedTuple):
     """A row: what each phase does about an event; `test` names the one of tests/host/test_rules.py that sees it."""
 
     event: Event
+    then: Phase | None
+    """The next phase; None: as before."""
     idle: Action
     waiting: Action
     blocked: Action
     test: str
 
 
-_E, _A = Event, Action
+_E, _A, _P = Event, Action, Phase
 # fmt: off
 RULES: Final = (
-    #    what happens        idle                 waiting              blocked              test
-    Rule(_E.RESULT,          _A.FOREIGN,          _A.TAKE,             _A.FOREIGN,          "results"),
-    Rule(_E.MISMATCH,        _A.NEVER,            _A.FAIL_MISMATCH,    _A.NEVER,            "results"),
-    Rule(_E.HELD,            _A.FOREIGN,          _A.NOTE_HELD,        _A.FOREIGN,          "held"),
-    Rule(_E.REJECT,          _A.NEVER,            _A.FAIL_REJECTED,    _A.NEVER,            "rejects"),
-    Rule(_E.CONTRADICTION,   _A.NEVER,            _A.UNEXPECTED,       _A.NEVER,            "results"),
-    Rule(_E.FORMER,          _A.NOTE_ANSWER,      _A.NOTE_ANSWER,      _A.NOTE_ANSWER,      "former"),
-    Rule(_E.FORMER_REJECT,   _A.DUPLICATE,        _A.DUPLICATE,        _A.DUPLICATE,        "former"),
-    Rule(_E.OLDER,           _A.STALE,            _A.STALE,            _A.STALE,            "other_rounds"),
-    Rule(_E.NEWER,           _A.FOREIGN,          _A.FOREIGN,          _A.FOREIGN,          "other_rounds"),
-    Rule(_E.SUBMITTED,       _A.BEGIN,            _A.NOTHING,          _A.NOTHING,          "submitted"),
-    Rule(_E.ROW_FREE,        _A.NOTHING,          _A.NOTHING,          _A.PACK,             "row_free"),
-    Rule(_E.CONTRIBUTED,     _A.NEVER,            _A.ACKNOWLEDGE,      _A.NEVER,            "contributed"),
-    Rule(_E.OVERTAKEN,       _A.NEVER,            _A.REPEAT,           _A.NEVER,            "overtaken"),
-    Rule(_E.TIMED_OUT,       _A.NEVER,            _A.REPEAT,           _A.NEVER,            "timed_out"),
-    Rule(_E.REPEATED,        _A.NEVER,            _A.REPEAT_FORMER,    _A.NEVER,            "repeated"),
-    Rule(_E.RESTARTED,       _A.NOTE_OUTSTANDING, _A.NOTE_AND_REPEAT,  _A.NOTE_OUTSTANDING, "restarted"),
-    Rule(_E.RESEND_DUE,      _A.REPEAT_FORMER,    _A.NOTHING,          _A.REPEAT_FORMER,    "resend_due"),
+    #    what happens       then        idle                 waiting              blocked              test
+    Rule(_E.RESULT,         None,       _A.FOREIGN,          _A.TAKE,             _A.FOREIGN,          "results"),
+    Rule(_E.MISMATCH,       None,       _A.NEVER,            _A.FAIL_MISMATCH,    _A.NEVER,            "results"),
+    Rule(_E.HELD,           None,       _A.FOREIGN,          _A.NOTE_HELD,        _A.FOREIGN,          "held"),
+    Rule(_E.REJECT,         None,       _A.NEVER,            _A.FAIL_REJECTED,    _A.NEVER,            "rejects"),
+    Rule(_E.CONTRADICTION,  None,       _A.NEVER,            _A.UNEXPECTED,       _A.NEVER,            "results"),
+    Rule(_E.FORMER,         None,       _A.NOTE_ANSWER,      _A.NOTE_ANSWER,      _A.NOTE_ANSWER,      "former"),
+    Rule(_E.FORMER_REJECT,  None,       _A.DUPLICATE,        _A.DUPLICATE,        _A.DUPLICATE,        "former"),
+    Rule(_E.OLDER,          None,       _A.STALE,            _A.STALE,            _A.STALE,            "other_rounds"),
+    Rule(_E.NEWER,          None,       _A.FOREIGN,          _A.FOREIGN,          _A.FOREIGN,          "other_rounds"),
+    Rule(_E.SUBMITTED,      None,       _A.BEGIN,            _A.NOTHING,          _A.NOTHING,          "submitted"),
+    Rule(_E.ROW_FREE,       None,       _A.NOTHING,          _A.NOTHING,          _A.PACK,             "row_free"),
+    Rule(_E.CONTRIBUTED,    _P.WAITING, _A.ACKNOWLEDGE,      _A.ACKNOWLEDGE,      _A.ACKNOWLEDGE,      "contributed"),
+    Rule(_E.ROW_HELD,       _P.BLOCKED, _A.PUT_OFF,          _A.PUT_OFF,          _A.NOTHING,          "row_held"),
+    Rule(_E.COLUMNS_OVER,   _P.IDLE,    _A.NEVER,            _A.NOTHING,          _A.NEVER,            "columns_over"),
+    Rule(_E.OVERTAKEN,      None,       _A.NEVER,            _A.REPEAT,           _A.NEVER,            "overtaken"),
+    Rule(_E.TIMED_OUT,      None,       _A.NEVER,            _A.REPEAT,           _A.NEVER,            "timed_out"),
+    Rule(_E.REPEATED,       None,       _A.NEVER,            _A.REPEAT_FORMER,    _A.NEVER,            "repeated"),
+    Rule(_E.RESTARTED,      None,       _A.NOTE_OUTSTANDING, _A.NOTE_AND_REPEAT,  _A.NOTE_OUTSTANDING, "restarted"),
+    Rule(_E.RESEND_DUE,     None,       _A.REPEAT_FORMER,    _A.NOTHING,          _A.REPEAT_FORMER,    "resend_due"),
 )
 # fmt: on
 
@@ -151,5 +165,16 @@ def actions_of(rules: tuple[Rule, ...]) -> npt.NDArray[np.int64]:
     return actions
 
 
+def phases_of(rules: tuple[Rule, ...]) -> npt.NDArray[np.int64]:
+    """Return the next phase by phase and event."""
+    phases = np.repeat(np.arange(len(Phase), dtype=np.int64)[:, None], len(Event), axis=1)
+    for rule in rules:
+        if rule.then is not None:
+            phases[:, rule.event] = rule.then
+    return phases
+
+
 ACTIONS: Final = actions_of(RULES)
 """The action by phase and event; kernels hold it as a constant."""
+PHASES: Final = phases_of(RULES)
+"""The next phase, likewise."""

@@ -26,7 +26,7 @@ from .dtypes import EXACT, INT8, INT64
 from .header import fill_checksum, put16, put32
 from .integers import ALL_ZERO
 from .kernels import item_bytes
-from .rules import ACTIONS, Action, Event
+from .rules import ACTIONS, PHASES, Action, Event
 from .state import OPERATIONS, WHOLE, Body, Core, Count, OperationRecord, Outstanding, Phase, Slot, State
 
 NO_RANK: Final = -1
@@ -115,7 +115,6 @@ def begin_column(state: State, index: int, now: float) -> None:
     """Give a free slot the next column that is meant for it, or leave it idle."""
     core = state.core[0]
     slot = state.slots[index]
-    slot.phase = Phase.IDLE
     slot.considered = max(slot.considered, core.oldest)
     while slot.considered < core.submitted:
         serial = slot.considered
@@ -129,6 +128,7 @@ def begin_column(state: State, index: int, now: float) -> None:
             _choose_first(core, slot, operation)
             contribute(state, index, now)
             return
+    enter(core, slot, Event.COLUMNS_OVER)
 
 
 @inner
@@ -170,19 +170,27 @@ def contribute(state: State, index: int, now: float) -> None:
     slot = state.slots[index]
     row = 2 * index + (slot.number & 1)
     if state.rows[row].sequence > core.consumed:
-        core.blocked += slot.phase != Phase.BLOCKED
-        core.counts[Count.BLOCKED] += slot.phase != Phase.BLOCKED
-        slot.phase = Phase.BLOCKED
+        if enter(core, slot, Event.ROW_HELD) == Action.PUT_OFF:
+            core.counts[Count.BLOCKED] += 1
         return
-    core.blocked -= slot.phase == Phase.BLOCKED
     _write_frame(state, index, row)
-    slot.phase = Phase.WAITING
     slot.repeats = 0
     slot.held = 0
-    if ACTIONS[slot.phase, Event.CONTRIBUTED] == Action.ACKNOWLEDGE:
+    if enter(core, slot, Event.CONTRIBUTED) == Action.ACKNOWLEDGE:
         acknowledge(core, slot)
-    core.waiting += 1
     transmit(state, index, row, now)
+
+
+@inner
+def enter(core: Core, slot: Slot, event: int) -> Scalar:
+    """Take a slot to the phase that follows on an event, and return what the table says that it does."""
+    was, then = slot.phase, PHASES[slot.phase, event]
+    core.waiting += then == Phase.WAITING
+    core.waiting -= was == Phase.WAITING
+    core.blocked += then == Phase.BLOCKED
+    core.blocked -= was == Phase.BLOCKED
+    slot.phase = then
+    return ACTIONS[was, event]
 
 
 @inner
@@ -311,7 +319,7 @@ def transmit(state: State, index: int, row: int, now: float) -> None:
     core = state.core[0]
     queue(state, row)
     state.slots[index].sent_at = now
-    state.unanswered[index] = core.sequence
+    state.last_sent[index] = core.sequence
     core.moved_at = now
 
 

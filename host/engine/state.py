@@ -337,7 +337,7 @@ class Arrays(Record):
     rows: Int64
     queue: Int64
     kept: Int64
-    unanswered: Int64
+    last_sent: Int64
     window: Int64
     lanes_per_frame: Int64
 
@@ -364,7 +364,7 @@ class State(NamedTuple):
     """Rows that wait for the transport, and their frames' lengths in bytes; `[2, rows]`, `core.queued` of them."""
     kept: npt.NDArray[np.uint32]
     """Sums of low halves as frames have them, `[slots, lanes_per_frame]`."""
-    unanswered: npt.NDArray[np.int64]
+    last_sent: npt.NDArray[np.int64]
     """Sequence of the last transmission of each slot that waits, side by side and quick to search; else `NEVER`."""
 
 
@@ -380,7 +380,7 @@ def allocate(window: int, lanes_per_frame: int) -> State:
         rows=table(np.zeros(2 * window, ROW)),
         queue=np.zeros((2, 2 * window), np.int32),
         kept=np.zeros((window, lanes_per_frame), np.uint32),
-        unanswered=np.full(window, NEVER, np.int64),
+        last_sent=np.full(window, NEVER, np.int64),
     )
 
 

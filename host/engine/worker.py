@@ -97,7 +97,7 @@ class Engine:
         """Those that have not finished, what each adds, and a byte for each block of integers."""
         self._events: deque[Outcome] = deque()
         self._silence_s = 0.0
-        self._unanswered_s = 0.0
+        self._unheard_s = 0.0
         self._received = 0
         self._polled_at = 0.0
         self._error: SwitchsumError | None = None
@@ -231,7 +231,7 @@ class Engine:
         if serial - words[_OLDEST] >= OPERATIONS:
             raise UsageError(f"{OPERATIONS} operations are in flight already")
         if not self._operations:
-            self._silence_s = self._unanswered_s = 0.0
+            self._silence_s = self._unheard_s = 0.0
             self._polled_at = now
         marks = np.zeros(operation.blocks, np.uint8) if operation.has_marks else None
         operation.addresses[0] = 0 if values is None else address_of(values)
@@ -258,10 +258,10 @@ class Engine:
     def _listen(self, now: float) -> None:
         """Give the switch up when it answers nothing: it holds up a repeat even while it waits for others."""
         limit_s, received = self._config.switch_timeout_s, self._words[_FRAMES_RECEIVED]
-        self._unanswered_s += min(now - self._polled_at, LONGEST_STEP_S)
+        self._unheard_s += min(now - self._polled_at, LONGEST_STEP_S)
         if received != self._received or not self._operations:
-            self._received, self._unanswered_s = received, 0.0
-        elif limit_s is not None and self._unanswered_s >= limit_s and self._error is None:
+            self._received, self._unheard_s = received, 0.0
+        elif limit_s is not None and self._unheard_s >= limit_s and self._error is None:
             self._error = SwitchLost(
                 f"no answer from the switch for {limit_s:g} s (connect(switch_timeout_s=...) changes how long)"
             )

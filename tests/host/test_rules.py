@@ -5,14 +5,17 @@ What is expected is written here once more, so that a change of the table alone 
 
 from __future__ import annotations
 
+import itertools
+
 import numpy as np
 import numpy.typing as npt
 import pytest
 
+from switchsum.host.engine import rules
 from switchsum.host.engine.rules import RULES, Event
 from switchsum.host.engine.state import NEVER, Count, Failure, Outstanding, Phase
 from switchsum.native.wires.rows import LEAD_BYTES, allocate_rows
-from switchsum.protocol.frame import AT, FRAME_BYTES, LOWER_BYTES, Flag, Header, Kind
+from switchsum.protocol.frame import AT, FRAME_BYTES, LOWER_BYTES, NO_BLOCK, Flag, Header, Kind
 from switchsum.testing.cluster import Cluster, ClusterConfig
 from switchsum.testing.network import LinkConditions
 
@@ -61,6 +64,14 @@ class Bench:
     @property
     def phase(self) -> int:
         return int(self.slot["phase"])
+
+    @property
+    def waiting(self) -> int:
+        return int(np.asarray(self.engine._state.core)[0]["waiting"])
+
+    @property
+    def blocked(self) -> int:
+        return int(np.asarray(self.engine._state.core)[0]["blocked"])
 
     @property
     def outstanding(self) -> int:
@@ -186,6 +197,19 @@ def test_row_free(phase: Phase) -> None:
 
 
 def test_contributed() -> None:
+    for phase in PHASES:  # a slot that is idle begins a column, one that waits the next round, a blocked one goes on
+        bench = Bench(phase)
+        bench.engine.restarted(bench.now)
+        bench.engine.sent(len(bench.engine.outgoing()[0]))
+        bench.engine.consumed(bench.count(Count.FRAMES_SENT))
+        if phase is Phase.IDLE:
+            bench.cluster.submit(0, bench.values())
+        elif phase is Phase.WAITING:
+            bench.feed(bench.frame())
+        else:
+            bench.engine.poll(bench.now)
+        assert (bench.phase, bench.outstanding) == (Phase.WAITING, Outstanding.NOTHING)
+        assert (bench.waiting, bench.blocked) == (1, 0)
     bench = Bench(Phase.IDLE)
     for _ in range(2):
         bench.engine.restarted(bench.now)
@@ -199,6 +223,40 @@ def test_contributed() -> None:
     assert bench.engine.is_due(np.inf)
     bench.cluster.submit(0, bench.values())
     assert not bench.engine.is_due(np.inf), "a worker without anything outstanding goes on to repeat it"
+
+
+def test_row_held() -> None:
+    for phase in PHASES:
+        bench = Bench(phase)
+        bench.engine.consumed(0)  # the transport reads all that was ever sent
+        blocked = bench.count(Count.BLOCKED)
+        if phase is Phase.IDLE:
+            bench.cluster.submit(0, bench.values())
+        elif phase is Phase.WAITING:
+            bench.feed(bench.frame())
+        else:
+            bench.engine.poll(bench.now)
+        assert bench.phase == Phase.BLOCKED
+        assert (bench.waiting, bench.blocked) == (0, 1)
+        assert bench.count(Count.BLOCKED) == blocked + (phase is not Phase.BLOCKED)
+
+
+def test_columns_over() -> None:
+    bench = Bench(Phase.WAITING)
+    bench.feed(bench.frame())
+    assert bench.phase == Phase.WAITING
+    last = {"block": 0, "exponent": 127, "next_block": NO_BLOCK, "next_exponent": 0}
+    bench.feed(bench.frame(flags=Flag.PAYLOAD, **last))
+    assert bench.phase == Phase.IDLE
+    assert (bench.waiting, bench.blocked) == (0, 0)
+
+
+def test_a_phase_changes_with_three_events_alone() -> None:
+    changes = {rule.event: rule.then for rule in RULES if rule.then is not None}
+    assert changes == {Event.CONTRIBUTED: Phase.WAITING, Event.ROW_HELD: Phase.BLOCKED, Event.COLUMNS_OVER: Phase.IDLE}
+    for phase, event in itertools.product(Phase, Event):
+        assert rules.PHASES[phase, event] == changes.get(event, phase)
+        assert rules.ACTIONS[phase, event] == getattr(RULES[event], phase.name.lower())
 
 
 @pytest.mark.parametrize("slots", [16, 64])
@@ -263,7 +321,7 @@ def test_time_outs_double_up_to_the_longest() -> None:
 def test_a_slot_that_does_not_wait_is_not_looked_at_by_loss_recovery() -> None:
     """Else it is taken for the oldest one that waits, and others never have their turn."""
     for phase in PHASES:
-        waits = Bench(phase).engine._state.unanswered[0] != NEVER
+        waits = Bench(phase).engine._state.last_sent[0] != NEVER
         assert waits == (phase is Phase.WAITING)
 
 
