@@ -30,7 +30,7 @@ def hash_over(scope: Scope, calculation: model.Calculation) -> ir.Hash:
             case model.Number(value, int(width)) if 1 <= width <= MAX_EXACT_BITS:
                 inputs.append(ir.HashInput(ir.Const(width, value & ((1 << width) - 1)), None))
             case model.Named("header", header):
-                inputs += [_input(scope, slot) for slot in symbols.headers[symbols.header(header)].slots]
+                inputs += [_input(scope, slot) for slot in symbols.slots_of(header)]
             case model.Named("payload"):
                 payload = True
             case _:

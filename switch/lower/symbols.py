@@ -99,6 +99,10 @@ class Symbols:
             raise ProgramError(f"metadata {name} where a header is needed is not supported")
         return index
 
+    def slots_of(self, name: str) -> tuple[int, ...]:
+        """Return the fields of a header or of metadata."""
+        return self.headers[_find(self._header_index, "header", name)].slots
+
     def validity(self, name: str) -> ir.Expr:
         """Return an expression that tells whether a header is valid; metadata always is."""
         index = _find(self._header_index, "header", name)

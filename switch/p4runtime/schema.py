@@ -17,6 +17,7 @@ from ..profiles import Profile
 from ..state import Counter, ProgramState, Register
 from ..tables import ActionSpec, KeySpec, MatchKind, Table
 from ..value_sets import ValueSet
+from .forms import Form, Forms
 from .packet_io import ControllerHeader
 from .refusal import invalid
 
@@ -44,6 +45,8 @@ class FieldSchema:
     kind: MatchKind
     optional: bool
     """The match type is OPTIONAL, which the switch keeps as a ternary match of all bits or of none."""
+    form: Form
+    """The form of its values in messages."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,6 +57,8 @@ class ActionSchema:
     spec: ActionSpec
     param_ids: tuple[int, ...]
     """Ids of the parameters, in the order of the action."""
+    forms: tuple[Form, ...]
+    """The forms of their values in messages."""
     in_entries: bool
     """Entries may have this action."""
     as_default: bool
@@ -147,13 +152,13 @@ def lookup(what: str, by_id: Mapping[int, Found], identifier: int) -> Found:
 def bind(p4info: Any, state: ProgramState) -> Schema:
     """Check a P4Info against a program, and return the objects by id; raises Refused where the two differ."""
     _refuse_unsupported(p4info)
-    actions = {action.preamble.id: action for action in p4info.actions}
+    actions, forms = {action.preamble.id: action for action in p4info.actions}, Forms(p4info.type_info)
     names = {profile.preamble.id: profile.preamble.name for profile in p4info.action_profiles}
     for info in p4info.tables:
         table = _named("table", info, state.tables)
         if names.get(info.implementation_id) != table.spec.profile:
             raise invalid(f"table {table.spec.name} has another action profile in P4Info than in the program")
-    tables = _by_id("table", p4info.tables, lambda info: _table(info, p4info, actions, state.tables))
+    tables = _by_id("table", p4info.tables, lambda info: _table(info, p4info, actions, forms, state.tables))
     return Schema(
         tables=tables,
         profiles=_by_id("action profile", p4info.action_profiles, lambda info: _profile(info, tables, state.profiles)),
@@ -189,14 +194,16 @@ def _named(what: str, info: Any, objects: Mapping[str, Found]) -> Found:
     return objects[name]
 
 
-def _table(info: Any, p4info: Any, actions: Mapping[int, Any], tables: Mapping[str, Table]) -> TableSchema:
+def _table(
+    info: Any, p4info: Any, actions: Mapping[int, Any], forms: Forms, tables: Mapping[str, Table]
+) -> TableSchema:
     table, counters = _named("table", info, tables), p4info.direct_counters
     spec, name = table.spec, info.preamble.name
     if len(info.match_fields) != len(spec.keys):
         raise invalid(
             f"table {name} has {len(info.match_fields)} match fields in P4Info, {len(spec.keys)} in the program"
         )
-    fields = tuple(_field(name, field, key) for field, key in zip(info.match_fields, spec.keys, strict=True))
+    fields = tuple(_field(name, field, key, forms) for field, key in zip(info.match_fields, spec.keys, strict=True))
     # An id that P4Info leaves out is 0.
     if len({field.identifier for field in fields} - {0}) != len(fields):
         raise invalid(f"P4Info: match fields of table {name} share an id")
@@ -211,32 +218,36 @@ def _table(info: Any, p4info: Any, actions: Mapping[int, Any], tables: Mapping[s
         identifier=info.preamble.id,
         table=table,
         fields=fields,
-        actions={ref.id: _action(table, ref, actions) for ref in info.action_refs},
+        actions={ref.id: _action(table, ref, actions, forms) for ref in info.action_refs},
         const=info.is_const_table or spec.const_entries,
         ages=info.idle_timeout_behavior != config.Table.NO_TIMEOUT,
     )
 
 
-def _field(table: str, info: Any, key: KeySpec) -> FieldSchema:
+def _field(table: str, info: Any, key: KeySpec, forms: Forms) -> FieldSchema:
     place = f"match field {info.name} of table {table}"
     kind = _KINDS.get(info.match_type)
     if kind is None:
         raise invalid(f"P4Info: {place} has a match type that is not supported")
-    if (kind, info.bitwidth) != (key.kind, key.width):
+    form = forms.of(info, key.width)
+    if kind is not key.kind or form is None:
         raise invalid(
             f"{place} is {kind.value} of {info.bitwidth} bits in P4Info, "
             f"{key.kind.value} of {key.width} bits in the program"
         )
+    if not form.is_own and kind in (MatchKind.LPM, MatchKind.RANGE):
+        raise invalid(f"P4Info: {place} is of a translated type, which has neither prefixes nor ranges")
     return FieldSchema(
         identifier=info.id,
         name=info.name,
-        width=info.bitwidth,
+        width=key.width,
         kind=kind,
         optional=info.match_type == MatchType.OPTIONAL,
+        form=form,
     )
 
 
-def _action(table: Table, ref: Any, actions: Mapping[int, Any]) -> ActionSchema:
+def _action(table: Table, ref: Any, actions: Mapping[int, Any], forms: Forms) -> ActionSchema:
     info = actions.get(ref.id)
     if info is None:
         raise invalid(f"P4Info: table {table.spec.name} refers to action {ref.id}, which is not there")
@@ -245,12 +256,14 @@ def _action(table: Table, ref: Any, actions: Mapping[int, Any]) -> ActionSchema:
     if spec is None:
         raise invalid(f"table {table.spec.name} has action {name} in P4Info, not in the program")
     widths = [param.bitwidth for param in info.params]
-    if widths != [param.width for param in spec.params]:
+    made = [forms.of(param, own.width) for param, own in zip(info.params, spec.params, strict=False)]
+    if len(widths) != len(spec.params) or None in made:
         raise invalid(f"action {name} has parameters of {widths} bits in P4Info, others in the program")
     return ActionSchema(
         identifier=ref.id,
         spec=spec,
         param_ids=tuple(param.id for param in info.params),
+        forms=tuple(form for form in made if form is not None),
         in_entries=ref.scope != config.ActionRef.DEFAULT_ONLY,
         as_default=ref.scope != config.ActionRef.TABLE_ONLY,
     )
@@ -303,7 +316,14 @@ def _value_set(info: Any, value_sets: Mapping[str, ValueSet]) -> ValueSetSchema:
         if kind not in (MatchKind.EXACT, MatchKind.TERNARY) or field.match_type == MatchType.OPTIONAL:
             raise invalid(f"P4Info: value set {value_set.name} has a match type that is not supported")
         fields.append(
-            FieldSchema(identifier=field.id, name=field.name, width=field.bitwidth, kind=kind, optional=False)
+            FieldSchema(
+                identifier=field.id,
+                name=field.name,
+                width=field.bitwidth,
+                kind=kind,
+                optional=False,
+                form=Form(field.bitwidth, field.bitwidth),
+            )
         )
     return ValueSetSchema(value_set=value_set, fields=tuple(fields), size=info.size)
 

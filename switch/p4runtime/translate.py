@@ -64,13 +64,13 @@ def _decode_field(schema: HasFields, field: FieldSchema, message: Any) -> Match:
     value = getattr(message, given)
     match given:
         case "exact":
-            return Exact(decode_value(value.value, field.width, what))
+            return Exact(field.form.decode(value.value, what))
         case "optional":
-            return Ternary(decode_value(value.value, field.width, what), full)
+            return Ternary(field.form.decode(value.value, what), full)
         case "lpm":
             return _decode_lpm(value, field.width, what)
         case "ternary":
-            number, mask = (decode_value(part, field.width, what) for part in (value.value, value.mask))
+            number, mask = field.form.decode(value.value, what), field.form.decode_mask(value.mask, what)
             if number & ~mask:
                 raise invalid(f"{what} has bits outside its mask")
             return _given(Ternary(number, mask), field, what)
@@ -117,13 +117,13 @@ def encode_key(schema: HasFields, key: Sequence[Match]) -> list[Any]:
         message = v1.FieldMatch(field_id=field.identifier)
         match match:
             case Exact(value):
-                message.exact.value = encode_uint(value)
+                message.exact.value = field.form.encode(value)
             case Lpm(value, length):
                 message.lpm.value, message.lpm.prefix_len = encode_uint(value), length
             case Ternary(value, _) if field.optional:
-                message.optional.value = encode_uint(value)
+                message.optional.value = field.form.encode(value)
             case Ternary(value, mask):
-                message.ternary.value, message.ternary.mask = encode_uint(value), encode_uint(mask)
+                message.ternary.value, message.ternary.mask = field.form.encode(value), field.form.encode_mask(mask)
             case Range(low, high):
                 message.range.low, message.range.high = encode_uint(low), encode_uint(high)
         messages.append(message)
@@ -166,8 +166,8 @@ def _decode_params(action: ActionSchema, params: Sequence[Any]) -> tuple[int, ..
     if len(given) != len(params) or set(given) != set(action.param_ids):
         raise invalid(f"action {name} takes the parameters {list(action.param_ids)}, {sorted(given)} are given")
     values = []
-    for identifier, spec in zip(action.param_ids, action.spec.params, strict=True):
-        values.append(decode_value(given[identifier], spec.width, f"parameter {spec.name} of action {name}"))
+    for identifier, spec, form in zip(action.param_ids, action.spec.params, action.forms, strict=True):
+        values.append(form.decode(given[identifier], f"parameter {spec.name} of action {name}"))
     return tuple(values)
 
 
@@ -183,8 +183,8 @@ def encode_action_of(schema: HasActions, name: str, params: Sequence[int], messa
     if action is None:
         return False
     message.action_id = action.identifier
-    for identifier, value in zip(action.param_ids, params, strict=True):
-        message.params.add(param_id=identifier, value=encode_uint(value))
+    for identifier, value, form in zip(action.param_ids, params, action.forms, strict=True):
+        message.params.add(param_id=identifier, value=form.encode(value))
     return True
 
 

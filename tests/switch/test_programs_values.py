@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import json
 import random
 import zlib
 
 import pytest
 
 from switchsum.protocol.wire import internet_checksum
+from switchsum.switch.pipeline import EngineName, Pipeline
 
-from .conftest import Load
+from .conftest import PROGRAMS, Load
 
 WIDE_BYTES = 256
 ODD_BITS = 4 + 132 + 128 + 192
@@ -211,3 +213,19 @@ def test_remarks_do_nothing(load: Load) -> None:
     pipeline = load("remarks")
     for word in (7, 200):
         assert pipeline.process(0, bytes([word])) == [(1, bytes([word]))]
+
+
+@pytest.mark.parametrize("engine", ["interpreter", "native"])
+def test_a_struct_in_a_hash_stands_for_its_fields(engine: EngineName) -> None:
+    frame = bytes(range(1, 73))
+    sent = []
+    for whole in (True, False):
+        document = json.loads((PROGRAMS / "hashing.json").read_text())
+        standard = next(one for one in document["header_types"] if one["name"] == "standard_metadata")
+        fields = [{"type": "field", "value": ["standard_metadata", name]} for name, *_ in standard["fields"]]
+        for calculation in document["calculations"]:
+            calculation["input"] = [{"type": "header", "value": "standard_metadata"}] if whole else fields
+        pipeline = Pipeline.load(json.dumps(document), engine=engine)
+        sent.append([pipeline.process(port, frame) for port in (1, 2)])
+    assert sent[0] == sent[1]
+    assert sent[0][0] != sent[0][1]  # the port of arrival is among the fields

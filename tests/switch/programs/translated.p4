@@ -1,0 +1,80 @@
+// Types that the control plane has in another form: wider numbers, strings, and enums with a width.
+
+#include "common.p4"
+
+@p4runtime_translation("own/port", 32)
+type bit<9> port_t;
+
+@p4runtime_translation("own/group", string)
+type bit<10> group_t;
+
+enum bit<4> kind_t {
+    PLAIN = 1,
+    TAGGED = 2
+}
+
+header flow_t {
+    bit<8> key;
+    kind_t kind;
+    bit<4> pad;
+    bit<16> chosen;
+}
+
+struct headers_t {
+    flow_t flow;
+}
+
+
+struct user_metadata_t {
+    port_t port;
+    group_t group;
+}
+
+parser SwitchParser(packet_in packet, out headers_t h, inout user_metadata_t m, inout standard_metadata_t standard) {
+    state start {
+        packet.extract(h.flow);
+        transition accept;
+    }
+}
+
+control Verify(inout headers_t h, inout user_metadata_t m) { apply {} }
+control Update(inout headers_t h, inout user_metadata_t m) { apply {} }
+
+control SwitchIngress(inout headers_t h, inout user_metadata_t m, inout standard_metadata_t standard) {
+    action group(group_t group) {
+        m.group = group;
+    }
+
+    action forward(port_t port) {
+        standard.egress_spec = (bit<9>)port;
+    }
+
+    table kinds {
+        key = { h.flow.key: exact; h.flow.kind: ternary; }
+        actions = { group; NoAction; }
+        default_action = NoAction();
+    }
+
+    table groups {
+        key = { m.group: exact; m.port: optional; }
+        actions = { forward; NoAction; }
+        default_action = NoAction();
+    }
+
+    apply {
+        m.port = (port_t)standard.ingress_port;
+        kinds.apply();
+        groups.apply();
+        h.flow.chosen = (bit<16>)(bit<10>)m.group;
+    }
+}
+
+control SwitchEgress(inout headers_t h, inout user_metadata_t m, inout standard_metadata_t standard) { apply {} }
+
+control SwitchDeparser(packet_out packet, in headers_t h) {
+    apply {
+        packet.emit(h.flow);
+    }
+}
+
+MAIN
