@@ -20,19 +20,17 @@ import time
 import weakref
 from collections import deque
 from collections.abc import Callable, Iterable
-from functools import wraps
 from itertools import count
 from pathlib import Path
-from typing import Any, Final, TypeVar
+from types import FrameType
+from typing import Any, Final
 
 import torch
 import torch.distributed as dist
 
 from switchsum.protocol.errors import LocalError, RemoteError, SumOverflow, UsageError
-from switchsum.torch.devices import other_of
 from switchsum.torch.work import SwitchWork
 
-Kind = TypeVar("Kind", bound=type)
 Shapes = list[list[int]]
 
 FORMAT: Final = "2.10"
@@ -47,6 +45,7 @@ MOST_FRAMES: Final = 24
 LOOK_S: Final = 0.5
 """How often the pipe and the other ranks' word are looked at."""
 STOP_S: Final = 5.0
+_OURS: Final = "switchsum.torch."
 _KEY: Final = "switchsum/flight_recorder_dump"
 _log = logging.getLogger(__name__)
 
@@ -125,6 +124,29 @@ class FlightRecorder:
         record = Record(next(self._numbers), next(serials), key, name, shapes_of(name, arguments), _frames())
         self._records.append(record)
         return record
+
+    def record(self, group: Any, name: str, arguments: tuple[Any, ...], begin: Callable[[], dist.Work]) -> dist.Work:
+        """Begin a call, and take note of it and of its end; of one without a name among NCCL's nothing is noted."""
+        if name not in NAMES:
+            return begin()
+        record = self.begin(group, NAMES[name], arguments)
+
+        def end(error: BaseException | None) -> None:
+            if error is None:
+                record.ended_ns = time.time_ns()
+            elif group.flight is not None:
+                group.flight.failed(error)
+
+        try:
+            work = begin()
+        except RemoteError as error:
+            end(error)
+            raise
+        if isinstance(work, SwitchWork):
+            work.call_at_end(end)
+        else:
+            self.over_gloo(record, work)
+        return work
 
     def over_gloo(self, record: Record, work: dist.Work) -> None:
         """Take note of a call that gloo serves."""
@@ -215,7 +237,9 @@ def _described(group: dist.ProcessGroup) -> tuple[str, str, list[int]]:
 
 def _frames() -> list[tuple[Any, int]]:
     """Return code and line of the callers."""
-    frame = sys._getframe(2).f_back
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None and frame.f_globals.get("__name__", "").startswith(_OURS):
+        frame = frame.f_back
     found: list[tuple[Any, int]] = []
     while frame is not None and len(found) < MOST_FRAMES:
         found.append((frame.f_code, frame.f_lineno))
@@ -272,48 +296,13 @@ recorder: FlightRecorder | None = None
 """This process's, once a group is made that is to be recorded."""
 
 
-def is_wanted() -> bool:
-    """Whether a group that is made now is to be recorded; then there is a recorder."""
+def wanted() -> FlightRecorder | None:
+    """Return what is to record a group that is made now; None: nothing is."""
     global recorder  # noqa: PLW0603 - one for all groups of the process, as torch's own
     most = _asked_for()
     if most and recorder is None:
         recorder = FlightRecorder(most)
-    return most > 0
-
-
-def recorded(kind: Kind) -> Kind:
-    """Have a group's collectives recorded."""
-    for method, name in NAMES.items():
-        setattr(kind, method, _recorded(name, getattr(kind, method)))
-    return kind
-
-
-def _recorded(name: str, method: Callable[..., Any]) -> Callable[..., Any]:
-    @wraps(method)
-    def call(group: Any, *arguments: Any, **options: Any) -> Any:
-        to = recorder
-        if to is None or other_of(group, (*arguments, *options.values())) is not None:
-            return method(group, *arguments, **options)
-        record = to.begin(group, name, (*arguments, *options.values()))
-
-        def end(error: BaseException | None) -> None:
-            if error is None:
-                record.ended_ns = time.time_ns()
-            elif group.flight is not None:
-                group.flight.failed(error)
-
-        try:
-            work = method(group, *arguments, **options)
-        except RemoteError as error:
-            end(error)
-            raise
-        if isinstance(work, SwitchWork):
-            work.call_at_end(end)
-        else:
-            to.over_gloo(record, work)
-        return work
-
-    return call
+    return recorder if most else None
 
 
 def path_of(rank: int) -> Path:
@@ -406,7 +395,7 @@ class Watch:
 def watch(store: dist.Store, rank: int) -> Watch | None:
     """Return what writes dumps for a group of all ranks; None where nothing is recorded or asks for it."""
     wants = _dumps_on_failure() or _setting([PIPE])
-    return Watch(store, rank) if is_wanted() and wants else None
+    return Watch(store, rank) if wanted() is not None and wants else None
 
 
 def _dumps_on_failure() -> bool:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import functools
 import threading
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import AbstractContextManager, nullcontext
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import Any, Final, TypeVar
 
 import torch
 import torch.distributed as dist
@@ -17,15 +17,14 @@ from torch.distributed import distributed_c10d as c10d
 from switchsum.host.api.communicator import Communicator
 from switchsum.protocol.errors import UsageError
 from switchsum.torch.agreement import Agreement, Counts
+from switchsum.torch.calls import passed_on
 from switchsum.torch.completer import keep_order
 from switchsum.torch.detours import GLOOS, Detours
+from switchsum.torch.flight_recorder import FlightRecorder, Watch
 from switchsum.torch.graphs import kept_out_of_graphs
 from switchsum.torch.tensors import check_written, is_away, is_usable
 from switchsum.torch.words import dtype_name, words
 from switchsum.torch.work import SwitchWork
-
-if TYPE_CHECKING:
-    from switchsum.torch.flight_recorder import Watch
 
 Tensors = Sequence[torch.Tensor]
 Begun = TypeVar("Begun", bound=dist.Work)
@@ -151,6 +150,10 @@ class _Later:
 class Forwarded(dist.ProcessGroup):
     """What a group passes on to its gloo."""
 
+    others: Mapping[str, dist.ProcessGroup]
+    """torch's own groups of the same ranks, for types of devices that are not this one's."""
+    recorder: FlightRecorder | None = None
+    """What keeps the latest collectives for torchfrtrace, where that is wanted."""
     flight: Watch | None = None
     """Told of what a collective has failed with; of the group of all ranks, and so are its sub-groups'."""
     _gloo: Any
@@ -162,6 +165,7 @@ class Forwarded(dist.ProcessGroup):
     _coalesced: list[dist.Work] | None = None
     """Works that were begun since torch has asked for coalescing."""
 
+    @passed_on
     def gather(self, outputs: Sequence[Tensors], inputs: Tensors, opts: Any = None) -> dist.Work:
         """Give the root the tensors of all ranks."""
         opts = opts or c10d.GatherOptions()
@@ -169,6 +173,7 @@ class Forwarded(dist.ProcessGroup):
         called = words("gather", list(tensors_in([inputs])), root=opts.rootRank)
         return self._passed_on("gather", outputs, inputs, opts, called=called)
 
+    @passed_on
     def gather_single(self, output: torch.Tensor, input: torch.Tensor, opts: Any = None) -> dist.Work:
         """Give the root the tensors of all ranks, in one."""
         opts = opts or c10d.GatherOptions()
@@ -188,6 +193,7 @@ class Forwarded(dist.ProcessGroup):
 
         return _Behind("gather", [self.gather(lists, [input], opts)], [output] if lists else [], finish)
 
+    @passed_on
     def scatter(self, outputs: Tensors, inputs: Sequence[Tensors], opts: Any = None) -> dist.Work:
         """Give each rank a tensor of the root."""
         opts = opts or c10d.ScatterOptions()
@@ -205,6 +211,7 @@ class Forwarded(dist.ProcessGroup):
                     f"{call}: the root lists {self.size()} tensors of its own tensor's dtype and number of elements"
                 )
 
+    @passed_on
     def alltoall(self, outputs: Tensors, inputs: Tensors, opts: Any = None) -> dist.Work:
         """Give each rank a tensor of every rank; this group's gloo has it for parts of one tensor only."""
         sizes = [[tensor.numel() for tensor in tensors] for tensors in (outputs, inputs)]
@@ -217,6 +224,7 @@ class Forwarded(dist.ProcessGroup):
 
         return _Behind("alltoall", [work], list(outputs), finish)
 
+    @passed_on
     def all_to_all_single(
         self,
         output: torch.Tensor,
@@ -242,14 +250,17 @@ class Forwarded(dist.ProcessGroup):
             raise UsageError(f"all_to_all divides {rows} rows among {size} ranks: give splits")
         return [one * (whole.numel() // max(rows, 1)) for one in splits or [rows // size] * size]
 
+    @passed_on
     def send(self, tensors: Tensors, destination: int, tag: int = 0) -> dist.Work:
         """Send a tensor to one rank."""
         return self._passed_on("send", tensors, destination, tag)
 
+    @passed_on
     def recv(self, tensors: Tensors, source: int, tag: int = 0) -> dist.Work:
         """Receive a tensor from one rank."""
         return self._passed_on("recv", tensors, source, tag)
 
+    @passed_on
     def recv_anysource(self, tensors: Tensors, tag: int = 0) -> dist.Work:
         """Receive a tensor from any rank."""
         return self._passed_on("recv_anysource", tensors, tag)

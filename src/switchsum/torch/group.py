@@ -24,17 +24,15 @@ from switchsum.host.api.communicator import Communicator
 from switchsum.host.api.handle import Handle
 from switchsum.host.api.statistics import Statistics
 from switchsum.torch import gradients, sparse
+from switchsum.torch.calls import collective
 from switchsum.torch.detours import Detours
-from switchsum.torch.devices import backends_of, shared_by_device
 from switchsum.torch.forwarded import Forwarded, Tensors
 from switchsum.torch.fusion import Fused, Single, begin, fuse
 from switchsum.torch.gloo import LOOPBACK, open_gloo
 from switchsum.torch.graphs import kept_out_of_graphs
 from switchsum.torch.lanes import WIDEST, asked_for, lanes_for, of_call
 from switchsum.torch.operators import Reduction, choose, deliver, kind_of
-from switchsum.torch.profiling import seen_by_profilers
 from switchsum.torch.seat import Seat
-from switchsum.torch.signals import calm
 from switchsum.torch.staging import begin_later
 from switchsum.torch.tensors import Staged, apart, check_written, hand_out, join, room, same_size, stage
 from switchsum.torch.words import words
@@ -56,8 +54,6 @@ class GroupStatistics:
 
 
 @kept_out_of_graphs
-@seen_by_profilers
-@shared_by_device
 class SwitchGroup(Forwarded):
     """A process group whose reductions, broadcasts and gathers go through a switch."""
 
@@ -93,7 +89,7 @@ class SwitchGroup(Forwarded):
         self._detours = Detours()
         self._gloo = open_gloo(store, rank, size, timeout, address)
         self.others = others
-        for name, backend in {_CPU.type: self._gloo, **backends_of(others)}.items():
+        for name, backend in {_CPU.type: self._gloo, **_backends_of(others)}.items():
             kind = dist.Backend.backend_type_map.get(backend.name(), dist.ProcessGroup.BackendType.CUSTOM)
             self._register_backend(torch.device(name), kind, backend)
             if name == _CPU.type:
@@ -171,12 +167,12 @@ class SwitchGroup(Forwarded):
 
     # What is reduced.
 
-    @calm
+    @collective
     def allreduce(self, tensors: Tensors, opts: Any = None) -> dist.Work:
         """Reduce each tensor in place, over all ranks."""
         return self._allreduce(_listed(tensors), opts or c10d.AllreduceOptions(), "allreduce")
 
-    @calm
+    @collective
     def allreduce_coalesced(self, tensors: Tensors, opts: Any = None) -> dist.Work:
         """Do the same; small tensors travel as one, and all that are in flight together share round trips."""
         return self._allreduce(_listed(tensors), opts or c10d.AllreduceCoalescedOptions(), "allreduce_coalesced")
@@ -211,7 +207,7 @@ class SwitchGroup(Forwarded):
         ]
         return self.begun([one.handle for one in sums], tensors, lambda: _deliver_as_is(sums))
 
-    @calm
+    @collective
     def reduce(self, tensors: Tensors, opts: Any) -> dist.Work:
         """Reduce a tensor over all ranks; only the root gets the result."""
         tensors = _listed(tensors)
@@ -233,7 +229,7 @@ class SwitchGroup(Forwarded):
         handles = self._started([part], start)
         return self.begun(handles, tensors, lambda: deliver([(reduction, part)] * (opts.rootRank == self.rank())))
 
-    @calm
+    @collective
     def reduce_scatter(self, outputs: Tensors, inputs: Sequence[Tensors], opts: Any = None) -> dist.Work:
         """Reduce a tensor for each rank, which gets its result; where they differ in size, it drops the others'."""
         opts = opts or c10d.ReduceScatterOptions()
@@ -265,12 +261,12 @@ class SwitchGroup(Forwarded):
 
         return self.begun(handles, list(outputs), finish)
 
-    @calm
+    @collective
     def reduce_scatter_single(self, output: torch.Tensor, input: torch.Tensor, opts: Any = None) -> dist.Work:
         """Reduce a tensor over all ranks; each rank gets its part along the first axis."""
         return self._reduce_scatter([output], [input], opts)
 
-    @calm
+    @collective
     def reduce_scatter_single_coalesced(self, outputs: Tensors, inputs: Tensors, opts: Any = None) -> dist.Work:
         """Do the same for several tensors."""
         return self._reduce_scatter(list(outputs), list(inputs), opts)
@@ -317,7 +313,7 @@ class SwitchGroup(Forwarded):
 
     # What is only moved, bit by bit.
 
-    @calm
+    @collective
     def broadcast(self, tensors: Tensors, opts: Any = None) -> dist.Work:
         """Give every rank the root's tensor."""
         tensors = _listed(tensors)
@@ -333,7 +329,7 @@ class SwitchGroup(Forwarded):
         handles = self._started(parts, start)
         return self.begun(handles, tensors, lambda: _deliver_as_is(parts * (opts.rootRank != self.rank())))
 
-    @calm
+    @collective
     def allgather(self, outputs: Sequence[Tensors], inputs: Tensors, opts: Any = None) -> dist.Work:
         """Give every rank the tensors of all ranks, one by one."""
         gathered, own = list(outputs[0]), _listed(inputs)[0]
@@ -344,7 +340,7 @@ class SwitchGroup(Forwarded):
             raise ValueError(f"allgather needs {self.size()} tensors of the input's size and dtype")
         return self._allgather([gathered], [own])
 
-    @calm
+    @collective
     def allgather_coalesced(self, outputs: Sequence[Tensors], inputs: Tensors, opts: Any = None) -> dist.Work:
         """Give every rank the lists of tensors of all ranks."""
         if self._is_alone:
@@ -362,12 +358,12 @@ class SwitchGroup(Forwarded):
 
         return self.begun(handles, [tensor for gathered in outputs for tensor in gathered], finish)
 
-    @calm
+    @collective
     def all_gather_single(self, output: torch.Tensor, input: torch.Tensor, opts: Any = None) -> dist.Work:
         """Give every rank the tensors of all ranks, in one."""
         return self._gather_single([output], [input], opts)
 
-    @calm
+    @collective
     def all_gather_single_coalesced(self, outputs: Tensors, inputs: Tensors, opts: Any = None) -> dist.Work:
         """Do the same for several tensors."""
         return self._gather_single(list(outputs), list(inputs), opts)
@@ -382,7 +378,7 @@ class SwitchGroup(Forwarded):
         handles = self._started_gathers([stage(own) for own in inputs], parts)
         return self.begun(handles, outputs, lambda: _deliver_as_is(parts))
 
-    @calm
+    @collective
     def barrier(self, opts: Any = None) -> dist.Work:
         """Wait for every rank."""
         if self._is_alone:
@@ -438,6 +434,11 @@ class SwitchGroup(Forwarded):
                 return None
             chosen.append(reduction)
         return chosen
+
+
+def _backends_of(others: Mapping[str, dist.ProcessGroup]) -> dict[str, Any]:
+    """Return the backend that each type of device has in a group of its own."""
+    return {device: other._get_backend(torch.device(device)) for device, other in others.items()}
 
 
 def _listed(tensors: Tensors | torch.Tensor) -> list[torch.Tensor]:

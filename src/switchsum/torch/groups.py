@@ -17,7 +17,6 @@ import torch.distributed as dist
 from switchsum.host.api.communicator import Communicator
 from switchsum.protocol.errors import CollectiveTimeout, SwitchsumError, UsageError
 from switchsum.torch import flight_recorder, mixed
-from switchsum.torch.graphs import kept_out_of_graphs
 from switchsum.torch.group import GroupStatistics, SwitchGroup
 from switchsum.torch.members import Made, Members, listed
 from switchsum.torch.rendezvous import Place, await_leaving, gloo_address, meet, open_job, remove_job
@@ -51,12 +50,6 @@ class _Group(SwitchGroup):
     """Whether it is the group of all ranks."""
 
 
-@kept_out_of_graphs
-@flight_recorder.recorded
-class _RecordedGroup(_Group):
-    """A group whose collectives are kept for torchfrtrace."""
-
-
 def create(options: Any, backend_options: Any) -> SwitchGroup:
     """Make a process group as torch asks for it; raises what `rendezvous.meet` and `switchsum.connect` do.
 
@@ -80,8 +73,7 @@ def create(options: Any, backend_options: Any) -> SwitchGroup:
     else:
         base = Base(*meet(meeting), Made(store, rank))
         connect = lambda: open_job(meeting, base.place)  # noqa: E731
-    kind = _RecordedGroup if flight_recorder.is_wanted() else _Group
-    group = kind(
+    group = _Group(
         store,
         rank,
         size,
@@ -92,7 +84,7 @@ def create(options: Any, backend_options: Any) -> SwitchGroup:
         others,
         meeting.closed,
     )
-    group.base = base
+    group.base, group.recorder = base, flight_recorder.wanted()
     group.is_of_all = parent is None
     group.flight = flight_recorder.watch(store, rank) if parent is None else parent.flight
     atexit.register(_close_at_exit, weakref.ref(group))

@@ -1,0 +1,153 @@
+"""What every call of a process group goes through, whoever does it: device, profiler, recorder, and what interrupts it.
+
+torch lets a process group that is written in Python replace the whole group.  So the group keeps what torch has made
+for other devices (`cpu:gloo,cuda:switchsum`), and hands on what is about their tensors.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import AbstractContextManager, nullcontext
+from functools import wraps
+from typing import Any, Final, ParamSpec
+
+import torch
+import torch.distributed as dist
+
+from switchsum.protocol.errors import SwitchsumError
+from switchsum.torch.flight_recorder import FlightRecorder
+from switchsum.torch.gradients import in_backward
+from switchsum.torch.work import SwitchWork, raise_when_due
+
+_P = ParamSpec("_P")
+_Method = Callable[_P, dist.Work]
+
+PREFIX: Final = "switchsum:"
+"""Of a profiler's ranges."""
+
+
+def collective(method: _Method[_P]) -> _Method[_P]:
+    """Make a method a call of a group whose collectives are begun on the switch."""
+    return _call(method.__name__, _calm(method))
+
+
+def passed_on(method: _Method[_P]) -> _Method[_P]:
+    """Make a method a call of a group that gloo does."""
+    return _call(method.__name__, method)
+
+
+def _call(name: str, method: _Method[_P]) -> _Method[_P]:
+    """Hand a call on to the group of its tensors' device; have a profiler and the flight recorder see it."""
+
+    @wraps(method)
+    def call(*arguments: _P.args, **options: _P.kwargs) -> dist.Work:
+        group: Any = arguments[0]
+        values = (*arguments[1:], *options.values())
+        other = other_of(group.others, values)
+        if other is not None:
+            work: dist.Work = getattr(other, name)(*arguments[1:], **options)
+            return work
+
+        def begin() -> dist.Work:
+            recorder: FlightRecorder | None = group.recorder
+            if recorder is None:
+                return method(*arguments, **options)
+            return recorder.record(group, name, values, lambda: method(*arguments, **options))
+
+        return _ranged(name, values, begin) if torch.autograd._profiler_enabled() else begin()
+
+    return call
+
+
+def other_of(others: Mapping[str, Any], values: Iterable[Any]) -> Any:
+    """Return torch's own group for the device of a call's tensors; None: they are this group's."""
+    tensor = _first_tensor(values) if others else None
+    return None if tensor is None else others.get(tensor.device.type)
+
+
+def _first_tensor(values: Iterable[Any]) -> torch.Tensor | None:
+    """Return the first tensor in nested lists."""
+    for value in values:
+        found = value if isinstance(value, torch.Tensor) else None
+        if isinstance(value, (list, tuple)):
+            found = _first_tensor(value)
+        if found is not None:
+            return found
+    return None
+
+
+def _ranged(name: str, values: Iterable[Any], begin: Callable[[], dist.Work]) -> dist.Work:
+    """Begin a call in a range for torch.profiler, which has its bytes, and have whoever waits for it be in another."""
+    octets = max((bytes_of([one]) for one in values), default=0)
+    text = f"{name} {octets} bytes" if octets else name
+    with torch.profiler.record_function(PREFIX + text):
+        work = begin()
+    if isinstance(work, SwitchWork):
+        work.waiting = lambda: _waiting(text)
+    return work
+
+
+def _waiting(text: str) -> AbstractContextManager[object]:
+    if not torch.autograd._profiler_enabled():
+        return nullcontext()
+    return torch.profiler.record_function(f"{PREFIX}wait for {text}")
+
+
+def bytes_of(values: Iterable[Any]) -> int:
+    """Return the bytes of all tensors in nested lists: a call's inputs or its outputs, whichever are more."""
+    total = 0
+    for value in values:
+        if isinstance(value, torch.Tensor):
+            plain = value._values() if value.layout == torch.sparse_coo else value
+            total += plain.numel() * plain.element_size()
+        elif isinstance(value, list | tuple):
+            total += bytes_of(value)
+    return total
+
+
+def _calm(method: _Method[_P]) -> _Method[_P]:
+    """Have a call that a signal handler interrupts begin its collectives all the same, and once.
+
+    Until they are begun everything can be done again.  What was raised is raised when they have ended.  Of a call that
+    is refused the other ranks hear.
+    """
+
+    def told(*arguments: _P.args, **options: _P.kwargs) -> dist.Work:
+        """Call the method; if it refuses the caller's arguments, let the other ranks hear of it."""
+        group: Any = arguments[0]
+        before = group.begun_so_far()
+        try:
+            return method(*arguments, **options)
+        except Exception as error:
+            if group.begun_so_far() == before:
+                group.refuse(error)
+            raise
+
+    @wraps(method)
+    def call(*arguments: _P.args, **options: _P.kwargs) -> dist.Work:
+        group: Any = arguments[0]
+        before = group.begun_so_far()
+        held: BaseException | None = None
+        try:
+            work = method(*arguments, **options)
+        except BaseException as error:
+            if isinstance(error, SwitchsumError) or before is None:
+                if group.begun_so_far() == before:
+                    group.refuse(error)
+                raise
+            if group.begun_so_far() != before:
+                group.break_off(error)
+                raise
+            work, held = told(*arguments, **options), error
+        if isinstance(work, SwitchWork):
+            held = held or work.held_back()
+            if held is not None and in_backward():
+                raise_when_due(held)  # DDP may wait for the future alone
+            elif held is not None:
+                work.hold_back(held)
+        elif held is not None:
+            work.wait()
+            raise held
+        return work
+
+    return call
