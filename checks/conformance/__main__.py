@@ -63,7 +63,8 @@ def as_record(case: Case) -> dict[str, Any]:
 
 
 def _version(*command: str) -> str:
-    return subprocess.run(command, capture_output=True, text=True, check=False).stdout.strip().splitlines()[-1]
+    done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False)
+    return done.stdout.strip().splitlines()[-1]
 
 
 if __name__ == "__main__":

@@ -62,11 +62,17 @@ def _failures(cases: Sequence[Mapping[str, Any]]) -> Iterator[str]:
     if not failed:
         return
     yield "\n## Tests that do not pass\n"
-    yield "| test | " + " | ".join(NAMES[switch] for switch in SWITCHES) + " |"
-    yield "|---|" + "---|" * len(SWITCHES)
+    yield "p4c's own runner does not look at `check_counter`; this one does, on BMv2 as well.\n"
+    yield "| test | embedded switch | BMv2 |"
+    yield "|---|---|---|"
     for case in failed:
-        cells = [case["results"].get(switch, "not run").replace("|", "\\|").replace("\n", " ") for switch in SWITCHES]
-        yield f"| {case['name']} | {' | '.join(cells)} |"
+        interpreted, native, bmv2 = (_cell(case["results"].get(switch, "not run")) for switch in SWITCHES)
+        ours = native if native == interpreted else f"interpreter: {interpreted}; native: {native}"
+        yield f"| {case['name']} | {ours} | {bmv2} |"
+
+
+def _cell(text: str) -> str:
+    return text.replace("|", "\\|").replace("\n", " ")
 
 
 def _excluded(cases: Sequence[Mapping[str, Any]]) -> Iterator[str]:

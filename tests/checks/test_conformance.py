@@ -1,0 +1,69 @@
+"""docs/conformance.md is what the record says, and the tests of a clone of p4c are found and sorted."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from checks.conformance.__main__ import PAGE, RECORD, as_record
+from checks.conformance.cases import PASSED, Case, cases, run_case
+from checks.conformance.page import page
+
+PROGRAMS = Path(__file__).parents[1] / "switch" / "programs"
+STF = Path(__file__).parents[1] / "switch" / "stf"
+
+
+def test_the_page_is_made_of_the_record() -> None:
+    assert PAGE.read_text() == page(json.loads(RECORD.read_text())), "python -m checks.conformance writes it anew"
+
+
+def test_the_record_has_every_kind_of_test() -> None:
+    record = json.loads(RECORD.read_text())
+    applied = [case for case in record["cases"] if not case["excluded"]]
+    assert len(applied) > 250
+    assert {case["language"] for case in applied} == {"P4_14", "P4_16"}
+    assert all(set(case["results"]) == {"interpreter", "native", "bmv2"} for case in applied)
+    # The engines are one switch: what one passes, the other does.
+    assert all((case["results"]["interpreter"] == PASSED) == (case["results"]["native"] == PASSED) for case in applied)
+
+
+def test_tests_are_found_and_sorted(tmp_path: Path) -> None:
+    samples = tmp_path / "testdata" / "p4_16_samples"
+    (samples / "parser-inline").mkdir(parents=True)
+    old = tmp_path / "testdata" / "p4_14_samples"
+    old.mkdir()
+    for folder, name, text in (
+        (samples, "one", "#include <v1model.p4>"),
+        (samples, "two", '#include "../psa.p4"'),
+        (samples / "parser-inline", "three", "#include <v1model.p4>"),
+        (old, "four", "header_type h_t {}"),
+    ):
+        (folder / f"{name}.p4").write_text(text)
+        (folder / f"{name}.stf").write_text("wait\n")
+    (samples / "five.stf").write_text("wait\n")
+    found = {case.name: case for case in cases(tmp_path)}
+    assert {name: case.excluded for name, case in found.items()} == {
+        "p4_16_samples/one": "",
+        "p4_16_samples/two": "architecture of psa.p4",
+        "p4_16_samples/five": "no program of that name",
+        "p4_16_samples/parser-inline/three": "",
+        "p4_16_samples/parser-inline/three --parser-inline-opt": "",
+        "p4_14_samples/four": "",
+    }
+    assert found["p4_14_samples/four"].language == "P4_14"
+
+
+def test_what_fails_and_what_is_refused_are_told_apart(tmp_path: Path) -> None:
+    (tmp_path / "good.stf").write_text((STF / "replication.stf").read_text())
+    (tmp_path / "bad.stf").write_text("packet 1 0003\nexpect 2 ff\n")
+    program = (PROGRAMS / "replication.json").read_bytes()
+    outcomes = {}
+    for name, text in (("good", program), ("bad", program), ("refused", b"{}")):
+        if name == "refused":
+            (tmp_path / "refused.stf").write_text("wait\n")
+        case = Case(name=f"p4_16_samples/{name}", source=tmp_path / f"{name}.p4")
+        run_case(case, text, ("interpreter",))
+        outcomes[name] = as_record(case)["results"]["interpreter"]
+    assert outcomes["good"] == PASSED
+    assert outcomes["bad"].startswith("line 2: port 2: byte 0 differs")
+    assert outcomes["refused"].startswith("refused: no BMv2 program")
