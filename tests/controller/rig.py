@@ -21,6 +21,7 @@ from switchsum.controller.service.controller import Controller
 from switchsum.controller.service.server import Service
 from switchsum.controller.switches.session import Build
 from switchsum.launch.bmv2 import free_port
+from switchsum.packets.sampling import serve_samples
 from switchsum.protocol import member_rpc, rpc, wire
 from switchsum.protocol.frame import (
     AGGREGATION_PORT,
@@ -90,7 +91,9 @@ class EmbeddedSwitch:
         self._start()
 
     def _start(self) -> None:
-        self._switch = _MemorySwitch(embedded.Config(listen=self.address, engine="interpreter"))
+        self._switch = _MemorySwitch(
+            embedded.Config(listen=self.address, engine="interpreter", services=(serve_samples,))
+        )
         self._thread = threading.Thread(target=self._switch.run)
         self._thread.start()
 
