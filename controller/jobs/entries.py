@@ -5,7 +5,7 @@ Names of tables, fields and actions are those of the P4 program; `schema.py` tur
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
@@ -176,18 +176,3 @@ def diff(current: SwitchState, desired: SwitchState, gate: str) -> list[list[Wri
 def _putting(current: SwitchState, item: Entry | Group) -> Change:
     exists = current.has(item) or (isinstance(item, Entry) and item.is_default)
     return Change.MODIFY if exists else Change.INSERT
-
-
-def apply(steps: Sequence[Sequence[Write]], state: SwitchState) -> SwitchState:
-    """Return the state after the writes; raises ValueError for a write that a switch would refuse."""
-    after = SwitchState(dict(state.entries), dict(state.groups))
-    for write in (write for step in steps for write in step):
-        # P4Runtime refuses to insert what exists, and to modify or delete what does not.
-        exists = after.has(write.item) or (isinstance(write.item, Entry) and write.item.is_default)
-        if exists is (write.change is Change.INSERT):
-            raise ValueError(f"{write.change} of {'an existing' if exists else 'a missing'} {write.item}")
-        if write.change is Change.DELETE:
-            after.drop(write.item)
-        else:
-            after.put(write.item)
-    return after

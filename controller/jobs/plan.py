@@ -1,7 +1,7 @@
 """The plan: from the jobs to the table entries and groups of the switch; `rebuild.py` has the way back.
 
-`plan` is a pure function: the same jobs give the same entries.  The controller never thinks of single writes.  It makes
-the plan of all jobs, compares it with what the switch has (`entries.diff`), and writes the difference.
+`plan_all` is a pure function: the same jobs give the same entries.  The controller never thinks of single writes.  It
+makes the plan of all jobs, compares it with what the switch has (`entries.diff`), and writes the difference.
 
 A job has a range of slots from its creation on, and admitted members have entries::
 
@@ -25,7 +25,7 @@ from switchsum.protocol.wire import Address
 
 from ..switches.lldp import LLDP_MAC
 from ..trees.branch import RESULT_ADDRESS, Branch
-from ..trees.fabric import ONLY, Fabric, fabric_of_one
+from ..trees.fabric import Fabric
 from ..trees.forest import Seat
 from .entries import Entry, Group, Replica, SwitchState
 from .job import Job
@@ -80,11 +80,6 @@ class Settings:
     """How often the switch was given its program; each time it has forgotten all rounds."""
     view: int = 0
     """How often a switch of several was lost; what is on those that were there is newer than what that one has."""
-
-
-def plan(jobs: Jobs, settings: Settings) -> SwitchState:
-    """Return all entries and groups that a controller's only switch should have."""
-    return plan_all(jobs, settings, fabric_of_one(""))[ONLY]
 
 
 def plan_all(jobs: Jobs, settings: Settings, fabric: Fabric) -> dict[str, SwitchState]:
@@ -241,7 +236,6 @@ def _seat(job: Job, live: Incarnation, member: Member, moves: int) -> Seat:
     where |= {"rates": member.rates} if member.rates else {}
     where |= {"moves": moves} if moves else {}
     return Seat(
-        host="",
         switch=member.switch,
         port=member.ingress_port,
         address=member.address,

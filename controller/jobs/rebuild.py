@@ -1,6 +1,6 @@
 """The way back from the entries of switches to jobs, for a controller that starts beside switches with running jobs.
 
-`rebuild` is the inverse of `plan.plan`, as far as admitted members go: it reads entries, rebuilds jobs and finds
+`rebuild` is the inverse of `plan.plan_all`, as far as admitted members go: it reads entries, rebuilds jobs and finds
 nothing to write.  So the controller can be killed at any time, and keeps no file.  What does not follow from keys and
 parameters of entries (the name of a job, a nonce, a time-out) is kept in the entries' metadata, as JSON: the switch
 stores metadata and does not look at it.

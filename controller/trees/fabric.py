@@ -174,7 +174,6 @@ class Fabric:
                 address=self.switches[name].address or own,
                 ports=self.switches[name].ports,
                 lanes_per_frame=self.lanes_per_frame,
-                total_slots=job.slots.end,
                 growth_bytes=growth_bytes,
             )
             for name in reserved

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Sequence
 from typing import Any
 
 from switchsum import p4src
-from switchsum.controller.jobs.entries import Entry, SwitchState
+from switchsum.controller.jobs.entries import Change, Entry, SwitchState, Write
 from switchsum.controller.jobs.job import Job
-from switchsum.controller.jobs.plan import Identity, Settings
+from switchsum.controller.jobs.plan import Identity, Settings, plan_all
 from switchsum.controller.jobs.rebuild import rebuild
 from switchsum.controller.jobs.registry import Jobs
 from switchsum.controller.switches.schema import Schema
+from switchsum.controller.trees.fabric import ONLY, fabric_of_one
 from switchsum.protocol.p4runtime import parse_p4info
 from switchsum.protocol.wire import Address
 
@@ -52,3 +54,23 @@ def rebuilt(state: SwitchState, now: float = 0.0) -> tuple[Jobs, Settings]:
 def find(state: SwitchState, table: str, **match: int) -> Entry:
     [entry] = [entry for entry in state.table(table) if match.items() <= entry.match.items()]
     return entry
+
+
+def plan(jobs: Jobs, settings: Settings) -> SwitchState:
+    """Return all entries and groups that a controller's only switch should have."""
+    return plan_all(jobs, settings, fabric_of_one(""))[ONLY]
+
+
+def apply(steps: Sequence[Sequence[Write]], state: SwitchState) -> SwitchState:
+    """Return the state after the writes; raises ValueError for a write that a switch would refuse."""
+    after = SwitchState(dict(state.entries), dict(state.groups))
+    for write in (write for step in steps for write in step):
+        # P4Runtime refuses to insert what exists, and to modify or delete what does not.
+        exists = after.has(write.item) or (isinstance(write.item, Entry) and write.item.is_default)
+        if exists is (write.change is Change.INSERT):
+            raise ValueError(f"{write.change} of {'an existing' if exists else 'a missing'} {write.item}")
+        if write.change is Change.DELETE:
+            after.drop(write.item)
+        else:
+            after.put(write.item)
+    return after

@@ -8,14 +8,13 @@ import hypothesis.strategies as st
 from hypothesis import settings
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from switchsum.controller.jobs.entries import SwitchState, apply, diff
+from switchsum.controller.jobs.entries import SwitchState, diff
 from switchsum.controller.jobs.machines import IncarnationState, MemberState
-from switchsum.controller.jobs.plan import plan
 from switchsum.controller.jobs.registry import Jobs
 from switchsum.controller.trees.branch import ADMISSION
 from switchsum.protocol.errors import JoinRefused, NoCapacity, NotAdmitted
 
-from .planned import SLOTS, address, make_jobs, make_settings, rebuilt
+from .planned import SLOTS, address, apply, make_jobs, make_settings, plan, rebuilt
 
 
 def live_part(jobs: Jobs) -> Sequence[object]:

@@ -17,9 +17,10 @@ from switchsum.controller.jobs.entries import (
     Replica,
     SwitchState,
     Write,
-    apply,
     diff,
 )
+
+from .planned import apply
 
 GATE = "gate"
 small = st.integers(0, 2)

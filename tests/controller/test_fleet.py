@@ -17,7 +17,7 @@ pytest.importorskip("yaml")
 pytest.importorskip("scipy")
 
 from switchsum.controller.jobs.entries import Entry, Group, Replica, SwitchState
-from switchsum.controller.jobs.plan import STATIONS, Identity, Settings, plan
+from switchsum.controller.jobs.plan import STATIONS, Identity, Settings
 from switchsum.controller.jobs.registry import Jobs
 from switchsum.controller.switches.connection import SwitchConnection
 from switchsum.controller.switches.fleet import Fleet
@@ -28,6 +28,7 @@ from switchsum.protocol.frame import LANE_BYTES, Flag, Header, Kind
 from switchsum.protocol.wire import build_frame, parse_frame
 from switchsum.topologies import leaf_spine
 
+from .planned import plan
 from .rig import LANES, LONG_S, SWITCH, EmbeddedSwitch, program
 from .test_forest import EPOCH, JOB, World, network_of
 
@@ -151,7 +152,7 @@ def test_a_switch_that_was_restarted_gets_its_own_state_again_and_no_other_is_to
 def sum_of_round(network: Switches, world: World, states: dict[str, Any], number: int) -> list[list[int]]:
     """Let every worker contribute to the first slot of its leaf; return the first lane of what each host gets."""
     far = {name: {port: end for end, port in ports.items()} for name, ports in world.ports.items()}
-    got: dict[str, list[int]] = {seat.host: [] for seat in world.seats}
+    got: dict[str, list[int]] = {host: [] for host in world.hosts}
     for rank, seat in enumerate(world.seats):
         header = Header(
             kind=Kind.CONTRIBUTION,

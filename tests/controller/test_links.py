@@ -8,7 +8,7 @@ import pytest
 
 from switchsum.controller.jobs.job import Job
 from switchsum.controller.jobs.links import number_links, rates_of, take_down
-from switchsum.controller.jobs.plan import Identity, Settings, branches_of, plan
+from switchsum.controller.jobs.plan import Identity, Settings, branches_of
 from switchsum.controller.jobs.rebuild import rebuild
 from switchsum.controller.jobs.registry import Jobs
 from switchsum.controller.jobs.windows import most_in_flight
@@ -16,6 +16,8 @@ from switchsum.controller.trees.branch import ADMISSION, RESULT_ADDRESS
 from switchsum.controller.trees.fabric import Fabric, FabricSwitch
 from switchsum.protocol.errors import UsageError, WorldSizeMismatch
 from switchsum.protocol.wire import Address
+
+from .planned import plan
 
 HERE = Address(mac=0x02_00_00_00_00_FE, ip=0x0A00_00FE, port=21333)
 SETTINGS = Settings(identity=Identity(address=HERE, growth_bytes=512))

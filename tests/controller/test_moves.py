@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import pytest
 
-from switchsum.controller.jobs.entries import SwitchState, apply, diff
+from switchsum.controller.jobs.entries import SwitchState, diff
 from switchsum.controller.jobs.machines import Door, Incarnation, MemberState
 from switchsum.controller.jobs.plan import Identity, Settings, branches_of, plan_all
 from switchsum.controller.jobs.rebuild import merged, rebuild
@@ -25,6 +25,7 @@ from switchsum.protocol.slot_rules import Replies
 from switchsum.protocol.tree_rules import TreeMember, TreeSwitch, Upstream
 from switchsum.protocol.wire import Address, Packet, build_frame, parse_frame
 
+from .planned import apply
 from .rig import SWITCH
 
 LANES = 128

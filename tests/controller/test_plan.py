@@ -7,15 +7,15 @@ import math
 
 import pytest
 
-from switchsum.controller.jobs.entries import Entry, Group, Replica, SwitchState, apply, diff
+from switchsum.controller.jobs.entries import Entry, Group, Replica, SwitchState, diff
 from switchsum.controller.jobs.machines import IncarnationState, MemberState
-from switchsum.controller.jobs.plan import BROADCAST, FLOOD_GROUP, IDENTITY, RECORD_RANK, STATIONS, Loss, plan
+from switchsum.controller.jobs.plan import BROADCAST, FLOOD_GROUP, IDENTITY, RECORD_RANK, STATIONS, Loss
 from switchsum.controller.jobs.rebuild import rebuild
 from switchsum.controller.switches.schema import decode_group, encode_group
 from switchsum.controller.trees.branch import ADMISSION, FROM_ABOVE, RESULT_ADDRESS, UPLINK
 from switchsum.protocol.errors import NotAdmitted
 
-from .planned import HERE, SCHEMA, SLOTS, address, find, make_jobs, make_settings, rebuilt, running_job
+from .planned import HERE, SCHEMA, SLOTS, address, apply, find, make_jobs, make_settings, plan, rebuilt, running_job
 
 
 def test_a_waiting_job_is_a_record_and_nothing_else() -> None:

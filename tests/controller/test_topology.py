@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 from pathlib import Path
-from types import SimpleNamespace
-from typing import Any
 
 import pytest
 
@@ -15,7 +13,7 @@ pytest.importorskip("scipy")
 from hypothesis import given
 from hypothesis import strategies as st
 
-from switchsum.planning.topology import MOST_BYTES, Cable, TopologyError, from_mininet, load, parse
+from switchsum.planning.topology import MOST_BYTES, Cable, TopologyError, load, parse
 
 GOOD = """
 switches: [s1, s2]
@@ -110,24 +108,6 @@ def test_what_is_no_topology_is_said(text: str) -> None:
 @given(st.text(alphabet="switcheslnkobm:[]{},- \n0159.&*!?|>'\"", max_size=200))
 def test_no_text_raises(text: str) -> None:
     parse(text)
-
-
-def test_a_mininet_object_is_read() -> None:
-    def node(name: str, ip: str | None = None) -> Any:
-        return SimpleNamespace(name=name, IP=lambda: ip)
-
-    def end(of: Any, **params: float) -> Any:
-        return SimpleNamespace(node=of, params=params)
-
-    h1, h2, s1 = node("h1", "10.0.0.1"), node("h2", "10.0.0.2"), node("s1")
-    links = [
-        SimpleNamespace(intf1=end(h1, bw=10), intf2=end(s1, bw=20)),
-        SimpleNamespace(intf1=end(h2), intf2=end(s1)),
-    ]
-    network = from_mininet(SimpleNamespace(hosts=[h1, h2], switches=[s1], links=links))
-    assert network.hosts == ("h1", "h2")
-    assert network.addresses["h2"] == "10.0.0.2"
-    assert [cable.mbit for cable in network.cables] == [10, 1000]
 
 
 BOMB = "x0: &x0 [a, b, c, d, e, f, g, h, i]\n" + "".join(

@@ -6,12 +6,11 @@ from dataclasses import replace
 
 import pytest
 
-from switchsum.controller.jobs.plan import plan
 from switchsum.controller.jobs.windows import frames_held, most_in_flight, window_slots
 from switchsum.protocol.errors import NoCapacity
 from switchsum.protocol.member_rpc import MOST_IN_FLIGHT
 
-from .planned import SLOTS, make_jobs, make_settings, rebuilt, running_job
+from .planned import SLOTS, make_jobs, make_settings, plan, rebuilt, running_job
 
 
 @pytest.mark.parametrize(

@@ -129,21 +129,6 @@ def parse(text: str) -> tuple[Network, list[str]]:
     return network, found + problems(network)
 
 
-def from_mininet(net: Any) -> Network:
-    """Return the topology of a Mininet object: its nodes and links, `bw` as capacity in Mbit/s."""
-    cables = []
-    for link in net.links:
-        rates = [getattr(end, "params", {}).get("bw") for end in (link.intf1, link.intf2)]
-        mbit = min((float(rate) for rate in rates if rate is not None), default=DEFAULT_MBIT)
-        cables.append(Cable(ends=(link.intf1.node.name, link.intf2.node.name), mbit=mbit))
-    return Network(
-        switches=tuple(node.name for node in net.switches),
-        hosts=tuple(node.name for node in net.hosts),
-        cables=tuple(cables),
-        addresses={node.name: node.IP() for node in net.hosts if node.IP()},
-    )
-
-
 def problems(network: Network) -> list[str]:
     """Return what is wrong with a topology, a line for each thing."""
     found = [f"no {what}" for what in ("switches", "hosts", "cables") if not getattr(network, what)]

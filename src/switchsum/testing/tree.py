@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Mapping, Sequence
 from random import Random
 from typing import Any, Final
 
 from switchsum.controller.jobs.slots import SlotRange
 from switchsum.controller.trees.branch import Branch
-from switchsum.controller.trees.forest import AggregationTree, Forest, Seat, Site, reserve, switches_of
+from switchsum.controller.trees.forest import AggregationTree, Forest, Reserved, Seat, Site, switches_of
 from switchsum.protocol.slot_rules import SWITCH_ADDRESS, Replies
 from switchsum.protocol.tree_rules import TreeMember, TreeSwitch, Upstream
 from switchsum.testing.cluster import ClusterConfig
@@ -77,17 +78,12 @@ class Tree:
                 address=SWITCH_ADDRESS,
                 ports=self._ports[name],
                 lanes_per_frame=lanes,
-                total_slots=1024,
-                taken=(
-                    SlotRange(first=0, count=config.first_slot + (0 if name.startswith("leaf") else _SLOTS_BETWEEN)),
-                ),
             )
             for name in names
         }
         members = [config.member(rank) for rank in range(config.workers)]
         seats = [
             Seat(
-                host=f"worker{one.rank}",
                 switch=self._tree.parents[f"worker{one.rank}"],
                 port=one.port,
                 address=one.address,
@@ -95,14 +91,29 @@ class Tree:
             )
             for one in members
         ]
-        reserved = reserve([self._tree], sites, first_group=2, last_group=9)
+        first = {name: config.first_slot + (0 if name.startswith("leaf") else _SLOTS_BETWEEN) for name in names}
+        reserved = reserve([self._tree], first, dict.fromkeys(names, 2))
         forest = Forest(job=config.job, trees=[self._tree], reserved=reserved, sites=sites)
-        laid_out = forest.lay_out(seats, epoch=config.epoch, draw_cookie=lambda: self._random.getrandbits(64))
+        laid_out = forest.branches(seats, epoch=config.epoch, draw_cookie=lambda: self._random.getrandbits(64))
         switches = {name: TreeSwitch(lanes_per_frame=lanes, address=SWITCH_ADDRESS) for name in names}
         for name, branches in laid_out.items():
             for branch in branches:
                 carry_out(switches[name], branch)
         return switches
+
+
+def reserve(
+    trees: Sequence[AggregationTree], first_slots: Mapping[str, int], first_groups: Mapping[str, int]
+) -> dict[str, Reserved]:
+    """Give each switch its slots of the trees that pass it, side by side, and a multicast group for each of them."""
+    found: dict[str, Reserved] = {}
+    for number, tree in enumerate(trees):
+        for switch in switches_of(tree):
+            one = found.setdefault(switch, Reserved())
+            first = first_slots[switch] + sum(slots.count for slots in one.slots.values())
+            one.groups[number] = first_groups[switch] + len(one.groups)
+            one.slots[number] = SlotRange(first=first, count=tree.slots)
+    return found
 
 
 def carry_out(switch: TreeSwitch, branch: Branch) -> None:
