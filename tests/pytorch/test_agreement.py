@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
+import numpy as np
 import pytest
 
 from switchsum.protocol.errors import OperationMismatch, SwitchsumError, UsageError
@@ -16,6 +17,9 @@ from .calls import OP, options
 from .conftest import make_groups
 
 torch = pytest.importorskip("torch", reason="PyTorch is not installed (make torch)")
+
+from switchsum.host.compress.base import Part  # noqa: E402
+from switchsum.torch.hooks import NarrowLanes, SmallBlocks  # noqa: E402
 
 dist = torch.distributed
 c10d = dist.distributed_c10d
@@ -237,3 +241,18 @@ def test_every_reduction_works_or_is_refused_by_a_named_error(pair: list[Any], d
 def test_a_monitored_barrier_is_a_barrier(pair: list[Any]) -> None:
     with ThreadPoolExecutor(RANKS) as pool:
         assert list(pool.map(lambda group: group.monitored_barrier(), pair)) == [None] * RANKS
+
+
+@pytest.mark.parametrize("lists", [([2, 3], [3, 2]), ([5], [2, 3])], ids=str)
+def test_hooks_that_keep_nothing_compare_the_parts_of_a_bucket(
+    pair: list[Any], lists: tuple[list[int], list[int]]
+) -> None:
+    def run(rank: int) -> None:
+        parts = [Part(key=str(index), shape=(size,)) for index, size in enumerate(lists[rank])]
+        compressor = [NarrowLanes("int16"), SmallBlocks()][len(lists[0]) == 1]
+        (handle,) = compressor.begin_parts(pair[rank].connect(), parts, np.ones(5, np.float32)).handles
+        with pytest.raises(OperationMismatch):
+            handle.wait()
+
+    with ThreadPoolExecutor(RANKS) as pool:
+        list(pool.map(run, range(RANKS)))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Protocol
@@ -90,7 +91,9 @@ class _OneAllreduce:
     def begin_parts(self, communicator: Communicator, parts: Sequence[Part], gradient: Floats) -> _Whole:
         """Begin the average of a bucket."""
         values = gradient.copy()
-        return _Whole([communicator.allreduce_async(values, "average", **self._options)], values)
+        digest = zlib.crc32(repr([(part.key, part.shape) for part in parts]).encode())
+        label = f"{type(self).__name__} of {len(parts)} gradients ({digest:08x})"  # ranks must agree in all of them
+        return _Whole([communicator.allreduce_async(values, "average", label=label, **self._options)], values)
 
     def state_dict(self) -> Mapping[str, Any]:
         """Return nothing."""
