@@ -37,3 +37,15 @@ def test_a_walk_is_short_and_names_what_is_there(walk: str) -> None:
 def test_there_are_three_and_readme_leads_there() -> None:
     assert len(WALKS) == 3
     assert "(docs/walks.md)" in (ROOT / "README.md").read_text()
+
+
+def test_a_joining_worker_is_followed_through_ten_files() -> None:
+    page = (ROOT / "docs/controller.md").read_text()
+    section = page.partition("## A member joins, file by file\n")[2].partition("\n## ")[0]
+    steps = re.findall(r"^\d+\. .*$", section, re.MULTILINE)
+    assert len(steps) == 10
+    for step in steps:
+        name, *words = NAME.findall(step)
+        text = (ROOT / name).read_text()
+        for word in words:
+            assert re.search(rf"(def|class) {word}\b", text), (word, name)
