@@ -8,6 +8,7 @@ that uses it, and for hit and miss, since the arguments and the block that follo
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 from .. import ir, model
 from ..ir import Op, Relation
@@ -86,27 +87,41 @@ class ActionLowering:
                 case "exit", ():
                     self._builder.fill(number, statements, ir.Jump(self._block(position + 1, True)))
                     return
-                case (("add_header" | "remove_header"), (model.Operation() as member,)):
+                case (("add_header" | "remove_header" | "assign_header"), operands) if (
+                    _member_among(operands) is not None
+                ):
                     after = self._block(position + 1, exited)
-                    self._builder.fill(number, statements, ir.Jump(self._each_member(scope, primitive, member, after)))
+                    self._builder.fill(number, statements, ir.Jump(self._each_member(scope, primitive, after)))
                     return
             statements += lower_primitive(scope, primitive)
         self._builder.fill(number, statements, ir.Jump(self._following[exited]))
 
-    def _each_member(self, scope: Scope, primitive: model.Primitive, member: model.Operation, after: int) -> int:
-        """Apply a primitive to the member of a header stack whose index is known only at run time."""
-        # One branch for each member; an index beyond the end does nothing.
-        if not isinstance(member.left, model.Named) or isinstance(member.right, int):
+    def _each_member(self, scope: Scope, primitive: model.Primitive, after: int) -> int:
+        """Make a primitive of headers, one of which is a member of a stack whose index is known only at run time."""
+        # One branch for each member; an index beyond the end does nothing.  A copy may have two such members.
+        place = _member_among(primitive.operands)
+        if place is None:
+            return self._builder.add(f"{self._action.name}.member", lower_primitive(scope, primitive), ir.Jump(after))
+        member = primitive.operands[place]
+        if not isinstance(member, model.Operation) or not isinstance(member.left, model.Named):
             raise scope.refuse(f"{member} as a header")
-        index = unsigned(scope, member.right)
+        if isinstance(member.right, int):
+            raise scope.refuse(f"{member} as a header")
+        index, following = unsigned(scope, member.right), after
         for position, header in reversed(list(enumerate(self._symbols.stack(member.left.name)))):
-            statements = _set_validity(self._symbols, header, primitive.operation == "add_header")
-            chosen = self._builder.add(f"{self._action.name}.member", statements, ir.Jump(after))
+            name = model.Named("header", self._symbols.headers[header].name)
+            operands = (*primitive.operands[:place], name, *primitive.operands[place + 1 :])
+            chosen = self._each_member(scope, replace(primitive, operands=operands), after)
             condition = choose(index, [FALSE] * position + [TRUE])
-            after_this = self._builder.new(f"{self._action.name}.members")
-            self._builder.fill(after_this, [], ir.Branch(condition, chosen, after))
-            after = after_this
-        return after
+            branch = self._builder.new(f"{self._action.name}.members")
+            self._builder.fill(branch, [], ir.Branch(condition, chosen, following))
+            following = branch
+        return following
+
+
+def _member_among(operands: Sequence[model.Operand]) -> int | None:
+    """Return the place of the first operand that is no header by name; None if all are."""
+    return next((place for place, operand in enumerate(operands) if isinstance(operand, model.Operation)), None)
 
 
 def lower_primitive(scope: Scope, primitive: model.Primitive) -> list[ir.Statement]:
