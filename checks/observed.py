@@ -44,7 +44,7 @@ def measure(page: str, pairs: int, seconds: float) -> None:
     """Measure both as one rank; rank 0 looks at the page and says what came out."""
     with switchsum.connect() as communicator:
         watcher = Watcher(page)
-        lifeline: Any = communicator._membership
+        lifeline: Any = communicator.queue.membership
         report = lifeline.report
 
         def set_reports(on: bool) -> None:

@@ -19,6 +19,7 @@ from switchsum.protocol.member_rpc import MOST_IN_FLIGHT
 from switchsum.protocol.wire import format_ip
 
 from .api.communicator import Communicator
+from .api.interrupts import defer_interrupts
 from .api.join import CALL_S, RETRY_S, SWITCH_TIMEOUT_S, Membership, Patience
 from .api.report import Reporter
 from .engine.worker import Engine, EngineConfig
@@ -172,6 +173,7 @@ def _join(settings: _Settings) -> Communicator:
         connect_again=lambda rank, world_size: _join(replace(settings, rank=rank, world_size=world_size)),
     )
     _log.info("connected over %s as rank %d of %d, epoch %d", link, rank, world_size, membership.reply.epoch)
+    defer_interrupts(communicator.queue)
     membership.report = Reporter(communicator, host=socket.gethostname(), link=link)
     return communicator
 

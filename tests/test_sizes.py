@@ -24,7 +24,7 @@ FOLDERS = (
 MOST_LINES_OF_A_MODULE, MOST_LINES_OF_A_FUNCTION, MOST_PARAMETERS = 450, 60, 10
 ONE_IDEA = {
     "controller/jobs/registry.py": "one registry: every way in which a member comes, goes and is told why",
-    "host/api/calls.py": "the calls that users make: their docstrings are the reference",
+    "host/api/communicator.py": "the calls that users make: their docstrings are the reference",
     "host/api/sparse.py": "one collective, step by step",
     "switch/tables.py": "entries, and all that finds, orders, counts, saves and mirrors them, change together",
 }

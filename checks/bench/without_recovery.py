@@ -93,12 +93,12 @@ class WithoutRecovery:
     def warm_up(self, communicator: Communicator) -> None:
         """Compile what takes long; other processes then find it in the cache."""
         with self.used_by(communicator):
-            communicator._driver.step(0.0)
+            communicator.queue.driver.step(0.0)
 
     @contextmanager
     def used_by(self, communicator: Communicator) -> Iterator[None]:
         """Have a communicator use these kernels; nothing may be in flight before or after."""
-        driver, ordinary = communicator._driver, communicator._driver._loop
+        driver, ordinary = communicator.queue.driver, communicator.queue.driver._loop
         engine, kernels = driver.engine, self._modules["engine.loop"]
         driver._loop = Loop(
             engine.state, engine.pushed_before, driver.transport.operations(), begin=kernels.begin, run=kernels.run

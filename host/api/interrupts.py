@@ -1,107 +1,85 @@
-"""What becomes of an exception that a signal handler raises in the midst of a collective.
+"""Ctrl-C waits for the end of what is driven.
 
-Python runs signal handlers between two instructions of the main thread, and what they raise (KeyboardInterrupt, a
-time-out's error) comes out of whatever line that was.  A collective cannot be left there: the other ranks wait for this
-one, or count it in when this rank has gone on to the next call.  So there are three cases:
+The other ranks wait for a collective that this rank has begun.  So while the main thread drives one, SIGINT only asks
+for an end, and KeyboardInterrupt is raised when the collective has ended.  It is raised at once where nothing is
+driven, `HOLD_BACK_S` after it was asked for, and when it is asked for a second time: then the communicator is broken.
 
-1. **The collective comes to its end first.**  What was raised is held back (`HeldBack`), the collective goes on, and
-   `Handle.wait` raises it when the result is in its place.  Each step on that way may be taken twice: it finds out how
-   far it was taken before.  `Engine.submitted` tells whether the operation was begun, and a handle is in `_in_flight`
-   until its end was noted.
-2. **It cannot wait.**  What ends programs (KeyboardInterrupt, SystemExit) waits `HOLD_BACK_S` at most, and not when it
-   comes a second time.  What is raised `MOST_AGAIN` times without any progress comes from no signal handler.  Then the
-   communicator is broken, and raises Interrupted from then on: nobody can tell what the other ranks have.
-3. **Nobody can tell where it was.**  On a few lines, between a call's first one and those that hold back, the
-   decorators here break the communicator, too.
-
-An error of ours (SwitchsumError) that was raised before the collective was begun is the caller's at once.
+This holds where Python's own handler was in place when `connect` was called in the main thread.
 """
 
 from __future__ import annotations
 
-import math
-import os
-from collections.abc import Callable
-from functools import wraps
-from typing import Any, Final, ParamSpec, TypeVar
-
-from switchsum.protocol.errors import Interrupted, UsageError
-
-_P = ParamSpec("_P")
-Made = TypeVar("Made")
+import signal
+import threading
+import time
+import weakref
+from types import FrameType
+from typing import Final, Protocol
 
 HOLD_BACK_S: Final = 2.0
-"""How long a collective that is interrupted by what ends programs, KeyboardInterrupt or SystemExit, may still take."""
-MOST_AGAIN: Final = 64
-"""Something that is raised so often without any progress in between comes from no signal handler."""
+"""How long KeyboardInterrupt waits for a collective to end."""
 
 
-class HeldBack:
-    """What a signal handler has raised in the midst of a collective, until that has come to its end."""
+class Drives(Protocol):
+    """What a thread may be in the midst of."""
 
-    __slots__ = ("again", "ends_at", "error")
+    interrupts: Interrupts
 
-    def __init__(self, error: BaseException | None) -> None:
-        self.error = error
-        self.again = 0
-        """How often something was raised since the collective went on."""
-        self.ends_at = math.inf
-        """When it is raised at the latest."""
-
-    def note(self, error: BaseException, now: float) -> bool:
-        """Keep what was raised last; False: it is to be raised now."""
-        self.again += 1
-        if self.error is None or not isinstance(error, Exception):
-            self.error = error
-        if isinstance(error, Exception):
-            return self.again < MOST_AGAIN
-        is_first, self.ends_at = self.ends_at == math.inf, min(self.ends_at, now + HOLD_BACK_S)
-        return is_first
+    def is_driven_by(self, thread: int) -> bool:
+        """Whether this thread is."""
+        ...
 
 
-def breaks_if_interrupted(method: Callable[_P, Made]) -> Callable[_P, Made]:
-    """Break the communicator where something foreign is raised between the lines of a call, and not at a good place.
+class Interrupts:
+    """Whether somebody has pressed Ctrl-C while a queue was driven."""
 
-    What a signal handler raises where it can be held back, is; a few lines are left, where nobody could tell whether
-    other ranks wait for this one.
-    """
-    return _breaking(method, has_steps=False)
+    def __init__(self) -> None:
+        self.is_asked_for = False
+        self._due_s = 0.0
 
+    def ask(self) -> None:
+        """Note a KeyboardInterrupt; raises it the second time."""
+        if self.is_asked_for:
+            self.deliver()
+        self._due_s = time.monotonic() + HOLD_BACK_S
+        self.is_asked_for = True
 
-def breaks_between_steps(method: Callable[_P, Made]) -> Callable[_P, Made]:
-    """Do the same where a call is several collectives, of which each may come to a good end."""
-    return _breaking(method, has_steps=True)
+    def check(self) -> None:
+        """Raise what was asked for, if it cannot wait any longer."""
+        if time.monotonic() >= self._due_s:
+            self.deliver()
 
+    def deliver(self) -> None:
+        """Raise what was asked for."""
+        self.is_asked_for = False
+        raise KeyboardInterrupt
 
-def _breaking(method: Callable[_P, Made], *, has_steps: bool) -> Callable[_P, Made]:
-    @wraps(method)
-    def call(*arguments: _P.args, **options: _P.kwargs) -> Made:
-        try:
-            return method(*arguments, **options)
-        except BaseException as error:
-            if not _is_about_arguments(error):
-                communicator: Any = arguments[0]
-                if has_steps:
-                    communicator._delivered = None
-                communicator._broken_off(error)
-            raise
-
-    return call
-
-
-def _is_about_arguments(error: BaseException) -> bool:
-    """Whether a call did not come to its first line, for it does not take such arguments."""
-    trace = error.__traceback__
-    return isinstance(error, TypeError) and trace is not None and trace.tb_next is None
+    def give_back(self) -> None:
+        """Forget a queue that is closed; with the last one Python's own handler comes back."""
+        for driven in list(_driven):
+            if driven.interrupts is self:
+                _driven.discard(driven)
+        is_main = threading.current_thread() is threading.main_thread()
+        if not _driven and is_main and signal.getsignal(signal.SIGINT) is _on_interrupt:
+            signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
-def check_process(pid: int) -> None:
-    """Raise UsageError in a process that was forked from the one to which a communicator belongs."""
-    if os.getpid() != pid:
-        raise UsageError(f"this communicator belongs to process {pid}; connect in this one if it needs any")
+_driven: weakref.WeakSet[Drives] = weakref.WeakSet()
 
 
-def interrupted(error: BaseException) -> Interrupted:
-    """Return what breaks a communicator when something was raised that could not wait."""
-    kind = type(error).__name__
-    return Interrupted(f"{kind} was raised in the midst of a collective, which other ranks may have ended, or wait for")
+def defer_interrupts(driven: Drives) -> None:
+    """Have Ctrl-C wait while this is driven, unless somebody else handles SIGINT, or this is not the main thread."""
+    if threading.current_thread() is not threading.main_thread():
+        return
+    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+        signal.signal(signal.SIGINT, _on_interrupt)
+    _driven.add(driven)
+
+
+def _on_interrupt(number: int, frame: FrameType | None) -> None:
+    main = threading.main_thread().ident or 0
+    for driven in list(_driven):
+        if driven.is_driven_by(main):
+            driven.interrupts.ask()
+            return
+    signal.default_int_handler(number, frame)

@@ -35,9 +35,9 @@ class Reporter:
     def __call__(self, job: str, nonce: int) -> reports.WorkerReport | None:
         """Return a report; None once the communicator is closed or gone, and in a forked child."""
         communicator = self._communicator()
-        if communicator is None or communicator._closed or os.getpid() != communicator._pid:
+        if communicator is None or communicator.queue.closed or os.getpid() != communicator.queue.pid:
             return None
-        engine, now = communicator._driver.engine, self._clock()
+        engine, now = communicator.queue.driver.engine, self._clock()
         counts = engine.counts.tolist()
         begun, oldest = engine.progress
         seen = counts[Count.ROUNDS], begun
@@ -48,14 +48,14 @@ class Reporter:
             job=job,
             nonce=nonce,
             host=self._host,
-            pid=communicator._pid,
+            pid=communicator.queue.pid,
             link=self._link,
             begun=begun,
-            finished=min(communicator._finished, begun),
+            finished=min(communicator.queue.finished, begun),
             operation=engine.name_of(oldest)[: reports.MOST_TEXT] if in_flight else "",
             waiting_s=quiet_s if in_flight else 0.0,
             idle_s=0.0 if in_flight else quiet_s,
-            collective_s=round(communicator._seconds, 6),
+            collective_s=round(communicator.queue.seconds, 6),
             waiting_slots=max(0, engine.slots_waiting),
             rounds=counts[Count.ROUNDS],
             frames_sent=counts[Count.FRAMES_SENT],

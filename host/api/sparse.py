@@ -16,25 +16,22 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final, NoReturn, Protocol
 
 import numpy as np
 import numpy.typing as npt
 
 from switchsum.native.kernels.loading import address_of
-from switchsum.protocol.errors import OperationMismatch, SumOverflow, UnsupportedDtype, UsageError
+from switchsum.protocol.errors import OperationMismatch, SumOverflow, SwitchsumError, UnsupportedDtype, UsageError
 from switchsum.protocol.frame import LANE_BYTES
 
 from ..engine.kernels import scan
 from ..engine.operation import SKIP_ZEROS, Operation, check
-from . import bitmap, owners
+from . import bitmap, collectives, owners
 from .bitmap import Indices, Words
-from .collectives import Options, check_written, is_integer, native_values, returned
+from .collectives import Collective, Members, Options, check_written, is_integer, native_values, returned
 from .handle import Handle
 from .rough import rough_sums
-
-if TYPE_CHECKING:
-    from .calls import CollectiveCalls
 
 Array = npt.NDArray[Any]
 
@@ -58,6 +55,37 @@ MOST_ROWS: Final = 1 << 36
 """Of a sparse array: their bitmap takes 8 GiB."""
 EXACT_IN_FLOAT32: Final = 2
 """Bytes of the integers that float32 holds all of."""
+
+
+class Adds(Protocol):
+    """What these steps need of a communicator."""
+
+    @property
+    def members(self) -> Members:
+        """Who takes part."""
+        ...
+
+    rank: int
+    world_size: int
+    supports: npt.NDArray[np.int64]
+
+    def start(self, collective: Collective, *, stays: bool = False) -> Handle:
+        """Begin a collective, and drive it to its end if wanted."""
+        ...
+
+    def allreduce(self, array: Array, op: str = "sum", *, label: str = "") -> Array:
+        """Combine arrays in place."""
+        ...
+
+    def allreduce_async(
+        self, array: Array, op: str = "sum", *, lanes: str = "int32", saturate: bool = False, background: bool = True
+    ) -> Handle:
+        """Begin to combine arrays in place."""
+        ...
+
+    def break_off(self, error: SwitchsumError) -> NoReturn:
+        """Break the communicator, and raise why."""
+        ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -133,7 +161,7 @@ def largest_wanted(array: Array, k: int | None, density: float | None) -> tuple[
 
 
 def allreduce_sparse(
-    comm: CollectiveCalls,
+    comm: Adds,
     indices: Array,
     values: Array,
     size: int,
@@ -144,7 +172,7 @@ def allreduce_sparse(
     fault: str = "",
     call: str = "",
 ) -> LastStep:
-    """See `CollectiveCalls.allreduce_sparse`; with a `fault` this rank only tells the others of it, and raises it.
+    """See `Communicator.allreduce_sparse`; with a `fault` this rank only tells the others of it, and raises it.
 
     `call` describes the call of which this one is a part: ranks must agree in it.
     """
@@ -156,7 +184,7 @@ def allreduce_sparse(
         indices, values, overflow = _sorted(indices, values)
         bitmap.set_bits(words, indices)
     called = call or _called("allreduce_sparse", how, values.dtype, ("rows", *values.shape[1:]), size=size, keep=keep)
-    own, counts = words.copy(), owners.counts(comm.rank, comm.world_size, words)
+    own, counts = words.copy(), owners.counts(comm.members.rank, comm.members.world_size, words)
     union = unite(comm, words, size, called, fault, overflow=overflow, counts=counts)
     compacted = np.zeros((len(union), *values.shape[1:]), values.dtype)
     bitmap.place(union, indices, _as_rows(values), _as_rows(compacted))
@@ -180,12 +208,12 @@ def allreduce_sparse(
 
 
 def _order_of_rows(
-    comm: CollectiveCalls, own: Words, union: Indices, compacted: Array, counts: npt.NDArray[np.uint64], how: Options
+    comm: Adds, own: Words, union: Indices, compacted: Array, counts: npt.NDArray[np.uint64], how: Options
 ) -> Indices | None:
     """Return the order by owners in which rows of many values travel, or None where it does not pay."""
     width = compacted.size // max(1, len(union))
     lane_format = Operation.of(compacted, "rows", operator=how.operator, lanes=how.lanes).format
-    per_frame = comm.lanes_per_frame * LANE_BYTES * 8 // lane_format.bits
+    per_frame = comm.members.lanes_per_frame * LANE_BYTES * 8 // lane_format.bits
     if width >= per_frame or not owners.pays(counts, len(union), width * lane_format.value_bits):
         return None
     return _by_owners(comm, own, union, round(per_frame / width))
@@ -198,7 +226,7 @@ def _as_rows(values: Array) -> Array:
 
 
 def allreduce_topk(
-    comm: CollectiveCalls,
+    comm: Adds,
     array: Array,
     k: int,
     how: Options,
@@ -207,7 +235,7 @@ def allreduce_topk(
     keep: int | None = None,
     fault: str = "",
 ) -> LastStep:
-    """See `CollectiveCalls.allreduce_topk`."""
+    """See `Communicator.allreduce_topk`."""
     flat = _native(array.view(np.ndarray).reshape(-1))
     fault = fault or _fault_of_kind(array.dtype, how)  # before values are compared that have no order
     chosen = largest(flat, 0 if fault else k)
@@ -225,7 +253,7 @@ def allreduce_topk(
     return LastStep(handle=step.handle, finish=finish)
 
 
-def allreduce_blocks(comm: CollectiveCalls, array: Array, block: int | str, how: Options, background: bool) -> LastStep:
+def allreduce_blocks(comm: Adds, array: Array, block: int | str, how: Options, background: bool) -> LastStep:
     """Add arrays in place, of which only blocks of `block` values travel that are not zero on all ranks."""
     fault = _fault_of_block(block)
     size = AUTO_BLOCK if block == "auto" or fault else int(block)
@@ -238,10 +266,10 @@ def allreduce_blocks(comm: CollectiveCalls, array: Array, block: int | str, how:
     words = np.zeros(bitmap.words_for(blocks), np.uint64)
     if not fault:
         bitmap.set_blocks(words, scan.address, operation.code, address_of(whole), whole.size, size)
-    own, counts = words.copy(), owners.counts(comm.rank, comm.world_size, words)
+    own, counts = words.copy(), owners.counts(comm.members.rank, comm.members.world_size, words)
     called = _called("allreduce", how, array.dtype, array.shape, block=block)
     union = unite(comm, words, blocks, called, fault, counts=counts)
-    per_frame = comm.lanes_per_frame * LANE_BYTES * 8 // operation.format.bits
+    per_frame = comm.members.lanes_per_frame * LANE_BYTES * 8 // operation.format.bits
     own_bits = size * operation.format.value_bits
     if block != "auto" and size < per_frame and owners.pays(counts, len(union), own_bits):
         is_short = int(union[-1]) == whole.size // size
@@ -258,12 +286,12 @@ def allreduce_blocks(comm: CollectiveCalls, array: Array, block: int | str, how:
     return LastStep(handle=_begin(comm, compacted, how, background), finish=finish)
 
 
-def _by_owners(comm: CollectiveCalls, own: Words, union: Indices, together: int, *, but_last: bool = False) -> Indices:
+def _by_owners(comm: Adds, own: Words, union: Indices, together: int, *, but_last: bool = False) -> Indices:
     """Return an order of the union in which `together` rows, a frame, have few owners; the last may have to stay."""
-    bits = owners.table(comm.rank, comm.world_size, own, union)
+    bits = owners.table(comm.members.rank, comm.members.world_size, own, union)
     comm.allreduce(bits, "or")
     sets = owners.sets_of(bits, len(union))[: len(union) - but_last]
-    order = owners.order(sets, comm.world_size, max(2, together))
+    order = owners.order(sets, comm.members.world_size, max(2, together))
     return np.append(order, np.arange(len(sets), len(union)))
 
 
@@ -287,7 +315,7 @@ def put_blocks(whole: Array, block: int, chosen: Indices, rows: Array) -> None:
         whole[full * block :] = rows[-1, : len(whole) - full * block]
 
 
-def _begin(comm: CollectiveCalls, array: Array, how: Options, background: bool) -> Handle:
+def _begin(comm: Adds, array: Array, how: Options, background: bool) -> Handle:
     return comm.allreduce_async(array, how.operator, lanes=how.lanes, saturate=how.saturate, background=background)
 
 
@@ -303,7 +331,7 @@ def _native(array: Array) -> Array:
 
 
 def unite(
-    comm: CollectiveCalls,
+    comm: Adds,
     words: Words,
     bits: int,
     called: str,
@@ -321,14 +349,15 @@ def unite(
     first = words if bits <= MAX_BITS_IN_ONE_STEP else _packed(words)
     sizes = np.cumsum([len(first), len(counts)])
     first = np.concatenate([first, counts, _facts(called, fault, overflow)])
-    comm._unite(first, called)
+    how = Options(operator="or")
+    comm.start(collectives.allreduce(first, how, comm.members, kind="supports", words=called), stays=True).wait()
     first, counts[:], facts = np.split(first, sizes)
     if fault:
         raise UsageError(fault)
     if facts[0] & _FAULT:
         raise UsageError("another rank gave what cannot be added; its own error says what")
     if facts[1] & facts[2]:
-        comm._break(OperationMismatch(f"another rank issued another operation than this one's {called}", called))
+        comm.break_off(OperationMismatch(f"another rank issued another operation than this one's {called}", called))
     if facts[0] & _OVERFLOW:
         raise SumOverflow(f"on some rank values of a repeated index do not fit their dtype in {called}")
     if bits <= MAX_BITS_IN_ONE_STEP:

@@ -57,7 +57,7 @@ class Statistics:
     def of(
         cls, counts: npt.NDArray[np.int64], supports: npt.NDArray[np.int64], *, collectives: int, collective_s: float
     ) -> Statistics:
-        """Read an engine's counters, and those of `CollectiveCalls.supports`."""
+        """Read an engine's counters, and those of `Communicator.supports`."""
         values = counts.tolist()
         return cls(
             collectives=collectives,

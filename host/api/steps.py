@@ -6,7 +6,6 @@ the last of them, others wait with beginning their first.
 
 from __future__ import annotations
 
-import os
 import threading
 from collections.abc import Callable
 from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
@@ -15,35 +14,32 @@ from typing import TYPE_CHECKING, Any
 
 from switchsum.protocol.errors import UsageError
 
-from .handle import Handle
-from .interrupts import breaks_between_steps, check_process
+from .handle import Handle, check_process
 
 if TYPE_CHECKING:
-    from .driving import Driving
     from .sparse import LastStep
 
 
 class StepQueue:
     """One communicator's collectives of several steps: one after the other, in the order in which they were begun."""
 
-    def __init__(self, name: str) -> None:
-        """`name` the thread."""
+    def __init__(self, name: str, pid: int) -> None:
+        """`name` the thread of the process `pid`."""
+        self._pid = pid
         self._executor = ThreadPoolExecutor(1, thread_name_prefix=name, initializer=self._note_thread)
         self._is_closed = False
         self._thread = 0
         self._last: Future[LastStep] | None = None
-        self._pid = os.getpid()
 
     def begin(self, steps: Callable[[], LastStep]) -> SteppedHandle:
         """Do all steps but the last on a thread of their own; raises UsageError once the communicator is closed."""
-        check_process(self._pid)
         try:
             begun = self._last = self._executor.submit(steps)
         except RuntimeError as error:
             if self._is_closed:
                 raise UsageError("this communicator is closed") from error
             raise
-        return SteppedHandle(begun)
+        return SteppedHandle(begun, self._pid)
 
     def wait_for_last_steps(self) -> None:
         """Wait until each of them has begun its last step, or failed; their own thread need not wait."""
@@ -63,27 +59,11 @@ class StepQueue:
         self._thread = threading.get_ident()
 
 
-def begin_steps(communicator: Driving, steps: Callable[[], LastStep]) -> SteppedHandle:
-    """Begin a collective of several steps; what is raised in its midst breaks the communicator."""
-    check_process(communicator._pid)
-    if communicator._closed:
-        raise UsageError("this communicator is closed")
-    if communicator._steps is None:  # one queue, whoever is first
-        vars(communicator).setdefault("_steps", StepQueue(f"switchsum rank {communicator.rank} steps"))
-    assert communicator._steps is not None
-    return communicator._steps.begin(lambda: _all_but_last(communicator, steps))
-
-
-@breaks_between_steps
-def _all_but_last(_: Driving, steps: Callable[[], LastStep]) -> LastStep:
-    return steps()
-
-
 class SteppedHandle(Handle):
     """A collective of several steps that was begun."""
 
-    def __init__(self, begun: Future[LastStep]) -> None:
-        self._pid = os.getpid()
+    def __init__(self, begun: Future[LastStep], pid: int) -> None:
+        self._pid = pid
         self._begun = begun
         self._lock = threading.RLock()
         self._result: Any = None
@@ -107,9 +87,6 @@ class SteppedHandle(Handle):
 
     def wait(self) -> Any:
         """Return the result, once it is there; raises what the collective failed with, each time that it is called."""
-        return self._complete()
-
-    def _complete(self) -> Any:
         check_process(self._pid)
         try:
             last = self._begun.result()

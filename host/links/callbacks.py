@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import ctypes
 import time
-from collections.abc import Callable, Generator
-from typing import Any, Final
+from collections.abc import Callable
+from typing import Final
 
 import numpy as np
 
@@ -62,36 +62,26 @@ class PythonTransport:
         operations = Operations()
         methods = _Methods(self, operations)
         for name in ("take", "release", "send", "consumed", "wait", "now"):
-            callback = _OPERATION(_guarded(getattr(methods, name), operations).send)
+            callback = _OPERATION(_guarded(getattr(methods, name), operations))
             operations.record[name] = ctypes.cast(callback, ctypes.c_void_p).value
             operations.keep.append(callback)
         return operations
 
 
-def _guarded(method: Callable[[], int], operations: Operations) -> Generator[int, int, None]:
-    """Return what calls a method each time that something is sent to it, and keeps what the method raises.
+def _guarded(method: Callable[[], int], operations: Operations) -> Callable[[int], int]:
+    """Return what calls a method for the loop, and keeps what it raises: no exception can cross native code."""
+    errors, stop = operations.errors, operations.record["stop"]
 
-    A generator, for a signal handler may raise on the way in: in a function that would be before its first line,
-    outside of any `try`; a generator goes on at its `yield`, within.
-    """
-    calls = _calls(method, operations.errors, operations.record["stop"])
-    next(calls)
-    return calls
-
-
-def _calls(method: Callable[[], int], errors: list[BaseException], stop: Any) -> Generator[int, int, None]:
-    result = 0
-    while True:
+    def call(_: int) -> int:
+        result = 0
         try:
-            while True:  # in here: a signal handler may raise where a loop goes back, too
-                yield result
-                result = method()
-        except GeneratorExit:
-            return
+            result = method()
         except BaseException as error:
             errors.insert(0, error)
             stop[0] = Stop.RAISED
-            result = 0
+        return result
+
+    return call
 
 
 class _Methods:
@@ -119,7 +109,7 @@ class _Methods:
 
     def send(self) -> int:
         transport, record = self._transport, self._record
-        if transport.pushed == record["pushed"][0]:  # else of a call that was interrupted before it could say so
+        if transport.pushed == record["pushed"][0]:  # else the last call raised when frames had gone
             queued = int(record["queued"][0])
             rows, lengths = (int32_at(int(record[name][0]), queued) for name in ("queue_rows", "queue_lengths"))
             transport.send(rows, lengths)

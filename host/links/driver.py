@@ -18,11 +18,7 @@ if TYPE_CHECKING:
 
 
 class Driver:
-    """One engine on one transport; one thread at a time drives it.
-
-    A signal handler may raise anywhere in here: what was done is done, and the next step goes on from there.  A frame
-    may then be sent twice, which the switch expects.
-    """
+    """One engine on one transport; one thread at a time drives it."""
 
     def __init__(self, engine: Engine, transport: Transport, *, trace: Trace | None = None) -> None:
         """Note in `trace`, if there is one, what the loop does."""

@@ -39,7 +39,7 @@ with switchsum.connect() as comm:
 
 def note(ranks: list[Communicator], left: frozenset[int], loads: int = 0) -> None:
     for one in ranks:
-        membership = one._membership
+        membership = one.queue.membership
         assert isinstance(membership, LocalMembership)
         membership.left, membership.loads = left, loads
 

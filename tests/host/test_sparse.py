@@ -296,7 +296,7 @@ def test_sparse_collectives_in_the_background_keep_their_place_among_others(rank
 
 def test_closing_ends_what_is_in_the_background(fresh_ranks: list[Communicator]) -> None:
     handle = fresh_ranks[0].allreduce_topk_async(np.ones(50, np.float32), 2)
-    fresh_ranks[0]._membership.error = WorkerLost("rank 2 of job 'x' is gone", 2)
+    fresh_ranks[0].queue.membership.error = WorkerLost("rank 2 of job 'x' is gone", 2)
     with pytest.raises(WorkerLost):
         handle.wait()
     fresh_ranks[0].close()

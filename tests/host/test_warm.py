@@ -38,7 +38,7 @@ def test_after_warming_up_no_operation_compiles_anything(monkeypatch: pytest.Mon
         handles = [communicator.allreduce_async(np.ones(100, dtype)) for communicator in made]
         assert all((handle.wait() == 2).all() for handle in handles)
     for communicator in made:
-        communicator._driver.engine.restarted(communicator._driver.clock())
+        communicator.queue.driver.engine.restarted(communicator.queue.driver.clock())
         communicator.close()
 
 

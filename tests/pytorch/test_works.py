@@ -201,7 +201,7 @@ def test_errors_come_through_wait_and_through_futures(own_groups: list[Any]) -> 
 
 def test_a_lost_worker_ends_what_is_under_way(own_groups: list[Any]) -> None:
     future = own_groups[0].allreduce([torch.ones(5)], options()).get_future()
-    own_groups[0].connect()._membership.error = WorkerLost("rank 2 of job 'x' is gone", 2)
+    own_groups[0].connect().queue.membership.error = WorkerLost("rank 2 of job 'x' is gone", 2)
     with pytest.raises(RuntimeError, match="rank 2 of job 'x' is gone"):
         future.wait()
     with pytest.raises(WorkerLost):

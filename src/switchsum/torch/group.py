@@ -163,7 +163,7 @@ class SwitchGroup(Forwarded):
     def break_off(self, error: BaseException) -> None:
         """Break the communicator, for what was raised has left a call half begun."""
         if self.seat.communicator is not None:
-            self.seat.communicator._broken_off(error)
+            self.seat.communicator.queue.interrupted(error)
 
     # What is reduced.
 

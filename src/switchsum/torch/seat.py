@@ -5,8 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 
-from switchsum.host.api.communicator import Communicator
-from switchsum.host.api.exit_code import is_failing
+from switchsum.host.api.communicator import Communicator, is_failing
 from switchsum.host.api.handle import Handle
 from switchsum.protocol.errors import UsageError
 from switchsum.torch.completer import Completer, keep_order
@@ -68,7 +67,6 @@ class Seat:
             communicator.close()
             self._refusal = UsageError("the process group is closed")
             raise self._refusal
-        communicator._holds_back = True
         return communicator
 
     def watch(self, work: SwitchWork, handles: list[Handle]) -> None:
@@ -86,7 +84,7 @@ class Seat:
         self._closing.set()
         communicator, self.communicator = self.communicator, None
         if communicator is not None:
-            communicator._close(failed=is_failing())
+            communicator.close(failed=is_failing())
         completer, self._completer = self._completer, None
         if completer is not None:
             completer.stop()

@@ -119,4 +119,4 @@ def begin_later(communicator: Communicator, start: Callable[[], list[Handle]]) -
         handles = start()
         return LastStep(handle=handles[-1], finish=lambda: [handle.wait() for handle in handles])
 
-    return communicator._begin_steps(steps)
+    return communicator.begin_steps(steps)

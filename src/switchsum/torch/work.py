@@ -15,7 +15,6 @@ import torch.distributed as dist
 from torch.futures import Future
 
 from switchsum.host.api.handle import Handle
-from switchsum.host.api.interrupts import MOST_AGAIN
 from switchsum.protocol.errors import SwitchsumError, UsageError
 from switchsum.torch.completer import RELIEF_S, Completer
 from switchsum.torch.gradients import in_backward, in_last_callbacks
@@ -43,6 +42,10 @@ def future_for(tensors: Sequence[torch.Tensor]) -> Future[Any]:
     """
     devices = {tensor.device for tensor in tensors if tensor.device.type != "cpu"}
     return Future(devices=sorted(devices, key=str)) if devices else Future()
+
+
+MOST_AGAIN: Final = 64
+"""Something that is raised so often without any progress in between comes from no signal handler."""
 
 
 @kept_out_of_graphs
@@ -129,7 +132,7 @@ class SwitchWork(dist.Work):
             return
         try:
             for handle in self._handles:
-                handle._complete()
+                handle.wait()
             self._finish()
         except SwitchsumError as error:
             self._error = error
@@ -163,11 +166,8 @@ class SwitchWork(dist.Work):
             self._held = error
 
     def held_back(self) -> BaseException | None:
-        """Return, and forget, what was held back, here or while the collectives were begun."""
+        """Return, and forget, what was held back."""
         held, self._held = self._held, None
-        for handle in self._handles:
-            if handle._held is not None:
-                held, handle._held = held or handle._held.error, None
         return held
 
     def wait(self, timeout: timedelta = NO_TIMEOUT) -> bool:
@@ -239,7 +239,7 @@ class SwitchWork(dist.Work):
     def _wait_for_completer(self) -> None:
         try:
             for handle in self._handles:
-                handle._complete()
+                handle.wait()
         except SwitchsumError:
             pass  # the future has it
         while self._told is not None and not self._told.wait(RELIEF_S):

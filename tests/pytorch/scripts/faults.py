@@ -61,7 +61,7 @@ def starter() -> None:
     """Rank 0, which has started switch and controller, dies while rank 1 waits for it and rank 2 for nothing."""
     if dist.get_rank() == 0:
         os.kill(os.getpid(), signal.SIGKILL)
-    membership = dist.group.WORLD.connect()._membership
+    membership = dist.group.WORLD.connect().queue.membership
     while dist.get_rank() == 2 and membership.error is None:
         time.sleep(0.01)
     dist.all_reduce(torch.ones(4))

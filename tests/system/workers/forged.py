@@ -17,7 +17,7 @@ with switchsum.connect() as communicator:
         while not Path(os.environ["STOP"]).exists():
             time.sleep(0.01)
     handle = communicator.allreduce_async(values)
-    engine = communicator._driver.engine
+    engine = communicator.queue.driver.engine
     config = engine._config
     facts = {name: getattr(config, name) for name in ("job", "epoch", "rank", "cookie", "first_slot", "first_number")}
     facts |= {"own": [config.own.mac, config.own.ip, config.own.port]}

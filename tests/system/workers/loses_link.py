@@ -30,7 +30,7 @@ for turn in range(MOST_TURNS if loses else TURNS):
     values = ramp * (rank + turn)
     communicator.allreduce(values)
     assert np.array_equal(values, ramp * sum(range(turn, turn + size)))
-    know = np.array([len(communicator._driver.transport.down)], np.int32)  # type: ignore[attr-defined]
+    know = np.array([len(communicator.queue.driver.transport.down)], np.int32)  # type: ignore[attr-defined]
     communicator.allreduce(know)
     if loses and know[0] == size:
         break

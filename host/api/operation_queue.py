@@ -1,0 +1,447 @@
+"""Operations in flight: how they are begun and brought to their end, by one thread at a time.
+
+A caller drives what it waits for; a thread in the background goes on with the rest while nobody waits.  What the
+operations are for nobody here knows.
+
+**What becomes of exceptions that come from elsewhere.**  Python runs signal handlers between two instructions of the
+main thread, and what they raise comes out of whatever line that was.  So the queue is marked as dirty before it touches
+an operation, and as clean when that was done.  Whoever finds it dirty breaks it: `Interrupted` is raised from then on,
+for nobody can tell what the other ranks have.  The exception itself reaches its caller unchanged.  Only Ctrl-C waits
+for the end of what is driven: see `interrupts`.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import threading
+import weakref
+from collections import deque
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Final, NoReturn, Protocol
+
+import numpy.typing as npt
+
+from switchsum.protocol.errors import Interrupted, SwitchsumError, UsageError, WorkerLost
+
+from ..engine.events import Failed, Outcome
+from ..engine.operation import Operation
+from ..links.driver import Driver
+from .handle import Handle, check_process
+from .interrupts import Interrupts
+from .memory import Memory
+
+if TYPE_CHECKING:
+    from .departures import Departures
+    from .sparse import LastStep
+    from .steps import StepQueue
+
+_log: Final = logging.getLogger(__name__)
+LONGEST_WAIT_S: Final = 0.05
+"""How soon a waiting collective notices what heartbeats have brought."""
+BACKGROUND_WAIT_S: Final = 0.001
+"""How soon the background thread makes way for a caller who waits."""
+LONGEST_FAREWELL_S: Final = 0.5
+"""How long `close` waits for a restarted switch to answer."""
+
+_WITHIN: Final = (
+    "this thread is in the midst of a collective of this communicator: a signal handler or a callback cannot call "
+    "another one; have it set a flag, and call it when the first one has returned"
+)
+_CLOSED_WITHIN: Final = "this communicator was closed in the midst of a collective"
+
+
+class Member(Protocol):
+    """What keeps a rank's place in the job."""
+
+    error: SwitchsumError | None
+    """Why the place is lost, or the job broken."""
+    loads: int
+    """How often the switch has been given its program; when it grows, the switch was restarted."""
+    left: frozenset[int]
+    """Ranks that have left in order."""
+
+    on_heartbeat: Callable[[], object]
+    """What to call now and then, on a thread of its own; it must not block."""
+
+    def explain(self, error: SwitchsumError) -> SwitchsumError:
+        """Return an error with what only the controller knows: why a member is refused, which rank is the odd one."""
+        ...
+
+    def leave(self, *, failed: bool = False) -> None:
+        """Give the place up, with `failed` as one that is lost to the others; calling it again does nothing."""
+        ...
+
+    def reform(self, timeout_s: float) -> tuple[int, int]:
+        """Give it up for one among the ranks that are not lost; return the new rank and world size."""
+        ...
+
+
+class OperationQueue:
+    """One rank's operations in flight, on an engine and its driver."""
+
+    steps: StepQueue | None = None
+    """Collectives of several operations, if there ever was one."""
+
+    def __init__(self, driver: Driver, membership: Member, name: str) -> None:
+        """`name` the threads."""
+        self.name = name
+        self.driver = driver
+        self.membership = membership
+        self.in_flight: dict[int, Handle] = {}
+        """By serial number."""
+        self.error: SwitchsumError | None = None
+        """Why nothing works any more."""
+        self.is_dirty = False
+        """Whether an operation is being touched, or something was raised while one was."""
+        self.closed = False
+        self.is_open = True
+        """Whether the link is."""
+        self.finished = 0
+        """Operations that have ended."""
+        self.seconds = 0.0
+        """Spent in here by callers."""
+        self.pid = os.getpid()
+        self.thread: threading.Thread | None = None
+        """The one in the background."""
+        self.interrupts = Interrupts()
+        self._turn = threading.Lock()
+        self._owner = 0
+        self._wanted = threading.Event()
+        self._waiters: set[int] = set()
+        self._memory = Memory()
+        self._loads = membership.loads
+        self._first_loads = membership.loads
+        self._departures: Departures | None = None
+        self._is_noted = driver.trace is not None or _log.isEnabledFor(logging.DEBUG)
+        self._began: dict[int, tuple[float, str]] = {}
+        after_heartbeat = weakref.WeakMethod(self._after_heartbeat)
+        membership.on_heartbeat = lambda: (method := after_heartbeat()) and method()
+
+    # What callers do.
+
+    def prepare(self, operation: Operation) -> Operation:
+        """Have an operation ready to be begun; raises UsageError."""
+        return self.driver.engine.prepare(operation)
+
+    def begin(self, handle: Handle, *, stays: bool = False, background: bool = False) -> None:
+        """Begin an operation; with `stays` drive it to its end, with `background` have a thread go on with it.
+
+        Operations begin in the order of these calls, and after all but the last of those of `steps`.
+        """
+        if self.steps is not None:
+            self.steps.wait_for_last_steps()
+        self._take_turn(handle, begins=True, stays=stays, background=background)
+
+    def begin_steps(self, steps: Callable[[], LastStep]) -> Handle:
+        """Begin several operations, all but the last of which `steps` begins and waits for, on a thread for them.
+
+        What is raised in their midst breaks the communicator.
+        """
+        check_process(self.pid)
+        if self.closed:
+            raise UsageError("this communicator is closed")
+        if self.steps is None:
+            from .steps import StepQueue  # noqa: PLC0415 - most jobs have no collective of several steps
+
+            vars(self).setdefault("steps", StepQueue(f"{self.name} steps", self.pid))  # one, whoever is first
+        assert self.steps is not None
+        return self.steps.begin(lambda: self._all_but_last(steps))
+
+    def _all_but_last(self, steps: Callable[[], LastStep]) -> LastStep:
+        try:
+            return steps()
+        except SwitchsumError:
+            raise
+        except BaseException as error:
+            self.interrupted(error)
+            raise
+
+    def wait(self, handle: Handle) -> None:
+        """Drive an operation that was begun to its end; raises KeyboardInterrupt if that was asked for meanwhile."""
+        self._take_turn(handle, begins=False, stays=True, background=False)
+        if self.interrupts.is_asked_for:
+            self.interrupts.deliver()
+
+    def is_driven_by(self, thread: int) -> bool:
+        """Whether this thread is in the midst of an operation."""
+        return self._owner == thread and self._turn.locked()
+
+    def break_off(self, error: SwitchsumError) -> NoReturn:
+        """Break the communicator, and raise why."""
+        error = self.membership.explain(error)
+        if not self.is_driven_by(threading.get_ident()):
+            with self._turn:
+                self._fail(error)
+        raise self.error or error
+
+    def interrupted(self, error: BaseException | None = None) -> None:
+        """Break the communicator because a call did not come to its end, unless for an error of ours."""
+        if not self.is_over and not isinstance(error, SwitchsumError):
+            what = "something" if error is None else type(error).__name__
+            self._fail(
+                Interrupted(f"{what} was raised in the midst of a collective, which others may have ended, or wait for")
+            )
+
+    @property
+    def is_over(self) -> bool:
+        """Whether nothing that is in flight will end any more."""
+        return self.error is not None or self.closed
+
+    def close(self) -> None:
+        """Stop all work, and close the link."""
+        if self.is_driven_by(threading.get_ident()):
+            # A signal handler has interrupted an operation of its own thread, which closes the link when it ends.
+            self.closed = True
+            return
+        if self.in_flight:  # else this would wait as long as threads that wait for them
+            self._fail(UsageError(_CLOSED_WITHIN))
+        self._ask_for_turn()
+        with self._turn:
+            self._waiters.discard(threading.get_ident())
+            self._inform_switch()
+            self.closed = True
+            self._call_back()
+        self._close_link()
+
+    # One thread at a time.
+
+    def _take_turn(self, handle: Handle, *, begins: bool, stays: bool, background: bool) -> None:
+        if os.getpid() != self.pid:
+            check_process(self.pid)
+        own = threading.get_ident()
+        if self._owner == own and self._turn.locked():
+            raise UsageError(_WITHIN)
+        began = self.driver.clock()
+        try:
+            if self.thread is not None:
+                self._ask_for_turn()
+            with self._turn:
+                self._owner = own
+                self._waiters.discard(own)
+                if handle.finished is None:  # else another thread has driven it to its end meanwhile
+                    self._check_clean()
+                    self.is_dirty = True
+                    if begins:
+                        self._begin(handle, stays=stays)
+                    if stays and handle.finished is None:
+                        self._drive(handle)
+                    if background:
+                        self._have_thread()
+                    self.is_dirty = False
+        finally:
+            self._leave(own)
+            self.seconds += self.driver.clock() - began
+
+    def _leave(self, own: int) -> None:
+        if self._owner == own:
+            self._owner = 0
+        if self.thread is not None:
+            self._waiters.discard(own)
+            if self.in_flight or self.driver.engine.awaits_switch:
+                self._wanted.set()
+        if self.closed:
+            self._close_link()
+
+    def _check_clean(self) -> None:
+        """Raise why the communicator is broken or closed, if it is."""
+        if self.closed:
+            raise UsageError("this communicator is closed")
+        if self.is_dirty:
+            self.interrupted()
+        self._check()
+
+    def _ask_for_turn(self) -> None:
+        """Have the background thread make way."""
+        self._waiters.add(threading.get_ident())
+
+    def _begin(self, handle: Handle, *, stays: bool) -> None:
+        """Hand an operation to the engine, and let the driver do one step."""
+        engine = self.driver.engine
+        while engine.is_full:
+            self._pass_time()
+        values = handle.values
+        if self._memory.intervals and values is not None:
+            self._wait_for_memory(values)
+        serial = engine.submitted
+        self.in_flight[serial] = handle
+        if self._is_noted:
+            self._began[serial] = self.driver.clock(), str(handle.operation)
+            _log.debug("collective %d begins: %s", serial, handle.operation)
+        if self._loads != self.membership.loads:
+            self._note_restart()
+        self._note_events(self.driver.begin(handle.operation, values, LONGEST_WAIT_S if stays else 0.0))
+        if not stays and handle.finished is None and values is not None and values.nbytes:
+            start = handle.operation.addresses[0]
+            self._memory.hold(start, start + values.nbytes)
+            handle.memory = start
+
+    def _wait_for_memory(self, values: npt.NDArray[Any]) -> None:
+        """Wait until no operation in flight uses an array's memory: overlapping ones are added in turn."""
+        start = values.ctypes.data
+        while self._memory.overlaps(start, start + values.nbytes):
+            self._pass_time()
+
+    def _pass_time(self) -> None:
+        """Drive what is in flight for a moment; raises if nothing of it will end any more."""
+        self._step(LONGEST_WAIT_S)
+        self._check()
+        if self.interrupts.is_asked_for:
+            self.interrupts.check()
+
+    def _drive(self, handle: Handle) -> None:
+        """Drive until an operation that was begun has finished."""
+        while handle.finished is None:
+            self._check()
+            self._step(LONGEST_WAIT_S)
+            if self.interrupts.is_asked_for:
+                self.interrupts.check()
+
+    def _check(self) -> None:
+        """Raise why the communicator is broken, if it is."""
+        if self.error is None and self.membership.error is not None:
+            self._fail(self.membership.error)
+        if self.error is not None:
+            raise self.error.with_traceback(None)
+        if self.closed:
+            raise UsageError(_CLOSED_WITHIN)
+
+    def _step(self, most_s: float) -> None:
+        """Let the driver do one step, and note what has happened."""
+        if self._loads != self.membership.loads:
+            self._note_restart()
+        try:
+            events = self.driver.step(most_s)
+        except UsageError:  # a signal handler's, which was refused something
+            raise
+        except SwitchsumError as error:
+            self._fail(error)
+            return
+        self._note_events(events)
+        if self.in_flight and (left := self.membership.left):
+            self._note_departures(left)
+
+    def _note_departures(self, left: frozenset[int]) -> None:
+        """Give up if this rank waits for one of those that have left."""
+        if self._departures is None:
+            from .departures import Departures  # noqa: PLC0415 - most jobs end before anybody has to know
+
+            self._departures = Departures(self.driver.engine, self._first_loads)
+        try:
+            self._departures.check(left, self.membership.loads, self.driver.clock())
+        except WorkerLost as error:
+            self._fail(error)
+
+    def _note_restart(self) -> None:
+        """Let the engine know that the switch has been given its program again."""
+        loads = self.membership.loads
+        self.driver.engine.restarted(self.driver.clock())
+        self._loads = loads
+
+    def _note_events(self, events: deque[Outcome]) -> None:
+        """Note what has happened."""
+        while events:
+            event = events.popleft()
+            if isinstance(event, Failed):
+                self._fail(self.membership.explain(event.error))
+                continue
+            handle = self.in_flight.pop(event.operation)
+            if self._is_noted:
+                self._note_span(*self._began.pop(event.operation))
+            if handle.memory is not None:
+                self._memory.release(handle.memory)
+            self.finished += 1
+            handle.end(event)
+
+    def _note_span(self, began: float, name: str) -> None:
+        """Have the trace show an operation that has ended."""
+        if self.driver.trace is not None:
+            self.driver.trace.called(name, began, self.driver.clock())
+
+    def _fail(self, error: SwitchsumError) -> None:
+        """Break the communicator, if it is not broken yet."""
+        if self.error is None:
+            _log.info("gives up: %s", error)
+        self.error = self.error or error
+        self._call_back()
+
+    def _call_back(self) -> None:
+        """Have everybody called back whose operation will not end any more."""
+        for handle in list(self.in_flight.values()):
+            handle.call_back()
+
+    # The background.
+
+    def _have_thread(self) -> None:
+        """Start the background thread, unless it runs."""
+        if self.thread is None:
+            arguments = weakref.ref(self), self._turn, self._wanted
+            self.thread = threading.Thread(target=_work, args=arguments, name=self.name, daemon=True)
+            self.thread.start()
+        self._wanted.set()
+
+    def work(self) -> bool:
+        """Drive for a moment if operations are in flight and nobody waits; False: there will be nothing to do."""
+        if self.is_dirty:
+            self.interrupted()
+        if self.is_over:
+            return False
+        if self._waiters or not (self.in_flight or self.driver.engine.awaits_switch):
+            self._wanted.clear()
+            return True
+        if self.membership.error is not None:
+            self._fail(self.membership.error)
+            return False
+        self._owner = threading.get_ident()
+        self._step(BACKGROUND_WAIT_S)
+        self._owner = 0
+        return True
+
+    def _after_heartbeat(self) -> None:
+        """See to it that a restarted switch is told at once, and again; whoever drives does it, if anybody does."""
+        is_due = self._loads != self.membership.loads or self.driver.engine.is_due(self.driver.clock())
+        if is_due and self._turn.acquire(blocking=False):
+            try:
+                self._owner = threading.get_ident()
+                if not (self.is_over or self.is_dirty):
+                    self._step(0.0)
+                    if self.driver.engine.awaits_switch:
+                        self._have_thread()
+            finally:
+                self._owner = 0
+                self._turn.release()
+
+    def _inform_switch(self) -> None:
+        """Tell a switch that was restarted what others may still need, as long as that makes sense."""
+        end = self.driver.clock() + LONGEST_FAREWELL_S
+        while not self.is_dirty and self.driver.engine.awaits_switch and not self.error and self.driver.clock() < end:
+            self._step(LONGEST_WAIT_S)
+
+    def _close_link(self) -> None:
+        """Wait until nobody works, and close the link, unless that was done; the communicator is closed."""
+        if not self.is_open:
+            return
+        self.is_open = False
+        self.interrupts.give_back()
+        self._call_back()
+        self._wanted.set()
+        if self.steps is not None:
+            self.steps.close()
+        # The system may have refused to start the thread, or an interrupt have come in between.
+        if self.thread is not None and self.thread.is_alive() and self.thread is not threading.current_thread():
+            self.thread.join()
+        self.driver.transport.close()
+        self.membership.on_heartbeat = lambda: None  # no circle: what a closed communicator had mapped goes with it
+        if self.driver.trace is not None:
+            self.driver.trace.write()
+
+
+def _work(reference: weakref.ref[OperationQueue], turn: threading.Lock, wanted: threading.Event) -> None:
+    """Drive a queue in the background for as long as there is one: nobody need close it."""
+    is_wanted = True
+    while is_wanted:
+        wanted.wait()
+        with turn:
+            queue = reference()
+            is_wanted = queue is not None and queue.work()
+        del queue  # perhaps the last reference, with which it is closed
