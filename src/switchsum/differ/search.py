@@ -142,8 +142,8 @@ class Differ:
         if seen.get("bmv2") and seen["bmv2"].ended:
             small = shrink(steps, self._ends_bmv2, TRIES // 8)
             tally.ended.append(stf_text(small, self._names))
-        if not what:
-            return None
+        if not what or self.compare(steps)[1] != what:
+            return None  # nothing, or nothing that happens twice
         small = shrink(steps, self._still(sides), TRIES if "bmv2" not in sides else TRIES // 2)
         sides, what, seen = self.compare(small)
         return Finding(seed=seed, sides=sides, what=what, steps=small, stf=stf_text(small, self._names), seen=seen)

@@ -20,7 +20,7 @@ from .frames import FramePair
 from .thrift import Client, Int64, Items, Refused, Struct
 
 START_S: Final = 30.0
-QUIET_S: Final = 0.1
+QUIET_S: Final = 0.25
 """BMv2 is through with the frames that it was given when none has left it for so long."""
 CONTEXT: Final = 0
 _FIRST_PRIORITY: Final = 1 << 24
