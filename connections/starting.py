@@ -63,6 +63,16 @@ def launcher_has_ended(address: str) -> SwitchLost | None:
     return SwitchLost(f"{_launchers[address]}, which had started switch and controller, has ended, and they with it")
 
 
+def switch_has_ended(address: str) -> SwitchLost | None:
+    """Return the error where the switch has ended that was started with the controller at an address; None: it is there.
+
+    Nobody starts it again, and the process that had started it may go on: its ranks need not wait for it.
+    """
+    if not is_noted(address) or is_listening(_switches[address]):
+        return None
+    return SwitchLost(f"the switch that {_launchers[address]} had started has ended: its output says why")
+
+
 def nobody_there(address: str, method: str, details: str) -> ControllerUnreachable:
     """Return the error for a controller that is not there."""
     launcher = _launchers.get(address) or os.environ.get(LAUNCHER_VARIABLE)

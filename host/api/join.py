@@ -14,7 +14,7 @@ import grpc
 import numpy as np
 
 from switchsum.connections.member_client import MemberClient, Replies
-from switchsum.connections.starting import ANSWER_S, is_noted, launcher_has_ended, start_limit
+from switchsum.connections.starting import ANSWER_S, is_noted, launcher_has_ended, start_limit, switch_has_ended
 from switchsum.native.process.notices import QUIET_S, ranks_of, say, waiting_for
 from switchsum.protocol import member_rpc, reports, rpc_codec
 from switchsum.protocol.errors import (
@@ -343,7 +343,8 @@ class Membership:
         self._report_at = now + REPORT_S
         if (report := self.report(self.job, self.reply.nonce)) is not None:
             self._reporting = self._client.report(report, CALL_S)
-            self.error = self._absence.look(report.waiting_s, now, self.awaits_switch) or self.error
+            ended = switch_has_ended(self._client.address) if report.waiting_s >= REPORT_S else None
+            self.error = self.error or ended or self._absence.look(report.waiting_s, now, self.awaits_switch)
 
     def tell_down(self, link: int, reason: str) -> None:
         """Have all members do without a link of this number; nobody waits for the answer."""

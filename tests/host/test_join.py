@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import socket
 import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import Any
 
 import grpc
@@ -660,6 +662,30 @@ def test_a_switch_of_other_ranks_that_stays_away_ends_the_wait_for_them(controll
     assert said(3) == "None"  # it waits for a rank that is late
     replies[0] = away
     assert said(1000) == "SwitchLost('no result for 7 s: leaf2 does not answer')"
+    membership.leave()
+
+
+def test_a_switch_that_nobody_starts_again_is_named_at_once(
+    controller: FakeController, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """A rank has started it, and knows; the others look whether it listens."""
+    for table, value in ((starting._launchers, "rank 0"), (starting._switches, f"unix:{tmp_path}/p4runtime")):
+        monkeypatch.setitem(table, controller.address, value)
+    with socket.socket(socket.AF_UNIX) as switch:
+        switch.bind(str(tmp_path / "p4runtime"))
+        switch.listen()
+        waiting_s = [10.0]
+        membership = join(controller)
+        membership.report = lambda job, nonce: reports.WorkerReport(job=job, nonce=nonce, waiting_s=waiting_s[0])
+        wait_until(lambda: controller.names().count("Report") >= 2)
+        assert membership.error is None  # it is there, and another rank is late
+        waiting_s[0] = 0.0
+    so_far = controller.names().count("Report")
+    wait_until(lambda: controller.names().count("Report") >= so_far + 2)
+    assert membership.error is None  # results come
+    waiting_s[0] = 2.0
+    wait_until(lambda: membership.error is not None)
+    assert repr(membership.error) == ("SwitchLost('the switch that rank 0 had started has ended: its output says why')")
     membership.leave()
 
 
