@@ -64,7 +64,7 @@ def launcher_has_ended(address: str) -> SwitchLost | None:
 
 
 def switch_has_ended(address: str) -> SwitchLost | None:
-    """Return the error where the switch has ended that was started with the controller at an address; None: it is there.
+    """Return the error where the switch has ended that came with the controller at an address; None: it is there.
 
     Nobody starts it again, and the process that had started it may go on: its ranks need not wait for it.
     """
