@@ -90,8 +90,8 @@ bench-small: $(STAMP) ## under a minute; fails when a kernel is slow beside a pl
 
 bench-sparse: torch ## sparse allreduces beside gloo and others' on slow links, with plots (root; half an hour; ARGS='--workers 4 --rate 1gbit')
 	$(BIN)/python -m pip install --quiet 'matplotlib>=3.8'
-	$(BIN)/python -m checks.bench.sparse $(ARGS)
-	$(BIN)/python -m checks.bench.sparse --publish
+	$(BIN)/python -m checks.lab.sparse $(ARGS)
+	$(BIN)/python -m checks.lab.sparse --publish
 
 coverage: $(STAMP) ## list the lines of the worker's engine that its tests do not run; nothing is compiled
 	$(BIN)/python -m pip install --quiet --editable '.[$(EXTRAS),cov]'

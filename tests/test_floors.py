@@ -267,3 +267,8 @@ def test_a_circle_is_seen() -> None:
 )
 def test_private_names_of_others_are_seen(source: str, found: set[str]) -> None:
     assert private_of_others(ast.parse(source), "switchsum.native.kernels.cache", {"_lock", "_run", "_exit"}) == found
+
+
+def test_the_benchmarks_of_the_page_of_figures_need_no_experiment() -> None:
+    for path in modules("checks/bench"):
+        assert "checks.lab" not in path.read_text(), path

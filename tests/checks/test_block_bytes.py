@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from checks.bench import block_bytes, topk_bytes
-from checks.bench.counting import on_all
 from checks.bench.gradients import Floats
+from checks.lab import block_bytes, topk_bytes
+from checks.lab.counting import on_all
 
 
 @pytest.mark.parametrize(("block", "overlap"), [(32, "random"), (32, "none"), (256, "random"), (32, "all")])

@@ -10,7 +10,7 @@ from typing import TypeVar
 import numpy as np
 import pytest
 
-from checks.bench.peers import (
+from checks.lab.peers import (
     Array,
     Octets,
     OkTopk,

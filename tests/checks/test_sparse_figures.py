@@ -11,10 +11,10 @@ import numpy as np
 import pytest
 
 from checks.bench import gradients
-from checks.bench.counting import Counting, Model, on_all
 from checks.bench.gradients import Floats, accumulators, record, union_over_k
-from checks.bench.sparse import merge
-from checks.bench.sparse_page import comparisons, table
+from checks.lab.counting import Counting, Model, on_all
+from checks.lab.sparse import merge
+from checks.lab.sparse_page import comparisons, table
 from switchsum.host.compress import ErrorFeedback, TopK
 
 

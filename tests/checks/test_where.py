@@ -5,7 +5,7 @@ from __future__ import annotations
 import llvmlite.binding as llvm
 import pytest
 
-from checks.bench.where import kind, plain, shares, table
+from checks.lab.where import kind, plain, shares, table
 from switchsum.native.kernels.machinecode import functions, target_machine
 
 KERNEL = "[guest.kernel.kallsyms]"

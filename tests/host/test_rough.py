@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from checks.bench.counting import Counting, Model, on_all
+from checks.lab.counting import Counting, Model, on_all
 from switchsum.host.api.rough import BLOCK, rough_sums
 
 

@@ -12,9 +12,9 @@ import pytest
 pytest.importorskip("torch", reason="PyTorch is not installed (make torch)")
 pytest.importorskip("sklearn", reason="scikit-learn is not installed")
 
-from checks.bench import convergence_times
-from checks.bench.convergence import train
-from checks.bench.convergence_page import (
+from checks.lab import convergence_times
+from checks.lab.convergence import train
+from checks.lab.convergence_page import (
     BEGIN,
     COLOURS,
     END,
@@ -26,11 +26,11 @@ from checks.bench.convergence_page import (
     targets_of,
     trained,
 )
-from checks.bench.convergence_results import Results
-from checks.bench.convergence_tasks import TASKS
-from checks.bench.convergence_times import Measured, medians
-from checks.bench.convergence_ways import ALL_OF, ALONE, MAIN, WAYS, ways_of
-from checks.bench.convergence_worker import ways
+from checks.lab.convergence_results import Results
+from checks.lab.convergence_tasks import TASKS
+from checks.lab.convergence_times import Measured, medians
+from checks.lab.convergence_ways import ALL_OF, ALONE, MAIN, WAYS, ways_of
+from checks.lab.convergence_worker import ways
 from switchsum.torch.compression import METHODS
 
 STEPS = 8

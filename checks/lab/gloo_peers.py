@@ -8,7 +8,7 @@ import numpy as np
 import torch
 import torch.distributed as dist
 
-from checks.bench.peers import Octets
+from checks.lab.peers import Octets
 
 
 class GlooPeers:

@@ -24,10 +24,11 @@ import torch
 import torch.distributed as dist
 
 import switchsum
-from checks.bench import gradients, peer_links
-from checks.bench.gloo_peers import GlooPeers
-from checks.bench.peers import OkTopk, Stream, recursive_doubling, ring, sparcml_doubling, sparcml_split
-from checks.bench.sparse_page import GROUPS
+from checks.bench import gradients
+from checks.lab import peer_links
+from checks.lab.gloo_peers import GlooPeers
+from checks.lab.peers import OkTopk, Stream, recursive_doubling, ring, sparcml_doubling, sparcml_split
+from checks.lab.sparse_page import GROUPS
 from switchsum.host.api.sparse import SparseSum, largest
 from switchsum.host.compress import BlockTopK, GlobalTopK
 

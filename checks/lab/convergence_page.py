@@ -1,4 +1,4 @@
-"""The page docs/convergence.md: tables and plots of what `checks.bench.convergence` has trained."""
+"""The page docs/convergence.md: tables and plots of what `checks.lab.convergence` has trained."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from checks.bench.convergence_results import Results, Rows, say
-from checks.bench.convergence_tasks import TASKS
-from checks.bench.convergence_times import RATES
-from checks.bench.convergence_ways import ALONE, WAYS
 from checks.bench.page import together
 from checks.bench.records import measured_on
+from checks.lab.convergence_results import Results, Rows, say
+from checks.lab.convergence_tasks import TASKS
+from checks.lab.convergence_times import RATES
+from checks.lab.convergence_ways import ALONE, WAYS
 
 ROOT: Final = Path(__file__).parents[2]
 PAGE: Final = ROOT / "docs" / "convergence.md"
 IMAGES: Final = ROOT / "docs" / "images"
-BEGIN, END = "<!-- tables: python -m checks.bench.convergence --publish -->", "<!-- end of tables -->"
+BEGIN, END = "<!-- tables: python -m checks.lab.convergence --publish -->", "<!-- end of tables -->"
 SMOOTHED: Final = 20
 """Steps whose losses are averaged: batches differ more than ways."""
 TARGET_AT: Final = 0.4

@@ -1,11 +1,11 @@
-"""Do compressed trainings learn: `python -m checks.bench.convergence` trains, `--times` measures, `--publish` writes.
+"""Do compressed trainings learn: `python -m checks.lab.convergence` trains, `--times` measures, `--publish` writes.
 
 Four small models, three seeds, each way of averaging gradients.  One process plays four ranks: it computes the ranks'
 gradients one after the other, and threads exchange them through workers' engines and a switch (ours), or around gloo's
 ring, added as gloo adds.  So what is learned is what ranks on machines of their own would learn, bit for bit, and how
 busy this machine is changes none of it; bytes are counted.
 
-How long a step takes is measured apart, with real ranks on real links (`checks.bench.convergence_times`; root): that
+How long a step takes is measured apart, with real ranks on real links (`checks.lab.convergence_times`; root): that
 wants a quiet machine.  Both are kept in a file; what has been trained is not trained again.
 """
 
@@ -21,10 +21,10 @@ from typing import Any, Final
 
 import numpy as np
 
-from checks.bench.convergence_results import RANKS, RESULTS, Results, say
-from checks.bench.convergence_tasks import TASKS, Played, Task
-from checks.bench.convergence_times import RATES, Measured, measure
-from checks.bench.convergence_ways import ALL_OF, WAYS, Ring, RingRank, Way, ways_of
+from checks.lab.convergence_results import RANKS, RESULTS, Results, say
+from checks.lab.convergence_tasks import TASKS, Played, Task
+from checks.lab.convergence_times import RATES, Measured, measure
+from checks.lab.convergence_ways import ALL_OF, WAYS, Ring, RingRank, Way, ways_of
 from switchsum.host.api.communicator import Communicator
 from switchsum.testing.cluster import ClusterConfig
 from switchsum.testing.local import communicators
@@ -120,7 +120,7 @@ def quick(with_times: bool) -> None:
 
 def main() -> int:
     """Train or measure, and publish; returns 1 where something could not be measured."""
-    parser = argparse.ArgumentParser(prog="python -m checks.bench.convergence", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python -m checks.lab.convergence", description=__doc__)
     parser.add_argument("--tasks", nargs="+", choices=TASKS, default=tuple(TASKS))
     parser.add_argument(
         "--ways", nargs="+", choices=WAYS, default=tuple(WAYS), help="to train (default: all of a task)"
@@ -143,7 +143,7 @@ def main() -> int:
         names = {name: getattr(options, name) for name in ("tasks", "ways", "seeds", "steps", "again")}
         train_all(Asked(**names))
     if options.publish:
-        from checks.bench.convergence_page import publish
+        from checks.lab.convergence_page import publish
 
         publish(Results.read())
     for line in failed:

@@ -1,6 +1,6 @@
 """Allreduce of torch's ranks on several machines with limited links: with a switch on each machine, without, and gloo.
 
-`python -m checks.bench.machines [MACHINES [RANKS [RATE [MB]]]]`, as root: machines are network namespaces on a bridge,
+`python -m checks.lab.machines [MACHINES [RANKS [RATE [MB]]]]`, as root: machines are network namespaces on a bridge,
 each with one link.  Prints for each backend the time of an allreduce and the bytes that links have carried for it.
 """
 
@@ -77,7 +77,7 @@ def measure(machines: int, ranks: int, rate: str, size: int) -> dict[str, list[d
         for number in range(ROUNDS):
             for name, (backend, leaf) in SWITCHES.items():
                 path = Path(scratch, f"{backend}{leaf}-{number}")
-                command = [sys.executable, "-m", "checks.bench.machines", "worker", backend, str(size), str(path)]
+                command = [sys.executable, "-m", "checks.lab.machines", "worker", backend, str(size), str(path)]
                 with Children() as job:
                     common = {**_environment(laid, machines * ranks), "SWITCHSUM_LEAF": leaf}
                     started = [

@@ -1,4 +1,4 @@
-"""What sums in small blocks bring up and down, beside OmniReduce's bytes: `python -m checks.bench.block_bytes`.
+"""What sums in small blocks bring up and down, beside OmniReduce's bytes: `python -m checks.lab.block_bytes`.
 
 *Modelled*: all ranks call the communicator's own code, in threads, on a network that adds, and only counts the frames
 that each allreduce would take.  *At the switch's ports*: the same calls, of whole communicators, through the embedded
@@ -21,7 +21,7 @@ from unittest.mock import patch
 import numpy as np
 import numpy.typing as npt
 
-from checks.bench.counting import WAIT_S, WINDOW, Counting, Model, on_all
+from checks.lab.counting import WAIT_S, WINDOW, Counting, Model, on_all
 from switchsum.host.api import owners, sparse
 from switchsum.host.api.collectives import Options
 from switchsum.host.api.communicator import Communicator
@@ -40,7 +40,7 @@ Owners = npt.NDArray[np.bool_]
 
 ROOT: Final = Path(__file__).parents[2]
 PAGE: Final = ROOT / "docs" / "results" / "sparse.md"
-BEGIN, END = "<!-- block bytes: python -m checks.bench.block_bytes --publish -->", "<!-- end of block bytes -->"
+BEGIN, END = "<!-- block bytes: python -m checks.lab.block_bytes --publish -->", "<!-- end of block bytes -->"
 OVERLAPS: Final = ("all", "random", "none")
 """All ranks have the same blocks; each has its own at random; no two have the same, as far as there are enough."""
 BLOCKS: Final = (32, 256, 2048)

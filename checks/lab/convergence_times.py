@@ -14,9 +14,9 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Final
 
-from checks.bench.convergence_results import RANKS, RESULTS, Results, say
 from checks.bench.jobs import over_bridge, over_switch
 from checks.bench.records import Samples, provenance
+from checks.lab.convergence_results import RANKS, RESULTS, Results, say
 
 RATES: Final[Mapping[str, str]] = MappingProxyType({"200mbit": "200 Mbit/s", "1gbit": "1 Gbit/s"})
 """Of links, as for tc, and as people read them."""
@@ -72,7 +72,7 @@ def trained(backend: str, rate: str, asked: Measured) -> tuple[Steps, int]:
     """Let real ranks train; return their steps, those before a failure too, and how the job has ended."""
     with tempfile.TemporaryDirectory(prefix="switchsum-bench-") as scratch:
         path = Path(scratch, "steps.json")
-        worker = [sys.executable, "-m", "checks.bench.convergence_worker", backend, str(asked.steps), str(path)]
+        worker = [sys.executable, "-m", "checks.lab.convergence_worker", backend, str(asked.steps), str(path)]
         job = subprocess.Popen(BACKENDS[backend](rate, [*worker, *asked.tasks]))
         try:
             code = job.wait(PATIENCE_S)

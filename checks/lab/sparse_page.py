@@ -13,7 +13,7 @@ from checks.bench.records import measured_on, spread
 ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs" / "results" / "sparse.md"
 IMAGES = ROOT / "docs" / "images"
-BEGIN, END = "<!-- sparse: python -m checks.bench.sparse --publish -->", "<!-- end of sparse -->"
+BEGIN, END = "<!-- sparse: python -m checks.lab.sparse --publish -->", "<!-- end of sparse -->"
 GROUPS = ("dense", "blocks", "random", "accumulated")
 PEERS = ("SparCML doubling", "SparCML split", "Ok-Topk")
 Row = dict[str, Any]

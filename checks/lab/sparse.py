@@ -1,7 +1,7 @@
-"""Sparse allreduces on slow links beside dense ones and others': `python -m checks.bench.sparse` (root, torch).
+"""Sparse allreduces on slow links beside dense ones and others': `python -m checks.lab.sparse` (root, torch).
 
 For each number of workers, rate and group of ways, one job under `switchsum run --links veth --rate` measures them.
-Rows are merged into checks/bench/results/sparse.json by what they were measured under, so that a part can be repeated;
+Rows are merged into checks/lab/results/sparse.json by what they were measured under, so that a part can be repeated;
 `--publish` makes the tables of docs/results/sparse.md and the plots of it.
 """
 
@@ -18,10 +18,10 @@ from pathlib import Path
 from typing import Any
 
 from checks.bench import gradients
-from checks.bench.records import RESULTS, provenance
-from checks.bench.sparse_page import GROUPS, publish
+from checks.bench.records import provenance
+from checks.lab.sparse_page import GROUPS, publish
 
-SPARSE_RESULTS = RESULTS.with_name("sparse.json")
+SPARSE_RESULTS = Path(__file__).parent / "results" / "sparse.json"
 MTU = {2048: 9000, 256: 1500}
 """Of the links on which TCP runs, as large as frames of so many lanes want."""
 KEY = ("workers", "rate", "lanes", "values", "way")
@@ -52,7 +52,7 @@ def measure(workers: int, rate: str, lanes: int, values: int, group: str, folder
         worker = [
             sys.executable,
             "-m",
-            "checks.bench.sparse_worker",
+            "checks.lab.sparse_worker",
             "--rate",
             rate,
             "--mtu",
@@ -96,7 +96,7 @@ def merge(rows: list[Row], path: Path = SPARSE_RESULTS) -> list[Row]:
 
 def main() -> None:
     """Measure and merge, or publish."""
-    parser = argparse.ArgumentParser(prog="python -m checks.bench.sparse", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python -m checks.lab.sparse", description=__doc__)
     parser.add_argument("--workers", type=int, nargs="+", default=[4, 8])
     parser.add_argument("--rate", nargs="+", default=["200mbit", "1gbit"])
     parser.add_argument("--lanes", type=int, nargs="+", choices=MTU, default=[2048])

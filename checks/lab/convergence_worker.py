@@ -1,6 +1,6 @@
 """One rank of the comparison's real trainings: steps of DistributedDataParallel in each way of a backend, timed.
 
-`python -m checks.bench.convergence_worker BACKEND STEPS PATH TASK...`: rank 0 writes milliseconds as JSON, by task and
+`python -m checks.lab.convergence_worker BACKEND STEPS PATH TASK...`: rank 0 writes milliseconds as JSON, by task and
 way, after each way: what comes before a failure is kept.
 """
 
@@ -17,9 +17,9 @@ import torch
 import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 
-from checks.bench.convergence_tasks import TASKS, Task, drop_momentum
-from checks.bench.convergence_ways import ALONE, WAYS, Way, ways_of
 from checks.bench.train_worker import without_communication
+from checks.lab.convergence_tasks import TASKS, Task, drop_momentum
+from checks.lab.convergence_ways import ALONE, WAYS, Way, ways_of
 
 WARM_UP: Final = 4
 """Steps that do not count: buckets are laid out anew after the first, and torch's PowerSGD begins with the third."""

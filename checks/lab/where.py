@@ -1,4 +1,4 @@
-"""Where the processor time of an allreduce goes: `python -m checks.bench.where` (perf; root).
+"""Where the processor time of an allreduce goes: `python -m checks.lab.where` (perf; root).
 
 Perf samples ranks and switch (cpu-clock, which needs no counters of the hardware); samples from the begin to the end
 of allreduces are counted by what the function does in which they were, by its name.
@@ -141,7 +141,7 @@ def measure(job: Job, size: int, runs: int, most: int) -> list[str]:
 
 def main() -> None:
     """Print where the time goes, for each lane build."""
-    parser = argparse.ArgumentParser(prog="python -m checks.bench.where", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python -m checks.lab.where", description=__doc__)
     parser.add_argument("--workers", type=int, default=4)
     parser.add_argument("--size", type=int, default=100_000_000, help="bytes of the array")
     parser.add_argument("--lanes", type=int, nargs="+", default=[256, 2048])

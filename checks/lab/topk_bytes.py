@@ -1,6 +1,6 @@
-"""What top-k sums bring up and down, beside Ok-Topk's volume: `python -m checks.bench.topk_bytes [--publish]`.
+"""What top-k sums bring up and down, beside Ok-Topk's volume: `python -m checks.lab.topk_bytes [--publish]`.
 
-The compressors' own code runs on a network that only counts (`checks.bench.block_bytes`), on normal values that each
+The compressors' own code runs on a network that only counts (`checks.lab.block_bytes`), on normal values that each
 rank draws for itself: largest values at random places, which those of error feedback's accumulators nearly are.
 Ok-Topk's balanced volume, 16 k (P-1)/P bytes each way, is without packet headers, and without finding its bounds.
 
@@ -16,15 +16,15 @@ from typing import Any, Final
 
 import numpy as np
 
-from checks.bench.block_bytes import FRAMES, RANKS, Moved, arguments, print_tables
-from checks.bench.counting import Counting, Model, on_all
 from checks.bench.gradients import STEPS, Floats, path, union_over_k
+from checks.lab.block_bytes import FRAMES, RANKS, Moved, arguments, print_tables
+from checks.lab.counting import Counting, Model, on_all
 from switchsum.host.compress import BlockTopK, GlobalTopK, TopK
 from switchsum.host.compress.base import Compressor, count_of
 
-ACCUMULATED_BEGIN = "<!-- accumulators' bytes: python -m checks.bench.topk_bytes --accumulators FOLDER --publish -->"
+ACCUMULATED_BEGIN = "<!-- accumulators' bytes: python -m checks.lab.topk_bytes --accumulators FOLDER --publish -->"
 ACCUMULATED_END = "<!-- end of accumulators' bytes -->"
-BEGIN, END = "<!-- top-k bytes: python -m checks.bench.topk_bytes --publish -->", "<!-- end of top-k bytes -->"
+BEGIN, END = "<!-- top-k bytes: python -m checks.lab.topk_bytes --publish -->", "<!-- end of top-k bytes -->"
 VALUES: Final = 2_500_000
 DENSITIES: Final = (0.01, 0.001)
 ACCUMULATED_VALUES: Final = 25_000_000
