@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import tempfile
+import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final
@@ -81,9 +82,15 @@ class SimpleSwitch:
             if (code := self.child.process.poll()) is not None:
                 raise LocalError(f"{PROGRAM} ended with {code}: it does not take the program")
             try:
-                return Client(port, 0.2)
+                client = Client(port, 0.2)
             except LocalError:
                 continue
+            try:  # this service comes last; a call before it ends the connection
+                client.call("simple_switch:get_time_elapsed_us")
+                return client
+            except LocalError:
+                client.close()
+                time.sleep(0.02)
         raise LocalError(f"{PROGRAM} has not begun to serve Thrift for {limit_s:g} s")
 
     def __enter__(self) -> SimpleSwitch:
