@@ -60,11 +60,11 @@ OTHER_NAMES: Final = {"min": "max", "max": "min"}
 FETCHES: Final = ("if i + 2 < count", "if i + 1 < count", "row_list[i + 2]", "row_list[i + 1]", "fetch_ahead(")
 """In statements of `receiving.receive` that have what comes next fetched: without them it is there later."""
 EQUAL: Final[dict[str, str]] = {
-    "sending.begin_column: slot.considered = max(slot.considered, core.oldest) -> nothing": (
+    "sending.begin_column: slot.considered = max(slot.considered, core.progress.oldest) -> nothing": (
         "operations that are over had no column for the slot, and there are fewer slots than records of operations"
     ),
     "sending.choose_block: slot.named = 1 -> slot.named = 2": "it is asked whether it is zero",
-    "sending.contribute_blocked: if state.core[0].blocked == 0: -> nothing": "slots are searched in vain",
+    "sending.contribute_blocked: if state.core[0].progress.blocked == 0: -> nothing": "slots are searched in vain",
     "sending._write_frame: frame[AT.reason] = 0 -> nothing": "rows hold zeros, or hellos and contributions with 0",
     "recovery._probe_slot: if ACTIONS[state.slots[index].phase, Event.TIMED_OUT] != Action.REPEAT: -> nothing": (
         "slots with a frame that is not answered wait"
@@ -74,13 +74,13 @@ EQUAL: Final[dict[str, str]] = {
         "it is asked whether it is negative"
     ),
     "recovery.probe: oldest = _oldest(state, bound, 1) -> oldest = _oldest(state, bound, 2)": "held is 0 or 1",
-    "sending.sent: for place in range(core.queued if count > 0 else 0): -> "
-    "for place in range(core.queued if count >= 0 else 0):": "each frame is moved to where it is",
-    "sending.sent: for place in range(core.queued if count > 0 else 0): -> "
-    "for place in range(core.queued if count > 0 else 1):": "the first frame is moved to where it is",
+    "sending.sent: for place in range(core.link.queued if count > 0 else 0): -> "
+    "for place in range(core.link.queued if count >= 0 else 0):": "each frame is moved to where it is",
+    "sending.sent: for place in range(core.link.queued if count > 0 else 0): -> "
+    "for place in range(core.link.queued if count > 0 else 1):": "the first frame is moved to where it is",
     "receiving._event_of: if slot.phase != Phase.WAITING: -> nothing": "the table counts all of them as FOREIGN",
-    "receiving._take_result: core.progress += 1 -> core.progress -= 1": "it is asked whether it is zero",
-    "receiving._take_result: core.progress += 1 -> core.progress += 2": "it is asked whether it is zero",
+    "receiving._take_result: core.progress.rounds += 1 -> core.progress.rounds -= 1": "it is asked whether it is zero",
+    "receiving._take_result: core.progress.rounds += 1 -> core.progress.rounds += 2": "it is asked whether it is zero",
     "receiving._apply: slot.named = 1 -> slot.named = 2": "it is asked whether it is zero",
     "receiving._apply: bytes_at(operation.marks, operation.blocks)[slot.block] = 1 -> "
     "bytes_at(operation.marks, operation.blocks)[slot.block] = 2": "it is asked whether it is zero",

@@ -105,7 +105,7 @@ class Communicator:
         """0 to world_size - 1."""
         self.world_size = world_size
         """Number of ranks."""
-        self.lanes_per_frame = int(driver.engine.state.core[0]["lanes_per_frame"])
+        self.lanes_per_frame = int(driver.engine.state.core[0]["member"]["lanes_per_frame"])
         """32-bit lanes in a frame."""
         self.queue = OperationQueue(driver, membership, f"switchsum rank {rank}")
         """What is in flight; for this package's own."""

@@ -72,6 +72,7 @@ def fault(core: Core, frame: Frame) -> int:
 
     What an engine does with the message depends on more: whether the slot waits for that number.
     """
+    member = core.member
     length = frame.size
     if length < FRAME_BYTES:
         return Count.BROKEN
@@ -80,31 +81,35 @@ def fault(core: Core, frame: Frame) -> int:
         or frame[_IP_FIRST] != 0x45
         or get16(frame, _IP_FRAGMENT) & 0x3FFF != 0
         or frame[_IP_PROTOCOL] != _PROTOCOL_UDP
-        or get32(frame, _IP_SOURCE) != core.switch_ip
-        or get32(frame, _IP_DESTINATION) != core.own_ip
-        or get16(frame, _UDP_SOURCE) != core.switch_port
-        or get16(frame, _UDP_DESTINATION) != core.own_port
-        or get16(frame, _MAC_SOURCE) << 32 | get32(frame, _MAC_SOURCE + 2) != core.switch_mac
+        or get32(frame, _IP_SOURCE) != member.switch_ip
+        or get32(frame, _IP_DESTINATION) != member.own_ip
+        or get16(frame, _UDP_SOURCE) != member.switch_port
+        or get16(frame, _UDP_DESTINATION) != member.own_port
+        or get16(frame, _MAC_SOURCE) << 32 | get32(frame, _MAC_SOURCE + 2) != member.switch_mac
     ):
         return Count.FOREIGN
     if frame[AT.version] != WIRE_VERSION or get16(frame, _UDP_LENGTH) != length - _UDP:
         return Count.BROKEN
     kind = frame[AT.kind]
     has_lanes = kind == Kind.RESULT and frame[AT.flags] & Flag.PAYLOAD != 0
-    payload = np.int64(core.lanes_per_frame * LANE_BYTES) if has_lanes else np.int64(0)
+    payload = np.int64(member.lanes_per_frame * LANE_BYTES) if has_lanes else np.int64(0)
     if kind not in (Kind.RESULT, Kind.HELD, Kind.REJECT) or length != FRAME_BYTES + payload:
         return Count.BROKEN
-    if get16(frame, AT.job) != core.job or get16(frame, AT.epoch) != core.epoch or get16(frame, AT.rank) != core.rank:
+    if (
+        get16(frame, AT.job) != member.job
+        or get16(frame, AT.epoch) != member.epoch
+        or get16(frame, AT.rank) != member.rank
+    ):
         return Count.FOREIGN
-    if get32(frame, AT.cookie) != core.cookie[0] or get32(frame, AT.cookie + 4) != core.cookie[1]:
+    if get32(frame, AT.cookie) != member.cookie[0] or get32(frame, AT.cookie + 4) != member.cookie[1]:
         return Count.FORGED
     return 0
 
 
 @inner
 def slot_of(core: Core, frame: Frame) -> Scalar:
-    """Return which of the job's slots a frame is about; not below `core.window` where it is none in use."""
-    return (get32(frame, AT.slot) - core.first_slot) & 0xFFFF_FFFF
+    """Return which of the job's slots a frame is about; not below `core.member.window` where it is none in use."""
+    return (get32(frame, AT.slot) - core.member.first_slot) & 0xFFFF_FFFF
 
 
 @inner

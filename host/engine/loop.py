@@ -84,14 +84,14 @@ def run(loop: int, until: float) -> int:
         sent += _send(here, link, state, spans)
         if link.stop != 0:
             return int(link.stop)
-        if core.finished_count > 0 or core.failure != 0 or link.time >= until:
+        if core.progress.finished_count > 0 or core.progress.failure != 0 or link.time >= until:
             return Stop.PAUSED
         if count + sent > 0:
             rested = rested and count == 0
             continue
         link.nap_s = 0.0
-        if not rested and core.waiting >= _NAP_ROUNDS:
-            link.nap_s = min(core.smoothed_s * _NAP_SHARE, link.longest_nap_s)
+        if not rested and core.progress.waiting >= _NAP_ROUNDS:
+            link.nap_s = min(core.recovery.smoothed_s * _NAP_SHARE, link.longest_nap_s)
         rested = rested or link.nap_s > 0
         link.until = min(until, look_again_at(state, link.time))
         began = monotonic() if is_traced(spans) else 0.0
@@ -107,7 +107,7 @@ def _receive(here: LoopRecord, link: LinkRecord, state: State, spans: Spans) -> 
     """Take what has come; return how many frames, and how many were sent meanwhile."""
     core = state.core[0]
     patience = carray(pointer(link.patience), (FIELDS,), np.float64)
-    before, count, sent = core.counts[Count.BYTES_RECEIVED], 0, 0
+    before, count, sent = core.progress.counts[Count.BYTES_RECEIVED], 0, 0
     while True:
         came = call(link.take, here.link)
         sending.consumed(state, call(link.consumed, here.link) - here.pushed_before)
@@ -117,13 +117,13 @@ def _receive(here: LoopRecord, link: LinkRecord, state: State, spans: Spans) -> 
             part = min(link.turn, came - done)
             _feed(link, state, done, part, spans)
             done += part
-            if core.queued >= link.turn:
+            if core.link.queued >= link.turn:
                 sent += _send(here, link, state, spans)
                 sending.consumed(state, call(link.consumed, here.link) - here.pushed_before)
                 step_aside(patience)
         call(link.release, here.link)
         count += came
-        if came == 0 or core.counts[Count.BYTES_RECEIVED] - before >= link.batch_bytes or link.stop != 0:
+        if came == 0 or core.progress.counts[Count.BYTES_RECEIVED] - before >= link.batch_bytes or link.stop != 0:
             return count, sent
 
 
@@ -133,17 +133,17 @@ def _feed(link: LinkRecord, state: State, done: int, count: int, spans: Spans) -
     core = state.core[0]
     rows, lengths = link.rows + 4 * done, link.lengths + 4 * done
     bodies = link.bodies + 8 * done if link.bodies != 0 else 0
-    ended = core.counts[Count.ROUNDS]
+    ended = core.progress.counts[Count.ROUNDS]
     began = monotonic() if is_traced(spans) else 0.0
     receiving.receive(state, link.frames, link.stride, rows, lengths, bodies, count, link.time)
     if is_traced(spans):
-        note(spans, Span.RESULTS, began, monotonic(), count, core.counts[Count.ROUNDS] - ended)
+        note(spans, Span.RESULTS, began, monotonic(), count, core.progress.counts[Count.ROUNDS] - ended)
 
 
 @inner
 def _send(here: LoopRecord, link: LinkRecord, state: State, spans: Spans) -> int:
     """Send what the engine has queued, as far as there is room; return how many frames went."""
-    queued = state.core[0].queued
+    queued = state.core[0].link.queued
     if queued == 0:
         return 0
     began = monotonic() if is_traced(spans) else 0.0
@@ -159,7 +159,7 @@ def _send(here: LoopRecord, link: LinkRecord, state: State, spans: Spans) -> int
 def look_again_at(state: State, now: float) -> float:
     """Return when a loop has something to do if no frame comes, be it only to offer a full transport the rest."""
     core = state.core[0]
-    return now + RETRY_S if core.blocked > 0 or core.queued > 0 else recovery.wake_at(state)
+    return now + RETRY_S if core.progress.blocked > 0 or core.link.queued > 0 else recovery.wake_at(state)
 
 
 @inner
@@ -183,7 +183,7 @@ def submit_record(arrays: int, record: int, now: float) -> None:
     """Begin the operation whose `OPERATION` record is at an address."""
     here: Arrays = carray(pointer(arrays), (1,), ARRAYS)[0]
     state = state_at(arrays)
-    copy_bytes(here.operations + state.core[0].submitted % OPERATIONS * _RECORD_BYTES, record, _RECORD_BYTES)
+    copy_bytes(here.operations + state.core[0].progress.submitted % OPERATIONS * _RECORD_BYTES, record, _RECORD_BYTES)
     sending.submit(state, now)
 
 

@@ -53,6 +53,7 @@ def receive(
     0 itself: all frames are whole.
     """
     core = state.core[0]
+    progress = core.progress
     body_list = longs_at(bodies, count)
     row_list = words_at(rows, count)
     length_list = words_at(lengths, count)
@@ -64,16 +65,16 @@ def receive(
             _fetch_ahead(state, start, _lanes_at(bodies, body_list, i + 1, start))
         start = _start_of(core, frames, stride, row_list[i])
         length: Scalar = np.int64(length_list[i])
-        core.counts[Count.FRAMES_RECEIVED] += 1
-        core.counts[Count.BYTES_RECEIVED] += length
+        progress.counts[Count.FRAMES_RECEIVED] += 1
+        progress.counts[Count.BYTES_RECEIVED] += length
         lanes = _lanes_at(bodies, body_list, i, start)
-        core.counts[_take(state, bytes_at(start, length), lanes, now)] += 1
+        progress.counts[_take(state, bytes_at(start, length), lanes, now)] += 1
 
 
 @inner
 def _start_of(core: Core, frames: int, stride: int, row: Scalar) -> Scalar:
     """Return the address of the frame in a row."""
-    return frames + np.int64(row) * stride + core.lead
+    return frames + np.int64(row) * stride + core.link.lead
 
 
 @inner
@@ -91,13 +92,14 @@ def _take(state: State, frame: Frame, lanes: int, now: float) -> int:
     Return under which `Count` it goes.
     """
     core = state.core[0]
-    if core.failure != 0:
+    progress = core.progress
+    if progress.failure != 0:
         return Count.UNEXPECTED
     reason = fault(core, frame)
     if reason != 0:
         return reason
     index = slot_of(core, frame)
-    if index >= core.window:
+    if index >= core.member.window:
         return Count.FOREIGN
     slot = state.slots[index]
     if get16(frame, AT.tree) != slot.tree:
@@ -111,9 +113,9 @@ def _take(state: State, frame: Frame, lanes: int, now: float) -> int:
         return Count.HELD
     if action in (Action.FAIL_MISMATCH, Action.FAIL_REJECTED):
         is_refused = action == Action.FAIL_REJECTED
-        core.failure = Failure.REJECTED if is_refused else Failure.MISMATCH
-        core.failed = slot.operation
-        core.reason = frame[AT.reason] if is_refused else 0
+        progress.failure = Failure.REJECTED if is_refused else Failure.MISMATCH
+        progress.failed = slot.operation
+        progress.reason = frame[AT.reason] if is_refused else 0
         return Count.REJECTED if is_refused else Count.ROUNDS
     if action == Action.NOTE_ANSWER:
         note_answer(core, slot)
@@ -168,7 +170,7 @@ def _take_result(state: State, index: int, frame: Frame, lanes: int, now: float)
     slot = state.slots[index]
     operation = state.operations[slot.operation % OPERATIONS]
     note_result(state, index, now)
-    core.progress += 1
+    core.progress.rounds += 1
     slot.number = (slot.number + 1) & _WORD_MASK
     next_block = get32(frame, AT.next_block)
     next_exponent = frame[AT.next_exponent]
@@ -219,56 +221,56 @@ def _apply(state: State, index: int, flags: int, lanes: int) -> bool:
     count = values_in(operation, slot.block)
     target = address_in(operation, slot.block)
     if slot.exponent == NOT_FINITE:
-        call(core.fill_nan, dtype, target, count)
+        call(core.kernels.fill_nan, dtype, target, count)
         return False
     if flags & Flag.PAYLOAD == 0 or not wants(core, operation, slot.block):
         return False
     if slot.stage != WHOLE:
-        words = core.lanes_per_frame
-        kept = core.kept + index * words * LANE_BYTES
+        words = core.member.lanes_per_frame
+        kept = core.link.kept + index * words * LANE_BYTES
         part = slot.stage - 1
-        if call(core.unpack_part, dtype, operation.unsigned, part, lanes, count, target, kept, words) == 0:
+        if call(core.kernels.unpack_part, dtype, operation.unsigned, part, lanes, count, target, kept, words) == 0:
             bytes_at(operation.marks, operation.blocks)[slot.block] = 1
         slot.stage = slot.stage + 1 if slot.stage < parts_of(dtype) else WHOLE
         slot.named = 1
         return bool(slot.stage != WHOLE)
     if dtype == EXACT:
-        call(core.unpack_exact, lanes, count, target, operation.share)
+        call(core.kernels.unpack_exact, lanes, count, target, operation.share)
         return False
     if dtype >= INT8:
         if flags & Flag.OVERFLOW and operation.operator == Operator.SUM:
-            core.counts[Count.OVERFLOWS] += 1
+            core.progress.counts[Count.OVERFLOWS] += 1
             slot.stage = 1
             slot.named = 1
             return True
-        call(core.unpack_integers, dtype, operation.mapping, lanes, count, target)
+        call(core.kernels.unpack_integers, dtype, operation.mapping, lanes, count, target)
         return False
-    step = core.steps[operation.format, slot.exponent] * operation.share
+    step = core.member.steps[operation.format, slot.exponent] * operation.share
     if operation.format == LaneFormat.INT32:
-        call(core.unpack, dtype, lanes, count, target, step)
+        call(core.kernels.unpack, dtype, lanes, count, target, step)
     else:
-        call(core.unpack_narrow, dtype, lanes, count, target, step)
+        call(core.kernels.unpack_narrow, dtype, lanes, count, target, step)
     if can_round_to_infinity(dtype, slot.exponent) and _is_average(core, operation):
-        call(core.limit, dtype, target, count)
+        call(core.kernels.limit, dtype, target, count)
     return False
 
 
 @inner
 def _is_average(core: Core, operation: OperationRecord) -> bool:
     """Tell whether no result is larger than the largest value of all workers: an average, or one worker's sum."""
-    return operation.share * core.workers < 2.0
+    return operation.share * core.member.workers < 2.0
 
 
 @inner
 def _end_column(state: State, slot: Slot, operation: OperationRecord) -> None:
     """Note that a column has ended, and with the last one its operation."""
-    core = state.core[0]
+    progress = state.core[0].progress
     operation.remaining -= 1
     if operation.remaining == 0:
-        core.finished[core.finished_count] = slot.operation
-        core.finished_count += 1
-        while core.oldest < core.submitted and state.operations[core.oldest % OPERATIONS].remaining == 0:
-            core.oldest += 1
+        progress.finished[progress.finished_count] = slot.operation
+        progress.finished_count += 1
+        while progress.oldest < progress.submitted and state.operations[progress.oldest % OPERATIONS].remaining == 0:
+            progress.oldest += 1
 
 
 @inner
@@ -280,7 +282,7 @@ def _fetch_ahead(state: State, start: int, lanes: int) -> None:
     """
     core = state.core[0]
     index = slot_of(core, bytes_at(start, FRAME_BYTES))
-    if index >= core.window or state.slots[index].phase != Phase.WAITING:
+    if index >= core.member.window or state.slots[index].phase != Phase.WAITING:
         return
     slot = state.slots[index]
     operation = state.operations[slot.operation % OPERATIONS]

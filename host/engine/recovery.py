@@ -71,15 +71,17 @@ def poll(state: State, now: float) -> None:
 def wake_at(state: State) -> float:
     """Return when `poll` has something to do if no frame comes; infinity: never."""
     core = state.core[0]
-    at: Scalar = probe_at(core) if core.waiting > 0 else np.inf
-    return min(at, core.resend_at) if core.unanswered + core.answered > 0 else at  # type: ignore[no-any-return]
+    recovery = core.recovery
+    at: Scalar = probe_at(core) if core.progress.waiting > 0 else np.inf
+    return min(at, recovery.resend_at) if recovery.unanswered + recovery.answered > 0 else at  # type: ignore[no-any-return]
 
 
 @inner
 def probe_at(core: Core) -> Scalar:
     """Return the time of the next probe."""
-    doublings = min(core.timeouts, _MOST_DOUBLINGS)
-    return core.moved_at + min(core.timeout_s * (1 << doublings), core.timeout_max_s)
+    recovery = core.recovery
+    doublings = min(recovery.timeouts, _MOST_DOUBLINGS)
+    return recovery.moved_at + min(recovery.timeout_s * (1 << doublings), recovery.timeout_max_s)
 
 
 @inner
@@ -97,11 +99,11 @@ def _repeat(state: State, index: int, now: float) -> None:
 @inner
 def _mark(state: State, row: int, flags: int) -> None:
     """Set flags in the frame in a row."""
-    core = state.core[0]
-    frame = bytes_at(core.store + row * core.stride + core.lead, state.rows[row].length)
+    link = state.core[0].link
+    frame = bytes_at(link.store + row * link.stride + link.lead, state.rows[row].length)
     if frame[AT.flags] & flags != flags:
         frame[AT.flags] |= flags
-        if core.checksum:
+        if link.checksum:
             fill_checksum(frame)
 
 
@@ -113,30 +115,31 @@ def _recall(state: State, index: int) -> None:
     switches above have forgotten (row 14 of `switchsum.protocol.tree_rules`).
     """
     row = 2 * index + (~state.slots[index].number & 1)
-    if 0 < state.rows[row].sequence <= state.core[0].consumed:
+    if 0 < state.rows[row].sequence <= state.core[0].link.consumed:
         _mark(state, row, _RECALL)
         queue(state, row)
-        state.core[0].counts[Count.RECALLED] += 1
+        state.core[0].progress.counts[Count.RECALLED] += 1
 
 
 @inner
 def restore(state: State, now: float) -> None:
     """Begin to tell a restarted switch what it needs: all slots at once, for it has lost them all."""
     core = state.core[0]
+    recovery = core.recovery
     for index in range(state.slots.size):
         slot = state.slots[index]
         slot.held = 0
         action = ACTIONS[slot.phase, Event.RESTARTED]
         if action in (Action.NOTE_OUTSTANDING, Action.NOTE_AND_REPEAT):
             acknowledge(core, slot)
-            core.unanswered += 1
+            recovery.unanswered += 1
             slot.outstanding = Outstanding.UNANSWERED
-        if action == Action.NOTE_AND_REPEAT and state.last_sent[index] <= core.consumed:
+        if action == Action.NOTE_AND_REPEAT and state.last_sent[index] <= core.link.consumed:
             slot.repeats += 1
             _repeat(state, index, now)
-            core.counts[Count.PROBES] += 1
-    core.resend_at = now
-    core.resend_pause_s = core.timeout_s
+            core.progress.counts[Count.PROBES] += 1
+    recovery.resend_at = now
+    recovery.resend_pause_s = recovery.timeout_s
 
 
 @inner
@@ -144,15 +147,16 @@ def note_answer(core: Core, slot: Slot) -> None:
     """Note that an answer about a slot's last round has come, which may be older than the restart."""
     if slot.outstanding == Outstanding.UNANSWERED:
         slot.outstanding = Outstanding.ANSWERED
-        core.unanswered -= 1
-        core.answered += 1
+        core.recovery.unanswered -= 1
+        core.recovery.answered += 1
 
 
 @inner
 def resend_outstanding(state: State, now: float) -> None:
     """Repeat what is outstanding since the switch was restarted; a slot that waits repeats it anyway."""
     core = state.core[0]
-    if core.unanswered + core.answered == 0 or now < core.resend_at:
+    recovery = core.recovery
+    if recovery.unanswered + recovery.answered == 0 or now < recovery.resend_at:
         return
     for index in range(state.slots.size):
         slot = state.slots[index]
@@ -162,80 +166,87 @@ def resend_outstanding(state: State, now: float) -> None:
                 acknowledge(core, slot)  # it has never contributed
             else:
                 _recall(state, index)
-    core.resend_at = now + core.resend_pause_s
-    core.resend_pause_s *= 2
-    if core.unanswered > 0:
-        core.resend_pause_s = min(core.resend_pause_s, core.timeout_max_s)
+    recovery.resend_at = now + recovery.resend_pause_s
+    recovery.resend_pause_s *= 2
+    if recovery.unanswered > 0:
+        recovery.resend_pause_s = min(recovery.resend_pause_s, recovery.timeout_max_s)
 
 
 @inner
 def note_result(state: State, index: int, now: float) -> None:
     """Learn from a result: how long a round takes, and what it has overtaken."""
     core = state.core[0]
+    recovery = core.recovery
     slot = state.slots[index]
     sequence = state.last_sent[index]
     state.last_sent[index] = NEVER
     # Which transmission of a repeated contribution brought the result cannot be told (Karn's algorithm).  In the round
     # after it this worker is the last one, and its result passes those of frames that wait for others.
     tree = slot.tree
-    if slot.operation > core.common:
+    if slot.operation > recovery.common:
         # Late workers have only now begun it: results of what went on meanwhile have passed frames that were not lost.
-        core.common = slot.operation
-        core.passed[:] = 0
-        core.overtaken[:] = 0
-    core.arrived = max(core.arrived, sequence)
-    core.passed[tree] = max(core.passed[tree], sequence)
+        recovery.common = slot.operation
+        recovery.passed[:] = 0
+        recovery.overtaken[:] = 0
+    recovery.arrived = max(recovery.arrived, sequence)
+    recovery.passed[tree] = max(recovery.passed[tree], sequence)
     if slot.repeats == 0 and slot.late == 0:
-        core.overtaken[tree] = max(core.overtaken[tree], sequence)
-        core.evident_at = now
-    elif core.waiting <= _FEW or now > core.evident_at + core.smoothed_s:
-        core.credit += _CREDIT
+        recovery.overtaken[tree] = max(recovery.overtaken[tree], sequence)
+        recovery.evident_at = now
+    elif core.progress.waiting <= _FEW or now > recovery.evident_at + recovery.smoothed_s:
+        recovery.credit += _CREDIT
     # A column's first round waits for the slowest worker to begin the operation.  One result of each batch will do.
-    if slot.repeats == 0 and slot.named and core.timed_at != now:
-        core.timed_at = now
+    if slot.repeats == 0 and slot.named and recovery.timed_at != now:
+        recovery.timed_at = now
         _estimate(core, now - slot.sent_at)
     slot.late = slot.repeats > 0
-    core.timeouts = 0
-    core.silent = 0
-    core.moved_at = now
+    recovery.timeouts = 0
+    recovery.silent = 0
+    recovery.moved_at = now
 
 
 @inner
 def note_held(core: Core, slot: Slot, seen: int) -> None:
     """Learn that the switch has the contribution and waits for others than those in the bitmap `seen`."""
+    recovery = core.recovery
     slot.held = 1
     slot.seen = seen
-    core.silent = 0
-    core.timeouts = min(core.timeouts, _MOST_DOUBLINGS_HELD)
+    recovery.silent = 0
+    recovery.timeouts = min(recovery.timeouts, _MOST_DOUBLINGS_HELD)
 
 
 @inner
 def _estimate(core: Core, elapsed: float) -> None:
     """Follow RFC 6298, section 2, with bounds of our own."""
-    if core.smoothed_s == 0.0:
-        core.smoothed_s = elapsed
-        core.variation_s = elapsed / 2
+    recovery = core.recovery
+    if recovery.smoothed_s == 0.0:
+        recovery.smoothed_s = elapsed
+        recovery.variation_s = elapsed / 2
     else:
-        core.variation_s += (abs(core.smoothed_s - elapsed) - core.variation_s) / 4
-        core.smoothed_s += (elapsed - core.smoothed_s) / 8
-    estimate = core.smoothed_s + 4 * core.variation_s
-    core.timeout_s = min(max(estimate, core.timeout_min_s), core.timeout_max_s)
+        recovery.variation_s += (abs(recovery.smoothed_s - elapsed) - recovery.variation_s) / 4
+        recovery.smoothed_s += (elapsed - recovery.smoothed_s) / 8
+    estimate = recovery.smoothed_s + 4 * recovery.variation_s
+    recovery.timeout_s = min(max(estimate, recovery.timeout_min_s), recovery.timeout_max_s)
 
 
 @inner
 def repeat_overtaken(state: State, now: float) -> None:
     """Repeat what results of later frames have passed, unless the transport still has it."""
     core = state.core[0]
+    recovery = core.recovery
+    progress = core.progress
     # While many wait, many more results are on their way: slots need not be looked through for each of them.
-    if core.waiting == 0 or (core.waiting > _MANY and core.arrived - core.searched < core.waiting // 8):
+    if progress.waiting == 0 or (
+        progress.waiting > _MANY and recovery.arrived - recovery.searched < progress.waiting // 8
+    ):
         return
-    core.searched = core.arrived
-    round_s = core.smoothed_s if core.smoothed_s > 0 else core.timeout_s
+    recovery.searched = recovery.arrived
+    round_s = recovery.smoothed_s if recovery.smoothed_s > 0 else recovery.timeout_s
     for index in range(state.slots.size):
         slot = state.slots[index]
-        if state.last_sent[index] > min(core.passed[slot.tree] - core.threshold, core.consumed):
+        if state.last_sent[index] > min(recovery.passed[slot.tree] - recovery.threshold, core.link.consumed):
             continue
-        if slot.operation > core.common:
+        if slot.operation > recovery.common:
             continue
         pause_s = 0.0
         if slot.held:
@@ -243,14 +254,14 @@ def repeat_overtaken(state: State, now: float) -> None:
             pause_s = round_s * (1 << min(slot.repeats, _MOST_DOUBLINGS))
         if now < slot.sent_at + pause_s:
             continue
-        if state.last_sent[index] > core.overtaken[slot.tree] - core.threshold:
-            if core.credit == 0:
+        if state.last_sent[index] > recovery.overtaken[slot.tree] - recovery.threshold:
+            if recovery.credit == 0:
                 continue
-            core.credit -= 1
+            recovery.credit -= 1
         if ACTIONS[slot.phase, Event.OVERTAKEN] == Action.REPEAT:
             _repeat(state, index, now)
-            core.counts[Count.OVERTAKEN] += 1
-    core.credit = 0
+            progress.counts[Count.OVERTAKEN] += 1
+    recovery.credit = 0
 
 
 @inner
@@ -259,7 +270,7 @@ def _probe_slot(state: State, index: int, now: float) -> int:
     if ACTIONS[state.slots[index].phase, Event.TIMED_OUT] != Action.REPEAT:
         return 0
     _repeat(state, index, now)
-    state.core[0].counts[Count.PROBES] += 1
+    state.core[0].progress.counts[Count.PROBES] += 1
     return 1
 
 
@@ -280,11 +291,12 @@ def _oldest(state: State, bound: int, most_held: int) -> Scalar:
 def probe(state: State, now: float) -> None:
     """Repeat some frames when nothing has come for a time-out."""
     core = state.core[0]
-    if core.waiting == 0 or now < probe_at(core):
+    recovery = core.recovery
+    if core.progress.waiting == 0 or now < probe_at(core):
         return
-    bound = min(core.sequence, core.consumed)
-    left: Scalar = _PROBES_AT_ONCE << min(core.silent, _MOST_DOUBLINGS)
-    left = max(left, np.int64(core.waiting * (probe_at(core) - core.moved_at) / _ALL_PROBED_S))
+    bound = min(core.link.sequence, core.link.consumed)
+    left: Scalar = _PROBES_AT_ONCE << min(recovery.silent, _MOST_DOUBLINGS)
+    left = max(left, np.int64(core.progress.waiting * (probe_at(core) - recovery.moved_at) / _ALL_PROBED_S))
     # The oldest, so that each has its turn; the others from the first slot on: several workers may have to repeat
     # the same one, and so all look for it in the same order.
     oldest = _oldest(state, bound, 0)
@@ -298,6 +310,6 @@ def probe(state: State, now: float) -> None:
         if oldest < 0 or _probe_slot(state, oldest, now) == 0:
             break
         left -= 1
-    core.timeouts += 1
-    core.silent += 1
-    core.moved_at = now
+    recovery.timeouts += 1
+    recovery.silent += 1
+    recovery.moved_at = now

@@ -39,12 +39,13 @@ _WORD_MASK: Final = 0xFFFF_FFFF
 def submit(state: State, now: float) -> None:
     """Take the operation whose record was just filled in, as far as it is, and begin it in slots that are free."""
     core = state.core[0]
-    operation = state.operations[core.submitted % OPERATIONS]
-    operation.digest = (operation.digest ^ core.submitted * _ODD) & _WORD_MASK
+    progress = core.progress
+    operation = state.operations[progress.submitted % OPERATIONS]
+    operation.digest = (operation.digest ^ progress.submitted * _ODD) & _WORD_MASK
     _assign_slots(core, operation)
-    core.submitted += 1
+    progress.submitted += 1
     for column in range(operation.columns):
-        index = (operation.first_slot + column) % core.window
+        index = (operation.first_slot + column) % core.member.window
         if ACTIONS[state.slots[index].phase, Event.SUBMITTED] == Action.BEGIN:
             begin_column(state, index, now)
 
@@ -56,9 +57,9 @@ def _assign_slots(core: Core, operation: OperationRecord) -> None:
     A slot must get the same operations in the same order on all ranks, so that who comes first cannot be decided when a
     slot becomes free.
     """
-    operation.columns = operation.remaining = max(1, min(core.window, operation.blocks))
-    operation.first_slot = core.turn
-    core.turn = (operation.first_slot + operation.columns) % core.window
+    operation.columns = operation.remaining = max(1, min(core.member.window, operation.blocks))
+    operation.first_slot = core.progress.turn
+    core.progress.turn = (operation.first_slot + operation.columns) % core.member.window
 
 
 @inner
@@ -93,7 +94,7 @@ def examine(core: Core, operation: OperationRecord, block: int) -> Scalar:
     """Return the exponent of a block (0 for integers), or ALL_ZERO if it need not travel."""
     if operation.dense:
         return np.int64(0)
-    return call(core.scan, operation.dtype, address_in(operation, block), values_in(operation, block))
+    return call(core.kernels.scan, operation.dtype, address_in(operation, block), values_in(operation, block))
 
 
 @inner
@@ -115,12 +116,12 @@ def begin_column(state: State, index: int, now: float) -> None:
     """Give a free slot the next column that is meant for it, or leave it idle."""
     core = state.core[0]
     slot = state.slots[index]
-    slot.considered = max(slot.considered, core.oldest)
-    while slot.considered < core.submitted:
+    slot.considered = max(slot.considered, core.progress.oldest)
+    while slot.considered < core.progress.submitted:
         serial = slot.considered
         slot.considered += 1
         operation = state.operations[serial % OPERATIONS]
-        column = (index - operation.first_slot) % core.window
+        column = (index - operation.first_slot) % core.member.window
         if column < operation.columns:
             slot.operation = serial
             slot.column = column
@@ -169,9 +170,9 @@ def contribute(state: State, index: int, now: float) -> None:
     core = state.core[0]
     slot = state.slots[index]
     row = 2 * index + (slot.number & 1)
-    if state.rows[row].sequence > core.consumed:
+    if state.rows[row].sequence > core.link.consumed:
         if enter(core, slot, Event.ROW_HELD) == Action.PUT_OFF:
-            core.counts[Count.BLOCKED] += 1
+            core.progress.counts[Count.BLOCKED] += 1
         return
     _write_frame(state, index, row)
     slot.repeats = 0
@@ -184,11 +185,12 @@ def contribute(state: State, index: int, now: float) -> None:
 @inner
 def enter(core: Core, slot: Slot, event: int) -> Scalar:
     """Take a slot to the phase that follows on an event, and return what the table says that it does."""
+    progress = core.progress
     was, then = slot.phase, PHASES[slot.phase, event]
-    core.waiting += then == Phase.WAITING
-    core.waiting -= was == Phase.WAITING
-    core.blocked += then == Phase.BLOCKED
-    core.blocked -= was == Phase.BLOCKED
+    progress.waiting += then == Phase.WAITING
+    progress.waiting -= was == Phase.WAITING
+    progress.blocked += then == Phase.BLOCKED
+    progress.blocked -= was == Phase.BLOCKED
     slot.phase = then
     return ACTIONS[was, event]
 
@@ -196,7 +198,7 @@ def enter(core: Core, slot: Slot, event: int) -> Scalar:
 @inner
 def contribute_blocked(state: State, now: float) -> None:
     """Try again to pack what had to wait for its row."""
-    if state.core[0].blocked == 0:
+    if state.core[0].progress.blocked == 0:
         return
     for index in range(state.slots.size):
         if ACTIONS[state.slots[index].phase, Event.ROW_FREE] == Action.PACK:
@@ -218,21 +220,23 @@ def owner_of(operation: OperationRecord, block: int) -> Scalar:
 def wants(core: Core, operation: OperationRecord, block: int) -> Scalar:
     """Tell whether this worker needs the result of a block."""
     owner = owner_of(operation, block)
-    return owner == NO_RANK or (owner == core.rank) != (operation.gathers == 1)
+    return owner == NO_RANK or (owner == core.member.rank) != (operation.gathers == 1)
 
 
 @inner
 def _write_frame(state: State, index: int, row: int) -> None:
     """Write a whole frame, headers and lanes, into its row."""
     core = state.core[0]
+    member = core.member
+    link = core.link
     slot = state.slots[index]
     operation = state.operations[slot.operation % OPERATIONS]
     body = _body_of(core, slot, operation)
-    length = FRAME_BYTES + core.bodies[body]
+    length = FRAME_BYTES + member.bodies[body]
     state.rows[row].length = length
-    start = core.store + row * core.stride + core.lead
+    start = link.store + row * link.stride + link.lead
     frame = bytes_at(start, length)
-    lower = core.lower[body]
+    lower = member.lower[body]
     for at in range(LOWER_BYTES):
         frame[at] = lower[at]
     frame[AT.version] = WIRE_VERSION
@@ -243,11 +247,11 @@ def _write_frame(state: State, index: int, row: int) -> None:
     frame[AT.reason] = 0
     frame[AT.exponent] = round_exponent(slot)
     frame[AT.next_exponent] = slot.next_exponent
-    put16(frame, AT.job, core.job)
-    put16(frame, AT.epoch, core.epoch)
-    put16(frame, AT.rank, core.rank)
+    put16(frame, AT.job, member.job)
+    put16(frame, AT.epoch, member.epoch)
+    put16(frame, AT.rank, member.rank)
     put16(frame, AT.tree, slot.tree)
-    put32(frame, AT.slot, core.first_slot + index)
+    put32(frame, AT.slot, member.first_slot + index)
     put32(frame, AT.number, slot.number)
     put32(frame, AT.block, slot.block)
     put32(frame, AT.next_block, slot.next_block)
@@ -257,14 +261,14 @@ def _write_frame(state: State, index: int, row: int) -> None:
         put32(frame, AT.bitmap, 0)
     else:
         frame[AT.flags] |= Flag.SELECT
-        put32(frame, AT.bitmap, operation.gathers * ALL_BUT + (core.workers << 16) + owner)
-    put32(frame, AT.cookie, core.cookie[0])
-    put32(frame, AT.cookie + 4, core.cookie[1])
+        put32(frame, AT.bitmap, operation.gathers * ALL_BUT + (member.workers << 16) + owner)
+    put32(frame, AT.cookie, member.cookie[0])
+    put32(frame, AT.cookie + 4, member.cookie[1])
     if slot.payload:
         _write_lanes(core, slot, operation, body, start + FRAME_BYTES)
     else:
         frame[FRAME_BYTES:] = 0
-    if core.checksum:
+    if link.checksum:
         fill_checksum(frame)
 
 
@@ -273,30 +277,31 @@ def _body_of(core: Core, slot: Slot, operation: OperationRecord) -> Scalar:
     """Return what the slot's contribution consists of, a `Body`."""
     if slot.payload == 0:
         return np.int64(Body.NONE)
-    is_narrow = operation.format == LaneFormat.WIDENED and core.takes_narrow == 1
+    is_narrow = operation.format == LaneFormat.WIDENED and core.member.takes_narrow == 1
     return np.int64(Body.NARROW) if is_narrow else np.int64(Body.LANES)
 
 
 @inner
 def _write_lanes(core: Core, slot: Slot, operation: OperationRecord, body: int, target: int) -> None:
     """Write the lanes of the slot's block at an address."""
+    member = core.member
     dtype = operation.dtype
     count = values_in(operation, slot.block)
     source = address_in(operation, slot.block)
-    words = core.lanes_per_frame
-    scale = core.scales[operation.format, slot.exponent]
+    words = member.lanes_per_frame
+    scale = member.scales[operation.format, slot.exponent]
     if slot.stage != WHOLE:
-        call(core.pack_part, dtype, operation.unsigned, slot.stage - 1, source, count, target, words)
+        call(core.kernels.pack_part, dtype, operation.unsigned, slot.stage - 1, source, count, target, words)
     elif dtype == EXACT:
-        call(core.pack_exact, source, count, target, words)
+        call(core.kernels.pack_exact, source, count, target, words)
     elif dtype >= INT8:
-        call(core.pack_integers, dtype, operation.mapping, operation.infinity, source, count, target, words)
+        call(core.kernels.pack_integers, dtype, operation.mapping, operation.infinity, source, count, target, words)
     elif operation.format == LaneFormat.INT32:
-        call(core.pack, dtype, source, count, target, words, scale)
+        call(core.kernels.pack, dtype, source, count, target, words, scale)
     else:
-        seed = mixed(np.uint32(core.seed ^ operation.digest)) ^ np.uint32(slot.block)
+        seed = mixed(np.uint32(member.seed ^ operation.digest)) ^ np.uint32(slot.block)
         value_bytes = np.int64(1) if body == Body.NARROW else np.int64(2)
-        call(core.pack_narrow, dtype, value_bytes, source, count, target, words, scale, np.int64(mixed(seed)))
+        call(core.kernels.pack_narrow, dtype, value_bytes, source, count, target, words, scale, np.int64(mixed(seed)))
 
 
 @inner
@@ -319,29 +324,30 @@ def transmit(state: State, index: int, row: int, now: float) -> None:
     core = state.core[0]
     queue(state, row)
     state.slots[index].sent_at = now
-    state.last_sent[index] = core.sequence
-    core.moved_at = now
+    state.last_sent[index] = core.link.sequence
+    core.recovery.moved_at = now
 
 
 @inner
 def queue(state: State, row: int) -> None:
     """Queue the frame in a row."""
     core = state.core[0]
+    link = core.link
     length = state.rows[row].length
-    core.sequence += 1
-    state.rows[row].sequence = core.sequence
-    state.queue[0, core.queued] = row
-    state.queue[1, core.queued] = length
-    core.queued += 1
-    core.counts[Count.FRAMES_SENT] += 1
-    core.counts[Count.BYTES_SENT] += length
+    link.sequence += 1
+    state.rows[row].sequence = link.sequence
+    state.queue[0, link.queued] = row
+    state.queue[1, link.queued] = length
+    link.queued += 1
+    core.progress.counts[Count.FRAMES_SENT] += 1
+    core.progress.counts[Count.BYTES_SENT] += length
 
 
 @inner
 def handed_over(state: State, pushed: int) -> int:
     """Note that the transport was handed `pushed` frames so far; return how many of these are news."""
     core = state.core[0]
-    count = pushed - (core.sequence - core.queued)
+    count = pushed - (core.link.sequence - core.link.queued)
     sent(state, count)
     return int(count)
 
@@ -350,8 +356,8 @@ def handed_over(state: State, pushed: int) -> int:
 def sent(state: State, count: int) -> None:
     """Note that the transport took the first `count` frames of the queue."""
     core = state.core[0]
-    core.queued -= count
-    for place in range(core.queued if count > 0 else 0):
+    core.link.queued -= count
+    for place in range(core.link.queued if count > 0 else 0):
         state.queue[0, place] = state.queue[0, place + count]
         state.queue[1, place] = state.queue[1, place + count]
 
@@ -359,12 +365,12 @@ def sent(state: State, count: int) -> None:
 @inner
 def consumed(state: State, count: int) -> None:
     """Note that the transport has let go of the first `count` frames that it was ever handed."""
-    state.core[0].consumed = count
+    state.core[0].link.consumed = count
 
 
 @inner
 def acknowledge(core: Core, slot: Slot) -> None:
     """Note that nothing of a slot is outstanding any more."""
-    core.unanswered -= slot.outstanding == Outstanding.UNANSWERED
-    core.answered -= slot.outstanding == Outstanding.ANSWERED
+    core.recovery.unanswered -= slot.outstanding == Outstanding.UNANSWERED
+    core.recovery.answered -= slot.outstanding == Outstanding.ANSWERED
     slot.outstanding = Outstanding.NOTHING

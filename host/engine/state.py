@@ -120,13 +120,12 @@ BLOCK_KERNELS: Final = (
     *(exact.pack_exact, exact.unpack_exact),
     *(integers.pack_integers, integers.pack_part, integers.unpack_integers, integers.unpack_part),
 )
-"""What the state machine calls by address; each has a field of its name in `Core`."""
+"""What the state machine calls by address; each has a field of its name in `BlockKernels`."""
 
 
-class Core(Record):
-    """The engine's own record."""
+class BlockKernels(Record):
+    """Addresses of the kernels for blocks."""
 
-    # Addresses of the kernels for blocks.
     scan: Int64
     pack: Int64
     pack_narrow: Int64
@@ -140,16 +139,16 @@ class Core(Record):
     unpack_part: Int64
     fill_nan: Int64
     limit: Int64
-    # The membership and the link; constant.
+
+
+class Membership(Record):
+    """Who this member is, and what follows from the job; constant."""
+
     job: Int64
     epoch: Int64
     rank: Int64
     workers: Int64
     lanes_per_frame: Int64
-    bodies: Annotated[Integers, "i8", len(Body)]
-    """Bytes behind the header, by `Body`."""
-    takes_narrow: Int64
-    """1: the switch widens values of 8 bits."""
     window: Int64
     """Slots in use."""
     first_slot: Int64
@@ -161,29 +160,42 @@ class Core(Record):
     switch_port: Int64
     own_ip: Int64
     own_port: Int64
+    seed: Int64
+    """32 bits of this member's own, for rounding at random."""
+    bodies: Annotated[Integers, "i8", len(Body)]
+    """Bytes behind the header, by `Body`."""
+    takes_narrow: Int64
+    """1: the switch widens values of 8 bits."""
+    scales: Annotated[Floats, "f8", max(LaneFormat) + 1, 256]
+    """By lane format and exponent: what values are multiplied by."""
+    steps: Annotated[Floats, "f8", max(LaneFormat) + 1, 256]
+    """Likewise: what one unit of a lane is worth."""
+    lower: Annotated[Octets, "u1", len(Body), LOWER_BYTES]
+    """Ethernet, IPv4 and UDP headers by `Body`."""
+
+
+class LinkState(Record):
+    """The rows that are sent, and how far the link is with them."""
+
     lead: Int64
     store: Int64
     """Address of the rows that are sent."""
-    kept: Int64
-    """Address of the array `kept`."""
     stride: Int64
     checksum: Int64
     """1: fill in UDP checksums."""
-    seed: Int64
-    """32 bits of this member's own, for rounding at random."""
-    # The operations: serial numbers of the next one to come and of the oldest that is not complete.
-    submitted: Int64
-    oldest: Int64
-    turn: Int64
-    """Slot where the next one's columns begin."""
-    # Slots in each phase but idle.
-    waiting: Int64
-    blocked: Int64
-    # Sending: how many frames were ever queued, how many of them nobody reads any more, how many still queue.
+    kept: Int64
+    """Address of the array `kept`."""
     sequence: Int64
+    """Frames that were ever queued."""
     consumed: Int64
+    """How many of them nobody reads any more."""
     queued: Int64
-    # Loss recovery, see recovery.py.
+    """How many of them still queue."""
+
+
+class RecoveryState(Record):
+    """What loss recovery knows, see recovery.py."""
+
     passed: Annotated[Integers, "i8", MOST_TREES]
     """Highest sequence whose result has come, of each tree: one may be slower than another."""
     arrived: Int64
@@ -212,14 +224,29 @@ class Core(Record):
     timeout_max_s: Float64
     moved_at: Float64
     """When a frame was last queued or a result came."""
-    # After a restart of the switch: slots whose last round is outstanding, without an answer about it and with one that
-    # may be older, when to repeat these rounds, and the next pause.
     unanswered: Int64
+    """Slots whose last round is outstanding since a restart of the switch, without an answer about it."""
     answered: Int64
+    """Likewise, with an answer that may be older."""
     resend_at: Float64
+    """When to repeat these rounds."""
     resend_pause_s: Float64
-    # What came of it all.
-    progress: Int64
+    """The pause after that."""
+
+
+class Progress(Record):
+    """How far the operations are, and what came of it all."""
+
+    submitted: Int64
+    """Operations that were ever submitted: the serial number of the next one."""
+    oldest: Int64
+    """Serial number of the oldest one that is not complete."""
+    turn: Int64
+    """Slot where the next one's columns begin."""
+    waiting: Int64
+    """Slots in that phase; so the next one."""
+    blocked: Int64
+    rounds: Int64
     """Rounds since Python last looked."""
     failure: Int64
     failed: Int64
@@ -231,11 +258,16 @@ class Core(Record):
     finished: Annotated[Integers, "i8", OPERATIONS]
     """Serial numbers of operations that ended since Python last looked."""
     finished_count: Int64
-    # Tables: by lane format and exponent what values are multiplied by and what one unit of a lane is worth;
-    # Ethernet, IPv4 and UDP headers by `Body`.
-    scales: Annotated[Floats, "f8", max(LaneFormat) + 1, 256]
-    steps: Annotated[Floats, "f8", max(LaneFormat) + 1, 256]
-    lower: Annotated[Octets, "u1", len(Body), LOWER_BYTES]
+
+
+class Core(Record):
+    """The engine's own record."""
+
+    kernels: BlockKernels
+    member: Membership
+    link: LinkState
+    recovery: RecoveryState
+    progress: Progress
 
 
 class Slot(Record):
@@ -372,7 +404,7 @@ def allocate(window: int, lanes_per_frame: int) -> State:
     """Return the state of an engine that uses `window` slots, all zero but the addresses of kernels."""
     core = np.zeros(1, CORE)
     for kernel in BLOCK_KERNELS:
-        core[kernel.__qualname__] = kernel.address
+        core["kernels"][kernel.__qualname__] = kernel.address
     return State(
         core=table(core),
         slots=table(np.zeros(window, SLOT)),

@@ -119,12 +119,16 @@ def _entry_class(dtype: np.dtype[Any]) -> type[Entry]:
     for name, (kind, offset, *_) in sorted(dtype.fields.items(), key=lambda field: field[1][1]):
         if offset > end:
             numbers.append((f"_before_{name}", ctypes.c_char * (offset - end)))
-        if kind.subdtype is None:
+        if kind.names is not None:
+            numbers.append((name, _entry_class(kind)))
+        elif kind.subdtype is None:
             numbers.append((name, _NUMBERS[kind.str[1:]]))
         else:
             numbers.append((f"_{name}", ctypes.c_char * kind.itemsize))
             members[name] = _array_field(kind, offset)
         end = offset + kind.itemsize
+    if dtype.itemsize > end:
+        numbers.append(("_behind", ctypes.c_char * (dtype.itemsize - end)))
     return type("Entry", (Entry,), members)
 
 

@@ -20,7 +20,7 @@ UInt8 = Annotated[int, "u1"]
 Float64 = Annotated[float, "f8"]
 """Types of fields: what a kernel has of one, and how it is stored.
 
-One that is an array is annotated as that, with dtype and shape.
+One that is an array is annotated as that, with dtype and shape; one that is a record by its class.
 """
 _KNOWN: Final = {"Int64": ("i8",), "UInt32": ("u4",), "UInt8": ("u1",), "Float64": ("f8",)}
 """What the annotations of nearly all fields come to: to evaluate them takes a hundred times as long."""
@@ -59,8 +59,15 @@ def dtype_of(record: type[Record]) -> np.dtype[Any]:
     scope = vars(sys.modules[record.__module__])
     fields: list[Any] = []
     for name, text in record.__annotations__.items():
-        kind, *shape = _KNOWN.get(text) or eval(text, scope).__metadata__
-        fields.append((name, kind, tuple(shape)) if shape else (name, kind))
+        if text in _KNOWN:
+            fields.append((name, *_KNOWN[text]))
+            continue
+        found = eval(text, scope)
+        if isinstance(found, type):  # a record in a record
+            fields.append((name, dtype_of(found)))
+        else:
+            kind, *shape = found.__metadata__
+            fields.append((name, kind, tuple(shape)) if shape else (name, kind))
     return np.dtype(fields, align=True)
 
 

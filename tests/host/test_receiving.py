@@ -124,7 +124,11 @@ def test_after_a_failure_nothing_is_taken() -> None:
     assert job.feed(job.result(frame, flags=Flag.MISMATCH)) == Count.ROUNDS
     number = int(job.slot["number"])
     assert job.feed(job.result(frame)) == Count.UNEXPECTED
-    assert (job.slot["number"], job.core["failure"], job.core["reason"]) == (number, Failure.MISMATCH, 0)
+    assert (job.slot["number"], job.core["progress"]["failure"], job.core["progress"]["reason"]) == (
+        number,
+        Failure.MISMATCH,
+        0,
+    )
 
 
 def test_an_error_names_the_operation_and_the_reason() -> None:

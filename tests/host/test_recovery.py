@@ -48,9 +48,11 @@ def test_the_estimate_follows_the_time_that_a_round_takes() -> None:
             way = Impairment(delay_s=delay_s)
             cluster.network.connect(worker.port, LinkConditions(up=way, down=way), worker.take)
         cluster.allreduce([np.ones(100 * cluster.config.lanes_per_frame, np.float32) for _ in range(2)])
-        assert core["smoothed_s"] == pytest.approx(2 * delay_s, rel=0.05)
-        assert 0 <= core["variation_s"] < 0.1 * delay_s
-        assert core["timeout_s"] == pytest.approx(core["smoothed_s"] + 4 * core["variation_s"])
+        assert core["recovery"]["smoothed_s"] == pytest.approx(2 * delay_s, rel=0.05)
+        assert 0 <= core["recovery"]["variation_s"] < 0.1 * delay_s
+        assert core["recovery"]["timeout_s"] == pytest.approx(
+            core["recovery"]["smoothed_s"] + 4 * core["recovery"]["variation_s"]
+        )
 
 
 def test_what_waits_for_a_late_rank_is_not_taken_for_slow_rounds() -> None:
@@ -58,13 +60,13 @@ def test_what_waits_for_a_late_rank_is_not_taken_for_slow_rounds() -> None:
     core = np.asarray(cluster.workers[0].engine._state.core)[0]
     values = np.ones(20 * cluster.config.lanes_per_frame, np.float32)
     cluster.allreduce([values.copy(), values.copy()])
-    expected = float(core["smoothed_s"])
+    expected = float(core["recovery"]["smoothed_s"])
     cluster.submit(0, values[:1])
     with pytest.raises(TimeoutError):
         cluster.run(lambda: False, limit_s=1.0)
     cluster.submit(1, values[1:2])
     cluster.run(lambda: not any(worker.engine.in_flight for worker in cluster.workers))
-    assert core["smoothed_s"] == pytest.approx(expected, rel=0.1)
+    assert core["recovery"]["smoothed_s"] == pytest.approx(expected, rel=0.1)
 
 
 def test_what_is_sent_is_counted_in_frames_and_bytes() -> None:
@@ -159,7 +161,7 @@ def test_results_of_a_worker_that_is_behind_are_no_evidence_of_losses() -> None:
     def note(port: int, frame: bytes) -> None:
         is_first = port == cluster.workers[0].port and int(slot["number"]) not in rounds
         if is_first:
-            rounds[int(slot["number"])] = bool(slot["late"]), int(core["overtaken"][0])
+            rounds[int(slot["number"])] = bool(slot["late"]), int(core["recovery"]["overtaken"][0])
         if not (is_first and int(slot["number"]) == 5):
             send(port, frame)
 
@@ -185,8 +187,8 @@ def test_a_result_ends_the_silence_of_slots_that_go_on_waiting() -> None:
     cluster.network.send = lose_the_second_slot  # type: ignore[method-assign]
     cluster.run(lambda: worker.engine.counts[Count.ROUNDS] == 1)
     core = np.asarray(worker.engine._state.core)[0]
-    assert core["waiting"] == 1
-    assert worker.engine.wake_at == pytest.approx(cluster.clock.now_s + core["timeout_s"])
+    assert core["progress"]["waiting"] == 1
+    assert worker.engine.wake_at == pytest.approx(cluster.clock.now_s + core["recovery"]["timeout_s"])
 
 
 WAY = LinkConditions(up=Impairment(delay_s=0.05), down=Impairment(delay_s=0.05))
@@ -282,12 +284,12 @@ def overtaken(
     of_slots["held"], of_slots["repeats"], of_slots["sent_at"] = held, repeats, 0.0
     known = {"passed": 8, "overtaken": 8, "arrived": 8, "searched": 0, "common": 0, "smoothed_s": 0.25, "timeout_s": 8}
     for name, value in (known | core | {"moved_at": now}).items():
-        of_engine[name] = value
+        of_engine["recovery"][name] = value
     engine.poll(now)
     repeated = [row // 2 for row in engine.outgoing()[0].tolist()]
     assert engine.counts[Count.OVERTAKEN] == len(repeated)
-    assert engine.counts[Count.PROBES] == of_engine["credit"][0] == 0
-    return repeated, int(of_engine["searched"][0])
+    assert engine.counts[Count.PROBES] == of_engine["recovery"]["credit"][0] == 0
+    return repeated, int(of_engine["recovery"]["searched"][0])
 
 
 @pytest.mark.parametrize(
@@ -340,18 +342,18 @@ def two_slots(**core: Any) -> tuple[Alone, list[bytes]]:
     job = Alone(ClusterConfig(workers=2, window_slots=2))
     job.submit(np.ones(4 * job.config.lanes_per_frame, np.int32))
     for name, value in core.items():
-        job.core[name] = value
+        job.core["progress" if name == "waiting" else "recovery"][name] = value
     return job, job.frames()
 
 
 def test_the_first_result_of_an_operation_forgets_what_results_have_passed() -> None:
     job, frames = two_slots(passed=50, overtaken=50, common=-1)
     job.feed(job.result(frames[0]))
-    assert job.core["passed"].tolist() == job.core["overtaken"].tolist() == [1, *[0] * 7]
-    assert job.core["common"] == 0
-    job.core["passed"] = job.core["overtaken"] = 50
+    assert job.core["recovery"]["passed"].tolist() == job.core["recovery"]["overtaken"].tolist() == [1, *[0] * 7]
+    assert job.core["recovery"]["common"] == 0
+    job.core["recovery"]["passed"] = job.core["recovery"]["overtaken"] = 50
     job.feed(job.result(frames[1]))
-    assert job.core["passed"][0] == job.core["overtaken"][0] == 50
+    assert job.core["recovery"]["passed"][0] == job.core["recovery"]["overtaken"][0] == 50
 
 
 @pytest.mark.parametrize(
@@ -372,8 +374,8 @@ def test_results_of_repeats_are_evidence_where_there_is_no_better(
     job, frames = two_slots(waiting=waiting, evident_at=evident_at, smoothed_s=1.0)
     job.slot["repeats"], job.slot["late"] = repeats, late
     job.feed(job.result(frames[0]), NOW)
-    assert job.core["credit"] == credit
-    assert job.core["evident_at"] == (evident_at if repeats or late else NOW)
+    assert job.core["recovery"]["credit"] == credit
+    assert job.core["recovery"]["evident_at"] == (evident_at if repeats or late else NOW)
 
 
 def test_one_result_of_a_batch_is_timed() -> None:
@@ -382,7 +384,7 @@ def test_one_result_of_a_batch_is_timed() -> None:
     slots["named"], slots["sent_at"] = 1, [NOW - 0.01, NOW - 0.02]
     for frame in frames:
         job.feed(job.result(frame), NOW)
-        assert job.core["smoothed_s"] == pytest.approx(0.01)
+        assert job.core["recovery"]["smoothed_s"] == pytest.approx(0.01)
 
 
 def test_the_time_out_is_that_of_rfc_6298() -> None:
@@ -400,7 +402,7 @@ def test_the_time_out_is_that_of_rfc_6298() -> None:
         else:
             variation += (abs(smoothed - elapsed) - variation) / 4
             smoothed += (elapsed - smoothed) / 8
-        assert job.core["timeout_s"] == pytest.approx(smoothed + 4 * variation)
+        assert job.core["recovery"]["timeout_s"] == pytest.approx(smoothed + 4 * variation)
 
 
 def test_a_restarted_switch_is_told_twice_as_late_each_time() -> None:
@@ -409,8 +411,12 @@ def test_a_restarted_switch_is_told_twice_as_late_each_time() -> None:
         job.add(np.ones(8, np.int32))
     slots = np.asarray(job.engine.state.slots)
     job.engine.restarted(NOW)
-    slots["outstanding"][0], job.core["answered"], job.core["unanswered"] = Outstanding.ANSWERED, 1, 1
-    pause_s, now = float(job.core["timeout_s"]), NOW
+    slots["outstanding"][0], job.core["recovery"]["answered"], job.core["recovery"]["unanswered"] = (
+        Outstanding.ANSWERED,
+        1,
+        1,
+    )
+    pause_s, now = float(job.core["recovery"]["timeout_s"]), NOW
     for _ in range(3):
         for _ in range(3):  # the first of these alone finds something to do
             job.engine.poll(now)
@@ -435,7 +441,7 @@ def probed(held: set[int], **core: Any) -> list[int]:
     job.frames()
     np.asarray(job.engine.state.slots)["held"] = [slot in held for slot in range(6)]
     for name, value in {"moved_at": NOW, "timeout_s": 0.02, **core}.items():
-        job.core[name] = value
+        job.core["recovery"][name] = value
     job.engine.poll(job.engine.wake_at)
     return [read(frame).header.slot - job.config.first_slot for frame in job.frames()]
 

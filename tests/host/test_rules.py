@@ -67,11 +67,11 @@ class Bench:
 
     @property
     def waiting(self) -> int:
-        return int(np.asarray(self.engine._state.core)[0]["waiting"])
+        return int(np.asarray(self.engine._state.core)[0]["progress"]["waiting"])
 
     @property
     def blocked(self) -> int:
-        return int(np.asarray(self.engine._state.core)[0]["blocked"])
+        return int(np.asarray(self.engine._state.core)[0]["progress"]["blocked"])
 
     @property
     def outstanding(self) -> int:
@@ -100,7 +100,7 @@ class Bench:
 
     @property
     def failure(self) -> int:
-        return int(np.asarray(self.engine._state.core)[0]["failure"])
+        return int(np.asarray(self.engine._state.core)[0]["progress"]["failure"])
 
 
 def test_every_rule_has_its_test() -> None:
@@ -274,7 +274,7 @@ def test_overtaken(slots: int) -> None:
             lost.append(frame)
             return
         if port == 1 and frame[AT.flags] & Flag.REPEAT:
-            waiting.append(int(core["waiting"]))
+            waiting.append(int(core["progress"]["waiting"]))
         send(port, frame)
 
     cluster.network.send = lose_one  # type: ignore[method-assign]
@@ -304,18 +304,24 @@ def test_time_outs_double_up_to_the_longest() -> None:
     bench = Bench(Phase.WAITING)
     core = np.asarray(bench.engine._state.core)[0]
     now = bench.engine.wake_at
-    assert now - core["moved_at"] == pytest.approx(core["timeout_s"])
+    assert now - core["recovery"]["moved_at"] == pytest.approx(core["recovery"]["timeout_s"])
     for doublings in range(1, 10):
         bench.engine.poll(now)
         after, now = now, bench.engine.wake_at
-        assert now - after == pytest.approx(min(core["timeout_s"] * min(2**doublings, 64), core["timeout_max_s"]))
+        assert now - after == pytest.approx(
+            min(core["recovery"]["timeout_s"] * min(2**doublings, 64), core["recovery"]["timeout_max_s"])
+        )
     # An answer that says whom the switch waits for ends the silence, and a result all that was learnt from it.
     bench.feed(bench.frame(kind=Kind.HELD, flags=0, bitmap=2))
-    assert core["silent"] == 0, "the error will say that the switch is lost, and not for whom it waits"
+    assert core["recovery"]["silent"] == 0, "the error will say that the switch is lost, and not for whom it waits"
     bench.engine.poll(now)
-    assert bench.engine.wake_at - now == pytest.approx(min(core["timeout_s"] * 16, core["timeout_max_s"]))
+    assert bench.engine.wake_at - now == pytest.approx(
+        min(core["recovery"]["timeout_s"] * 16, core["recovery"]["timeout_max_s"])
+    )
     bench.feed(bench.frame())
-    assert (core["silent"], core["timeouts"]) == (0, 0), "the next frame that is lost is repeated late"
+    assert (core["recovery"]["silent"], core["recovery"]["timeouts"]) == (0, 0), (
+        "the next frame that is lost is repeated late"
+    )
 
 
 def test_a_slot_that_does_not_wait_is_not_looked_at_by_loss_recovery() -> None:
@@ -366,7 +372,7 @@ def test_resend_due(phase: Phase) -> None:
 
 def test_a_restarted_switch_that_does_not_answer_is_told_again_and_again() -> None:
     bench = Bench(Phase.IDLE)
-    longest_s = float(np.asarray(bench.engine._state.core)[0]["timeout_max_s"])
+    longest_s = float(np.asarray(bench.engine._state.core)[0]["recovery"]["timeout_max_s"])
     bench.engine.restarted(bench.now)
     for _ in range(12):
         now = bench.engine.wake_at

@@ -135,12 +135,12 @@ def test_a_contribution_waits_for_its_row() -> None:
         job.feed(answer)
     core, slot = job.core, job.slot
     for _ in range(2):
-        assert (slot["phase"], core["blocked"], job.engine.counts[Count.BLOCKED]) == (Phase.BLOCKED, 1, 1)
+        assert (slot["phase"], core["progress"]["blocked"], job.engine.counts[Count.BLOCKED]) == (Phase.BLOCKED, 1, 1)
         assert job.frames(consumed=False) == []
         job.engine.poll(0.0)
     job.engine.consumed(2)
     job.engine.poll(0.0)
-    assert (slot["phase"], core["blocked"], job.engine.counts[Count.BLOCKED]) == (Phase.WAITING, 0, 1)
+    assert (slot["phase"], core["progress"]["blocked"], job.engine.counts[Count.BLOCKED]) == (Phase.WAITING, 0, 1)
     assert [read(frame).header.block for frame in job.frames()] == [2]
 
 

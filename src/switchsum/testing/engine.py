@@ -51,7 +51,7 @@ class EngineByHand(Engine):
 
     def outgoing(self) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.int32]]:
         """Return the rows to send, in order, and their frames' lengths; valid until the next call of anything."""
-        queued = self._state.core[0]["queued"]
+        queued = self._state.core[0]["link"]["queued"]
         return self._state.queue[0, :queued], self._state.queue[1, :queued]
 
     def sent(self, count: int) -> None:
@@ -61,4 +61,4 @@ class EngineByHand(Engine):
 
     def consumed(self, count: int) -> None:
         """Note that the transport has let go of the first `count` frames that it was ever handed."""
-        self._state.core[0]["consumed"] = count - self._pushed_before
+        self._state.core[0]["link"]["consumed"] = count - self._pushed_before
