@@ -20,7 +20,7 @@ HOLD_BACK_S: Final = 2.0
 """How long KeyboardInterrupt waits for a collective to end."""
 
 
-class Drives(Protocol):
+class Driven(Protocol):
     """What a thread may be in the midst of."""
 
     interrupts: Interrupts
@@ -64,10 +64,10 @@ class Interrupts:
             signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
-_driven: weakref.WeakSet[Drives] = weakref.WeakSet()
+_driven: weakref.WeakSet[Driven] = weakref.WeakSet()
 
 
-def defer_interrupts(driven: Drives) -> None:
+def defer_interrupts(driven: Driven) -> None:
     """Have Ctrl-C wait while this is driven, unless somebody else handles SIGINT, or this is not the main thread."""
     if threading.current_thread() is not threading.main_thread():
         return

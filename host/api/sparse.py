@@ -57,7 +57,7 @@ EXACT_IN_FLOAT32: Final = 2
 """Bytes of the integers that float32 holds all of."""
 
 
-class Adds(Protocol):
+class Begins(Protocol):
     """What these steps need of a communicator."""
 
     @property
@@ -161,7 +161,7 @@ def largest_wanted(array: Array, k: int | None, density: float | None) -> tuple[
 
 
 def allreduce_sparse(
-    comm: Adds,
+    comm: Begins,
     indices: Array,
     values: Array,
     size: int,
@@ -208,7 +208,7 @@ def allreduce_sparse(
 
 
 def _order_of_rows(
-    comm: Adds, own: Words, union: Indices, compacted: Array, counts: npt.NDArray[np.uint64], how: Options
+    comm: Begins, own: Words, union: Indices, compacted: Array, counts: npt.NDArray[np.uint64], how: Options
 ) -> Indices | None:
     """Return the order by owners in which rows of many values travel, or None where it does not pay."""
     width = compacted.size // max(1, len(union))
@@ -226,7 +226,7 @@ def _as_rows(values: Array) -> Array:
 
 
 def allreduce_topk(
-    comm: Adds,
+    comm: Begins,
     array: Array,
     k: int,
     how: Options,
@@ -253,7 +253,7 @@ def allreduce_topk(
     return LastStep(handle=step.handle, finish=finish)
 
 
-def allreduce_blocks(comm: Adds, array: Array, block: int | str, how: Options, background: bool) -> LastStep:
+def allreduce_blocks(comm: Begins, array: Array, block: int | str, how: Options, background: bool) -> LastStep:
     """Add arrays in place, of which only blocks of `block` values travel that are not zero on all ranks."""
     fault = _fault_of_block(block)
     size = AUTO_BLOCK if block == "auto" or fault else int(block)
@@ -286,7 +286,7 @@ def allreduce_blocks(comm: Adds, array: Array, block: int | str, how: Options, b
     return LastStep(handle=_begin(comm, compacted, how, background), finish=finish)
 
 
-def _by_owners(comm: Adds, own: Words, union: Indices, together: int, *, but_last: bool = False) -> Indices:
+def _by_owners(comm: Begins, own: Words, union: Indices, together: int, *, but_last: bool = False) -> Indices:
     """Return an order of the union in which `together` rows, a frame, have few owners; the last may have to stay."""
     bits = owners.table(comm.members.rank, comm.members.world_size, own, union)
     comm.allreduce(bits, "or")
@@ -315,7 +315,7 @@ def put_blocks(whole: Array, block: int, chosen: Indices, rows: Array) -> None:
         whole[full * block :] = rows[-1, : len(whole) - full * block]
 
 
-def _begin(comm: Adds, array: Array, how: Options, background: bool) -> Handle:
+def _begin(comm: Begins, array: Array, how: Options, background: bool) -> Handle:
     return comm.allreduce_async(array, how.operator, lanes=how.lanes, saturate=how.saturate, background=background)
 
 
@@ -331,7 +331,7 @@ def _native(array: Array) -> Array:
 
 
 def unite(
-    comm: Adds,
+    comm: Begins,
     words: Words,
     bits: int,
     called: str,
