@@ -9,9 +9,28 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
+from switchsum.native.kernels.loading import address_of
+from switchsum.native.kernels.records import Int64, Record, Table, dtype_of, table
+
 DEFAULT_FRAMES: Final = 4096
 DEFAULT_ARENA_BYTES: Final = 8 << 20
 FRAME_ALIGN: Final = 64
+
+
+class OutputRecord(Record):
+    """An `Output` as kernels see it: the addresses of its columns."""
+
+    ports: Int64
+    addresses: Int64
+    lengths: Int64
+    heads: Int64
+    bodies: Int64
+    held: Int64
+    count: Int64
+    """How many frames there are."""
+
+
+OUTPUT: Final = dtype_of(OutputRecord)
 
 
 class Output:
@@ -34,6 +53,13 @@ class Output:
         self.bodies: npt.NDArray[np.uint64] = np.zeros(frames, np.uint64)
         """Address of the body of a frame that is not whole, within another frame of the batch; 0: the frame is
         whole."""
+        self.held: npt.NDArray[np.int32] = np.zeros(frames, np.int32)
+        """Places of the frames that an operation of ports has left."""
+        columns = self.ports, self.addresses, self.lengths, self.heads, self.bodies, self.held
+        self.record: Table[OutputRecord] = table(np.zeros(1, OUTPUT))
+        self.record[:] = (*(address_of(column) for column in columns), 0)
+        self.address = address_of(self.record.view(np.int64))
+        """Of `record`, whose count is `count` only while an operation runs."""
         self.arena: npt.NDArray[np.uint8] = np.zeros(arena_bytes, np.uint8)
         """Memory of the frames, one behind the other; each starts at a multiple of `FRAME_ALIGN`."""
 

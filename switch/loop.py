@@ -15,29 +15,32 @@ It returns when something has to be done that a kernel cannot do:
 from __future__ import annotations
 
 import select
-from typing import Final, NamedTuple
+from typing import Final
 
 import numpy as np
-import numpy.typing as npt
 
-from switchsum.native.kernels.decorators import inner, kernel, prepare
-from switchsum.native.process.patience import Patience, new_patience, note_wait
-from switchsum.native.process.system import READY, Watched, monotonic, poll, silence_bell, watch
+from switchsum.native.kernels.decorators import inner, prepare
+from switchsum.native.kernels.intrinsics import carray, pointer
+from switchsum.native.kernels.loading import address_of
+from switchsum.native.kernels.memory import bytes_at, call, integers_at, longs_at
+from switchsum.native.kernels.outlined import Outlined
+from switchsum.native.kernels.records import Int64, Record, Table, dtype_of, table
+from switchsum.native.process.patience import FIELDS, new_patience, note_wait
+from switchsum.native.process.system import READY, monotonic, poll, silence_bell, watch
 from switchsum.native.process.trace import NO_SPANS, Span, Spans, is_traced, note
 
-from .batch import CodeEntry, Output
-from .clock import ClockWords, clock_us
+from .batch import OUTPUT, CodeEntry, Output, OutputRecord
+from .clock import clock_us
 from .entry import ENTRY_WORDS, call_program
+from .pace import FIELDS as PACE_FIELDS
 from .pace import NAP_NS, Pace, is_fast, new_pace, note_frames
-from .ports import packet_kernels, shm_kernels, udp_kernels
-from .ports.base import Addresses, Batch, PortCounters, Words
+from .ports.base import BATCH, Batch, BatchRecord, Words
+from .ports.operations import GROUP, GroupRecord, Indices, Operations, output_at
 from .ports.packet import PacketPorts
-from .ports.packet_kernels import PacketWords
 from .ports.port_set import PortSet
 from .ports.shm import ShmPorts
-from .ports.shm_kernels import Indices, ShmWords
 from .ports.udp import UdpPort
-from .ports.udp_kernels import UdpWords
+from .queues import PORTS
 from .replicas import complete
 
 TURNS: Final = 64
@@ -56,72 +59,78 @@ HELD: Final = 2
 _FAILED: Final = (select.POLLHUP | select.POLLERR) << 16
 
 
-class _Watching(NamedTuple):
-    """The descriptors on which the loop sleeps, in the form that poll(2) takes."""
+class LoopRecord(Record):
+    """What the loop works on; addresses, where nothing else is said."""
 
-    descriptors: Watched
-    address: int
-    bells: int
+    groups: Int64
+    """Of the addresses of the groups' records, in the order in which frames are collected."""
+    known: Int64
+    """How many groups there are."""
+    sleeper: Int64
+    """Of the record of the group that is looked at before the loop sleeps; 0: there is none."""
+    batch: Int64
+    output: Int64
+    entry: Int64
+    """Of the words of a `CodeEntry`."""
+    result: Int64
+    clock: Int64
+    """Of the words of the clock that the program sees."""
+    pace: Int64
+    patience: Int64
+    """Of how long the loop looks for frames before it sleeps."""
+    watched: Int64
+    """Of the descriptors on which the loop sleeps, in the form that poll(2) takes."""
+    watching: Int64
+    """How many these are."""
+    bells: Int64
     """How many of them, the first ones, are bells that workers ring; 0 or 1."""
-    mine: int
+    mine: Int64
     """How many of them, the first ones, say that the loop has frames; any other one that is readable ends the loop."""
-    patience: Patience
-    """How long the loop looks for frames before it sleeps."""
+    spans: Int64
+    span_rows: Int64
+    ran: Int64
+    """Where the loop stopped: frames of the batch that have run."""
+    left: Int64
+    """Frames of the output that have to wait for their interface; their places are in `Output.held`."""
 
 
-class _Columns(NamedTuple):
-    """The columns of a `Batch`."""
-
-    addresses: Addresses
-    lengths: Words
-    ports: Words
+LOOP: Final = dtype_of(LoopRecord)
 
 
-class _Call(NamedTuple):
-    """The call of the program and the columns of its output; see `CodeEntry` and `Output`."""
-
-    entry: npt.NDArray[np.int64]
-    result: npt.NDArray[np.uint64]
-    ports: Words
-    addresses: Addresses
-    lengths: Words
-    heads: Words
-    bodies: Addresses
-    clock: ClockWords
-    """The time that the program sees."""
-
-
-class _Stopped(NamedTuple):
-    """Where the loop stopped."""
-
-    left: npt.NDArray[np.int64]
-    """Frames of the batch, how many of them ran, frames in `held`."""
-    held: Indices
-    """Places in the output of the frames that have to wait for their interface."""
+_COVERED: Final = (PacketPorts, UdpPort, ShmPorts)
 
 
 class Loop:
     """The loop over the shared-memory ports, interfaces and UDP port of a set of ports; it has at least one of them."""
 
     def __init__(self, ports: PortSet, spans: Spans = NO_SPANS) -> None:
-        self._spans = spans
-        self._shm = next((group for group in ports.groups if isinstance(group, ShmPorts)), None)
-        self._packet = next((group for group in ports.groups if isinstance(group, PacketPorts)), None)
-        self._udp = next((group for group in ports.groups if isinstance(group, UdpPort)), None)
-        self._counters = ports.table.counters
-        self._clock = ports.table.clock.words
-        bells = [] if self._shm is None else [self._shm.bell]
-        mine = bells if self._packet is None else [*bells, *self._packet.sockets()]
-        mine = mine if self._udp is None else [*mine, *self._udp.descriptors()]
+        covered = [group for group in ports.groups if isinstance(group, _COVERED)]
+        # Sockets come first: each gives a bounded number of frames, while workers in memory might fill every batch.
+        covered.sort(key=lambda group: not group.operations.kind.is_wire)
+        self.groups: list[Operations] = [group.operations for group in covered]
+        """The operations of the ports, in the order in which frames are collected."""
+        self._packet = next((group for group in covered if isinstance(group, PacketPorts)), None)
+        sleeper = next((group for group in covered if isinstance(group, ShmPorts)), None)
+        bells = [] if sleeper is None else [sleeper.bell]
+        mine = [*bells, *(one for group in covered if not isinstance(group, ShmPorts) for one in group.sockets())]
         watched = watch([*mine, *(other for other in ports.descriptors() if other not in mine)])
-        self._watching = _Watching(watched, watched.ctypes.data, len(bells), len(mine), new_patience())
-        self._stopped = _Stopped(np.zeros(3, np.int64), np.zeros(0, np.int32))
-        self._pace = new_pace()
+        groups = np.array([group.address for group in self.groups], np.int64)
+        patience, pace, clock = new_patience(), new_pace(), ports.table.clock.words
+        self._keep = covered, watched, groups, patience, pace, clock, spans
+        self._record: Table[LoopRecord] = table(np.zeros(1, LOOP))
+        record = self._record
+        record["groups"], record["known"] = address_of(groups), len(groups)
+        record["sleeper"] = 0 if sleeper is None else sleeper.operations.address
+        record["clock"], record["pace"], record["patience"] = map(address_of, (clock, pace, patience))
+        record["watched"], record["watching"] = address_of(watched), len(watched)
+        record["bells"], record["mine"] = len(bells), len(mine)
+        record["spans"], record["span_rows"] = address_of(spans), len(spans)
+        self._address = address_of(record.view(np.int64))
 
     @staticmethod
     def covers(ports: PortSet) -> bool:
         """Return whether the set has ports that a loop can serve."""
-        return any(isinstance(group, (ShmPorts, PacketPorts, UdpPort)) for group in ports.groups)
+        return any(isinstance(group, _COVERED) for group in ports.groups)
 
     def warm_up(self, output: Output) -> None:
         """Compile the kernel before there is a program; the caller makes a descriptor readable, so that it returns."""
@@ -139,68 +148,47 @@ class Loop:
 
         Unless it returns DONE, `batch` has frames of which the first `ran` have been run.
         """
-        shm, packet, udp = self._shm, self._packet, self._udp
-        if len(self._stopped.held) < len(output.ports):
-            self._stopped = self._stopped._replace(held=np.empty(len(output.ports), np.int32))
-        ended = _run(
-            None if shm is None else shm.words,
-            None if packet is None else packet.words,
-            None if udp is None else udp.words,
-            self._counters,
-            _Columns(batch.addresses, batch.lengths, batch.ports),
-            _Call(
-                *(entry.arguments, entry.result, output.ports, output.addresses, output.lengths),
-                *(output.heads, output.bodies, self._clock),
-            ),
-            self._watching,
-            self._pace,
-            self._stopped,
-            self._spans,
-        )
+        record = self._record
+        record["batch"], record["output"] = batch.address, output.address
+        record["entry"], record["result"] = address_of(entry.arguments), address_of(entry.result)
+        ended = run(self._address)
         output.count, output.dropped = entry.result.tolist()
-        batch.count = int(self._stopped.left[0])
-        return int(ended)
+        batch.count = int(batch.record["count"][0])
+        return ended
 
     @property
     def ran(self) -> int:
         """How many frames of the batch have run."""
-        return int(self._stopped.left[1])
+        return int(self._record["ran"][0])
 
     def hold(self, output: Output) -> None:
         """Queue the frames that have to wait for their interface, after `run` has returned HELD."""
         assert self._packet is not None
-        held = self._stopped.held[: int(self._stopped.left[2])]
+        held: Indices = output.held[: int(self._record["left"][0])]
         ports = output.ports[held]
         self._packet.hold(ports, np.zeros(len(held), np.uint32), output.addresses[held], output.lengths[held])
 
 
-# A kind of port that a switch does not have is None, for which numba compiles no code: a loop over shared memory alone
-# compiles in a fifth of the time of all three.
-@kernel
-def _run(
-    shm: ShmWords | None,
-    packet: PacketWords | None,
-    udp: UdpWords | None,
-    counters: PortCounters,
-    batch: _Columns,
-    program: _Call,
-    watching: _Watching,
-    pace: Pace,
-    stopped: _Stopped,
-    spans: Spans,
-) -> int:
-    result, left = program.result, stopped.left
+@Outlined
+def run(loop: int) -> int:
+    """Move frames until something has to be done that a kernel cannot do; return DONE, UNSENT or HELD."""
+    here: LoopRecord = carray(pointer(loop), (1,), LOOP)[0]
+    batch: BatchRecord = carray(pointer(here.batch), (1,), BATCH)[0]
+    result, entry, clock = longs_at(here.result, 2), integers_at(here.entry, ENTRY_WORDS), integers_at(here.clock, 2)
+    pace = carray(pointer(here.pace), (PACE_FIELDS,), np.float64)
+    spans = carray(pointer(here.spans), (here.span_rows, 5), np.int64)
     result[:] = 0
-    left[:] = 0
+    batch.count = here.ran = here.left = 0
     turns = 0
     traced = is_traced(spans)
     began = monotonic()
     until = began + LONGEST_RUN_S
     while turns < TURNS and began < until:
         began = monotonic()
-        count = _collect(shm, packet, udp, counters, batch, pace, began)
+        _collect(here, batch, pace, began)
+        count = batch.count
         if count == 0:
-            if not _sleep(shm, watching):
+            if not _sleep(here):
                 return DONE
             if is_fast(pace):
                 poll(0, 0, NAP_NS)
@@ -209,122 +197,111 @@ def _run(
             turns = 0
             continue
         turns += 1
-        left[0] = count
         ran = went = 0
         while ran < count:
             done = call_program(
-                program.entry,
-                int(batch.addresses[ran:].ctypes.data),
-                int(batch.lengths[ran:].ctypes.data),
-                int(batch.ports[ran:].ctypes.data),
+                entry,
+                batch.addresses + 8 * ran,
+                batch.lengths + 4 * ran,
+                batch.ports + 4 * ran,
                 count - ran,
-                clock_us(program.clock, began),
+                clock_us(clock, began),
             )
             ran += done
-            left[1] = ran
-            ended = _transmit(shm, packet, udp, counters, program, done, stopped)
+            here.ran = ran
+            made = int(np.int64(result[0]))
+            ended = _transmit(here, made, done)
             if ended != DONE:
                 return ended
-            went += int(np.int64(result[0]))
-        _release(shm)
-        left[0] = 0
+            went += made
+        _release(here)
+        batch.count = 0
         if traced:
             note(spans, Span.PROGRAM, began, monotonic(), count, went)
     return DONE
 
 
-@kernel
-def _collect(
-    shm: ShmWords | None,
-    packet: PacketWords | None,
-    udp: UdpWords | None,
-    counters: PortCounters,
-    batch: _Columns,
-    pace: Pace,
-    now: float,
-) -> int:
-    """Fill a batch; return how many frames it has.
-
-    Sockets come first: each gives a bounded number of frames, while shared-memory workers might fill every batch.
-    """
-    columns = batch.addresses, batch.lengths, batch.ports
-    count = 0
-    if packet is not None:
-        count = packet_kernels.collect(packet, counters, *columns, count)
-    if udp is not None:
-        count = udp_kernels.collect(udp, counters, *columns, count)
-    note_frames(pace, count, now)
-    if shm is not None:
-        count = shm_kernels.collect(shm, counters, *columns, count)
-    return count
+@inner
+def _collect(here: LoopRecord, batch: BatchRecord, pace: Pace, now: float) -> None:
+    """Fill a batch."""
+    groups, came = integers_at(here.groups, here.known), 0
+    for address in groups:
+        group: GroupRecord = carray(pointer(address), (1,), GROUP)[0]
+        batch.count = call(group.collect, address, here.batch)
+        if group.is_wire != 0:
+            came = batch.count
+    note_frames(pace, came, now)
 
 
-@kernel
-def _transmit(
-    shm: ShmWords | None,
-    packet: PacketWords | None,
-    udp: UdpWords | None,
-    counters: PortCounters,
-    program: _Call,
-    done: int,
-    stopped: _Stopped,
-) -> int:
+@inner
+def _transmit(here: LoopRecord, made: int, done: int) -> int:
     """Send what the program has made of `done` frames, if all of it is for ports of one kind; return why not, or DONE.
 
     `done` is 0 if not even one frame's copies fit the output: Python makes a larger one.
     """
-    made = np.int64(program.result[0])
-    ports, addresses, lengths = program.ports[:made], program.addresses[:made], program.lengths[:made]
+    output: OutputRecord = carray(pointer(here.output), (1,), OUTPUT)[0]
+    output.count = made
+    ports, addresses, lengths, heads, bodies, _ = output_at(here.output)
+    owner = _owner(here, ports) if done > 0 else 0
     # The common case, all output for workers of this machine, sends heads and one shared body.  Other ports need whole
     # frames.
-    if shm is not None and done > 0 and _all_owned(shm.owned, ports):
-        shm_kernels.transmit(shm, counters, ports, addresses, lengths, program.heads, program.bodies)
-        return DONE
-    complete(int(made), addresses, lengths, program.heads, program.bodies)
-    if packet is not None and done > 0 and _all_owned(packet.owned, ports):
-        stopped.left[2] = packet_kernels.transmit(packet, counters, ports, addresses, lengths, stopped.held)
-        return HELD if stopped.left[2] > 0 else DONE
-    if udp is not None and done > 0 and _all_owned(udp.owned, ports):
-        udp_kernels.transmit(udp, counters, addresses, lengths)
-        return DONE
-    return UNSENT
+    group: GroupRecord = carray(pointer(owner if owner != 0 else integers_at(here.groups, 1)[0]), (1,), GROUP)[0]
+    if owner == 0 or group.takes_bodies == 0:
+        complete(made, addresses, lengths, heads, bodies)
+    if owner == 0:
+        return UNSENT
+    here.left = call(group.transmit, owner, here.output)
+    return HELD if here.left > 0 else DONE
 
 
 @inner
-def _release(shm: ShmWords | None) -> None:
-    """Give the workers their rows back."""
-    if shm is not None:
-        shm_kernels.release_all(shm)
+def _owner(here: LoopRecord, ports: Words) -> int:
+    """Return the address of the record of the group that has all of some ports; 0: there is none."""
+    groups = integers_at(here.groups, here.known)
+    for address in groups:
+        group: GroupRecord = carray(pointer(address), (1,), GROUP)[0]
+        owned, mine = bytes_at(group.owned, PORTS), True
+        for port in ports:
+            mine = mine and port < PORTS and owned[port] != 0
+            if not mine:
+                break
+        if mine:
+            return int(address)
+    return 0
 
 
-@kernel
-def _all_owned(owned: npt.NDArray[np.bool_], ports: Words) -> bool:
-    for port in ports:  # noqa: SIM110  (numba has no generator expressions)
-        if port >= len(owned) or not owned[port]:
-            return False
-    return True
+@inner
+def _release(here: LoopRecord) -> None:
+    """Give the memory of the batch back."""
+    groups = integers_at(here.groups, here.known)
+    for address in groups:
+        group: GroupRecord = carray(pointer(address), (1,), GROUP)[0]
+        if group.release != 0:
+            call(group.release, address)
 
 
-@kernel
-def _sleep(shm: ShmWords | None, watching: _Watching) -> bool:
+@inner
+def _sleep(here: LoopRecord) -> bool:
     """Look for frames for a short while, then sleep until some arrive; return False if Python has something to do."""
-    began, patience = monotonic(), watching.patience
-    if shm is not None:
+    began, patience = monotonic(), carray(pointer(here.patience), (FIELDS,), np.float64)
+    first = integers_at(here.groups, 1)[0]
+    sleeper: GroupRecord = carray(pointer(here.sleeper if here.sleeper != 0 else first), (1,), GROUP)[0]
+    if here.sleeper != 0:
         # Only memory can be looked at without a system call; with sockets among the ports the loop sleeps at once.
-        looked = watching.mine == watching.bells and shm_kernels.look(shm, patience, began)
-        if looked or not shm_kernels.fall_asleep(shm):
+        looked = here.mine == here.bells and call(sleeper.look, here.sleeper, here.patience) != 0
+        if looked or call(sleeper.fall_asleep, here.sleeper) == 0:
             note_wait(patience, True, monotonic() - began)
             return True
-    watched = watching.descriptors
-    ready = poll(watching.address, len(watched), LONGEST_SLEEP_NS)
-    if shm is not None:
-        shm_kernels.set_all_sleeping(shm, 0)
+    watched = carray(pointer(here.watched), (here.watching, 2), np.int32)
+    ready = poll(here.watched, here.watching, LONGEST_SLEEP_NS)
+    if here.sleeper != 0:
+        call(sleeper.awake, here.sleeper)
     note_wait(patience, False, monotonic() - began)
     if ready < 1:
         return False
     for i in range(len(watched)):
-        if watched[i, 1] & (READY if i >= watching.mine else _FAILED):
+        if watched[i, 1] & (READY if i >= here.mine else _FAILED):
             return False  # frames that the bell was rung for are found without it, when the loop runs again
-    if watching.bells > 0 and watched[0, 1] & READY:
+    if here.bells > 0 and watched[0, 1] & READY:
         silence_bell(watched[0, 0])
     return True

@@ -34,7 +34,7 @@ Pace = npt.NDArray[np.float64]
 """Words: 1 if frames arrived fast in the last whole period, else 0; when this period began; its frames so far; the rate
 of the last period without naps; the time before which there are none, and for how long that was forbidden."""
 
-_FIELDS: Final = 6
+FIELDS: Final = 6
 _IS_FAST: Final = 0
 _SINCE: Final = 1
 _COUNT: Final = 2
@@ -45,7 +45,7 @@ _AWAY: Final = 5
 
 def new_pace() -> Pace:
     """Return the pace of a switch that has seen no frame yet, and compile the kernels that use it."""
-    pace = np.zeros(_FIELDS)
+    pace = np.zeros(FIELDS)
     note_frames(pace, 0, 0.0)
     is_fast(pace)
     return pace

@@ -93,7 +93,7 @@ def _send(link: int) -> int:
 def _wait(link: int) -> int:
     here: LinkRecord = carray(pointer(link), (1,), LINK)[0]
     own: _Own = carray(pointer(here.own), (1,), _OWN)[0]
-    if has_more(receive_words_at(own.receiver)):
+    if has_more(receive_words_at(own.receiver).state):
         return 1
     return int(sleep(here, own.watched) > 0)
 

@@ -232,9 +232,9 @@ class DatagramReceiver:
 
 
 @kernel
-def has_more(words: ReceiveWords) -> bool:
-    """Tell whether datagrams have been received that were not handed out yet."""
-    return bool(words.state[_NEXT] < words.state[_CAME])
+def has_more(state: npt.NDArray[np.int64]) -> bool:
+    """Tell whether datagrams have been received that were not handed out yet, by the state of `ReceiveWords`."""
+    return bool(state[_NEXT] < state[_CAME])
 
 
 @inner

@@ -26,6 +26,8 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
+from switchsum.native.kernels.loading import address_of
+from switchsum.native.kernels.records import Int64, Record, Table, dtype_of, table
 from switchsum.protocol.errors import TransportError
 
 from ..clock import Clock
@@ -54,6 +56,21 @@ class PortCounter(IntEnum):
     """Frames that could not leave: the queue was full, the link down, or there is no such port."""
 
 
+class BatchRecord(Record):
+    """A `Batch` as kernels see it: the addresses of its columns."""
+
+    addresses: Int64
+    lengths: Int64
+    ports: Int64
+    room: Int64
+    """How many frames the columns have room for."""
+    count: Int64
+    """How many frames there are."""
+
+
+BATCH: Final = dtype_of(BatchRecord)
+
+
 class Batch:
     """Frames that have arrived, as columns; the first `count` rows of each are in use."""
 
@@ -68,6 +85,11 @@ class Batch:
         """Bytes of each frame."""
         self.ports: Words = np.zeros(capacity, np.uint32)
         """Number of the port on which each frame arrived."""
+        self.record: Table[BatchRecord] = table(np.zeros(1, BATCH))
+        columns = self.addresses, self.lengths, self.ports
+        self.record[:] = (*(address_of(column) for column in columns), capacity, 0)
+        self.address = address_of(self.record.view(np.int64))
+        """Of `record`, whose count is `count` only while an operation runs."""
 
     def append(self, port: int, address: int, length: int) -> None:
         """Add one frame; there must be room."""

@@ -22,10 +22,10 @@ from switchsum.native.wires.packetsocket import interface_mtu, segments
 from switchsum.native.wires.segmentation import VNET_BYTES, FrameSender
 from switchsum.protocol.frame import ETHERNET_BYTES
 
-from . import packet_kernels
 from .backlog import Backlog
 from .base import MAX_FRAME_BYTES, Addresses, Batch, PortCounter, PortGroup, PortTable, Words
-from .packet_kernels import DESCRIPTOR, IS_BLOCKED, TAG_BYTES, TOGETHER, packet_words
+from .operations import Operations
+from .packet_kernels import DESCRIPTOR, IS_BLOCKED, PACKET, TAG_BYTES, TOGETHER, packed_words, packet_words
 
 _log: Final = logging.getLogger(__name__)
 RING_FRAMES: Final = 1024
@@ -67,16 +67,16 @@ class PacketPorts(PortGroup):
         """Watches the sockets of the ports that have a backlog; its own descriptor is readable if one takes frames."""
         self._ports: dict[int, _Port] = {}
         self._sender = FrameSender()
-        self.words = packet_words(len(interfaces), self.owned, self._sender)
+        self.words = packet_words(len(interfaces), self._sender)
         """The ports as kernels see them."""
+        self.operations = Operations(PACKET, self, packed_words(self.words))
+        """What the loop calls, compiled before the first frame."""
         try:
             for number, interface in interfaces.items():
                 self._open(number, interface)
         except BaseException:
             self.close()
             raise
-        self.collect(Batch(0))  # compiles the kernels before the first frame
-        self.transmit(np.zeros(0, np.uint32), np.zeros(0, np.uint64), np.zeros(0, np.uint32))
 
     def _open(self, number: int, interface: str) -> None:
         # A slot of the ring is as long as a frame of the interface's MTU with a tag.
@@ -113,8 +113,7 @@ class PacketPorts(PortGroup):
         """Take frames from each interface, after sending as much of the backlogs as goes."""
         if self.is_blocked:
             self._drain()
-        columns = batch.addresses, batch.lengths, batch.ports
-        batch.count = packet_kernels.collect(self.words, self.table.counters, *columns, batch.count)
+        self.operations.collect(batch)
 
     def transmit(self, ports: Words, addresses: Addresses, lengths: Words) -> None:
         """Send frames, port by port; a frame that the interface does not take joins the backlog or is dropped."""
@@ -122,10 +121,9 @@ class PacketPorts(PortGroup):
 
     def enqueue(self, ports: Words, queues: Words, addresses: Addresses, lengths: Words) -> None:
         """Send frames, port by port; a frame that the interface does not take joins its queue or is dropped."""
-        left = np.empty(len(ports), np.int32)
-        count = packet_kernels.transmit(self.words, self.table.counters, ports, addresses, lengths, left)
-        if count:
-            self.hold(ports[left[:count]], queues[left[:count]], addresses[left[:count]], lengths[left[:count]])
+        left = self.operations.transmit(ports, addresses, lengths)
+        if len(left):
+            self.hold(ports[left], queues[left], addresses[left], lengths[left])
 
     def hold(self, ports: Words, queues: Words, addresses: Addresses, lengths: Words) -> None:
         """Copy frames to the backlogs of their ports; drop and count those for which a queue is too full."""

@@ -13,13 +13,17 @@ import numpy as np
 import numpy.typing as npt
 
 from switchsum.native.kernels.atomics import copy_bytes, load_acquire
-from switchsum.native.kernels.decorators import inner, kernel
-from switchsum.native.wires.messages import REFUSED, SendWords
+from switchsum.native.kernels.decorators import inner
+from switchsum.native.kernels.intrinsics import carray, pointer
+from switchsum.native.kernels.memory import integers_at
+from switchsum.native.kernels.outlined import Outlined
+from switchsum.native.wires.messages import REFUSED, SendWords, packed, send_words_at
 from switchsum.native.wires.packetring import FRAME_AT, RING_FIELDS, VLAN_TAG, Ring, are_slots, first_frame, take
 from switchsum.native.wires.segmentation import FrameSender, send_frames
 
 from ..queues import PORTS
-from .base import Addresses, PortCounter, PortCounters, Words
+from .base import BATCH, Addresses, BatchRecord, PortCounter, PortCounters, Words
+from .operations import GROUP, GroupRecord, Indices, Kind, batch_at, counters_at, output_at
 
 TAG_BYTES: Final = 4
 _MAC_BYTES: Final = 12
@@ -36,7 +40,6 @@ IS_BLOCKED: Final = 2
 LINK_FIELDS: Final = 3
 
 Links = npt.NDArray[np.int64]
-Indices = npt.NDArray[np.int32]
 
 
 class PacketWords(NamedTuple):
@@ -52,11 +55,9 @@ class PacketWords(NamedTuple):
     """The port whose ring is emptied first.  It changes from call to call, since a batch may be full before the
     last."""
     sending: SendWords
-    owned: npt.NDArray[np.bool_]
-    """By port number, whether it is an interface."""
 
 
-def packet_words(ports: int, owned: npt.NDArray[np.bool_], sender: FrameSender) -> PacketWords:
+def packet_words(ports: int, sender: FrameSender) -> PacketWords:
     """Return the words of `ports` ports, whose numbers, rings and links are still 0; their owner must keep `sender`."""
     return PacketWords(
         numbers=np.zeros(ports, np.int32),
@@ -64,23 +65,44 @@ def packet_words(ports: int, owned: npt.NDArray[np.bool_], sender: FrameSender) 
         links=np.zeros((PORTS, LINK_FIELDS), np.int64),
         turn=np.zeros(1, np.int64),
         sending=sender.words,
-        owned=owned,
     )
 
 
-@kernel
-def collect(
-    words: PacketWords, counters: PortCounters, addresses: Addresses, lengths: Words, ports: Words, count: int
-) -> int:
-    """Append frames of each interface to the columns of a batch of `count` frames; return the new count."""
-    known = len(words.numbers)
+def packed_words(words: PacketWords) -> npt.NDArray[np.int64]:
+    """Return what operations make the words of; their owner must keep the words."""
+    arrays = packed([words.numbers, words.rings, words.links, words.turn])
+    return np.concatenate([[len(words.numbers)], arrays, packed(words.sending)])
+
+
+@inner
+def _words_at(address: int) -> PacketWords:
+    """Return the words that were packed to an address."""
+    words = integers_at(address, 5)
+    known = words[0]
+    return PacketWords(
+        carray(pointer(words[1]), (known,), np.int32),
+        carray(pointer(words[2]), (known, RING_FIELDS), np.int64),
+        carray(pointer(words[3]), (PORTS, LINK_FIELDS), np.int64),
+        integers_at(words[4], 1),
+        send_words_at(address + 8 * 5),
+    )
+
+
+@Outlined
+def collect(group: int, batch: int) -> int:
+    """Append frames of each interface to a batch; return how many it has now."""
+    here: GroupRecord = carray(pointer(group), (1,), GROUP)[0]
+    filled: BatchRecord = carray(pointer(batch), (1,), BATCH)[0]
+    words, counters = _words_at(here.own), counters_at(here.counters)
+    addresses, lengths, ports = batch_at(batch)
+    known, count = len(words.numbers), filled.count
     if known > 0:
         words.turn[0] = (words.turn[0] + 1) % known
     for i in range(known):
         index = (words.turn[0] + i) % known
         columns = addresses[count:], lengths[count:], ports[count:]
         count += _take(words.rings[index], words.numbers[index], counters, *columns)
-    return count
+    return int(count)
 
 
 @inner
@@ -113,11 +135,12 @@ def _put_tag_back(address: int) -> None:
     copy_bytes(address - TAG_BYTES, octets.ctypes.data, len(octets))
 
 
-@kernel
-def transmit(
-    words: PacketWords, counters: PortCounters, ports: Words, addresses: Addresses, lengths: Words, left: Indices
-) -> int:
-    """Send frames, port by port; write the places of those that were not sent to `left`, and return how many."""
+@Outlined
+def transmit(group: int, output: int) -> int:
+    """Send frames, port by port; return how many were not sent, whose places are in `held`."""
+    here: GroupRecord = carray(pointer(group), (1,), GROUP)[0]
+    words, counters = _words_at(here.own), counters_at(here.counters)
+    ports, addresses, lengths, _, _, left = output_at(output)
     remaining = 0
     places, starts = np.empty(len(ports), np.int32), np.empty(len(ports), np.int64)
     sizes = np.empty(len(ports), np.int32)
@@ -142,3 +165,6 @@ def transmit(
             left[remaining] = places[i]
             remaining += 1
     return remaining
+
+
+PACKET: Final = Kind(collect=collect, transmit=transmit, is_wire=True)

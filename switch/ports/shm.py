@@ -25,6 +25,7 @@ import numpy as np
 from switchsum.connections.serving import listening_at
 from switchsum.native.wires.bodies import body_stride, share
 from switchsum.native.wires.encapsulation import Address
+from switchsum.native.wires.messages import packed
 from switchsum.native.wires.outbox import BROKEN, LINK_FIELDS, OWN_MASK, SHARING, fill_link
 from switchsum.native.wires.ring import abandon, lend_rows
 from switchsum.native.wires.shared_memory import (
@@ -39,15 +40,15 @@ from switchsum.native.wires.shared_memory import (
 from switchsum.protocol.errors import TransportError
 from switchsum.protocol.frame import FRAME_BYTES
 
-from . import shm_kernels
 from .base import MAX_FRAME_BYTES, Addresses, Batch, PortGroup, PortTable, Words
+from .operations import Operations
+from .shm_kernels import MAX_WORKERS, SHM, awake, fall_asleep, shm_words
 
 WORKER_MAC: Final = 0x02_73_77_00_00_00
 """Ethernet address of a worker, without its port number, which is added; locally administered."""
 WORKER_NETWORK: Final = 10 << 24 | 73 << 16
 """IPv4 address of a worker, without its port number, which is added: 10.73.0.0."""
 WORKER_UDP_PORT: Final = 21334
-MAX_WORKERS: Final = 256
 MAX_PENDING: Final = 64
 """Most connections that have not said hello yet; one more closes the oldest of them."""
 _NOT_COME: Final = (errno.EAGAIN, errno.ECONNABORTED, errno.EINTR)
@@ -95,8 +96,10 @@ class ShmPorts(PortGroup):
         """Listen under `name`; raises TransportError if another switch does, and UsageError if it is no name."""
         super().__init__(table)
         self._path = socket_path(name)
-        self.words = shm_kernels.shm_words(MAX_WORKERS, self.owned)
+        self.words = shm_words()
         """The ports as kernels see them."""
+        self.operations = Operations(SHM, self, packed(self.words))
+        """What the loop calls, compiled before the first frame: its sender's time-out is shorter than the compiler."""
         self._bodies: _Bodies | None = None
         self._workers: dict[int, _Worker] = {}
         self._pending: dict[int, socket.socket] = {}
@@ -111,15 +114,10 @@ class ShmPorts(PortGroup):
         self._compile()
 
     def _compile(self) -> None:
-        """Compile the kernels before the first frame arrives: its sender's time-out is shorter than the compiler."""
-        self.collect(Batch(1))
-        self.done()
-        nothing = np.zeros(0, np.uint32)
-        self.transmit(nothing, np.zeros(0, np.uint64), nothing)
-        self.prepare_sleep()
-        self.awake()
-        # Also those for workers that connect and end.  Processes compile in turns: later the switch would have to wait
-        # for workers that compile.
+        """Compile what is called for workers that connect and end.
+
+        Processes compile in turns: later the switch would have to wait for workers that compile.
+        """
         nobody = np.zeros(LINK_FIELDS, np.int64)
         nobody[OWN_MASK] = -1  # a link without rows
         lend_rows(nobody)
@@ -127,17 +125,15 @@ class ShmPorts(PortGroup):
 
     def collect(self, batch: Batch) -> None:
         """Append the frames that workers have put into their outboxes."""
-        columns = batch.addresses, batch.lengths, batch.ports
-        batch.count = shm_kernels.collect(self.words, self.table.counters, *columns, batch.count)
+        self.operations.collect(batch)
 
     def done(self) -> None:
         """Give the workers their rows back."""
-        shm_kernels.release_all(self.words)
+        self.operations.release()
 
     def transmit(self, ports: Words, addresses: Addresses, lengths: Words) -> None:
         """Copy frames to the outboxes that workers read, and wake the workers that sleep."""
-        heads, bodies = np.zeros(len(ports), np.uint32), np.zeros(len(ports), np.uint64)  # all frames are whole
-        shm_kernels.transmit(self.words, self.table.counters, ports, addresses, lengths, heads, bodies)
+        self.operations.transmit(ports, addresses, lengths)
 
     def descriptors(self) -> list[int]:
         """Return the switch's bell, and a descriptor that is readable when a worker connects or ends."""
@@ -145,11 +141,11 @@ class ShmPorts(PortGroup):
 
     def prepare_sleep(self) -> bool:
         """Ask all workers to ring the bell; return False if frames have arrived."""
-        return shm_kernels.fall_asleep(self.words)
+        return bool(fall_asleep(self.operations.address))
 
     def awake(self) -> None:
         """Tell all workers that the switch is awake."""
-        shm_kernels.set_all_sleeping(self.words, 0)
+        awake(self.operations.address)
         try:
             os.eventfd_read(self.bell)
         except BlockingIOError:
@@ -322,7 +318,8 @@ class ShmPorts(PortGroup):
 
     def _list_links(self) -> None:
         """Bring the words of the kernels up to date after a worker has come or gone."""
-        self.words = self.words._replace(active=np.array(sorted(self._workers), np.int32))
+        self.words.active[: len(self._workers)] = sorted(self._workers)
+        self.words.known[0] = len(self._workers)
         self.words.link_of_port[:] = -1
         self.owned[:] = False
         for index, worker in self._workers.items():

@@ -13,17 +13,22 @@ import numpy as np
 import numpy.typing as npt
 
 from switchsum.native.kernels.atomics import fence, same_bytes
-from switchsum.native.kernels.decorators import inner, kernel
-from switchsum.native.process.patience import Patience, give_way, look_until
-from switchsum.native.process.system import ring_bell
+from switchsum.native.kernels.decorators import inner
+from switchsum.native.kernels.intrinsics import carray, pointer
+from switchsum.native.kernels.memory import integers_at
+from switchsum.native.kernels.outlined import Outlined
+from switchsum.native.process.patience import FIELDS, give_way, look_until
+from switchsum.native.process.system import monotonic, ring_bell
 from switchsum.native.wires import outbox, ring
 from switchsum.native.wires.bodies import free_if_unread, put_body
 from switchsum.protocol.frame import FRAME_BYTES
 
 from ..queues import PORTS
 from ..replicas import complete
-from .base import Addresses, PortCounter, PortCounters, Words
+from .base import BATCH, Addresses, BatchRecord, PortCounter, Words
+from .operations import GROUP, GroupRecord, Indices, Kind, batch_at, counters_at, output_at
 
+MAX_WORKERS: Final = 256
 _SHARED_BYTES: Final = 512
 """Shorter frames are copied whole: to compare their bodies would cost as much."""
 _TURN: Final = 8
@@ -31,86 +36,100 @@ _TURN: Final = 8
 
 
 Links = npt.NDArray[np.int64]
-Indices = npt.NDArray[np.int32]
 
 
 class ShmWords(NamedTuple):
     """All shared-memory ports, as kernels see them."""
 
     links: Links
-    """`[n, LINK_FIELDS]`."""
+    """`[MAX_WORKERS, LINK_FIELDS]`."""
     active: Indices
-    """The rows of `links` that are in use."""
+    """The rows of `links` that are in use; in Python all, of which `known` are."""
     port_of_link: Indices
     link_of_port: Indices
     """-1: none."""
     bells: npt.NDArray[np.int64]
     """The eventfd that wakes the worker of each link."""
-    owned: npt.NDArray[np.bool_]
-    """By port number, whether it is a shared-memory port."""
+    known: npt.NDArray[np.int64]
+    """How many links are in use."""
 
 
-def shm_words(links: int, owned: npt.NDArray[np.bool_]) -> ShmWords:
-    """Return the words of `links` links, none of which is in use."""
+def shm_words() -> ShmWords:
+    """Return the words of links none of which is in use."""
     return ShmWords(
-        links=np.zeros((links, outbox.LINK_FIELDS), np.int64),
-        active=np.zeros(0, np.int32),
-        port_of_link=np.zeros(links, np.int32),
+        links=np.zeros((MAX_WORKERS, outbox.LINK_FIELDS), np.int64),
+        active=np.zeros(MAX_WORKERS, np.int32),
+        port_of_link=np.zeros(MAX_WORKERS, np.int32),
         link_of_port=np.full(PORTS, -1, np.int32),
-        bells=np.zeros(links, np.int64),
-        owned=owned,
+        bells=np.zeros(MAX_WORKERS, np.int64),
+        known=np.zeros(1, np.int64),
     )
 
 
-@kernel
-def collect(
-    words: ShmWords, counters: PortCounters, addresses: Addresses, lengths: Words, ports: Words, count: int
-) -> int:
-    """Append frames of all workers, in turns, to the columns of a batch of `count` frames; return the new count."""
+@inner
+def _words_at(address: int) -> ShmWords:
+    """Return the words that were `packed` to an address."""
+    words = integers_at(address, 6)
+    known = integers_at(words[5], 1)
+    return ShmWords(
+        carray(pointer(words[0]), (MAX_WORKERS, outbox.LINK_FIELDS), np.int64),
+        carray(pointer(words[1]), (known[0],), np.int32),
+        carray(pointer(words[2]), (MAX_WORKERS,), np.int32),
+        carray(pointer(words[3]), (PORTS,), np.int32),
+        integers_at(words[4], MAX_WORKERS),
+        known,
+    )
+
+
+@Outlined
+def collect(group: int, batch: int) -> int:
+    """Append frames of all workers, in turns, to a batch; return how many it has now."""
+    here: GroupRecord = carray(pointer(group), (1,), GROUP)[0]
+    filled: BatchRecord = carray(pointer(batch), (1,), BATCH)[0]
+    words, counters, columns = _words_at(here.own), counters_at(here.counters), batch_at(batch)
     rows, row_lengths, bodies = np.empty(_TURN, np.int32), np.empty(_TURN, np.int32), np.empty(_TURN, np.int64)
+    count = filled.count
     # Round after round over all workers, until none has a frame left or the batch is full.
     progress = True
     while progress:
         progress = False
         for index in words.active:
             link, port = words.links[index], words.port_of_link[index]
-            turn = min(_TURN, len(addresses) - count)
+            turn = min(_TURN, len(columns.addresses) - count)
             malformed = link[outbox.MALFORMED]
             taken = ring.take(link, rows[:turn], row_lengths[:turn], bodies)
             counters[port, PortCounter.RX_DROPS] += link[outbox.MALFORMED] - malformed
             counters[port, PortCounter.RX_FRAMES] += taken
             for i in range(taken):
-                addresses[count] = link[outbox.PEER_FRAMES] + rows[i] * link[outbox.PEER_STRIDE]
-                lengths[count] = row_lengths[i]
-                ports[count] = port
+                columns.addresses[count] = link[outbox.PEER_FRAMES] + rows[i] * link[outbox.PEER_STRIDE]
+                columns.lengths[count] = row_lengths[i]
+                columns.ports[count] = port
                 counters[port, PortCounter.RX_BYTES] += row_lengths[i]
                 count += 1
             progress |= taken > 0
-    return count
+    return int(count)
 
 
-@kernel
-def release_all(words: ShmWords) -> None:
+@Outlined
+def release(group: int) -> int:
     """Give every worker the rows of its collected frames back."""
+    here: GroupRecord = carray(pointer(group), (1,), GROUP)[0]
+    words = _words_at(here.own)
     for index in words.active:
         ring.release(words.links[index])
+    return 0
 
 
-@kernel
-def transmit(
-    words: ShmWords,
-    counters: PortCounters,
-    ports: Words,
-    addresses: Addresses,
-    lengths: Words,
-    heads: Words,
-    bodies: Addresses,
-) -> None:
-    """Copy frames to the workers on their ports, and wake the workers that sleep.
+@Outlined
+def transmit(group: int, output: int) -> int:
+    """Copy frames to the workers on their ports, and wake the workers that sleep; none is left.
 
     The body of consecutive frames with equal bodies, as a multicast makes them, is copied once.  Ports must be below
-    the length of `link_of_port`; for `heads` and `bodies` see `Output`.
+    the length of `link_of_port`; for heads and bodies see `Output`.
     """
+    here: GroupRecord = carray(pointer(group), (1,), GROUP)[0]
+    words, counters = _words_at(here.own), counters_at(here.counters)
+    ports, addresses, lengths, heads, bodies, _ = output_at(output)
     links = words.links
     for index in words.active:
         ring.reclaim_rows(links[index])
@@ -143,6 +162,7 @@ def transmit(
             free_if_unread(sharing, row)
             row = -1
     _publish_all(words)
+    return 0
 
 
 @inner
@@ -165,40 +185,64 @@ def _body(addresses: Addresses, lengths: Words, heads: Words, bodies: Addresses,
     return int(np.int64(bodies[index])) if bodies[index] != 0 else int(np.int64(addresses[index])) + FRAME_BYTES
 
 
-@kernel
-def look(words: ShmWords, patience: Patience, now: float) -> bool:
-    """Look for frames for as long as `patience` allows; return whether frames have arrived."""
-    until = look_until(patience, now)
-    while not any_waiting(words):
+@Outlined
+def look(group: int, patience: int) -> int:
+    """Look for frames for as long as a patience allows; return 1 if some have arrived."""
+    here: GroupRecord = carray(pointer(group), (1,), GROUP)[0]
+    words, own = _words_at(here.own), carray(pointer(patience), (FIELDS,), np.float64)
+    now = monotonic()
+    until = look_until(own, now)
+    while not _any_waiting(words):
         if now >= until:
-            return False
-        now = give_way(patience, now)
-    return True
+            return 0
+        now = give_way(own, now)
+    return 1
 
 
-@kernel
-def fall_asleep(words: ShmWords) -> bool:
-    """Ask every worker to ring the bell; return False if frames have arrived."""
+@Outlined
+def fall_asleep(group: int) -> int:
+    """Ask every worker to ring the bell; return 0 if frames have arrived."""
+    here: GroupRecord = carray(pointer(group), (1,), GROUP)[0]
+    words = _words_at(here.own)
     # Say it first and look afterwards: a worker that has published before it read the word is seen here.
-    set_all_sleeping(words, 1)
+    _set_all_sleeping(words, 1)
     fence()
-    if any_waiting(words):
-        set_all_sleeping(words, 0)
-        return False
-    return True
+    if _any_waiting(words):
+        _set_all_sleeping(words, 0)
+        return 0
+    return 1
 
 
-@kernel
-def set_all_sleeping(words: ShmWords, sleeping: int) -> None:
+@Outlined
+def awake(group: int) -> int:
+    """Tell every worker that the switch does not sleep."""
+    here: GroupRecord = carray(pointer(group), (1,), GROUP)[0]
+    _set_all_sleeping(_words_at(here.own), 0)
+    return 0
+
+
+@inner
+def _set_all_sleeping(words: ShmWords, sleeping: int) -> None:
     """Tell every worker whether the switch sleeps."""
     for index in words.active:
         ring.set_sleeping(words.links[index], sleeping)
 
 
-@kernel
-def any_waiting(words: ShmWords) -> bool:
+@inner
+def _any_waiting(words: ShmWords) -> bool:
     """Return whether a worker has frames for the switch."""
     for index in words.active:  # noqa: SIM110  (numba has no generator expressions)
         if ring.waiting(words.links[index]) > 0:
             return True
     return False
+
+
+SHM: Final = Kind(
+    collect=collect,
+    release=release,
+    transmit=transmit,
+    look=look,
+    fall_asleep=fall_asleep,
+    awake=awake,
+    takes_bodies=True,
+)

@@ -13,16 +13,14 @@ from __future__ import annotations
 import errno
 import socket
 
-import numpy as np
-
 from switchsum.native.wires.datagrams import has_more, knows_segments, take_together
 from switchsum.native.wires.encapsulation import Address
 from switchsum.native.wires.messages import grow_buffers
 from switchsum.protocol.errors import TransportError
 
-from . import udp_kernels
 from .base import Addresses, Batch, PortGroup, PortTable, Words
-from .udp_kernels import udp_words
+from .operations import Operations
+from .udp_kernels import UDP, packed_words, udp_words
 
 
 class UdpPort(PortGroup):
@@ -62,31 +60,30 @@ class UdpPort(PortGroup):
         take_together(self._socket)
         self.owned[self.number] = True
         together = knows_segments(self._socket)
-        self.words = udp_words(self._socket.fileno(), self.number, self.owned, switch, together=together)
+        self.words = udp_words(self._socket.fileno(), self.number, switch, together=together)
         """The port as kernels see it."""
-        self._compile()
-
-    def _compile(self) -> None:
-        """Compile the kernels before the first frame arrives: its sender's time-out is shorter than the compiler."""
-        self.collect(Batch(0))
-        self.transmit(np.zeros(0, np.uint32), np.zeros(0, np.uint64), np.zeros(0, np.uint32))
+        self.operations = Operations(UDP, self, packed_words(self.words))
+        """What the loop calls, compiled before the first frame: its sender's time-out is shorter than the compiler."""
 
     def collect(self, batch: Batch) -> None:
         """Receive as many datagrams as one system call gives."""
-        columns = batch.addresses, batch.lengths, batch.ports
-        batch.count = udp_kernels.collect(self.words, self.table.counters, *columns, batch.count)
+        self.operations.collect(batch)
 
     def transmit(self, ports: Words, addresses: Addresses, lengths: Words) -> None:
         """Send the frames whose source is the switch to the addresses that they name; drop and count all others."""
-        udp_kernels.transmit(self.words, self.table.counters, addresses, lengths)
+        self.operations.transmit(ports, addresses, lengths)
 
     def prepare_sleep(self) -> bool:
         """Return whether the last system call left no datagram that is still to be collected."""
-        return not has_more(self.words.receiving)
+        return not has_more(self.words.receiving.state)
 
     def descriptors(self) -> list[int]:
         """Return the socket."""
         return [self._socket.fileno()]
+
+    def sockets(self) -> list[int]:
+        """Return the socket, which becomes readable when datagrams arrive."""
+        return self.descriptors()
 
     def close(self) -> None:
         """Close the socket."""

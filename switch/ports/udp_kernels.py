@@ -9,27 +9,34 @@ import numpy as np
 import numpy.typing as npt
 
 from switchsum.native.kernels.atomics import copy_bytes
-from switchsum.native.kernels.decorators import inner, kernel
+from switchsum.native.kernels.decorators import inner
+from switchsum.native.kernels.intrinsics import carray, pointer
+from switchsum.native.kernels.memory import bytes_at, integers_at
+from switchsum.native.kernels.outlined import Outlined
 from switchsum.native.wires.datagrams import (
     MOST_TAKEN,
     DatagramReceiver,
     DatagramSender,
     ReceiveWords,
     receive_rows,
+    receive_words_at,
     send_datagrams,
 )
 from switchsum.native.wires.encapsulation import Address, Bytes, made_up_mac, template, wrap
-from switchsum.native.wires.messages import REFUSED, Indices, SendWords
+from switchsum.native.wires.messages import REFUSED, Indices, SendWords, packed, send_words_at
 from switchsum.native.wires.messages import Addresses as Names
 from switchsum.native.wires.rows import LEAD_BYTES
 from switchsum.protocol.frame import ETHERNET_BYTES, IPV4_BYTES, LOWER_BYTES, UDP_BYTES
 
-from .base import MAX_FRAME_BYTES, Addresses, PortCounter, PortCounters, Words
+from .base import BATCH, MAX_FRAME_BYTES, Addresses, BatchRecord, PortCounter, Words
+from .operations import GROUP, GroupRecord, Kind, batch_at, counters_at, output_at
 
 _ADDRESSES: Final = ETHERNET_BYTES + 12
 """Offset in a frame of the IPv4 addresses and UDP ports of source and destination, 12 bytes in all."""
 _UDP_LENGTH: Final = ETHERNET_BYTES + IPV4_BYTES + 4
 _FAMILY: Final = int(socket.AF_INET)
+_OWN_BYTES: Final = 6
+_SEND_WORDS: Final = len(SendWords._fields)
 
 
 class UdpWords(NamedTuple):
@@ -45,13 +52,9 @@ class UdpWords(NamedTuple):
     """The headers that are put in front of each datagram, without its source."""
     own: Bytes
     """The switch's IPv4 address and UDP port, 6 bytes: the source of every frame that may leave."""
-    owned: npt.NDArray[np.bool_]
-    """By port number, whether it is this port."""
 
 
-def udp_words(
-    descriptor: int, number: int, owned: npt.NDArray[np.bool_], switch: Address, *, together: bool
-) -> UdpWords:
+def udp_words(descriptor: int, number: int, switch: Address, *, together: bool) -> UdpWords:
     """Return a port's words; `switch` is the switch's address in the program, `together` as in `DatagramSender`."""
     return UdpWords(
         descriptor=descriptor,
@@ -61,16 +64,38 @@ def udp_words(
         # `wrap` writes the sender's addresses; the upper bytes of its made-up Ethernet address are already here.
         headers=template(Address(mac=made_up_mac(0), ip=0, port=0), switch),
         own=np.frombuffer(switch.ip.to_bytes(4) + switch.port.to_bytes(2), np.uint8),
-        owned=owned,
     )
 
 
-@kernel
-def collect(
-    words: UdpWords, counters: PortCounters, addresses: Addresses, lengths: Words, ports: Words, count: int
-) -> int:
-    """Append what one system call receives to the columns of a batch of `count` frames; return the new count."""
-    room, mine = min(len(addresses) - count, MOST_TAKEN), counters[words.number]
+def packed_words(words: UdpWords) -> npt.NDArray[np.int64]:
+    """Return what operations make the words of; their owner must keep the words."""
+    own = packed([words.descriptor, words.number, words.headers, words.own])
+    return np.concatenate([own, packed(words.sending), packed(words.receiving)])
+
+
+@inner
+def _words_at(address: int) -> UdpWords:
+    """Return the words that were packed to an address."""
+    words = integers_at(address, 4)
+    return UdpWords(
+        words[0],
+        words[1],
+        receive_words_at(address + 8 * (4 + _SEND_WORDS)),
+        send_words_at(address + 8 * 4),
+        bytes_at(words[2], LOWER_BYTES),
+        bytes_at(words[3], _OWN_BYTES),
+    )
+
+
+@Outlined
+def collect(group: int, batch: int) -> int:
+    """Append what one system call receives to a batch; return how many frames it has now."""
+    here: GroupRecord = carray(pointer(group), (1,), GROUP)[0]
+    filled: BatchRecord = carray(pointer(batch), (1,), BATCH)[0]
+    words = _words_at(here.own)
+    addresses, lengths, ports = batch_at(batch)
+    count, mine = filled.count, counters_at(here.counters)[words.number]
+    room = min(len(addresses) - count, MOST_TAKEN)
     rows, sizes, names = np.empty(room, np.int32), np.empty(room, np.int32), np.empty(room, np.int64)
     came = receive_rows(words.descriptor, words.receiving, rows, sizes, names) if room > 0 else 0
     wrap(words.receiving.rows, rows[:came], sizes[:came], words.headers, names[:came])
@@ -84,13 +109,16 @@ def collect(
         mine[PortCounter.RX_FRAMES] += 1
         mine[PortCounter.RX_BYTES] += sizes[i]
         count += 1
-    return count
+    return int(count)
 
 
-@kernel
-def transmit(words: UdpWords, counters: PortCounters, addresses: Addresses, lengths: Words) -> None:
+@Outlined
+def transmit(group: int, output: int) -> int:
     """Send the frames whose source is the switch, as far as the socket takes them; drop and count all others."""
-    count, state, mine = len(addresses), words.sending.state, counters[words.number]
+    here: GroupRecord = carray(pointer(group), (1,), GROUP)[0]
+    words = _words_at(here.own)
+    _, addresses, lengths, _, _, _ = output_at(output)
+    count, state, mine = len(addresses), words.sending.state, counters_at(here.counters)[words.number]
     bodies, sizes, names = np.empty(count, np.int64), np.empty(count, np.int32), np.empty(count, np.int64)
     kept = _strip(addresses, lengths, words.own, bodies, sizes, names)
     order = _by_destination(names[:kept])
@@ -101,6 +129,7 @@ def transmit(words: UdpWords, counters: PortCounters, addresses: Addresses, leng
     for i in range(sent):
         mine[PortCounter.TX_BYTES] += sizes[order[i]] + LOWER_BYTES
     mine[PortCounter.TX_DROPS] += count - sent + refused
+    return 0
 
 
 @inner
@@ -144,3 +173,6 @@ def _strip(addresses: Addresses, lengths: Words, own: Bytes, bodies: Names, size
         names[kept] = name
         kept += 1
     return kept
+
+
+UDP: Final = Kind(collect=collect, transmit=transmit, is_wire=True)

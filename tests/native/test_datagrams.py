@@ -66,7 +66,7 @@ def received(receiver: DatagramReceiver, link: socket.socket, count: int) -> lis
     came: list[bytes | None] = []
     while len(came) < count:
         rows, lengths, names = receiver.receive(link.fileno())
-        assert len(rows) or not has_more(receiver.words)
+        assert len(rows) or not has_more(receiver.words.state)
         assert len(set(rows.tolist())) == len(rows) == len(names)
         for row, length in zip(rows.tolist(), lengths.tolist(), strict=True):
             start = LEAD_BYTES + SKIP
@@ -213,7 +213,7 @@ def test_a_reader_with_little_room_gets_a_super_datagram_piece_by_piece(links: L
         while len(came) < len(sent):
             count = receive_rows(other.fileno(), receiver.words, rows, lengths, names)
             assert 0 < count <= 7
-            assert has_more(receiver.words) == (len(came) + count < len(sent))
+            assert has_more(receiver.words.state) == (len(came) + count < len(sent))
             for row, length in zip(rows[:count].tolist(), lengths.tolist(), strict=False):
                 came.append(receiver.rows[row, LEAD_BYTES + SKIP : LEAD_BYTES + length].tobytes())
         assert came == sent

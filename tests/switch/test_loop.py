@@ -11,8 +11,7 @@ import numpy as np
 from switchsum.host.links.shm import ShmTransport
 from switchsum.protocol.frame import LOWER_BYTES
 from switchsum.protocol.wire import Address
-from switchsum.switch import loop
-from switchsum.switch.pace import new_pace
+from switchsum.switch.loop import Loop
 from switchsum.switch.ports.base import Batch, PortTable
 from switchsum.switch.ports.port_set import PortSet
 from switchsum.switch.ports.shm import ShmPorts
@@ -27,7 +26,7 @@ def test_a_worker_in_memory_that_fills_every_batch_leaves_room_for_sockets() -> 
     name, table, batch = f"test-loop-{os.getpid()}", PortTable(), Batch(FRAMES)
     udp = UdpPort(table, "127.0.0.1", 0, switch=SWITCH)
     shm = ShmPorts(name, table)
-    ports = PortSet(table, [udp, shm])
+    ports = PortSet(table, [shm, udp])
     link: list[ShmTransport] = []
     opening = threading.Thread(target=lambda: link.append(ShmTransport(name, rows=2 * FRAMES, frame_bytes=FRAME_BYTES)))
     opening.start()
@@ -38,9 +37,9 @@ def test_a_worker_in_memory_that_fills_every_batch_leaves_room_for_sockets() -> 
         assert link[0].send(rows, np.full(2 * FRAMES, FRAME_BYTES, np.int32)) == 2 * FRAMES
         with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as peer:
             peer.sendto(bytes(FRAME_BYTES - LOWER_BYTES), udp.address)
-        columns = loop._Columns(batch.addresses, batch.lengths, batch.ports)
-        collected = loop._collect(shm.words, None, udp.words, table.counters, columns, new_pace(), 0.0)
-        assert collected == FRAMES
+        for operations in Loop(ports).groups:
+            operations.collect(batch)
+        assert batch.count == FRAMES
         assert sorted(batch.ports.tolist()) == sorted([udp.number, *[shm_port(table)] * (FRAMES - 1)])
     finally:
         link[0].close()
