@@ -257,8 +257,8 @@ class Header:
         int,
         OnWire(
             16,
-            "which of the job's trees the slot belongs to; of a hello the sender's link, of query, set and state the version "
-            "that is meant",
+            "which of the job's trees the slot belongs to; of a hello the sender's link, of query, set and state the "
+            "version that is meant",
         ),
     ] = 0
     slot: Annotated[int, OnWire(32, "slot of the switch", ROUND_KINDS | CPU_KINDS)] = 0

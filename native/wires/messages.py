@@ -85,6 +85,10 @@ class SendWords(NamedTuple):
     """`REFUSED` and `TOGETHER`."""
 
 
+SEND_WORDS: Final = 7
+"""How many words `packed` makes of `SendWords`."""
+
+
 class MessageSender:
     """Memory of the messages that are sent through sockets which do not block."""
 
@@ -112,7 +116,7 @@ class MessageSender:
 @inner
 def send_words_at(address: int) -> SendWords:
     """Return the words that were `packed` to an address."""
-    words = integers_at(address, 7)
+    words = integers_at(address, SEND_WORDS)
     return SendWords(
         carray(pointer(words[0]), (MOST_MESSAGES, MESSAGE_WORDS), np.int64),
         words[1],

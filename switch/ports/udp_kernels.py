@@ -23,7 +23,7 @@ from switchsum.native.wires.datagrams import (
     send_datagrams,
 )
 from switchsum.native.wires.encapsulation import Address, Bytes, made_up_mac, template, wrap
-from switchsum.native.wires.messages import REFUSED, Indices, SendWords, packed, send_words_at
+from switchsum.native.wires.messages import REFUSED, SEND_WORDS, Indices, SendWords, packed, send_words_at
 from switchsum.native.wires.messages import Addresses as Names
 from switchsum.native.wires.rows import LEAD_BYTES
 from switchsum.protocol.frame import ETHERNET_BYTES, IPV4_BYTES, LOWER_BYTES, UDP_BYTES
@@ -36,7 +36,6 @@ _ADDRESSES: Final = ETHERNET_BYTES + 12
 _UDP_LENGTH: Final = ETHERNET_BYTES + IPV4_BYTES + 4
 _FAMILY: Final = int(socket.AF_INET)
 _OWN_BYTES: Final = 6
-_SEND_WORDS: Final = len(SendWords._fields)
 
 
 class UdpWords(NamedTuple):
@@ -80,7 +79,7 @@ def _words_at(address: int) -> UdpWords:
     return UdpWords(
         words[0],
         words[1],
-        receive_words_at(address + 8 * (4 + _SEND_WORDS)),
+        receive_words_at(address + 8 * (4 + SEND_WORDS)),
         send_words_at(address + 8 * 4),
         bytes_at(words[2], LOWER_BYTES),
         bytes_at(words[3], _OWN_BYTES),

@@ -143,3 +143,8 @@ def test_the_compiled_program_has_the_same_header(lanes: int) -> None:
     assert [(name, bits) for name, bits, _ in header["fields"]] == [
         (name, field.wire.bits) for name, field in FIELDS.items()
     ]
+
+
+def test_every_field_of_a_hello_means_something_in_one() -> None:
+    written = {"kind", "flags", "job", "epoch", "rank", "tree", "number", "digest"}  # what host/api/join.py gives
+    assert all(Kind.HELLO in FIELDS[name].wire.kinds for name in written)
