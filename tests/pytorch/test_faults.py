@@ -121,9 +121,12 @@ def test_infinite_gradients_and_changing_shapes(launch: Launch) -> None:
 
 
 @pytest.mark.timeout(120)
-@pytest.mark.parametrize("what", ["refilled", "backward"])
-def test_collectives_come_to_their_end_before_a_signal_handler_is_heard(launch: Launch, what: str) -> None:
-    assert launch(2, SCRIPTS / "alarmed.py", what).check().count("well") == 2
+@pytest.mark.parametrize("what", ["interrupted", "backward"])
+def test_what_a_signal_handler_raises_ends_in_a_named_error_on_every_rank(launch: Launch, what: str) -> None:
+    ended = launch(2, SCRIPTS / "alarmed.py", what)
+    assert ended.codes == [0, 0], ended.text
+    assert "named: WorkerLost" in ended.outputs[0], ended.text
+    assert "named: Interrupted" in ended.outputs[1], ended.text
 
 
 @pytest.mark.timeout(120)
