@@ -185,14 +185,14 @@ class ReferenceSwitch:
         packet = parse_frame(frame)
         if packet is None or packet.destination.ip != self.address.ip or packet.destination.port != AGGREGATION_PORT:
             # The program tells broken frames from other people's; here both are nobody's.
-            return self._drop(Reason.UNKNOWN_DESTINATION)
+            return self.drop(Reason.UNKNOWN_DESTINATION)
         header, size = packet.header, len(packet.payload)
         if size not in self._payload_sizes(header):
-            return self._drop(Reason.LENGTH)
+            return self.drop(Reason.LENGTH)
         if not _checksums_are_right(frame):
-            return self._drop(Reason.CHECKSUM)
+            return self.drop(Reason.CHECKSUM)
         if header.version != WIRE_VERSION:
-            return self._drop(Reason.VERSION)
+            return self.drop(Reason.VERSION)
         if frame[_ECN_AT] & 3 == _CONGESTION_EXPERIENCED:
             header = replace(header, flags=header.flags | Flag.MARK)
             packet = replace(packet, header=header)
@@ -202,7 +202,7 @@ class ReferenceSwitch:
         member = self.members.get((header.job, header.tree, header.rank, header.epoch, source.ip, source.port, port))
         reason = self._reason_to_refuse(member, header, size)
         if reason is Reason.COOKIE:
-            return self._drop(reason)  # no answer, so that nobody can try cookies and see
+            return self.drop(reason)  # no answer, so that nobody can try cookies and see
         if member is None or reason is not None:
             return self._reject(port, packet, reason or Reason.NOT_ADMITTED)
         return self._contribute(port, member, packet)
@@ -212,16 +212,17 @@ class ReferenceSwitch:
 
         `slot` and the lowest bit of `number` name it.  SET writes `number` and `bitmap`, and clears the flags.
         """
-        cell = self._cell(request)
+        cell = self.cell(request)
         if request.kind == Kind.SET:
             cell.number, cell.seen, cell.flags = request.number, request.bitmap, 0
         return self._answer(cell, request, Kind.STATE)
 
     def _take_other_kind(self, port: int, packet: Packet) -> Replies:
         """Take a whole frame for this switch that is no contribution; `tree_rules` knows some."""
-        return self._drop(Reason.KIND)
+        return self.drop(Reason.KIND)
 
-    def _drop(self, reason: Reason) -> Replies:
+    def drop(self, reason: Reason) -> Replies:
+        """Count a frame under a reason, and answer nothing."""
         self.events[reason] += 1
         return []
 
@@ -296,9 +297,9 @@ class ReferenceSwitch:
     def _contribute(self, port: int, member: Member, packet: Packet) -> Replies:
         header = packet.header
         tag = (int(header.operator), int(header.format), header.exponent, header.block, header.digest)
-        cell = self._cell(header)
+        cell = self.cell(header)
         if self.is_stale(cell, header.number):
-            return self._drop(Reason.STALE)
+            return self.drop(Reason.STALE)
         if cell.seen == 0 or cell.number != header.number:
             self.open(cell, header.number, tag)
         if self.has_contributed(cell, member):
@@ -315,7 +316,7 @@ class ReferenceSwitch:
         complete = cell.seen == member.everybody
         self.events[Reason.REPEATED if complete else Reason.HELD] += 1
         answer = self._answer(cell, packet.header, Kind.RESULT if complete else Kind.HELD)
-        return [(port, self._frame(packet.source, cell, answer))]
+        return [(port, self.frame(packet.source, cell, answer))]
 
     def _complete(self, member: Member, cell: Cell, header: Header) -> Replies:
         """Row 12: the round has its last contribution."""
@@ -324,11 +325,12 @@ class ReferenceSwitch:
     def _tell_members(self, member: Member, cell: Cell, answer: Header) -> Replies:
         members = [other for other in self.members.values() if other.job == member.job]
         return [
-            (one.port, self._frame(one.address, cell, replace(answer, rank=one.rank, cookie=one.cookie)))
+            (one.port, self.frame(one.address, cell, replace(answer, rank=one.rank, cookie=one.cookie)))
             for one in members
         ]
 
-    def _cell(self, header: Header) -> Cell:
+    def cell(self, header: Header) -> Cell:
+        """Return the cell of a frame's slot and version."""
         index = header.slot << 1 | header.number & 1
         if index not in self.cells:
             self.cells[index] = Cell(lanes=np.zeros(payload_bytes(self.lanes_per_frame), np.uint8))
@@ -374,7 +376,8 @@ class ReferenceSwitch:
             reason=0,
         )
 
-    def _frame(self, destination: Address, cell: Cell, header: Header) -> bytes:
+    def frame(self, destination: Address, cell: Cell, header: Header) -> bytes:
+        """Write an answer, with a cell's lanes if it has a payload."""
         if header.kind == Kind.RESULT and header.flags & Flag.SELECT and not is_selected(header.bitmap, header.rank):
             header = replace(header, flags=header.flags & ~Flag.PAYLOAD)
         payload = cell.lanes.tobytes() if header.flags & Flag.PAYLOAD else b""

@@ -138,7 +138,7 @@ class TreeSwitch(ReferenceSwitch):
         if not (isinstance(member, TreeMember) and member.is_switch):
             header = replace(header, flags=header.flags & _FROM_WORKERS)
         packet = replace(packet, header=header)
-        cell = self._cell(header)
+        cell = self.cell(header)
         is_same = cell.seen != 0 and cell.number == header.number
         is_newer = cell.seen == 0 or (not is_same and not is_older(header.number, cell.number))
         is_unsettled = is_same and not self.is_settled(cell, member.everybody, self._upstream(header))
@@ -172,7 +172,7 @@ class TreeSwitch(ReferenceSwitch):
         """Tell those of this tree: a worker is a member of each tree of its job."""
         tree = (member.job, member.tree, member.epoch)
         return [
-            (one.port, self._frame(one.address, cell, replace(answer, rank=one.rank, cookie=one.cookie)))
+            (one.port, self.frame(one.address, cell, replace(answer, rank=one.rank, cookie=one.cookie)))
             for one in self.members.values()
             if (one.job, one.tree, one.epoch) == tree
         ]
@@ -198,23 +198,23 @@ class TreeSwitch(ReferenceSwitch):
         header = packet.header
         upstream = self._upstream(header)
         if header.kind not in (Kind.RESULT, Kind.HELD, Kind.REJECT) or upstream is None:
-            return self._drop(Reason.KIND)
+            return self.drop(Reason.KIND)
         above = (packet.source.ip, packet.source.port, port)
         if above != (upstream.address.ip, upstream.address.port, upstream.port) or header.rank != upstream.rank:
-            return self._drop(Reason.NOT_ADMITTED)
+            return self.drop(Reason.NOT_ADMITTED)
         if header.cookie != upstream.cookie:
-            return self._drop(Reason.COOKIE)
+            return self.drop(Reason.COOKIE)
         slot = header.slot - upstream.first_slot_above
         if not 0 <= slot < upstream.slot_count:
-            return self._drop(Reason.SLOT)
+            return self.drop(Reason.SLOT)
         packet = replace(packet, header=replace(header, slot=slot + upstream.first_slot))
         return self._take_from_above(upstream, packet)
 
     def _take_from_above(self, upstream: Upstream, packet: Packet) -> Replies:
         header = packet.header
-        cell = self._cell(header)
+        cell = self.cell(header)
         if not self.is_result_taken(cell, header.number, upstream):
-            return self._drop(Reason.STALE)  # row 18
+            return self.drop(Reason.STALE)  # row 18
         own = (header.job, header.tree, header.epoch)
         member = next(one for one in self.members.values() if (one.job, one.tree, one.epoch) == own)
         if header.kind == Kind.RESULT:

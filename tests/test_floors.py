@@ -206,21 +206,6 @@ def test_what_computes_nothing_does_without_the_compiler(module: str) -> None:
 
 # What is still to be taken apart.  Whoever removes a name from a room deletes it here; the list ends empty.
 STILL_TAKEN: dict[str, set[str]] = {
-    "host/links": {
-        "_operate",
-        "_operations",
-        "_own_record",
-    },
-    "protocol": {
-        "_cell",
-        "_drop",
-        "_frame",
-    },
-    "testing": {
-        "_address",
-        "_pushed_before",
-        "_state",
-    },
     "torch": {
         "_communicator",
         "_each_over_gloo",

@@ -91,7 +91,8 @@ class Engine:
         self._state = allocate(config.window_slots, config.lanes_per_frame)
         self._words = memoryview(self._state.core.view(np.int64).data)
         self._arrays = arrays_of(self._state)
-        self._address = address_of(self._arrays)
+        self.address = address_of(self._arrays)
+        """Of the arrays, for what is compiled."""
         self._fill_core(lead)
         self._fill_tables()
         self._operations: dict[int, tuple[Operation, Array | None, npt.NDArray[np.uint8] | None]] = {}
@@ -276,7 +277,7 @@ class Engine:
 
     def restarted(self, now: float) -> None:
         """Take note that the switch was restarted: it is told again what other members may still need."""
-        restore(self._address, now)
+        restore(self.address, now)
 
     def relink(self, frames: npt.NDArray[np.uint8], pushed: int) -> None:
         """Go on with a frame store that has moved, rows and all, on a link of which nobody reads the old one any more.

@@ -42,7 +42,7 @@ class NativeTransport:
     """Sockets outlive the switch."""
     now = staticmethod(time.monotonic)
     _operations: Operations
-    _own_record: npt.NDArray[np.void]
+    own: npt.NDArray[np.void]
     """What only the operations know: of sockets with `first`, `stride` and `watched`."""
 
     def operations(self) -> Operations:
@@ -53,10 +53,10 @@ class NativeTransport:
         """Close the link; see `Transport`."""
         raise NotImplementedError
 
-    def _operate(self, own: npt.NDArray[np.void], *keep: object) -> None:
+    def operate(self, own: npt.NDArray[np.void], *keep: object) -> None:
         """Have operations on `own`, the record of what only they know, and on what that points to."""
         prepare(self.natives.values())
-        self._own_record = own
+        self.own = own
         self._operations = Operations(own, *keep)
         record = self._operations.record
         for name, outlined in self.natives.items():
@@ -65,14 +65,14 @@ class NativeTransport:
 
     def send_from(self, frames: Frames) -> None:
         """Send from the rows of another frame store from now on, which links of one worker have in common."""
-        self._own_record["first"] += frames.ctypes.data - self.tx_frames.ctypes.data
-        self._own_record["stride"] = frames.strides[0]
+        self.own["first"] += frames.ctypes.data - self.tx_frames.ctypes.data
+        self.own["stride"] = frames.strides[0]
         self.tx_frames = frames
 
     @property
     def descriptor(self) -> int:
         """Return the descriptor of the socket, which is ready when something has come."""
-        return int(int32_at(int(self._own_record["watched"][0]), 1)[0])
+        return int(int32_at(int(self.own["watched"][0]), 1)[0])
 
     def _call(self, name: str) -> int:
         """Call an operation; raises SwitchLost."""

@@ -154,8 +154,8 @@ class PacketTransport(NativeTransport):
             *(self.tx_frames.ctypes.data + LEAD_BYTES, self.tx_frames.strides[0], longest),
         )
         rows, lengths = np.zeros(MOST_TAKEN, np.int32), np.zeros(MOST_TAKEN, np.int32)
-        self._operate(own, watched, sender, rows, lengths, self._ring, self._sender)
-        record = self._operations.record
+        self.operate(own, watched, sender, rows, lengths, self._ring, self._sender)
+        record = self.operations().record
         record["rows"], record["lengths"] = address_of(rows), address_of(lengths)
         record["turn"], record["batch_bytes"] = turn_frames(self.max_frame_bytes), TURN_BYTES
         record["longest_nap_s"] = NAP_S

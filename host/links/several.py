@@ -286,9 +286,9 @@ class SeveralLinks(NativeTransport):
             *(self.tx_frames.ctypes.data + LEAD_BYTES, self.tx_frames.strides[0]),
             *(address_of(watched), 0, address_of(picked)),
         )
-        self._operate(own, self._parts, self._ways, watched, picked, links)
+        self.operate(own, self._parts, self._ways, watched, picked, links)
         self._watched = watched
-        record, records = self._operations.record, [link.operations().record for link in links]
+        record, records = self.operations().record, [link.operations().record for link in links]
         for name in ("turn", "batch_bytes", "longest_nap_s"):
             record[name] = min(one[name][0] for one in records)
 
@@ -300,7 +300,7 @@ class SeveralLinks(NativeTransport):
         trees = ready.trees or [MOST_IN_FLIGHT]
         if len(trees) * len(self.links) > MOST_TREES:
             raise UsageError(f"{len(self.links)} links and {len(trees)} trees: together a job has {MOST_TREES} at most")
-        own = self._own_record
+        own = self.own
         own["first_slot"], own["trees"], own["has_rails"] = ready.first_slot, len(trees), ready.has_rails
         ends = np.cumsum(trees)[:-1]
         self._trees[:] = np.searchsorted(ends, np.arange(MOST_IN_FLIGHT), side="right")
@@ -312,7 +312,7 @@ class SeveralLinks(NativeTransport):
         """Give the slots to the links that are not down, in proportion."""
         self.down = frozenset(down)
         left = dealt_without(MOST_IN_FLIGHT, self._rates, self.down)
-        self._ways[:] = left * self._own_record["trees"] + self._trees
+        self._ways[:] = left * self.own["trees"] + self._trees
         for link in self.down:
             self._watched[link, 0] = -1  # nobody is woken for what comes there, nor for its errors
 

@@ -137,8 +137,8 @@ class SocketTransport(NativeTransport):
             *(address_of(sender), address_of(receiver), address_of(lower), len(lower)),
         )
         rows, lengths = np.zeros(MOST_TAKEN, np.int32), np.zeros(MOST_TAKEN, np.int32)
-        self._operate(own, watched, sender, receiver, lower, rows, lengths, self._sender, self._receiver)
-        record = self._operations.record
+        self.operate(own, watched, sender, receiver, lower, rows, lengths, self._sender, self._receiver)
+        record = self.operations().record
         record["frames"], record["stride"] = address_of(answers), answers.strides[0]
         record["rows"], record["lengths"] = address_of(rows), address_of(lengths)
         record["turn"], record["longest_nap_s"] = turn_frames(self.max_frame_bytes), NAP_S

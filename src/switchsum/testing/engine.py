@@ -28,7 +28,7 @@ class EngineByHand(Engine):
     def submit(self, operation: Operation, values: npt.NDArray[Any] | None, now: float) -> int:
         """Begin an operation on an array, or on None; return the serial number of its event (see `adopt`)."""
         serial = self.adopt(self.prepare(operation), values, now)
-        _SUBMIT(self._address, operation.address, now)
+        _SUBMIT(self.address, operation.address, now)
         return serial
 
     def receive(
@@ -37,28 +37,28 @@ class EngineByHand(Engine):
         """Take frames that came, in order: their rows in `frames`, where they start at column `lead`."""
         if len(rows):
             found = address_of(frames), frames.shape[1], address_of(rows), address_of(lengths)
-            _RECEIVE(self._address, *found, len(rows), now)
+            _RECEIVE(self.address, *found, len(rows), now)
 
     def poll(self, now: float) -> None:
         """Repeat what seems lost, and give up when nothing moves; call it after `receive` and at `wake_at`."""
-        _POLL(self._address, now)
+        _POLL(self.address, now)
         self.note(now)
 
     @property
     def wake_at(self) -> float:
         """When `poll` has something to do if no frame comes; infinity: never."""
-        return _WAKE_AT(self._address)
+        return _WAKE_AT(self.address)
 
     def outgoing(self) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.int32]]:
         """Return the rows to send, in order, and their frames' lengths; valid until the next call of anything."""
-        queued = self._state.core[0]["link"]["queued"]
-        return self._state.queue[0, :queued], self._state.queue[1, :queued]
+        queued = self.state.core[0]["link"]["queued"]
+        return self.state.queue[0, :queued], self.state.queue[1, :queued]
 
     def sent(self, count: int) -> None:
         """Note that the transport took the first `count` frames of `outgoing`."""
         if count:
-            _SENT(self._address, count)
+            _SENT(self.address, count)
 
     def consumed(self, count: int) -> None:
         """Note that the transport has let go of the first `count` frames that it was ever handed."""
-        self._state.core[0]["link"]["consumed"] = count - self._pushed_before
+        self.state.core[0]["link"]["consumed"] = count - self.pushed_before
