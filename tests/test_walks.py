@@ -9,9 +9,11 @@ import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
 MOST_MODULES = 6
+LONGEST = {"An array's way there and back": 10}
+"""The way of an array passes each part of a worker once."""
 *WALKS, _ = (ROOT / "docs/walks.md").read_text().split("\n## ")[1:]
 """Without the last section, which says how they are tried."""
-STEP = re.compile(r"^\d\. (?:.|\n(?!\n|\d\. ))*", re.MULTILINE)
+STEP = re.compile(r"^\d+\. (?:.|\n(?!\n|\d+\. ))*", re.MULTILINE)
 NAME = re.compile(r"`([^`\s]+)`")
 
 
@@ -23,7 +25,8 @@ def is_file(name: str) -> bool:
 def test_a_walk_is_short_and_names_what_is_there(walk: str) -> None:
     steps = STEP.findall(walk)
     assert len(steps) >= 4
-    assert len({name for step in steps for name in NAME.findall(step) if is_file(name)}) <= MOST_MODULES
+    files = {name for step in steps for name in NAME.findall(step) if is_file(name)}
+    assert len(files) <= LONGEST.get(walk.partition("\n")[0], MOST_MODULES)
     for step in steps:
         names = NAME.findall(step)
         assert is_file(names[0]), step
@@ -34,8 +37,8 @@ def test_a_walk_is_short_and_names_what_is_there(walk: str) -> None:
                     assert re.search(rf"(def|class|action|control) {part}\b", text), (name, names[0])
 
 
-def test_there_are_three_and_readme_leads_there() -> None:
-    assert len(WALKS) == 3
+def test_there_are_five_and_readme_leads_there() -> None:
+    assert len(WALKS) == 5
     assert "(docs/walks.md)" in (ROOT / "README.md").read_text()
 
 
