@@ -89,7 +89,7 @@ class OperationQueue:
         self.driver = driver
         self.membership = membership
         self.in_flight: dict[int, Handle] = {}
-        """By serial number."""
+        """Handles of the operations that have begun and not ended, by serial number."""
         self.error: SwitchsumError | None = None
         """Why nothing works any more."""
         self.is_dirty = False

@@ -183,7 +183,7 @@ class Engine:
 
     @property
     def in_flight(self) -> int:
-        """Operations that have not finished."""
+        """How many operations have not finished; the glossary's word is of contributions."""
         return len(self._operations)
 
     @property
