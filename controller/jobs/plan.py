@@ -3,6 +3,10 @@
 `plan_all` is a pure function: the same jobs give the same entries.  The controller never thinks of single writes.  It
 makes the plan of all jobs, compares it with what the switch has (`entries.diff`), and writes the difference.
 
+The entries `identity`, `stations` and those of loss, and each job's record, are made here.  Those of members,
+`admission` and `result_address`, and their group are made in `trees/branch.py`, for a member's switch depends on the
+tree: `branches_of` asks `Fabric.branches`, which asks `Forest.branches`, and `Branch.items` yields the entries.
+
 A job has a range of slots from its creation on, and admitted members have entries::
 
     a member      admission (job, tree, rank, epoch, address, port -> its bit, everybody's bits, slots, group, cookie)

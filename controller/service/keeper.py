@@ -201,7 +201,10 @@ class Keeper:
     # --- what the switches should have --------------------------------------------------------------------------------
 
     def bring_up_to_date(self) -> None:
-        """Bring the switch up to date and admit complete incarnations; errors are logged, and `run` tries again."""
+        """Bring the switch up to date and admit complete incarnations.
+
+        Errors are logged, and `Upkeep.run` tries again.
+        """
         try:
             if self.fleet.is_up:
                 self.synchronise()
@@ -350,7 +353,8 @@ class Keeper:
     def need_switch(self) -> None:
         """Wait for the switch and its jobs for a short while if it is away or they are not read yet; raises SwitchLost.
 
-        A switch counts as up a moment before its jobs are read (`_connect`); an answer in between would not know them.
+        A switch counts as up a moment before its jobs are read (`Upkeep._connect`); an answer in between would not know
+        them.
         """
         self.changed.wait_for(lambda: self.fleet.is_up and not self.is_fresh, SWITCH_WAIT_S)
         self.fleet.need()

@@ -35,7 +35,7 @@ UNLIMITED_GROWTH_BYTES: Final = 0xFFFF
 
 
 class Members:
-    """What members ask of the controller; each method serves one of the protocol's (`service.methods`)."""
+    """What members ask of the controller; each method serves one of the protocol's (`methods` in server.py)."""
 
     def __init__(self, keeper: Keeper) -> None:
         self._keeper = keeper
@@ -227,7 +227,11 @@ class Members:
         return member_rpc.Empty()
 
     def heartbeat(self, request: member_rpc.MemberRequest) -> member_rpc.HeartbeatReply:
-        """Note that a member is alive, and tell it about the others."""
+        """Note that a member is alive, and tell it about the others.
+
+        It is one reply of `attend`, for who cannot read a stream. Workers attend: their connection's end says at once
+        that they are gone.
+        """
         with self._keeper.changed:
             return self._news(request)
 
@@ -292,7 +296,7 @@ class Members:
             with keeper.changed:
                 keeper.changed.wait(max(0.0, due_s - keeper.clock()))
                 news = self._news(request)
-            # `_changed` is notified for all jobs: most wake-ups bring nothing new for this member.
+            # `changed` of the keeper is notified for all jobs: most wake-ups bring nothing new for this member.
             if news != reply or keeper.clock() >= due_s:
                 reply, due_s = news, keeper.clock() + heartbeat_s
                 yield reply

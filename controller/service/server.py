@@ -48,7 +48,7 @@ class Method(Generic[Request]):
 
 
 def methods(members: Members, users: Users) -> dict[str, Method[Any]]:
-    """Return what serves each method of `rpc.METHODS`."""
+    """Return what serves each method of `rpc.METHODS`; `Service` adds Attend, whose replies are a stream."""
     return {
         "Join": Method(member_rpc.JoinRequest, members.join),
         "Ready": Method(member_rpc.ReadyRequest, members.ready),
