@@ -1,7 +1,10 @@
 """Hot loops over one block of floats, and its scan; those of integers are in `integers`, of 16 and 8 bits in `narrow`.
 
-`switchsum.protocol.lanes` is the definition; tests hold these loops against it.  Values become float64, are scaled and
-rounded to the nearest even integer, and back they go through float32 to the array's dtype, rounding at each step.
+`switchsum.protocol.lanes` is the definition; tests hold these loops against it.  Values are scaled and rounded to the
+nearest even integer, and back they go through float32 to the array's dtype, rounding at each step.  By definition they
+are scaled as float64.  Float32 is multiplied as it is where that gives the same bits, as it nearly always does: the
+factor is then a power of two (`_is_single`).  Any other factor, as of an average of three ranks, and values of 16 bits
+go through float64.
 float16 and bfloat16, which numba does not have, are read and written as bit patterns.  A frame's lanes are big-endian.
 Everything is addressed by int64, and `source` and `target` never overlap.  Results do not depend on what the thread has
 asked of its floats (`switchsum.native.kernels.floats`).

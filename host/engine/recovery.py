@@ -135,6 +135,8 @@ def restore(state: State, now: float) -> None:
             recovery.unanswered += 1
             slot.outstanding = Outstanding.UNANSWERED
         if action == Action.NOTE_AND_REPEAT and state.last_sent[index] <= core.link.consumed:
+            # One more than it sends, for from the second repeat on `_repeat` recalls the round before, too: the switch
+            # has also lost that round's result, and others may still wait for it.
             slot.repeats += 1
             _repeat(state, index, now)
             core.progress.counts[Count.PROBES] += 1
