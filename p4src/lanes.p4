@@ -135,7 +135,6 @@ control Lanes(inout headers_t hdr, in bit<32> cell, inout flags_t flags, in bool
     }
 }
 
-#undef LANES_P4
 #undef LANES_TIMES_4
 #undef LANES_TIMES_16
 #undef LANES_TIMES_32

@@ -187,7 +187,7 @@ control Slot(inout headers_t hdr, inout metadata_t meta, inout cell_t cell) {
             flags = hdr.agg.flags & (FLAG_PAYLOAD | FLAG_MARK | FLAG_SELECT);
             if (cell.tag == SLOT_OWN_TAG && cell.seen != 0
                     && (bit<8>)meta.traffic <= (bit<8>)traffic_t.PARTIAL) {    // rows 6 to 8, most frames
-                meta.reason = reason_t.CONTRIBUTED;
+                meta.reason = reason_t.CONTRIBUTED;    // of a repeat (rows 10 and 11) it becomes another one below
             } else if (meta.traffic == traffic_t.ABOVE) {
                 if (cell.seen != meta.everybody || cell.tag[SLOT_NUMBER] != hdr.agg.number
                         || (cell.outcome[SLOT_FLAGS] & FLAG_FINAL) != 0) {    // row 18

@@ -45,6 +45,7 @@ def test_a_macro_bears_the_name_of_its_file_and_ends_with_it(name: str) -> None:
     # The lists of chunks serve several files; they end with the program.
     undefined = set(re.findall(r"^#undef (\w+)", TEXTS[MAIN if name == "chunks.p4" else name], re.M))
     assert macros - undefined == set()
+    assert f"{prefix}_P4" not in undefined  # the guard lasts as long as the program
 
 
 @pytest.mark.parametrize("name", NEUTRAL)
