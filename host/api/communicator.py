@@ -24,7 +24,7 @@ from switchsum.protocol.errors import SwitchsumError, UsageError
 
 from ..engine.operation import Operation
 from ..links.driver import Driver
-from . import collectives
+from . import collectives, parts
 from .collectives import Collective, Members, Options
 from .handle import Handle
 from .operation_queue import Member, OperationQueue
@@ -511,16 +511,16 @@ class Communicator:
         return self._begin(self._made(lambda: collectives.barrier(label)), background)
 
     def _reduce(self, array: npt.NDArray[Any], root: int, how: Options) -> Handle:
-        return self._made(lambda: collectives.reduce(array, root, how, self.members))
+        return self._made(lambda: parts.reduce(array, root, how, self.members))
 
     def _reduce_scatter(self, array: npt.NDArray[Any], how: Options, out: npt.NDArray[Any] | None) -> Handle:
-        return self._made(lambda: collectives.reduce_scatter(array, how, self.members, out=out))
+        return self._made(lambda: parts.reduce_scatter(array, how, self.members, out=out))
 
     def _broadcast(self, array: npt.NDArray[Any], root: int, label: str) -> Handle:
-        return self._made(lambda: collectives.broadcast(array, root, self.members, label=label))
+        return self._made(lambda: parts.broadcast(array, root, self.members, label=label))
 
     def _allgather(self, array: npt.NDArray[Any], out: npt.NDArray[Any] | None, label: str) -> Handle:
-        return self._made(lambda: collectives.allgather(array, self.members, out=out, label=label))
+        return self._made(lambda: parts.allgather(array, self.members, out=out, label=label))
 
     # What all of them have in common.
 
