@@ -141,7 +141,7 @@ class BlockKernels(Record):
     limit: Int64
 
 
-class Membership(Record):
+class MemberRecord(Record):
     """Who this member is, and what follows from the job; constant."""
 
     job: Int64
@@ -264,7 +264,7 @@ class Core(Record):
     """The engine's own record."""
 
     kernels: BlockKernels
-    member: Membership
+    member: MemberRecord
     link: LinkState
     recovery: RecoveryState
     progress: Progress

@@ -20,7 +20,7 @@ Stored = TypeVar("Stored")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Form:
+class WrittenAs:
     """The form in which a client wrote a group or session; the switch does not use it, but reads give it back."""
 
     port_numbers: bool = False
@@ -34,7 +34,7 @@ class ReplicationEngine:
     def __init__(self, state: ProgramState) -> None:
         self._multicast = state.multicast
         self._clones = state.clones
-        self._forms: dict[tuple[str, int], Form] = {}
+        self._forms: dict[tuple[str, int], WrittenAs] = {}
 
     def write(self, kind: int, message: Any) -> Undo:
         """Carry out an update of a PacketReplicationEngineEntry."""
@@ -66,11 +66,11 @@ class ReplicationEngine:
         old = _current("multicast group", kind, group, multicast.get)
         if kind == DELETE:
             multicast.delete(group)
-            form = Form()
+            form = WrittenAs()
         else:
             pairs, port_numbers = _decode_replicas(message.replicas)
             multicast.set(group, pairs)
-            form = Form(port_numbers=port_numbers, metadata=message.metadata)
+            form = WrittenAs(port_numbers=port_numbers, metadata=message.metadata)
         restore_form = self._remember(("group", group), form)
 
         def undo() -> None:
@@ -87,7 +87,7 @@ class ReplicationEngine:
         old = _current("clone session", kind, session, clones.get)
         if kind == DELETE:
             clones.delete(session)
-            form = Form()
+            form = WrittenAs()
         else:
             # The form is kept beside the switch's own object: reads give back what the client wrote.
             if message.class_of_service:
@@ -96,7 +96,7 @@ class ReplicationEngine:
                 raise invalid("packet_length_bytes is negative")
             pairs, port_numbers = _decode_replicas(message.replicas)
             clones.set(session, pairs, message.packet_length_bytes)
-            form = Form(port_numbers=port_numbers)
+            form = WrittenAs(port_numbers=port_numbers)
         restore_form = self._remember(("session", session), form)
 
         def undo() -> None:
@@ -108,20 +108,20 @@ class ReplicationEngine:
 
         return undo
 
-    def _remember(self, place: tuple[str, int], form: Form) -> Undo:
+    def _remember(self, place: tuple[str, int], form: WrittenAs) -> Undo:
         """Keep the form of an entry; return a function that restores the old form."""
-        old = self._forms.get(place, Form())
+        old = self._forms.get(place, WrittenAs())
         self._put_form(place, form)
         return lambda: self._put_form(place, old)
 
-    def _put_form(self, place: tuple[str, int], form: Form) -> None:
-        if form == Form():
+    def _put_form(self, place: tuple[str, int], form: WrittenAs) -> None:
+        if form == WrittenAs():
             self._forms.pop(place, None)
         else:
             self._forms[place] = form
 
     def _encode_group(self, group: int, replicas: Iterable[Replica]) -> Any:
-        form = self._forms.get(("group", group), Form())
+        form = self._forms.get(("group", group), WrittenAs())
         message = v1.PacketReplicationEngineEntry()
         entry = message.multicast_group_entry
         entry.multicast_group_id, entry.metadata = group, form.metadata
@@ -129,7 +129,7 @@ class ReplicationEngine:
         return message
 
     def _encode_session(self, session: int, stored: CloneSession) -> Any:
-        form = self._forms.get(("session", session), Form())
+        form = self._forms.get(("session", session), WrittenAs())
         message = v1.PacketReplicationEngineEntry()
         entry = message.clone_session_entry
         entry.session_id, entry.packet_length_bytes = session, stored.length_limit
@@ -167,7 +167,7 @@ def _decode_replicas(messages: Iterable[Any]) -> tuple[list[tuple[int, int]], bo
     return pairs, kinds == {"egress_port"}
 
 
-def _encode_replicas(replicas: Iterable[Replica], form: Form) -> list[Any]:
+def _encode_replicas(replicas: Iterable[Replica], form: WrittenAs) -> list[Any]:
     if form.port_numbers:
         return [v1.Replica(egress_port=replica.port, instance=replica.instance) for replica in replicas]
     return [v1.Replica(port=encode_uint(replica.port), instance=replica.instance) for replica in replicas]

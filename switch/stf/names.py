@@ -16,7 +16,7 @@ _KINDS: Final = {"valid": "exact", "optional": "ternary", "selector": "selector"
 _Item = TypeVar("_Item")
 
 
-class Unknown(LookupError):
+class NoSuchName(LookupError):
     """A name that the program lacks, or that may mean several."""
 
     def __str__(self) -> str:
@@ -41,24 +41,24 @@ class Names:
         return self._tables.values()
 
     def table(self, name: str) -> model.Table:
-        """Return a table by its name, or by an end of it; raises Unknown."""
+        """Return a table by its name, or by an end of it; raises NoSuchName."""
         return _named("table", name, self._tables)
 
     def array(self, what: str, name: str, among: Iterable[str]) -> str:
-        """Return the whole name of a counter, register or meter; raises Unknown."""
+        """Return the whole name of a counter, register or meter; raises NoSuchName."""
         return _named(what, name, {one: one for one in among})
 
     def call(self, table: model.Table, call: Call) -> tuple[str, tuple[int, ...]]:
-        """Return the whole name of an action of a table and its arguments in order; raises Unknown."""
+        """Return the whole name of an action of a table and its arguments in order; raises NoSuchName."""
         actions = {self._actions[number].name: self._actions[number] for number in table.action_ids}
         action = _named(f"action of table {table.name}", call.action, actions)
         given = dict(call.arguments)
         names = [name for name, _ in action.params]
         if set(given) != set(names):
-            raise Unknown(f"action {action.name} takes {', '.join(names) or 'nothing'}, not {', '.join(given)}")
+            raise NoSuchName(f"action {action.name} takes {', '.join(names) or 'nothing'}, not {', '.join(given)}")
         for name, width in action.params:
             if given[name] >> width:
-                raise Unknown(f"{given[name]:#x} does not fit the {width} bits of {name} of action {action.name}")
+                raise NoSuchName(f"{given[name]:#x} does not fit the {width} bits of {name} of action {action.name}")
         return action.name, tuple(given[name] for name in names)
 
     def action(self, number: int) -> model.Action:
@@ -74,7 +74,7 @@ class Names:
         return self._widths.get((key.operand.header, key.operand.field), 1)
 
     def matches(self, table: model.Table, given: Sequence[tuple[str, Value]]) -> tuple[Match, ...]:
-        """Return the matches of an entry, in the table's order; raises Unknown.
+        """Return the matches of an entry, in the table's order; raises NoSuchName.
 
         A key that is not given matches zero if it is exact, else everything.
         """
@@ -85,7 +85,7 @@ class Names:
         kind, width = key_kind(key), self.width(key)
         number = value.number() if value else 0
         if number >> width:
-            raise Unknown(f"{number:#x} does not fit the {width} bits of key {key.name}")
+            raise NoSuchName(f"{number:#x} does not fit the {width} bits of key {key.name}")
         full = (1 << width) - 1
         if kind == "lpm":
             # Without a length all bits are compared but those of stars at the end: 0x0a0000** has 24.
@@ -93,7 +93,7 @@ class Names:
             if value:
                 length = value.prefix_len if value.prefix_len is not None else max(0, width - value.starred_bits())
             if length > width:
-                raise Unknown(f"key {key.name} has {width} bits, no prefix of {length}")
+                raise NoSuchName(f"key {key.name} has {width} bits, no prefix of {length}")
             return Lpm(number & full >> (width - length) << (width - length) if length else 0, length)
         if kind == "ternary":
             mask = value.written_mask() & full if value else 0
@@ -125,7 +125,7 @@ def _key(table: model.Table, name: str) -> model.TableKey:
     if wanted.removesuffix("$") in ("valid", "$valid"):
         ends += [key for key in table.keys if key.kind == "valid" or key.operand.field == "$valid$"]
     if not ends:
-        raise Unknown(f"table {table.name} has no key {name}; its keys: {', '.join(keys) or 'none'}")
+        raise NoSuchName(f"table {table.name} has no key {name}; its keys: {', '.join(keys) or 'none'}")
     return ends[0]
 
 
@@ -137,5 +137,5 @@ def _named(what: str, name: str, among: dict[str, _Item]) -> _Item:
     ]
     if len(ends) != 1:
         known = ", ".join(ends or among) or "none"
-        raise Unknown(f"{'several' if ends else 'no'} {what} {name}; there is: {known}")
+        raise NoSuchName(f"{'several' if ends else 'no'} {what} {name}; there is: {known}")
     return among[ends[0]]

@@ -13,7 +13,7 @@ from typing import Any, Final, Protocol
 
 from ..tables import Match
 from .language import Add, CheckCounter, Direct, Expect, NoPacket, RemoveAll, Send, SetDefault, Test, Wait
-from .names import Names, Unknown
+from .names import Names, NoSuchName
 
 _COMPARE: Final[dict[str, Callable[[int, int], bool]]] = {
     "==": operator.eq,
@@ -193,7 +193,7 @@ class _Runner:
         if isinstance(statement.index, str):
             label = statement.index.lstrip("$")
             if label not in self._labels:
-                raise Unknown(f"no entry has the label {label}")
+                raise NoSuchName(f"no entry has the label {label}")
             counts = self._target.entry_counter(*self._labels[label])
         else:
             name = self._names.array("counter", statement.counter, self._names.counters)
@@ -216,7 +216,7 @@ class _Runner:
 
     def _mirroring_delete(self, session: str) -> None:
         if self._mirrored.pop(int(session), None) is None:
-            raise Unknown(f"no mirroring session {session}")
+            raise NoSuchName(f"no mirroring session {session}")
         self._target.set_session(int(session), None)
 
     def _mirroring_get(self, session: str) -> None:
@@ -236,7 +236,7 @@ class _Runner:
 
     def _mc_node_associate(self, group: str, handle: str) -> None:
         if int(handle) >= len(self._nodes):
-            raise Unknown(f"no replication node {handle}; there are {len(self._nodes)}")
+            raise NoSuchName(f"no replication node {handle}; there are {len(self._nodes)}")
         self._groups[int(group)].append(int(handle))
         self._replicate()
 

@@ -7,17 +7,17 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from switchsum.host.engine import loop
+from switchsum.host.engine import by_hand
 from switchsum.host.engine.operation import Operation
 from switchsum.host.engine.worker import Engine
 from switchsum.native.kernels.loading import address_of
 
 BY_HAND: Final = (
-    loop.submit_by_hand,
-    loop.receive_by_hand,
-    loop.poll_by_hand,
-    loop.wake_at_by_hand,
-    loop.sent_by_hand,
+    by_hand.submit_by_hand,
+    by_hand.receive_by_hand,
+    by_hand.poll_by_hand,
+    by_hand.wake_at_by_hand,
+    by_hand.sent_by_hand,
 )
 _SUBMIT, _RECEIVE, _POLL, _WAKE_AT, _SENT = BY_HAND
 

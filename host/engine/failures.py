@@ -1,0 +1,74 @@
+"""Words for what ends an operation: a refusal of the switch, or that nothing comes any more.
+
+They name ranks as far as the switch has told whom its slots wait for.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from switchsum.protocol.errors import (
+    TIMEOUT_OPTIONS,
+    CollectiveTimeout,
+    NotAdmitted,
+    OperationMismatch,
+    SwitchLost,
+    SwitchsumError,
+)
+from switchsum.protocol.frame import Reason
+
+from .config import EngineConfig
+from .operation import Operation
+from .state import Failure, Phase, State
+
+SILENT_PROBES = 4
+"""A switch that has answered none of so many probes in a row is taken to be away."""
+
+
+def refused(config: EngineConfig, state: State, operation: Operation) -> SwitchsumError:
+    """Say why the switch has refused an operation."""
+    core = state.core[0]
+    if core["progress"]["failure"] == Failure.MISMATCH:
+        own = f"{operation} (number {int(core['progress']['failed'])} of its communicator)"
+        return OperationMismatch(f"another rank issued another operation than rank {config.rank}'s {own}", own)
+    return NotAdmitted(f"the switch refuses contributions of rank {config.rank}: {_name(core['progress']['reason'])}")
+
+
+def held_slots(config: EngineConfig, state: State) -> list[tuple[int, int, list[int]]]:
+    """Return each slot for which the switch has said that it waits, the round's number, and the ranks without a bit.
+
+    -1 stands for a place whose ranks are at other switches.
+    """
+    places = config.places or range(config.world_size)
+    found = []
+    for index, slot in enumerate(state.slots):
+        if slot["phase"] == Phase.WAITING and slot["held"]:
+            missing = [rank for place, rank in enumerate(places) if not int(slot["seen"]) >> place & 1]
+            found.append((config.first_slot + index, int(slot["number"]) & 0xFFFFFFFF, missing))
+    return found
+
+
+def timed_out(config: EngineConfig, state: State) -> SwitchsumError:
+    """Say whom the slots wait for, as far as the switch has told."""
+    slots = state.slots
+    held = slots[(slots["phase"] == Phase.WAITING) & (slots["held"] != 0)]
+    seconds = f"{config.timeout_s:g} s"
+    if not len(held) or state.core[0]["recovery"]["silent"] > SILENT_PROBES:
+        return SwitchLost(f"no answer from the switch for {seconds}{TIMEOUT_OPTIONS}")
+    seen = int(np.bitwise_and.reduce(held["seen"]))
+    places = config.places or range(config.world_size)
+    missing = [rank for place, rank in enumerate(places) if not seen >> place & 1]
+    ranks = [rank for rank in missing if rank >= 0]
+    names = [f"rank {', '.join(map(str, ranks))}"] if ranks else []
+    if -1 in missing or not missing:  # what other switches wait for is not in the bitmaps of this one
+        names.append("ranks at other switches, which `switchsum slots` shows")
+    return CollectiveTimeout(
+        f"no progress for {seconds}: the switch waits for {' and '.join(names)}{TIMEOUT_OPTIONS}", ranks
+    )
+
+
+def _name(reason: int) -> str:
+    try:
+        return Reason(reason).name.lower().replace("_", " ")
+    except ValueError:
+        return f"reason {reason}"
