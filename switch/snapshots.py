@@ -11,7 +11,7 @@ import numpy.typing as npt
 from .profiles import ProfileContent
 from .state import CloneSession, ProgramState, Replica
 from .tables import TableContent
-from .value_sets import Member
+from .value_sets import ValueSetMember
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -22,7 +22,7 @@ class Snapshot:
     profiles: Mapping[str, ProfileContent]
     arrays: tuple[npt.NDArray[Any], ...]
     """Counters, registers, meters and the random generator, in the order of `_arrays`."""
-    members: Mapping[str, tuple[Member, ...]]
+    members: Mapping[str, tuple[ValueSetMember, ...]]
     """Members of parser value sets, whose entries are in `tables`."""
     groups: Mapping[int, tuple[Replica, ...]]
     sessions: Mapping[int, CloneSession]

@@ -19,7 +19,7 @@ MEMBER: Final = "member"
 DEFAULT_SIZE: Final = 1024
 """Most members of a set for which the program gives no size."""
 
-Member = tuple[Ternary, ...]
+ValueSetMember = tuple[Ternary, ...]
 """A match for each of the select's fields."""
 
 
@@ -30,10 +30,10 @@ class ValueSet:
         self.name = name
         self.tables = tuple(tables)
         self._lock = lock
-        self.members: tuple[Member, ...] = ()
+        self.members: tuple[ValueSetMember, ...] = ()
         """The members as they were written."""
 
-    def set(self, members: Sequence[Member]) -> None:
+    def set(self, members: Sequence[ValueSetMember]) -> None:
         """Replace all members; raises BadEntry or TableFull, and then nothing has changed."""
         made = tuple(members)
         if len(set(made)) != len(made):

@@ -8,7 +8,7 @@ from typing import Any
 from switchsum.protocol.p4runtime import Code, v1
 
 from ..tables import Exact, Match, MatchKind, Ternary
-from ..value_sets import Member
+from ..value_sets import ValueSetMember
 from .refusal import Refused, invalid
 from .schema import Schema, ValueSetSchema, lookup
 from .table_entries import MODIFY
@@ -46,7 +46,7 @@ class ValueSets:
             yield message
 
 
-def _decode(schema: ValueSetSchema, message: Any) -> Member:
+def _decode(schema: ValueSetSchema, message: Any) -> ValueSetMember:
     member = []
     for field, match in zip(schema.fields, decode_key(schema, message.match), strict=True):
         if isinstance(match, Ternary):
@@ -57,7 +57,7 @@ def _decode(schema: ValueSetSchema, message: Any) -> Member:
     return tuple(member)
 
 
-def _encode(schema: ValueSetSchema, member: Member) -> list[Match]:
+def _encode(schema: ValueSetSchema, member: ValueSetMember) -> list[Match]:
     return [
         Exact(match.value) if field.kind is MatchKind.EXACT else match
         for field, match in zip(schema.fields, member, strict=True)

@@ -60,7 +60,7 @@ class StfError(UsageError):
 
 
 @dataclass(frozen=True, slots=True)
-class Value:
+class MatchValue:
     """A number as it is written, with its wildcards: stars for digits, a prefix length, a mask or a range."""
 
     text: str
@@ -104,7 +104,7 @@ class Add:
     table: str
     priority: int | None
     """The largest wins."""
-    keys: tuple[tuple[str, Value], ...]
+    keys: tuple[tuple[str, MatchValue], ...]
     call: Call
     label: str | None
 
@@ -183,7 +183,7 @@ class Direct:
     words: tuple[str, ...]
 
 
-Statement = Add | SetDefault | RemoveAll | Send | Expect | NoPacket | Wait | CheckCounter | Direct
+Line = Add | SetDefault | RemoveAll | Send | Expect | NoPacket | Wait | CheckCounter | Direct
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -193,7 +193,7 @@ class Test:
     __test__ = False  # pytest takes classes of this name for tests
 
     name: str
-    statements: tuple[Statement, ...]
+    statements: tuple[Line, ...]
 
     @property
     def ports(self) -> frozenset[int]:
@@ -203,7 +203,7 @@ class Test:
 
 def parse(text: str, name: str = "test") -> Test:
     """Return the statements of an STF text; raises StfError, with the line."""
-    made: list[Statement] = []
+    made: list[Line] = []
     for number, line in enumerate(text.splitlines(), start=1):
         words = line.split("#", 1)[0].split(None, 1)
         if not words:
@@ -260,7 +260,7 @@ class _Tokens:
             raise ValueError(f"{self.peek()[1]!r} is too much")
 
 
-def _add(line: int, text: str) -> Statement:
+def _add(line: int, text: str) -> Line:
     tokens = _Tokens(text)
     table = tokens.take("name", "the table's name")
     priority = int(tokens.take("number", "a priority")) if tokens.peek()[0] == "number" else None
@@ -275,15 +275,15 @@ def _add(line: int, text: str) -> Statement:
     return Add(line=line, table=table, priority=priority, keys=tuple(keys), call=call, label=label)
 
 
-def _value(tokens: _Tokens) -> Value:
+def _value(tokens: _Tokens) -> MatchValue:
     text = tokens.take("number", "a value")
     if tokens.skip("/"):
-        return Value(text, prefix_len=int(tokens.take("number", "a prefix length"), 0))
+        return MatchValue(text, prefix_len=int(tokens.take("number", "a prefix length"), 0))
     if tokens.skip("&&&"):
-        return Value(text, mask=tokens.take("number", "a mask"))
+        return MatchValue(text, mask=tokens.take("number", "a mask"))
     if tokens.skip(".."):
-        return Value(text, high=tokens.take("number", "the end of a range"))
-    return Value(text)
+        return MatchValue(text, high=tokens.take("number", "the end of a range"))
+    return MatchValue(text)
 
 
 def _call(tokens: _Tokens) -> Call:
@@ -301,25 +301,25 @@ def _call(tokens: _Tokens) -> Call:
     return Call(action=action, arguments=tuple(arguments))
 
 
-def _set_default(line: int, text: str) -> Statement:
+def _set_default(line: int, text: str) -> Line:
     tokens = _Tokens(text)
     made = SetDefault(line=line, table=tokens.take("name", "the table's name"), call=_call(tokens))
     tokens.end()
     return made
 
 
-def _remove(line: int, text: str) -> Statement:
+def _remove(line: int, text: str) -> Line:
     if text.lower() != "all":
         raise ValueError("only `remove all` is known")
     return RemoveAll(line=line)
 
 
-def _packet(line: int, text: str) -> Statement:
+def _packet(line: int, text: str) -> Line:
     port, data = _port_and_data(text)
     return Send(line=line, port=port, frame=bytes.fromhex(data))
 
 
-def _expect(line: int, text: str) -> Statement:
+def _expect(line: int, text: str) -> Line:
     port, data = _port_and_data(text)
     digits, whole = data.removesuffix("$"), data.endswith("$")
     if re.fullmatch(r"[0-9a-fA-F*]*", digits) is None:
@@ -332,17 +332,17 @@ def _port_and_data(text: str) -> tuple[int, str]:
     return int(port), "".join(word.removeprefix("0x") for word in data)
 
 
-def _no_packet(line: int, text: str) -> Statement:
+def _no_packet(line: int, text: str) -> Line:
     if text:
         raise ValueError("no_packet has no arguments")
     return NoPacket(line=line)
 
 
-def _wait(line: int, text: str) -> Statement:
+def _wait(line: int, text: str) -> Line:
     return Wait(line=line)
 
 
-def _check_counter(line: int, text: str) -> Statement:
+def _check_counter(line: int, text: str) -> Line:
     tokens = _Tokens(text)
     counter = tokens.take("name", "the counter's name")
     if not tokens.skip("("):
@@ -364,10 +364,10 @@ def _check_counter(line: int, text: str) -> Statement:
     return CheckCounter(line=line, counter=counter, index=index, unit=unit, comparison=comparison, number=number)
 
 
-def _direct(command: str) -> Callable[[int, str], Statement]:
+def _direct(command: str) -> Callable[[int, str], Line]:
     least, most = DIRECT[command]
 
-    def read(line: int, text: str) -> Statement:
+    def read(line: int, text: str) -> Line:
         words = tuple(text.split())
         if len(words) < least or (most is not None and len(words) > most):
             raise ValueError(f"{command} takes {least}{'' if most else ' or more'} words, not {len(words)}")
@@ -376,7 +376,7 @@ def _direct(command: str) -> Callable[[int, str], Statement]:
     return read
 
 
-_STATEMENTS: Final[dict[str, Callable[[int, str], Statement]]] = {
+_STATEMENTS: Final[dict[str, Callable[[int, str], Line]]] = {
     "add": _add,
     "setdefault": _set_default,
     "remove": _remove,

@@ -10,7 +10,7 @@ from typing import Final, TypeVar
 
 from .. import model
 from ..tables import Exact, Lpm, Match, Range, Ternary
-from .language import Call, Value
+from .language import Call, MatchValue
 
 _KINDS: Final = {"valid": "exact", "optional": "ternary", "selector": "selector"}
 _Item = TypeVar("_Item")
@@ -73,7 +73,7 @@ class Names:
         """Return the bits of a key field."""
         return self._widths.get((key.operand.header, key.operand.field), 1)
 
-    def matches(self, table: model.Table, given: Sequence[tuple[str, Value]]) -> tuple[Match, ...]:
+    def matches(self, table: model.Table, given: Sequence[tuple[str, MatchValue]]) -> tuple[Match, ...]:
         """Return the matches of an entry, in the table's order; raises NoSuchName.
 
         A key that is not given matches zero if it is exact, else everything.
@@ -81,7 +81,7 @@ class Names:
         values = {_key(table, name).name: value for name, value in given}
         return tuple(self._match(key, values.get(key.name)) for key in table.keys if key.kind != "selector")
 
-    def _match(self, key: model.TableKey, value: Value | None) -> Match:
+    def _match(self, key: model.TableKey, value: MatchValue | None) -> Match:
         kind, width = key_kind(key), self.width(key)
         number = value.number() if value else 0
         if number >> width:

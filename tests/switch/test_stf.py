@@ -13,7 +13,7 @@ from switchsum.switch import stf
 from switchsum.switch.pipeline import EngineName
 from switchsum.switch.reader import read_program
 from switchsum.switch.stf import Outcome, StfError, parse, run_embedded
-from switchsum.switch.stf.language import Add, CheckCounter, Expect, Send, Value
+from switchsum.switch.stf.language import Add, CheckCounter, Expect, MatchValue, Send
 from switchsum.testing.simple_switch import run_bmv2
 
 from .conftest import PROGRAMS
@@ -65,9 +65,9 @@ def test_statements_are_read() -> None:
     assert isinstance(add, Add)
     assert (add.line, add.table, add.priority, add.label) == (3, "a table", 100, "$A")
     assert add.keys == (
-        ("data.f$1.g", Value("0x0*12")),
-        ("low", Value("0b*1")),
-        ("routes", Value("0x0a000000", prefix_len=8)),
+        ("data.f$1.g", MatchValue("0x0*12")),
+        ("low", MatchValue("0b*1")),
+        ("routes", MatchValue("0x0a000000", prefix_len=8)),
     )
     assert (add.call.action, add.call.arguments) == ("act", (("val", 0x7F), ("port", 2)))
     assert packet == Send(line=4, port=1, frame=bytes([1, 2, 3, 4]))
