@@ -129,6 +129,7 @@ HOSTILE = {
     "a number": PLAIN + "mbit: 1" + "0" * 5000,
     "a number in base 16": PLAIN + "mbit: 0x" + "f" * 10_000,
     "a name that is a number": "hosts: [0x" + "f" * 10_000 + "]\n",
+    "a character that turns text round": "switches: [s1\u202e\n",
     "escapes": 'switches: ["\\e[31mX"]\nhosts: ["h\\a", "\\ud800", "\\0"]\n"\\e[31m": 1\n',
 }
 

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from switchsum.protocol.errors import LocalError
+from switchsum.protocol.reports import printable
 
 try:
     import networkx as nx
@@ -242,7 +243,7 @@ def _load_yaml(text: str, found: list[str]) -> Any:
             loader.dispose()
     except (yaml.YAMLError, ValueError, OverflowError, RecursionError) as error:
         reason = " ".join(str(error).split())
-        found.append(f"the file is no YAML: {reason[:MOST_REASON]}")
+        found.append(f"the file is no YAML: {printable(reason, MOST_REASON)}")
         return {}
 
 
