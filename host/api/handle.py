@@ -42,6 +42,7 @@ class Handle:
 
     # Of the class until they change, for a small allreduce makes a handle each time.
     finished: Finished | None = None
+    """What the engine has said of its end; None: it is in flight."""
     memory: int | None = None
     """Where the memory begins that it uses while it is in flight."""
     saturates = False

@@ -21,7 +21,7 @@ from .conftest import RANKS, SCRIPTS, Launch, make_groups, on_all
 torch = pytest.importorskip("torch", reason="PyTorch is not installed (make torch)")
 import switchsum.torch  # noqa: E402  (it needs torch)
 from switchsum.torch.gloo import LOOPBACK, open_gloo  # noqa: E402  (it needs torch)
-from switchsum.torch.lanes import FEW_BYTES, MOST_RANKS, asked_for, lanes_for  # noqa: E402  (it needs torch)
+from switchsum.torch.lane_choice import FEW_BYTES, MOST_RANKS, asked_for, lanes_for  # noqa: E402  (it needs torch)
 
 dist = torch.distributed
 VALUES = 50_000

@@ -15,7 +15,7 @@ pytest.importorskip("networkx")
 pytest.importorskip("yaml")
 pytest.importorskip("scipy")
 
-import switchsum.controller
+import switchsum.planning
 
 from .daemons import run_here
 
@@ -186,7 +186,7 @@ def test_run_says_which_links_a_job_does_not_use(tmp_path: Path) -> None:
 
 def test_a_missing_package_is_named_with_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delitem(sys.modules, "switchsum.planning.topology", raising=False)
-    monkeypatch.delattr(switchsum.controller, "topology", raising=False)
+    monkeypatch.delattr(switchsum.planning, "topology", raising=False)
     monkeypatch.setitem(sys.modules, "yaml", None)
     done = run_here("topology", "show", "star,4")
     assert done.returncode == 1

@@ -11,7 +11,7 @@ from switchsum.torch.compression import compress
 from switchsum.torch.flight_recorder import dump_flight_recorder
 from switchsum.torch.group import GroupStatistics, SwitchGroup
 from switchsum.torch.groups import statistics
-from switchsum.torch.lanes import lanes
+from switchsum.torch.lane_choice import lanes
 from switchsum.torch.scheduled import Scheduled
 
 torch_backend.register()

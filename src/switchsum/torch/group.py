@@ -30,7 +30,7 @@ from switchsum.torch.forwarded import Forwarded, Tensors
 from switchsum.torch.fusion import Fused, Single, begin, fuse
 from switchsum.torch.gloo import LOOPBACK, open_gloo
 from switchsum.torch.graphs import kept_out_of_graphs
-from switchsum.torch.lanes import WIDEST, asked_for, lanes_for, of_call
+from switchsum.torch.lane_choice import WIDEST, asked_for, lanes_for, of_call
 from switchsum.torch.operators import Reduction, choose, deliver, kind_of
 from switchsum.torch.seat import Seat
 from switchsum.torch.staging import begin_later

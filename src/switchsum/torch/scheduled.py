@@ -18,7 +18,7 @@ from torch import nn
 from switchsum.host.api.handle import Handle
 from switchsum.protocol.errors import UsageError
 from switchsum.torch.group import SwitchGroup
-from switchsum.torch.lanes import asked_for, lanes_for
+from switchsum.torch.lane_choice import asked_for, lanes_for
 from switchsum.torch.tensors import stage
 from switchsum.torch.words import words
 
