@@ -46,8 +46,9 @@ class Place:
 
     def _read(self, reports: queue.SimpleQueue[Any]) -> None:
         assert self.process.stdout is not None
-        for line in self.process.stdout:
-            reports.put((self, json.loads(line)))
+        with self.process.stdout:
+            for line in self.process.stdout:
+                reports.put((self, json.loads(line)))
         reports.put((self, None))
 
     def order(self, **what: Any) -> None:
