@@ -70,7 +70,8 @@ def scratch_folder() -> Iterator[str]:
     Its name is chosen before it is made.  A signal that comes while it is removed waits; one that comes a moment before
     raises, and the only one that does: then it is removed all the same.
     """
-    folder = os.path.join(tempfile.gettempdir(), f"switchsum-{secrets.token_hex(8)}")
+    # Short: sockets are in it, whose paths have 107 bytes at most.
+    folder = os.path.join(tempfile.gettempdir(), f"switchsum-{secrets.token_hex(4)}")
     try:
         try:
             os.mkdir(folder, 0o700)
