@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from importlib.metadata import version
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -14,6 +15,8 @@ from switchsum.protocol.errors import SwitchsumError, UsageError
 from switchsum.protocol.p4runtime import Code, Outcome, config, v1
 from tools.p4runtime_descriptors import TARGET, descriptors
 
+PUBLISHED = "1.6.0"
+"""The release of P4Runtime of which protocol/p4runtime.binpb is made; p4runtime-shell pins an older one."""
 COMPILED = Path(__file__).parents[2] / "p4src" / "compiled"
 
 
@@ -66,6 +69,9 @@ print(p4runtime.v1.TableEntry.DESCRIPTOR.full_name, p4runtime.Status.DESCRIPTOR.
     assert done.stdout == "p4.v1.TableEntry google.rpc.Status\n"
 
 
+@pytest.mark.skipif(
+    version("p4runtime") != PUBLISHED, reason=f"p4runtime is not {PUBLISHED}, whose descriptors are kept"
+)
 def test_descriptors_are_those_that_are_published() -> None:
     assert descriptors() == TARGET.read_bytes(), "python tools/p4runtime_descriptors.py"
 
