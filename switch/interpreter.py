@@ -140,17 +140,24 @@ class Interpreter:
 
     def _set_valid(self, packet: Packet, statement: ir.SetValid) -> None:
         if not packet.valid[statement.header]:
-            packet.valid[statement.header] = True
+            self._become_valid(packet, statement.header)
             for slot in self._program.headers[statement.header].slots:
                 packet.fields[slot] = 0
+
+    def _become_valid(self, packet: Packet, header: int) -> None:
+        packet.valid[header] = True
+        for sibling in self._program.headers[header].siblings:
+            packet.valid[sibling] = False
 
     def _set_invalid(self, packet: Packet, statement: ir.SetInvalid) -> None:
         packet.valid[statement.header] = False
 
     def _copy_header(self, packet: Packet, statement: ir.CopyHeader) -> None:
         source, target = self._program.headers[statement.source], self._program.headers[statement.target]
-        packet.valid[statement.target] = packet.valid[statement.source]
-        if packet.valid[statement.source]:
+        if not packet.valid[statement.source]:
+            packet.valid[statement.target] = False
+        else:
+            self._become_valid(packet, statement.target)
             for to, of in zip(target.slots, source.slots, strict=True):
                 packet.fields[to] = packet.fields[of]
 
@@ -160,7 +167,7 @@ class Interpreter:
         size = info.width // 8
         value = int.from_bytes(packet.data[packet.cursor : packet.cursor + size], "big")
         packet.cursor += size
-        packet.valid[statement.header] = True
+        self._become_valid(packet, statement.header)
         # The last field is the lowest part of the number.
         for slot in reversed(info.slots):
             width = self._program.fields[slot].width

@@ -193,7 +193,10 @@ class Assign:
 
 @dataclass(frozen=True, slots=True)
 class SetValid:
-    """Make a header valid; if it was invalid, all its fields become 0."""
+    """Make a header valid; if it was invalid, all its fields become 0.
+
+    When a header becomes valid by this or any other statement, the other headers of its union become invalid.
+    """
 
     header: int
 
@@ -364,6 +367,8 @@ class HeaderInfo:
     """Its fields, in the order of the wire."""
     width: int
     """Bits; of a header a multiple of 8."""
+    siblings: tuple[int, ...] = ()
+    """The other headers of its union."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -62,10 +62,21 @@ class Argument:
 
 @dataclass(frozen=True, slots=True)
 class StackField:
-    """A field of the last extracted member of a header stack."""
+    """A field of the last extracted member of a header stack, or of a header of the last union of a union stack."""
 
     stack: str
     field: str
+    part: str | None = None
+    """Name of the header within the union; None: a header stack."""
+
+
+@dataclass(frozen=True, slots=True)
+class NextUnion:
+    """A header of the first free union of a union stack."""
+
+    stack: str
+    part: str
+    """Name of the header within the union."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,11 +111,11 @@ class Operation:
     operator: str
     left: Operand | None
     right: Operand | int
-    """For access_field an int, the field's position in its header."""
+    """An int for access_field, the field's position in its header, and for access_union_header, that of the header."""
     condition: Operand | None = None
 
 
-Operand = FieldName | Number | Truth | Argument | StackField | Peek | Named | Vector | Operation
+Operand = FieldName | Number | Truth | Argument | StackField | NextUnion | Peek | Named | Vector | Operation
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -137,10 +148,21 @@ class HeaderInstance:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HeaderStack:
-    """A header stack and the instances that are its members, in order."""
+    """A stack of headers or of header unions, and the instances that are its members, in order."""
 
     name: str
     members: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HeaderUnion:
+    """A header union: at most one of its headers is valid."""
+
+    name: str
+    members: tuple[str, ...]
+    """Header instances."""
+    parts: tuple[str, ...]
+    """Their names within the union."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -328,8 +350,8 @@ class Bmv2Program:
     name: str
     headers: tuple[HeaderInstance, ...]
     stacks: tuple[HeaderStack, ...]
-    unions: tuple[str, ...]
-    """Names of header unions."""
+    unions: tuple[HeaderUnion, ...]
+    union_stacks: tuple[HeaderStack, ...]
     field_lists: dict[int, tuple[Operand, ...]]
     """The fields that resubmit, recirculate and clone preserve, by identifier of the list."""
     errors: dict[str, int]

@@ -43,12 +43,19 @@ def read_program(text: str | bytes) -> model.Bmv2Program:
             raise ProgramError(f"BMv2 JSON of version {version}; this switch reads version 2")
     types = {header.name: header for header in root.list("header_types", _header_type)}
     headers = {node["id"].integer(): _header(node, types) for node in root["headers"].items()}
+    names = {number: header.name for number, header in headers.items()}
+    parts = dict(root.list("header_union_types", _union_type))
+    unions = dict(root.list("header_unions", lambda node: _union(node, names, parts)))
     actions = (*root.list("actions", _action), _NO_ACTION)
     return model.Bmv2Program(
         name=root.text_or_none("program") or "",
         headers=tuple(headers.values()),
-        stacks=root.list("header_stacks", lambda node: _stack(node, headers)),
-        unions=root.list("header_unions", _name) + root.list("header_union_stacks", _name),
+        stacks=root.list("header_stacks", lambda node: _stack(node, "header_ids", names)),
+        unions=tuple(unions.values()),
+        union_stacks=root.list(
+            "header_union_stacks",
+            lambda node: _stack(node, "header_union_ids", {number: union.name for number, union in unions.items()}),
+        ),
         field_lists=dict(root.list("field_lists", _field_list)),
         errors=_with_core_errors(dict(root.list("errors", _error))),
         parser=_named(root, "parsers", "parser", _parser),
@@ -130,11 +137,26 @@ def _header(node: Node, types: dict[str, model.HeaderType]) -> model.HeaderInsta
     return model.HeaderInstance(name=_name(node), type=types[type_name], metadata=node.truth("metadata"))
 
 
-def _stack(node: Node, headers: dict[int, model.HeaderInstance]) -> model.HeaderStack:
-    identifiers = node.list("header_ids", Node.integer)
-    if not identifiers or not set(identifiers) <= headers.keys():
+def _stack(node: Node, key: str, names: dict[int, str]) -> model.HeaderStack:
+    return model.HeaderStack(name=_name(node), members=_members(node, key, names))
+
+
+def _members(node: Node, key: str, names: dict[int, str]) -> tuple[str, ...]:
+    identifiers = node.list(key, Node.integer)
+    if not identifiers or not set(identifiers) <= names.keys():
         raise ProgramError(f"no BMv2 program: {node.path} has no headers, or unknown ones")
-    return model.HeaderStack(name=_name(node), members=tuple(headers[number].name for number in identifiers))
+    return tuple(names[number] for number in identifiers)
+
+
+def _union_type(node: Node) -> tuple[str, tuple[str, ...]]:
+    return _name(node), node.list("headers", lambda part: part.exactly(2)[0].text())
+
+
+def _union(node: Node, names: dict[int, str], types: dict[str, tuple[str, ...]]) -> tuple[int, model.HeaderUnion]:
+    members, parts = _members(node, "header_ids", names), types.get(node["union_type"].text(), ())
+    if len(members) != len(parts):
+        raise ProgramError(f"no BMv2 program: {node.path} does not have the headers of its type")
+    return node["id"].integer(), model.HeaderUnion(name=_name(node), members=members, parts=parts)
 
 
 def _operand(node: Node) -> model.Operand:
@@ -154,6 +176,12 @@ def _operand(node: Node) -> model.Operand:
     if kind == "stack_field":
         name = _field_name(node["value"])
         return model.StackField(name.header, name.field)
+    if kind == "union_stack_field":
+        stack, part, field = node["value"].exactly(3)
+        return model.StackField(stack.text(), field.text(), part.text())
+    if kind == "union_stack":
+        stack, part = node["value"].exactly(2)
+        return model.NextUnion(stack.text(), part.text())
     if kind == "lookahead":
         offset, bits = node["value"].exactly(2)
         return model.Peek(offset.natural(), bits.natural())

@@ -26,6 +26,8 @@ ONE_IDEA = {
     "controller/jobs/registry.py": "one registry: every way in which a member comes, goes and is told why",
     "host/api/communicator.py": "the calls that users make: their docstrings are the reference",
     "host/api/sparse.py": "one collective, step by step",
+    "switch/ir.py": "the nodes of the representation, each with what it means, are read side by side",
+    "switch/lower/expressions.py": "one recursion over the operands of an expression, with its two ways and its bounds",
     "switch/tables.py": "entries, and all that finds, orders, counts, saves and mirrors them, change together",
 }
 """Modules that may have up to `MOST_LINES_OF_ONE_IDEA`, and the one idea that each is."""

@@ -51,9 +51,14 @@ def optional_headers(program: ir.Program) -> list[int]:
 
 
 def _dropped(program: ir.Program) -> set[int]:
-    """Return the headers that egress may make invalid."""
+    """Return the headers that egress may make invalid, and does not change else."""
     statements = [statement for block in program.egress for statement in block.statements]
-    return {statement.header for statement in statements if isinstance(statement, ir.SetInvalid)}
+    dropped = {statement.header for statement in statements if isinstance(statement, ir.SetInvalid)}
+    for statement in statements:
+        match statement:
+            case ir.SetValid(header) | ir.CopyHeader(header):
+                dropped.update(program.headers[header].siblings)
+    return dropped
 
 
 def body_start(program: ir.Program) -> int:

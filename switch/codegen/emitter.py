@@ -277,9 +277,14 @@ class Fields:
         return self._emit.build.trunc(loaded, BIT)
 
     def set_valid(self, header: int, valid: Value) -> None:
-        """Store the validity of a header."""
-        address = self._emit.at(self.packet.hot, self._layout.valid[header])
-        self._emit.store(self._emit.resize(valid, 8), address)
+        """Store the validity of a header; if it is valid, the other headers of its union are not."""
+        emit, hot = self._emit, self.packet.hot
+        emit.store(emit.resize(valid, 8), emit.at(hot, self._layout.valid[header]))
+        if isinstance(valid, ll.Constant) and not valid.constant:
+            return
+        for sibling in self._program.headers[header].siblings:
+            place = emit.at(hot, self._layout.valid[sibling])
+            emit.store(emit.build.select(valid, constant(8, 0), emit.load(BYTE, place)), place)
 
     def _pointer_address(self, slot: int) -> Value:
         if slot in self._local:

@@ -15,12 +15,27 @@ from ..ir import Op, Relation
 from ..model import refusal
 from ..passes.analysis import fields_of
 from .calculations import hash_of
-from .expressions import FALSE, TRUE, Scope, choose, field_of, low_bits, nonzero, resize, unsigned
+from .expressions import (
+    FALSE,
+    TRUE,
+    Scope,
+    choose,
+    field_of,
+    index_of,
+    last_fields,
+    low_bits,
+    members,
+    nonzero,
+    resize,
+    unsigned,
+)
 from .graph import GraphBuilder
 from .symbols import Symbols
 
 # v1model.p4 lets compilers leave assert and assume out; BMv2 ends with the packet for which one of them is false.
 _NOTHING = {"no_op", "log_msg", "assert", "assume"}
+_OF_HEADERS = {"add_header", "remove_header", "assign_header", "copy_header", "assign_union"}
+"""Primitives whose operands may be a member of a stack at an index that is known only at run time."""
 
 
 class ActionLowering:
@@ -87,9 +102,7 @@ class ActionLowering:
                 case "exit", ():
                     self._builder.fill(number, statements, ir.Jump(self._block(position + 1, True)))
                     return
-                case (("add_header" | "remove_header" | "assign_header"), operands) if (
-                    _member_among(operands) is not None
-                ):
+                case (operation, operands) if operation in _OF_HEADERS and _member_among(operands) is not None:
                     after = self._block(position + 1, exited)
                     self._builder.fill(number, statements, ir.Jump(self._each_member(scope, primitive, after)))
                     return
@@ -102,16 +115,13 @@ class ActionLowering:
         place = _member_among(primitive.operands)
         if place is None:
             return self._builder.add(f"{self._action.name}.member", lower_primitive(scope, primitive), ir.Jump(after))
-        member = primitive.operands[place]
-        if not isinstance(member, model.Operation) or not isinstance(member.left, model.Named):
-            raise scope.refuse(f"{member} as a header")
-        if isinstance(member.right, int):
-            raise scope.refuse(f"{member} as a header")
-        index, following = unsigned(scope, member.right), after
-        for position, header in reversed(list(enumerate(self._symbols.stack(member.left.name)))):
-            name = model.Named("header", self._symbols.headers[header].name)
+        index, names = _names(scope, primitive.operands[place])
+        following = after
+        for position, name in reversed(list(enumerate(names))):
             operands = (*primitive.operands[:place], name, *primitive.operands[place + 1 :])
             chosen = self._each_member(scope, replace(primitive, operands=operands), after)
+            if index is None:
+                return chosen
             condition = choose(index, [FALSE] * position + [TRUE])
             branch = self._builder.new(f"{self._action.name}.members")
             self._builder.fill(branch, [], ir.Branch(condition, chosen, following))
@@ -122,6 +132,16 @@ class ActionLowering:
 def _member_among(operands: Sequence[model.Operand]) -> int | None:
     """Return the place of the first operand that is no header by name; None if all are."""
     return next((place for place, operand in enumerate(operands) if isinstance(operand, model.Operation)), None)
+
+
+def _names(scope: Scope, operand: model.Operand) -> tuple[ir.Expr | None, list[model.Named]]:
+    """Return the headers or unions that an operand may mean, and the index that chooses one; None: there is one."""
+    match operand:
+        case model.Operation("dereference_union_stack", model.Named(_, stack), right) if not isinstance(right, int):
+            unions = scope.symbols.union_stack(stack)
+            return index_of(scope, right), [model.Named("header_union", name) for name in unions]
+    index, headers = members(scope, operand)
+    return index, [model.Named("header", scope.symbols.headers[header].name) for header in headers]
 
 
 def lower_primitive(scope: Scope, primitive: model.Primitive) -> list[ir.Statement]:
@@ -142,24 +162,21 @@ def _assign(scope: Scope, target: model.Operand, value: model.Operand) -> list[i
         case model.FieldName(header, field):
             slot = scope.symbols.slot(header, field)
             return [ir.Assign(slot, low_bits(scope, value, scope.symbols.fields[slot].width))]
-        case model.Operation("access_field", model.Operation(_, model.Named(_, stack), right), int(offset)):
-            if not isinstance(right, int):
-                return _assign_member(scope, scope.symbols.stack(stack), unsigned(scope, right), offset, value)
-        case model.StackField(stack, field):
-            members = scope.symbols.stack(stack)
-            names = [info.name.rsplit(".", 1)[1] for info in scope.symbols.fields]
-            offset = [names[slot] for slot in scope.symbols.headers[members[0]].slots].index(field)
-            last = ir.Binary(32, Op.SUB, scope.symbols.field(scope.symbols.next_slot(stack)), ir.Const(32, 1))
-            return _assign_member(scope, members, last, offset, value)
+        case model.Operation("access_field", header, int(offset)) if header is not None:
+            index, headers = members(scope, header)
+            targets = [field_of(scope.symbols, member, offset) for member in headers]
+            if index is None:
+                return [ir.Assign(targets[0].slot, low_bits(scope, value, targets[0].width))]
+            return _assign_one(scope, targets, index, value)
+        case model.StackField():
+            last, targets = last_fields(scope.symbols, target)
+            return _assign_one(scope, targets, last, value)
     raise scope.refuse(f"{target} as the target of an assignment")
 
 
-def _assign_member(
-    scope: Scope, members: Sequence[int], index: ir.Expr, offset: int, value: model.Operand
-) -> list[ir.Statement]:
-    """Assign to a field of the member of a stack whose index is known only at run time: each member gets a select."""
+def _assign_one(scope: Scope, targets: Sequence[ir.Field], index: ir.Expr, value: model.Operand) -> list[ir.Statement]:
+    """Assign to one of several fields by an index that is known only at run time: each field gets a select."""
     made: list[ir.Statement] = []
-    targets = [field_of(scope.symbols, member, offset) for member in members]
     # The index is computed for each member.  If it reads one of these fields, that one is assigned last.
     read = set(fields_of(index)) & {target.slot for target in targets}
     if len(read) > 1:
@@ -188,14 +205,30 @@ def _assign_header(scope: Scope, target: model.Operand, source: model.Operand) -
     return [ir.CopyHeader(scope.symbols.header(to), scope.symbols.header(of))]
 
 
+def _assign_union(scope: Scope, target: model.Operand, source: model.Operand) -> list[ir.Statement]:
+    to, of = _name(scope, target, "header union"), _name(scope, source, "header union")
+    return _copy(scope.symbols.union(to), scope.symbols.union(of))
+
+
 def _assign_stack(scope: Scope, target: model.Operand, source: model.Operand) -> list[ir.Statement]:
     symbols = scope.symbols
     to_stack, of_stack = _name(scope, target, "header stack"), _name(scope, source, "header stack")
-    if len(symbols.stack(to_stack)) != len(symbols.stack(of_stack)):
+    targets, sources = symbols.elements(to_stack), symbols.elements(of_stack)
+    if len(targets) != len(sources):
         raise refusal(f"no BMv2 program: {to_stack} and {of_stack} are of different sizes", scope.source)
-    pairs = zip(symbols.stack(to_stack), symbols.stack(of_stack), strict=True)
-    copies: list[ir.Statement] = [ir.CopyHeader(to, of) for to, of in pairs]
+    copies = [copy for to, of in zip(targets, sources, strict=True) for copy in _copy(to, of)]
     return [*copies, ir.Assign(symbols.next_slot(to_stack), symbols.field(symbols.next_slot(of_stack)))]
+
+
+def _copy(targets: tuple[int, ...], sources: tuple[int, ...]) -> list[ir.Statement]:
+    """Copy an element of a stack: its header, or the headers of its union, of which one is valid after the last."""
+    if len(targets) != len(sources):
+        raise refusal("no BMv2 program: header unions of different types are copied", None)
+    return [ir.CopyHeader(to, of) for to, of in zip(targets, sources, strict=True)]
+
+
+def _invalidate(headers: tuple[int, ...]) -> list[ir.Statement]:
+    return [ir.SetInvalid(header) for header in headers]
 
 
 def _set_validity(symbols: Symbols, header: int, valid: bool) -> list[ir.Statement]:
@@ -221,8 +254,8 @@ def _shift_stack(scope: Scope, stack: model.Operand, count: model.Operand, towar
     """
     if not (isinstance(stack, model.Named) and isinstance(count, model.Number)):
         raise scope.refuse(f"shifting {stack} by {count}")
-    members = scope.symbols.stack(stack.name)
-    size, by = len(members), min(count.value, len(members))
+    elements = scope.symbols.elements(stack.name)
+    size, by = len(elements), min(count.value, len(elements))
     # Members are copied in the order in which none is overwritten before it has been copied.
     after = scope.symbols.field(scope.symbols.next_slot(stack.name))
     limit = ir.Const(32, size - by if towards_end else by)
@@ -230,11 +263,13 @@ def _shift_stack(scope: Scope, stack: model.Operand, count: model.Operand, towar
     moved = ir.Binary(32, Op.ADD if towards_end else Op.SUB, after, ir.Const(32, by))
     statements: list[ir.Statement] = []
     if towards_end:
-        statements += [ir.CopyHeader(members[index], members[index - by]) for index in range(size - 1, by - 1, -1)]
-        statements += [ir.SetInvalid(members[index]) for index in range(by)]
+        for index in range(size - 1, by - 1, -1):
+            statements += _copy(elements[index], elements[index - by])
+        statements += [made for element in elements[:by] for made in _invalidate(element)]
     else:
-        statements += [ir.CopyHeader(members[index], members[index + by]) for index in range(size - by)]
-        statements += [ir.SetInvalid(members[index]) for index in range(size - by, size)]
+        for index in range(size - by):
+            statements += _copy(elements[index], elements[index + by])
+        statements += [made for element in elements[size - by :] for made in _invalidate(element)]
     end = ir.Const(32, size if towards_end else 0)
     return [*statements, ir.Assign(after.slot, ir.Select(32, within, moved, end))]
 
@@ -355,7 +390,9 @@ _PRIMITIVES: dict[str, Callable[..., list[ir.Statement]]] = {
     "shift_right": _compute(">>"),
     "assign_header": _assign_header,
     "copy_header": _assign_header,
+    "assign_union": _assign_union,
     "assign_header_stack": _assign_stack,
+    "assign_union_stack": _assign_stack,
     "add_header": lambda scope, header: _add_or_remove(scope, header, True),
     "remove_header": lambda scope, header: _add_or_remove(scope, header, False),
     "push": lambda scope, stack, count: _shift_stack(scope, stack, count, True),

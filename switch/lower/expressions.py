@@ -48,8 +48,8 @@ _RELATIONS = {
 }
 """For each operator: unsigned and signed relation, and whether the operands change places."""
 _CASTS = ("two_comp_mod", "sat_cast", "usat_cast")
-# Operators with a boolean result.  An operator that ends in b compares booleans, one in h headers.
-_TRUTH = {*_RELATIONS, "==b", "!=b", "==h", "!=h", "and", "or", "not", "valid", "d2b"}
+# Operators with a boolean result.  An operator that ends in b compares booleans, one in h headers, one in u unions.
+_TRUTH = {*_RELATIONS, "==b", "!=b", "==h", "!=h", "==u", "!=u", "and", "or", "not", "valid", "valid_union", "d2b"}
 
 TRUE = ir.Const(1, 1)
 FALSE = ir.Const(1, 0)
@@ -128,7 +128,7 @@ def unsigned(scope: Scope, operand: model.Operand) -> ir.Expr:
     return value
 
 
-def truth(scope: Scope, operand: model.Operand) -> ir.Expr:
+def truth(scope: Scope, operand: model.Operand) -> ir.Expr:  # noqa: PLR0912 one case for each operator
     """Return a boolean operand as one bit.
 
     Booleans and integers are two kinds of values in the JSON; `d2b` and `b2d` convert between them.  An operator
@@ -144,14 +144,17 @@ def truth(scope: Scope, operand: model.Operand) -> ir.Expr:
             return ir.Binary(1, op, truth(scope, left), truth(scope, right))
         case model.Operation("d2b", _, right) if not isinstance(right, int):
             return nonzero(scope, right)
-        case model.Operation("valid", _, right) if not isinstance(right, int):
-            return by_member(scope, right, ir.Valid)
+        case model.Operation("valid" | "valid_union" as operator, _, right) if not isinstance(right, int):
+            if operator == "valid":
+                return by_member(scope, right, ir.Valid)
+            return _by_union(scope, right, lambda union: _any([ir.Valid(header) for header in union]))
         case model.Operation("==b" | "!=b" as operator, left, right) if left is not None and not isinstance(right, int):
             relation = Relation.EQ if operator == "==b" else Relation.NE
             return ir.Compare(relation, truth(scope, left), truth(scope, right))
-        case model.Operation("==h" | "!=h" as operator, model.Named("header", left), model.Named("header", right)):
-            equal = _headers_equal(scope.symbols, scope.symbols.header(left), scope.symbols.header(right))
-            return equal if operator == "==h" else _not(equal)
+        case model.Operation("==h" | "!=h" | "==u" | "!=u" as operator, left, right) if left is not None:
+            if not isinstance(right, int):
+                equal = _headers_or_unions_equal(scope, operator[-1] == "u", left, right)
+                return equal if operator[0] == "=" else _not(equal)
         case model.Operation("?", left, right, condition) if left is not None and condition is not None:
             if not isinstance(right, int):
                 return ir.Select(1, truth(scope, condition), truth(scope, left), truth(scope, right))
@@ -201,16 +204,49 @@ def _bounds(scope: Scope, operand: model.Operand) -> tuple[int, int]:
     raise scope.refuse(f"{operand} in an expression")
 
 
-def by_member(scope: Scope, header: model.Operand, make: Callable[[int], ir.Expr]) -> ir.Expr:
-    """Return what `make` makes of a header; of a member of a stack that is chosen at run time, a chain of selects."""
+def members(scope: Scope, header: model.Operand) -> tuple[ir.Expr | None, Sequence[int]]:
+    """Return the headers that an operand may mean, and the index that chooses one at run time; None: there is one."""
     match header:
         case model.Named("header", name):
-            return make(scope.symbols.header(name))
+            return None, [scope.symbols.header(name)]
         case model.Operation("dereference_header_stack" | "dereference_stack", model.Named(_, name), right):
             if not isinstance(right, int):
-                members = scope.symbols.stack(name)
-                return choose(unsigned(scope, right), [make(member) for member in members])
+                return index_of(scope, right), scope.symbols.stack(name)
+        case model.Operation("access_union_header", union, int(place)) if union is not None:
+            index, unions = _unions(scope, union)
+            if all(place < len(union) for union in unions):
+                return index, [union[place] for union in unions]
     raise scope.refuse(f"{header} as a header")
+
+
+def _unions(scope: Scope, union: model.Operand) -> tuple[ir.Expr | None, Sequence[tuple[int, ...]]]:
+    """Return the headers of the unions that an operand may mean, and the index as `members` does."""
+    match union:
+        case model.Named("header_union", name):
+            return None, [scope.symbols.union(name)]
+        case model.Operation("dereference_union_stack", model.Named(_, name), right) if not isinstance(right, int):
+            return index_of(scope, right), scope.symbols.elements(name)
+    raise scope.refuse(f"{union} as a header union")
+
+
+def index_of(scope: Scope, operand: model.Operand) -> ir.Expr:
+    """Return an index of a stack; a negative one becomes a number beyond the end of any stack."""
+    value, signed = exact(scope, operand)
+    return resize(value, value.width + 32, True) if signed else value
+
+
+def by_member(scope: Scope, header: model.Operand, make: Callable[[int], ir.Expr]) -> ir.Expr:
+    """Return what `make` makes of a header; of a member of a stack that is chosen at run time, a chain of selects."""
+    index, headers = members(scope, header)
+    made = [make(member) for member in headers]
+    return made[0] if index is None else choose(index, made)
+
+
+def _by_union(scope: Scope, union: model.Operand, make: Callable[[tuple[int, ...]], ir.Expr]) -> ir.Expr:
+    """Do as `by_member` for a union and its headers."""
+    index, unions = _unions(scope, union)
+    made = [make(headers) for headers in unions]
+    return made[0] if index is None else choose(index, made)
 
 
 def choose(index: ir.Expr, values: Sequence[ir.Expr]) -> ir.Expr:
@@ -231,6 +267,16 @@ def field_of(symbols: Symbols, header: int, offset: int) -> ir.Field:
     return symbols.field(slots[offset])
 
 
+def last_fields(symbols: Symbols, operand: model.StackField) -> tuple[ir.Expr, list[ir.Field]]:
+    """Return the index of a stack's last extracted element, and the field that each element has."""
+    stack, part = operand.stack, operand.part
+    headers = symbols.stack(stack) if part is None else symbols.parts(stack, part)
+    names = [symbols.headers[header].name for header in headers]
+    # `stack.last` is the member before the next one.
+    last = ir.Binary(32, Op.SUB, symbols.field(symbols.next_slot(stack)), ir.Const(32, 1))
+    return last, [symbols.field(symbols.slot(name, operand.field)) for name in names]
+
+
 def leaf(scope: Scope, operand: model.Operand) -> ir.Expr:
     """Return a field, parameter, member of a stack or part of the packet in its own width, signed or not."""
     symbols = scope.symbols
@@ -245,13 +291,9 @@ def leaf(scope: Scope, operand: model.Operand) -> ir.Expr:
             return scope.arguments[index]
         case model.Peek(offset, width):
             return ir.Peek(width, offset)
-        case model.StackField(stack, field):
-            members = symbols.stack(stack)
-            names = [symbols.headers[member].name for member in members]
-            values = [symbols.field(symbols.slot(name, field)) for name in names]
-            # `stack.last` is the member before the next one.
-            last = ir.Binary(32, Op.SUB, symbols.field(symbols.next_slot(stack)), ir.Const(32, 1))
-            return choose(last, values)
+        case model.StackField():
+            last, targets = last_fields(symbols, operand)
+            return choose(last, targets)
         case model.Operation("access_field", header, int(offset)) if header is not None:
             return by_member(scope, header, lambda member: field_of(symbols, member, offset))
     raise scope.refuse(f"{operand} in an expression")
@@ -427,6 +469,13 @@ def _arithmetic_bounds(scope: Scope, operator: str, a: tuple[int, int], b: tuple
     raise scope.refuse(f"operator {operator}")
 
 
+def _headers_or_unions_equal(scope: Scope, unions: bool, left: model.Operand, right: model.Operand) -> ir.Expr:
+    symbols = scope.symbols
+    if unions:
+        return _by_union(scope, left, lambda a: _by_union(scope, right, lambda b: _unions_equal(symbols, a, b)))
+    return by_member(scope, left, lambda a: by_member(scope, right, lambda b: _headers_equal(symbols, a, b)))
+
+
 def _headers_equal(symbols: Symbols, left: int, right: int) -> ir.Expr:
     """Compare two headers.  As in BMv2 two invalid headers differ; in the P4_16 specification they are equal."""
     both: ir.Expr = ir.Binary(1, Op.AND, ir.Valid(left), ir.Valid(right))
@@ -435,6 +484,20 @@ def _headers_equal(symbols: Symbols, left: int, right: int) -> ir.Expr:
     for a, b in zip(symbols.headers[left].slots, symbols.headers[right].slots, strict=True):
         both = ir.Binary(1, Op.AND, both, ir.Compare(Relation.EQ, symbols.field(a), symbols.field(b)))
     return both
+
+
+def _unions_equal(symbols: Symbols, left: tuple[int, ...], right: tuple[int, ...]) -> ir.Expr:
+    """Compare two unions, which are equal if the same header is valid in both and equal.  As in BMv2, see there."""
+    if len(left) != len(right):
+        raise refusal("no BMv2 program: header unions of different types are compared", None)
+    return _any([_headers_equal(symbols, a, b) for a, b in zip(left, right, strict=True)])
+
+
+def _any(values: Sequence[ir.Expr]) -> ir.Expr:
+    found = values[0]
+    for value in values[1:]:
+        found = ir.Binary(1, Op.OR, found, value)
+    return found
 
 
 def _not(value: ir.Expr) -> ir.Expr:

@@ -6,6 +6,7 @@ graph.  Ingress runs all the same, as in BMv2; the program may look at the error
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Final
 
 from .. import ir, model
@@ -74,9 +75,12 @@ class ParserLowering:
             match operation.operation, operation.operands:
                 case "extract", (model.Named("header", name),):
                     statements.append(ir.Extract(self._symbols.header(name)))
-                case "extract", (model.Named("header_stack", name),):
-                    block = self._extract_next(state, block, statements, name)
-                    statements = []
+                case "extract", (model.Named("header_stack", stack),):
+                    headers = self._symbols.stack(stack)
+                    block, statements = self._extract_next(state, block, statements, stack, headers), []
+                case "extract", (model.NextUnion(stack, part),):
+                    headers = self._symbols.parts(stack, part)
+                    block, statements = self._extract_next(state, block, statements, stack, headers), []
                 case "set", (target, value):
                     statements += _require_peeked(value)
                     assign = model.Primitive(operation="assign", operands=(target, value), source=operation.source)
@@ -99,11 +103,18 @@ class ParserLowering:
         value = resize(error, self._symbols.fields[slot].width)
         return self._builder.add("error", [ir.Assign(slot, value)], ir.End())
 
-    def _extract_next(self, state: model.ParserState, block: int, statements: list[ir.Statement], stack: str) -> int:
-        """Extract into the first free member of a stack (`stack.next`): a branch for each value of the next index."""
+    def _extract_next(
+        self,
+        state: model.ParserState,
+        block: int,
+        statements: list[ir.Statement],
+        stack: str,
+        headers: Sequence[int],
+    ) -> int:
+        """Extract into the first free of a stack's headers (`stack.next`): a branch for each value of the index."""
         count = self._symbols.field(self._symbols.next_slot(stack))
         after = self._builder.new(f"{state.name}.extracted")
-        for position, header in enumerate(self._symbols.stack(stack)):
+        for position, header in enumerate(headers):
             taken = self._builder.new(f"{state.name}.taken")
             step = ir.Assign(count.slot, ir.Const(32, position + 1))
             chosen = self._builder.add(f"{state.name}.free", [ir.Extract(header), step], ir.Jump(after))

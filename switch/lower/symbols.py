@@ -7,6 +7,7 @@ that the program's architecture file lacks is added there, too, so that the rest
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TypeVar
 
 from .. import ir, model, v1model
@@ -55,8 +56,6 @@ class Symbols:
     """The indices of all that has a name; a name that is missing or not supported raises ProgramError."""
 
     def __init__(self, program: model.Bmv2Program, drop_port: int) -> None:
-        if program.unions:
-            raise ProgramError(f"header unions are not supported ({', '.join(program.unions)})")
         if program.externs:
             raise ProgramError(f"extern objects are not supported ({', '.join(program.externs)})")
         self.errors = program.errors
@@ -71,7 +70,11 @@ class Symbols:
         for header in program.headers:
             self._add_header(header.name, header.type.fields, header.metadata)
         self.stacks = {stack.name: tuple(map(self.header, stack.members)) for stack in program.stacks}
-        hidden = [model.FieldType(name=f"next {name}", width=32) for name in self.stacks]
+        self._unions = {union.name: union for union in program.unions}
+        self._union_stacks = {stack.name: stack.members for stack in program.union_stacks}
+        for union in program.unions:
+            self._relate(self.union(union.name))
+        hidden = [model.FieldType(name=f"next {name}", width=32) for name in (*self.stacks, *self._union_stacks)]
         hidden += [
             model.FieldType(name=name, width=width)
             for name, (standard, width) in _STANDARD.items()
@@ -79,7 +82,7 @@ class Symbols:
         ]
         self._add_header(HIDDEN, tuple(hidden), True)
         self.intrinsics = v1model.Intrinsics(**{name: self._intrinsic(name) for name in _STANDARD})
-        self.stack_counts = tuple(map(self.next_slot, self.stacks))
+        self.stack_counts = tuple(map(self.next_slot, (*self.stacks, *self._union_stacks)))
         # List 0 is empty: it stands for "no list", so that the field which holds a list's number may start at 0.
         self._lists = {identifier: number for number, identifier in enumerate(program.field_lists, start=1)}
         self.field_lists = ((), *(self._field_list(items) for items in program.field_lists.values()))
@@ -119,6 +122,27 @@ class Symbols:
     def stack(self, name: str) -> tuple[int, ...]:
         """Return the headers of a stack."""
         return _find(self.stacks, "header stack", name)
+
+    def union(self, name: str) -> tuple[int, ...]:
+        """Return the headers of a header union."""
+        return tuple(map(self.header, _find(self._unions, "header union", name).members))
+
+    def union_stack(self, name: str) -> tuple[str, ...]:
+        """Return the names of the unions of a union stack."""
+        return _find(self._union_stacks, "header union stack", name)
+
+    def parts(self, stack: str, part: str) -> tuple[int, ...]:
+        """Return for each union of a stack the header that has the name `part` there."""
+        unions = [_find(self._unions, "header union", name) for name in self.union_stack(stack)]
+        if any(part not in union.parts for union in unions):
+            raise ProgramError(f"no BMv2 program: unions of {stack} have no header {part}")
+        return tuple(self.header(union.members[union.parts.index(part)]) for union in unions)
+
+    def elements(self, stack: str) -> tuple[tuple[int, ...], ...]:
+        """Return the headers of each element of a stack: one, or all of a union."""
+        if stack in self._union_stacks:
+            return tuple(map(self.union, self.union_stack(stack)))
+        return tuple((header,) for header in self.stack(stack))
 
     def signed(self, slot: int) -> bool:
         """Return whether a field is signed."""
@@ -170,6 +194,12 @@ class Symbols:
         slots = tuple(range(first, len(self.fields)))
         self.headers.append(ir.HeaderInfo(name=name, metadata=metadata, slots=slots, width=offset))
         self._header_index[name] = index
+
+    def _relate(self, union: tuple[int, ...]) -> None:
+        """Make headers the siblings of each other."""
+        for header in union:
+            others = tuple(other for other in union if other != header)
+            self.headers[header] = replace(self.headers[header], siblings=others)
 
     def _field_list(self, items: tuple[model.Operand, ...]) -> tuple[int, ...]:
         slots = []
