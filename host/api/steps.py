@@ -9,7 +9,6 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
-from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from switchsum.protocol.errors import UsageError
@@ -29,16 +28,19 @@ class StepQueue:
         self._executor = ThreadPoolExecutor(1, thread_name_prefix=name, initializer=self._note_thread)
         self._is_closed = False
         self._thread = 0
-        self._last: Future[LastStep] | None = None
+        self._last: threading.Event | None = None
+        """Set when the latest of them has begun its last step; not its future, which keeps the memory of its result."""
 
     def begin(self, steps: Callable[[], LastStep]) -> SteppedHandle:
         """Do all steps but the last on a thread of their own; raises UsageError once the communicator is closed."""
         try:
-            begun = self._last = self._executor.submit(steps)
+            begun = self._executor.submit(steps)
         except RuntimeError as error:
             if self._is_closed:
                 raise UsageError("this communicator is closed") from error
             raise
+        last = self._last = threading.Event()
+        begun.add_done_callback(lambda _: last.set())  # also where it fails, or is cancelled
         return SteppedHandle(begun, self._pid)
 
     def wait_for_last_steps(self) -> None:
@@ -46,8 +48,7 @@ class StepQueue:
         last = self._last  # which another thread may close meanwhile
         if last is not None and threading.get_ident() != self._thread:
             check_process(self._pid)
-            with suppress(CancelledError):
-                last.exception()
+            last.wait()
 
     def close(self) -> None:
         """Wait until the thread has ended, which the communicator has given nothing more to do."""
@@ -64,41 +65,49 @@ class SteppedHandle(Handle):
 
     def __init__(self, begun: Future[LastStep], pid: int) -> None:
         self._pid = pid
-        self._begun = begun
+        self._begun: Future[LastStep] | None = begun
+        """None once the result is here: a future keeps its callbacks, and so this handle, in a cycle of references."""
         self._lock = threading.RLock()
         self._result: Any = None
-        self._has_result = False
 
     @property
     def is_done(self) -> bool:
         """Whether `wait` would return, or raise, at once."""
-        return self._begun.done() and (self._failed or self._begun.result().handle.is_done)
+        begun = self._begun
+        return begun is None or (begun.done() and (_failed(begun) or begun.result().handle.is_done))
 
     def add_done_callback(self, callback: Callable[[Handle], object]) -> None:
         """See `Handle`."""
 
-        def begun(_: Future[LastStep]) -> None:
-            if self._failed:
+        def call_when_done(begun: Future[LastStep]) -> None:
+            if _failed(begun):
                 callback(self)
             else:
-                self._begun.result().handle.add_done_callback(lambda _: callback(self))
+                begun.result().handle.add_done_callback(lambda _: callback(self))
 
-        self._begun.add_done_callback(begun)
+        begun = self._begun
+        if begun is None:
+            callback(self)
+        else:
+            begun.add_done_callback(call_when_done)
 
     def wait(self) -> Any:
         """Return the result, once it is there; raises what the collective failed with, each time that it is called."""
         check_process(self._pid)
+        begun = self._begun
+        if begun is None:
+            return self._result
         try:
-            last = self._begun.result()
+            last = begun.result()
         except CancelledError:
             raise UsageError("this communicator was closed before the collective's first step") from None
         with self._lock:
-            if not self._has_result:
+            if self._begun is not None:
                 self._result = last.result()
-                self._has_result = True
-        last.handle.wait()
+                last.handle.wait()
+                self._begun = None
         return self._result
 
-    @property
-    def _failed(self) -> bool:
-        return self._begun.cancelled() or self._begun.exception() is not None
+
+def _failed(begun: Future[LastStep]) -> bool:
+    return begun.cancelled() or begun.exception() is not None

@@ -6,8 +6,10 @@ and pinned memory are not tried.
 
 from __future__ import annotations
 
+import gc
 import itertools
 import threading
+import weakref
 from collections.abc import Iterator
 from contextlib import contextmanager
 from types import SimpleNamespace
@@ -15,7 +17,7 @@ from typing import Any
 
 import pytest
 
-from ..timing import patience
+from ..timing import eventually, patience
 from .conftest import RANKS, on_all
 
 torch = pytest.importorskip("torch", reason="PyTorch is not installed (make torch)")
@@ -262,3 +264,38 @@ def test_calls_of_torch_cuda_order_copies_behind_the_callers_stream(monkeypatch:
         *("on stream 1", "stream 1 waits for event 2", "copies", "stream 1 records event 4", "back"),
         *("the host waits for event 4", "kept for mine"),
     ]
+
+
+@pytest.mark.parametrize("kind", ["allreduce", "future", "allgather", "broadcast"])
+def test_pinned_memory_is_free_as_soon_as_its_call_has_ended(
+    groups: list[Any], late: LateDevice, monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
+    """Not when the collector of reference cycles comes: else the next call pins anew, which takes longer than a sum."""
+    pinned: list[Any] = []
+
+    def remembered(shape: tuple[int, ...], dtype: Any) -> Any:
+        made = torch.empty(shape, dtype=dtype)
+        pinned.append(weakref.ref(made))
+        return made
+
+    monkeypatch.setattr(late, "pinned", remembered)
+
+    def call(group: Any) -> None:
+        tensor = one(group, 20)
+        if kind == "allgather":
+            group.allgather([[torch.zeros(20) for _ in range(RANKS)]], [tensor], options()).wait()
+        elif kind == "broadcast":
+            group.broadcast([tensor], options()).wait()
+        elif kind == "future":
+            group.allreduce([tensor], options()).get_future().wait()
+        else:
+            group.allreduce([tensor], options()).wait()
+
+    gc.collect()
+    gc.disable()
+    try:
+        on_all(groups, call)
+        assert len(pinned) >= RANKS
+        assert eventually(lambda: all(gone() is None for gone in pinned), 5)  # the thread of steps is a moment late
+    finally:
+        gc.enable()

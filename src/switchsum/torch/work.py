@@ -44,6 +44,10 @@ def future_for(tensors: Sequence[torch.Tensor]) -> Future[Any]:
     return Future(devices=sorted(devices, key=str)) if devices else Future()
 
 
+def _nothing() -> None:
+    """Put no results anywhere: they are there."""
+
+
 MOST_AGAIN: Final = 64
 """Something that is raised so often without any progress in between comes from no signal handler."""
 
@@ -136,6 +140,9 @@ class SwitchWork(dist.Work):
             self._finish()
         except SwitchsumError as error:
             self._error = error
+        # Whoever keeps the work, or a cycle of references, does not keep pinned memory with it: to pin the next call's
+        # anew takes longer than to add it.
+        self._handles, self._finish = (), _nothing
         self._done = True
         if self._at_end is not None:
             self._at_end(self._error)
