@@ -32,7 +32,8 @@ class Packet:
         if undefined or before:
             for header in program.headers:
                 for slot in () if header.metadata else header.slots:
-                    self.set(slot, before.fields[slot] if before else undefined)
+                    if before or slot not in (header.variable, header.length):
+                        self.set(slot, before.fields[slot] if before else undefined)
         self.valid = [header.metadata for header in program.headers]
         self.data = data
         self.cursor = 0
@@ -98,11 +99,14 @@ class Interpreter:
         return frame + packet.data[packet.cursor :]
 
     def _bytes(self, packet: Packet, header: int) -> bytes:
-        info = self._program.headers[header]
-        value = 0
-        for slot in info.slots:
-            value = value << self._program.fields[slot].width | packet.fields[slot]
-        return value.to_bytes(info.width // 8, "big")
+        value = bits = 0
+        for slot in self._program.headers[header].wire:
+            width, number = self._program.fields[slot].width, packet.fields[slot]
+            if (length := self._program.fields[slot].length) is not None:
+                number >>= width - packet.fields[length]
+                width = packet.fields[length]
+            value, bits = value << width | number, bits + width
+        return value.to_bytes(bits // 8, "big")
 
     def _next(self, packet: Packet, end: ir.Terminator) -> int | None:
         match end:
@@ -141,7 +145,7 @@ class Interpreter:
     def _set_valid(self, packet: Packet, statement: ir.SetValid) -> None:
         if not packet.valid[statement.header]:
             self._become_valid(packet, statement.header)
-            for slot in self._program.headers[statement.header].slots:
+            for slot in self._program.headers[statement.header].wire:
                 packet.fields[slot] = 0
 
     def _become_valid(self, packet: Packet, header: int) -> None:
@@ -162,17 +166,23 @@ class Interpreter:
                 packet.fields[to] = packet.fields[of]
 
     def _extract(self, packet: Packet, statement: ir.Extract) -> None:
-        info = self._program.headers[statement.header]
-        self._need(packet, info.width)
-        size = info.width // 8
+        info, bits = self._program.headers[statement.header], 0
+        room = 0 if info.variable is None else self._program.fields[info.variable].width
+        if statement.bits is not None:
+            bits = self._value(packet, statement.bits)
+        self._need(packet, info.width - room + bits)
+        size = (info.width - room + bits) // 8
         value = int.from_bytes(packet.data[packet.cursor : packet.cursor + size], "big")
         packet.cursor += size
         self._become_valid(packet, statement.header)
         # The last field is the lowest part of the number.
-        for slot in reversed(info.slots):
-            width = self._program.fields[slot].width
+        for slot in reversed(info.wire):
+            width = bits if slot == info.variable else self._program.fields[slot].width
             packet.fields[slot] = value & _mask(width)
             value >>= width
+        if info.variable is not None and info.length is not None:
+            packet.fields[info.variable] <<= room - bits
+            packet.fields[info.length] = bits
 
     def _require(self, packet: Packet, statement: ir.Require) -> None:
         self._need(packet, self._value(packet, statement.bits))
@@ -264,8 +274,9 @@ class Interpreter:
         bits = total = 0
         for part in value.inputs:
             if part.header is None or packet.valid[part.header]:
-                bits += part.value.width
-                total = total << part.value.width | self._value(packet, part.value)
+                width = part.value.width if part.bits is None else self._value(packet, part.bits)
+                bits += width
+                total = total << width | self._value(packet, part.value) >> (part.value.width - width)
         # The bit string is filled up with zeros at its end.
         size = (bits + 7) // 8
         data = (total << (8 * size - bits)).to_bytes(size, "big")

@@ -168,6 +168,8 @@ class HashInput:
 
     value: Expr
     header: int | None
+    bits: Expr | None = None
+    """How many bits of a variable field count, from the top; None: all."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -193,7 +195,7 @@ class Assign:
 
 @dataclass(frozen=True, slots=True)
 class SetValid:
-    """Make a header valid; if it was invalid, all its fields become 0.
+    """Make a header valid; if it was invalid, all its fields become 0, and a variable field keeps its length.
 
     When a header becomes valid by this or any other statement, the other headers of its union become invalid.
     """
@@ -221,6 +223,8 @@ class Extract:
     """Fill a header from the packet, make it valid and move the cursor behind it; a short packet ends as in Require."""
 
     header: int
+    bits: Expr | None = None
+    """Bits of its variable field: whole bytes, no more than the field has.  None: the header has none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -354,7 +358,9 @@ class FieldInfo:
     header: int
     width: int
     offset: int
-    """Bits from the header's start."""
+    """Bits from the header's start; a variable field in front of it counts with all that it may have."""
+    length: int | None = None
+    """Of a variable field the slot that says how many bits it has: whole bytes, at the top of `width`, 0 behind."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -364,11 +370,20 @@ class HeaderInfo:
     name: str
     metadata: bool
     slots: tuple[int, ...]
-    """Its fields, in the order of the wire."""
+    """Its fields, in the order of the wire, and last the length of its variable field."""
     width: int
-    """Bits; of a header a multiple of 8."""
+    """Bits; of a header a multiple of 8.  A variable field counts with all that it may have."""
     siblings: tuple[int, ...] = ()
     """The other headers of its union."""
+    variable: int | None = None
+    """Slot of its variable field."""
+    length: int | None = None
+    """Slot of that field's length."""
+
+    @property
+    def wire(self) -> tuple[int, ...]:
+        """Return its fields without the length of the variable one, which is not on the wire."""
+        return self.slots if self.length is None else self.slots[:-1]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -124,7 +124,7 @@ class FieldType:
 
     name: str
     width: int
-    """Bits; of a variable field the maximum."""
+    """Bits; of a variable field the maximum, 0 if the file does not give it."""
     signed: bool = False
     variable: bool = False
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Final, TypeVar
 
 from . import model, value_sets
@@ -117,16 +118,20 @@ def _field_name(node: Node) -> model.FieldName:
 
 
 def _header_type(node: Node) -> model.HeaderType:
-    variable_bits = 8 * length.integer() if (length := node.get("max_length")) else 0
-    fields = node.list("fields", lambda field: _field_type(field, variable_bits))
-    return model.HeaderType(name=_name(node), fields=fields)
+    fields = node.list("fields", _field_type)
+    # The file gives the most bytes of the whole header.
+    most = 8 * length.integer() if (length := node.get("max_length")) else 0
+    rest = max(0, most - sum(field.width for field in fields))
+    return model.HeaderType(
+        name=_name(node), fields=tuple(replace(field, width=rest) if field.variable else field for field in fields)
+    )
 
 
-def _field_type(node: Node, variable_bits: int) -> model.FieldType:
+def _field_type(node: Node) -> model.FieldType:
     name, width, *rest = node.exactly(-2)
     signed = bool(rest and rest[0].value)
     if width.value == "*":
-        return model.FieldType(name=name.text(), width=variable_bits, signed=signed, variable=True)
+        return model.FieldType(name=name.text(), width=0, signed=signed, variable=True)
     return model.FieldType(name=name.text(), width=width.integer(), signed=signed)
 
 

@@ -21,7 +21,7 @@ from .tables import Table
 from .values import text_of
 
 _OWN: Final = "$"
-"""Headers whose names begin with it are the switch's own; programs do not see them."""
+"""Headers and fields whose names begin with it are the switch's own; programs do not see them."""
 _SHOWN_BYTES: Final = 80
 """Bytes of a frame that a trace shows."""
 
@@ -129,7 +129,7 @@ class Tracer:
                 info = program.headers[header]
                 values = {program.fields[slot].name: fields[slot] for slot in info.slots}
                 shown = ", ".join(
-                    f"{program.fields[slot].name.rpartition('.')[2]}={self._text(slot, fields)}" for slot in info.slots
+                    f"{program.fields[slot].name.rpartition('.')[2]}={self._text(slot, fields)}" for slot in info.wire
                 )
                 self.note("extract", f"extract {info.name}: {shown}", header=info.name, fields=values)
             case ir.SetValid(header) | ir.SetInvalid(header):
@@ -162,10 +162,13 @@ class Tracer:
     def _changes(self, fields: Sequence[int], slots: set[int]) -> None:
         for slot in sorted(slots):
             before, after = self._values[slot], fields[slot]
-            name, width = self._program.fields[slot].name, self._program.fields[slot].width
-            if before != after and not name.startswith(_OWN):
-                text = f"{name} = {text_of(after, width)} (was {text_of(before, width)})"
+            name = self._program.fields[slot].name
+            if before != after and _OWN not in (name[0], name.rpartition(".")[2][0]):
+                text = f"{name} = {self._text(slot, fields)} (was {self._text(slot, self._values)})"
                 self.note("set", text, field=name, before=before, after=after)
 
     def _text(self, slot: int, fields: Sequence[int]) -> str:
-        return text_of(fields[slot], self._program.fields[slot].width)
+        width, length = self._program.fields[slot].width, self._program.fields[slot].length
+        if length is None:
+            return text_of(fields[slot], width)
+        return f"0x{fields[slot].to_bytes(width // 8, 'big')[: fields[length] // 8].hex()}"

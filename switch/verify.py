@@ -80,9 +80,11 @@ class _Checker:
                 widths = [[program.fields[slot].width for slot in self._header(of).slots] for of in (target, source)]
                 _require(widths[0] == widths[1], "headers of different types")
             # Extract and Advance move the cursor, and what a Require has checked is measured from the cursor.
-            case ir.Extract(header):
+            case ir.Extract(header, bits):
                 _require(self._parsing, "Extract outside the parser")
-                self._header(header)
+                _require((self._header(header).length is None) == (bits is None), "a length for a variable field")
+                if bits is not None:
+                    self._expression(bits, 32, peekable)
                 return 0
             case ir.Require(bits):
                 _require(self._parsing, "Require outside the parser")
@@ -169,3 +171,5 @@ class _Checker:
             case ir.Hash(_, _, inputs):
                 for part in inputs:
                     self._expression(part.value, part.value.width, peekable)
+                    if part.bits is not None:
+                        self._expression(part.bits, part.bits.width, peekable)

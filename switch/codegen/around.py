@@ -141,7 +141,8 @@ class Around:
         # Wide metadata is set to 0 by a pointer to the cell of zeros, narrow metadata by a store.
         hot, before, context, number, instance_type = function.args
         zeros = emit.context_word(context, ZEROS)
-        for slot in sorted(self.layout.metadata.keys() - set(self.program.stack_counts)):
+        lengths = {header.length for header in self.program.headers if not header.metadata}
+        for slot in sorted(self.layout.metadata.keys() - {*self.program.stack_counts, *lengths}):
             self.set(emit, hot, slot, 0)
         for slot, offset in self.layout.pointers.items():
             if self.program.headers[self.program.fields[slot].header].metadata:

@@ -18,6 +18,7 @@ Modulo 65535 the numbers 0 and 65535 are equal, but the checksum is not: a sum o
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import groupby
@@ -67,13 +68,15 @@ class ChecksumCode:
         build = self._emit.build
         for address in (self._numbers, self._words, self._bits):
             build.store(constant(64, 0), address)
-        for header, group in groupby(value.inputs, key=lambda part: part.header):
-            terms = self._terms([part.value for part in group])
-            if header is None:
+        for (header, variable), group in groupby(value.inputs, key=lambda part: (part.header, part.bits)):
+            parts = [part.value for part in group]
+            terms = self._terms(parts) if variable is None else []
+            valid = contextlib.nullcontext() if header is None else build.if_then(self._fields.valid(header))
+            with valid:
                 self._add_group(terms)
-            else:
-                with build.if_then(self._fields.valid(header)):
-                    self._add_group(terms)
+                for part in parts if variable is not None else ():
+                    size = build.lshr(self._integer_of(variable), constant(variable.width, 3))
+                    self._append_bytes(self._address_of(part), self._emit.resize(size, 64))
         if value.payload:
             self._add_payload()
         # The bit string is filled up with zeros to whole words, which is one more rotation.
@@ -153,8 +156,12 @@ class ChecksumCode:
             build.store(rotate(build, self._folded(address), missing), address)
         build.store(build.add(build.load(self._bits, typ=I64), missing), self._bits)
         cursor = self._emit.load(I64, packet.cursor, 8)
-        size = build.sub(packet.length, cursor)
-        added = build.call(range_function(self._emit.unit), [self._emit.at(packet.frame, cursor), size])
+        self._append_bytes(self._emit.at(packet.frame, cursor), build.sub(packet.length, cursor))
+
+    def _append_bytes(self, start: Value, size: Value) -> None:
+        """Append bytes, of which there are as many as is known at run time only."""
+        build = self._emit.build
+        added = build.call(range_function(self._emit.unit), [start, size])
         odd = build.shl(build.and_(size, constant(64, 1)), constant(64, 3))
         for address in (self._numbers, self._words):
             build.store(rotate(build, self._folded(address), odd), address)

@@ -14,8 +14,8 @@ import llvmlite.ir as ll
 
 from .. import ir
 from ..passes.analysis import written
-from .emitter import I64, POINTER, Emitter, Unit, Value, constant
-from .layout import Narrow, Wide
+from .emitter import I32, I64, POINTER, Emitter, Unit, Value, constant
+from .layout import Narrow, Variable, Wide
 from .vectors import Shape, kernel
 
 MOST_OPTIONAL = 64
@@ -84,14 +84,25 @@ def _headers(emit: Emitter, hot: Value, target: Value, headers: Sequence[int]) -
         with emit.build.if_then(emit.build.icmp_unsigned("!=", valid, constant(8, 0))):
             start = emit.build.load(place, typ=I64)
             for segment in unit.layout.segments[header]:
-                address = emit.at(emit.at(target, start), segment.start)
+                address = emit.at(target, emit.build.add(start, constant(64, segment.start)))
                 if isinstance(segment, Narrow):
                     emit.copy(address, emit.at(hot, segment.hot), segment.size)
-                else:
+                elif isinstance(segment, Wide):
                     _copy_wide(emit, hot, address, segment)
-            size = unit.program.headers[header].width // 8
-            emit.build.store(emit.build.add(start, constant(64, size)), place)
+                else:
+                    # What follows begins so much earlier as the field is shorter than it might be.
+                    size = variable_bytes(emit, hot, segment)
+                    emit.copy(address, emit.load(POINTER, emit.at(hot, unit.layout.pointers[segment.slot]), 8), size)
+                    start = emit.build.add(start, emit.build.sub(size, constant(64, segment.size)))
+            whole = unit.program.headers[header].width // 8
+            emit.build.store(emit.build.add(start, constant(64, whole)), place)
     return emit.build.load(place, typ=I64)
+
+
+def variable_bytes(emit: Emitter, hot: Value, segment: Variable) -> Value:
+    """Return how many bytes a field of variable length has."""
+    bits = emit.load(I32, emit.at(hot, emit.layout.metadata[segment.length]), 4)
+    return emit.resize(emit.build.lshr(bits, constant(32, 3)), 64)
 
 
 def _copy_wide(emit: Emitter, hot: Value, target: Value, segment: Wide) -> None:

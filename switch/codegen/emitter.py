@@ -195,6 +195,11 @@ class Emitter:
         copy = self.unit.module.declare_intrinsic("llvm.memcpy", [POINTER, POINTER, I64])
         self.build.call(copy, [target, source, size, constant(1, volatile)])
 
+    def fill(self, target: Value, size: int) -> None:
+        """Set bytes to 0."""
+        fill = self.unit.module.declare_intrinsic("llvm.memset", (POINTER, I64))
+        self.build.call(fill, [target, constant(8, 0), constant(64, size), constant(1, 0)])
+
     def own_copy(self, address: Value, size: int) -> Value:
         """Return the address of a copy of bytes that another process may change; every reader of it sees the same."""
         copied = self.stack(BYTE, size)

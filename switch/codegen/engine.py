@@ -49,7 +49,7 @@ PACKET_LEVELS = 2 * MAX_CLONE_DEPTH + 4
 clones."""
 
 _CELL_BYTES = 4096
-"""More than any register cell or wide field has."""
+"""More than any register cell has, and any wide field but those of variable length."""
 
 _LONG, _ADDRESS = ctypes.c_uint64, ctypes.c_void_p
 BatchFunction = ctypes.CFUNCTYPE(
@@ -125,7 +125,8 @@ class Native:
 
     def _share_packet(self, program: ir.Program, layout: Layout) -> None:
         """Give the context memory for packets."""
-        context, zeros = self._context, self._reserve(_CELL_BYTES)
+        longest = max((field.width // 8 for field in program.fields), default=0)
+        context, zeros = self._context, self._reserve(max(_CELL_BYTES, longest))
         template = self._reserve(layout.hot_bytes)
         # In a new packet every wide field points to the cell of zeros.
         for offset in layout.pointers.values():

@@ -50,6 +50,7 @@ from .layout import (
     TIME,
     ZEROS,
     Narrow,
+    Variable,
     counter_word,
     meter_word,
     register_word,
@@ -248,14 +249,25 @@ class GraphEmitter:
         self._fields.set_valid(statement.target, valid)
 
     def _extract(self, statement: ir.Extract) -> None:
-        header = self._program.headers[statement.header]
-        self._need(constant(64, header.width // 8))
+        header, build = self._program.headers[statement.header], self._emit.build
+        whole = constant(64, header.width // 8)
+        if statement.bits is not None and header.variable is not None:
+            # How much shorter the header is than it might be.  The parser has checked the length.
+            most = self._program.fields[header.variable].width // 8
+            size = self._whole_bytes(statement.bits, 0)
+            size = build.select(build.icmp_unsigned("<", size, constant(64, most)), size, constant(64, most))
+            whole = build.add(constant(64, header.width // 8 - most), size)
+        self._need(whole)
         cursor = self._cursor()
-        start = self._emit.at(self._packet.frame, cursor)
+        start, shorter = self._emit.at(self._packet.frame, cursor), constant(64, 0)
         for slot in header.slots:
             self._values.wide.forget(slot)
         for segment in self._unit.layout.segments[statement.header]:
-            source = self._emit.at(start, segment.start)
+            source = self._emit.at(start, build.sub(constant(64, segment.start), shorter))
+            if isinstance(segment, Variable):
+                self._take_variable(segment, source, size)
+                shorter = build.sub(constant(64, segment.size), size)
+                continue
             # Narrow fields are copied, each byte of the frame once.  Wide fields are pointers into the frame.
             if isinstance(segment, Narrow):
                 self._emit.copy(self._emit.at(self._packet.hot, segment.hot), source, segment.size, volatile=True)
@@ -264,7 +276,16 @@ class GraphEmitter:
                     address = self._emit.at(source, number * segment.size)
                     self._values.wide.assign(slot, self._values.wide.memory(segment.size, address))
         self._fields.set_valid(statement.header, constant(1, 1))
-        self._set_cursor(self._emit.build.add(cursor, constant(64, header.width // 8)))
+        self._set_cursor(build.add(cursor, whole))
+
+    def _take_variable(self, segment: Variable, source: Value, size: Value) -> None:
+        """Copy a field of variable length into its storage, with zeros behind it."""
+        # Nothing that is delayed depends on that storage: `_need` has computed all that is live.
+        emit, own = self._emit, self._fields.own_bytes(segment.slot)
+        emit.fill(own, segment.size)
+        emit.copy(own, source, size, volatile=True)
+        self._fields.set_pointer(segment.slot, own)
+        self._fields.store(segment.length, emit.resize(emit.build.shl(size, constant(64, 3)), 32))
 
     def _require(self, statement: ir.Require) -> None:
         self._need(self._whole_bytes(statement.bits, 7))

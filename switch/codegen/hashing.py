@@ -106,19 +106,19 @@ class HashEmitter:
         emit, build = self._emit, self._emit.build
         most = sum(part.value.width for part in value.inputs) // 8 + 1
         memory = emit.stack(BYTE, most + 2 * _SPARE_BYTES)
-        build.call(
-            emit.unit.module.declare_intrinsic("llvm.memset", (POINTER, I64)),
-            [memory, constant(8, 0), constant(64, most + 2 * _SPARE_BYTES), constant(1, 0)],
-        )
+        emit.fill(memory, most + 2 * _SPARE_BYTES)
         bits = constant(64, 8 * _SPARE_BYTES)
         for part in value.inputs:
             width = part.value.width
             source = self._in_memory(part.value)
-            size, step = constant(64, (width + 7) // 8), constant(64, width)
+            size, step, front = constant(64, (width + 7) // 8), constant(64, width), constant(64, -width % 8)
+            if part.bits is not None:  # these bits are whole bytes at the top, with no zeros in front
+                step = emit.resize(self._values.integer(part.bits), 64)
+                size = build.lshr(step, _THREE)
             if part.header is not None:
                 valid = self._fields.valid(part.header)
                 size, step = (build.select(valid, number, constant(64, 0)) for number in (size, step))
-            start = build.sub(bits, constant(64, -width % 8))
+            start = build.sub(bits, front)
             build.call(_append(emit.unit), [source, size, memory, start])
             bits = build.add(bits, step)
         bits = build.sub(bits, constant(64, 8 * _SPARE_BYTES - 7))

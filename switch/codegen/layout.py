@@ -65,7 +65,20 @@ class Wide:
     slots: tuple[int, ...]
 
 
-Segment = Narrow | Wide
+@dataclass(frozen=True, slots=True)
+class Variable:
+    """A field of variable length; what is behind it on the wire moves with its length."""
+
+    start: int
+    """Offset in the header, in bytes."""
+    size: int
+    """Most bytes of the field."""
+    slot: int
+    length: int
+    """Slot that says how many bits it has."""
+
+
+Segment = Narrow | Wide | Variable
 
 
 class Layout:
@@ -81,7 +94,8 @@ class Layout:
         self.storage: dict[int, int] = {}
         """Offset in storage of each wide field's own bytes."""
         self.metadata: dict[int, int] = {}
-        """Offset in hot memory of each narrow field of metadata that several graphs use."""
+        """Offset in hot memory of each narrow field of metadata that several graphs use, and of the length of each
+        variable field."""
         self.local = self._find_local()
         """For each graph, the metadata that it alone uses."""
         headers = [index for index, header in enumerate(program.headers) if not header.metadata]
@@ -94,9 +108,10 @@ class Layout:
                 if is_wide(program, slot):
                     self._place_wide(slot, slot in everywhere)
                 elif slot not in everywhere:
-                    size = machine_bytes(program.fields[slot].width)
-                    self.metadata[slot] = self._take(size, min(size, 16))
+                    self._place_number(slot)
         for index in headers:
+            if (length := program.headers[index].length) is not None:
+                self._place_number(length)
             self.segments[index] = tuple(self._segment(program.headers[index]))
         self.hot_bytes = -(-self._hot // ALIGN) * ALIGN
         self.level_bytes = self.hot_bytes + max(self._storage, ALIGN)
@@ -116,6 +131,10 @@ class Layout:
         self._hot = start + size
         return start
 
+    def _place_number(self, slot: int) -> None:
+        size = machine_bytes(self._program.fields[slot].width)
+        self.metadata[slot] = self._take(size, min(size, 16))
+
     def _place_wide(self, slot: int, local: bool) -> None:
         if not local:
             self.pointers[slot] = self._take(8, 8)
@@ -128,11 +147,13 @@ class Layout:
         # Fields join the segment before them if they are of its kind.  A narrow segment has whole bytes: fields that
         # share a byte are in one segment, since a wide field begins at a byte (`is_wide`).
         made: list[Segment] = []
-        for slot in header.slots:
+        for slot in header.wire:
             field = program.fields[slot]
             end = (field.offset + field.width + 7) // 8
             last = made[-1] if made else None
-            if is_wide(program, slot):
+            if field.length is not None:
+                made.append(Variable(field.offset // 8, field.width // 8, slot, field.length))
+            elif is_wide(program, slot):
                 size = field.width // 8
                 if isinstance(last, Wide) and last.size == size:
                     made[-1] = Wide(last.start, size, (*last.slots, slot))
@@ -147,7 +168,7 @@ class Layout:
             if isinstance(segment, Narrow):
                 placed.append(Narrow(segment.start, segment.size, self._take(segment.size, 8)))
             else:
-                for slot in segment.slots:
+                for slot in segment.slots if isinstance(segment, Wide) else (segment.slot,):
                     self._place_wide(slot, False)
                 placed.append(segment)
         return placed

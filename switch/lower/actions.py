@@ -187,6 +187,19 @@ def _assign_one(scope: Scope, targets: Sequence[ir.Field], index: ir.Expr, value
     return made
 
 
+def _assign_variable(scope: Scope, target: model.Operand, source: model.Operand) -> list[ir.Statement]:
+    """Assign a field of variable length to another one."""
+    symbols = scope.symbols
+    slots = _target(scope, target), _target(scope, source)
+    (to, of), (length, other) = (
+        (symbols.fields[slot] for slot in slots),
+        (symbols.fields[slot].length for slot in slots),
+    )
+    if length is None or other is None or to.width != of.width:
+        raise scope.refuse(f"assigning {of.name} to {to.name}")
+    return [ir.Assign(slots[0], symbols.field(slots[1])), ir.Assign(length, symbols.field(other))]
+
+
 def _compute(operator: str) -> Callable[..., list[ir.Statement]]:
     """Return the primitive of BMv2 that writes `left operator right` to its target; p4c itself writes `assign`."""
 
@@ -234,7 +247,12 @@ def _invalidate(headers: tuple[int, ...]) -> list[ir.Statement]:
 def _set_validity(symbols: Symbols, header: int, valid: bool) -> list[ir.Statement]:
     """Make a header valid or invalid, and add its bytes to the packet's length or subtract them."""
     length = symbols.field(symbols.intrinsics.length)
-    size = ir.Const(32, symbols.headers[header].width // 8)
+    info = symbols.headers[header]
+    size: ir.Expr = ir.Const(32, info.width // 8)
+    if info.variable is not None and info.length is not None:
+        fixed = ir.Const(32, (info.width - symbols.fields[info.variable].width) // 8)
+        own = ir.Binary(32, Op.SHR, symbols.field(info.length), ir.Const(32, 3))
+        size = ir.Binary(32, Op.ADD, fixed, own)
     old = resize(length, 32)
     changed = ir.Binary(32, Op.ADD if valid else Op.SUB, old, size)
     then, other = (old, changed) if valid else (changed, old)
@@ -378,6 +396,7 @@ def _list(scope: Scope, fields: model.Operand) -> ir.Const:
 
 _PRIMITIVES: dict[str, Callable[..., list[ir.Statement]]] = {
     "assign": _assign,
+    "assign_VL": _assign_variable,
     "modify_field": _assign,
     "add_to_field": _compute("+"),
     "subtract_from_field": _compute("-"),

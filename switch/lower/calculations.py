@@ -42,6 +42,7 @@ def hash_over(scope: Scope, calculation: model.Calculation) -> ir.Hash:
 
 
 def _input(scope: Scope, slot: int) -> ir.HashInput:
-    header = scope.symbols.fields[slot].header
+    header, length = scope.symbols.fields[slot].header, scope.symbols.fields[slot].length
     metadata = scope.symbols.headers[header].metadata
-    return ir.HashInput(scope.symbols.field(slot), None if metadata else header)
+    bits = None if length is None else scope.symbols.field(length)
+    return ir.HashInput(scope.symbols.field(slot), None if metadata else header, bits)

@@ -261,7 +261,7 @@ def choose(index: ir.Expr, values: Sequence[ir.Expr]) -> ir.Expr:
 
 def field_of(symbols: Symbols, header: int, offset: int) -> ir.Field:
     """Return a field of a header by its position."""
-    slots = symbols.headers[header].slots
+    slots = symbols.headers[header].wire
     if offset >= len(slots):
         raise refusal(f"no BMv2 program: header {symbols.headers[header].name} has no field {offset}", None)
     return symbols.field(slots[offset])
@@ -284,7 +284,7 @@ def leaf(scope: Scope, operand: model.Operand) -> ir.Expr:
         case model.FieldName(header, "$valid$"):
             return symbols.validity(header)
         case model.FieldName(header, field):
-            return symbols.field(symbols.slot(header, field))
+            return symbols.number(symbols.slot(header, field))
         case model.Argument(index):
             if index >= len(scope.arguments):
                 raise refusal(f"no BMv2 program: an action has no parameter {index}", scope.source)
@@ -477,12 +477,15 @@ def _headers_or_unions_equal(scope: Scope, unions: bool, left: model.Operand, ri
 
 
 def _headers_equal(symbols: Symbols, left: int, right: int) -> ir.Expr:
-    """Compare two headers.  As in BMv2 two invalid headers differ; in the P4_16 specification they are equal."""
+    """Compare two headers.  As in BMv2 two invalid headers differ; in the P4_16 specification they are equal.
+
+    As in BMv2, too, variable fields are compared as numbers, so that zeros at the front do not count.
+    """
     both: ir.Expr = ir.Binary(1, Op.AND, ir.Valid(left), ir.Valid(right))
-    if len(symbols.headers[left].slots) != len(symbols.headers[right].slots):
+    if len(symbols.headers[left].wire) != len(symbols.headers[right].wire):
         raise refusal("no BMv2 program: headers of different types are compared", None)
-    for a, b in zip(symbols.headers[left].slots, symbols.headers[right].slots, strict=True):
-        both = ir.Binary(1, Op.AND, both, ir.Compare(Relation.EQ, symbols.field(a), symbols.field(b)))
+    for a, b in zip(symbols.headers[left].wire, symbols.headers[right].wire, strict=True):
+        both = ir.Binary(1, Op.AND, both, ir.Compare(Relation.EQ, symbols.number(a), symbols.number(b)))
     return both
 
 

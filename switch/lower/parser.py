@@ -7,6 +7,7 @@ graph.  Ingress runs all the same, as in BMv2; the program may look at the error
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Final
 
 from .. import ir, model
@@ -17,13 +18,25 @@ from ..value_sets import MEMBER
 from .actions import lower_primitive
 from .expressions import Scope, leaf, low_bits, resize, truth, unsigned
 from .graph import GraphBuilder
-from .symbols import Symbols
+from .symbols import HIDDEN, VARIABLE, Symbols
 
 _INVALID_ADVANCE = "ParserInvalidArgument"
 _NO_ERROR = "NoError"
 _STACK_FULL = "StackOutOfBounds"
-PARTS_OF_STATES: Final = {"", "error", "select", "taken", "free", "extracted", "verified", "advance", "advanced"}
+_TOO_LONG = "HeaderTooShort"
+PARTS_OF_STATES: Final = {
+    *("", "error", "select", "taken", "free", "extracted", "verified", "advance", "advanced", "variable")
+}
 """Last parts of the names of blocks that begin no state; the block in front of the first state has no name."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Extraction:
+    """An extraction: where it stands, and the length of the variable field, if the header has one."""
+
+    scope: Scope
+    state: str
+    length: model.Operand | None
 
 
 class ParserLowering:
@@ -73,14 +86,9 @@ class ParserLowering:
             scope = Scope(self._symbols, (), operation.source or state.source)
             # An operation that may branch ends the block; what follows goes into a new one.
             match operation.operation, operation.operands:
-                case "extract", (model.Named("header", name),):
-                    statements.append(ir.Extract(self._symbols.header(name)))
-                case "extract", (model.Named("header_stack", stack),):
-                    headers = self._symbols.stack(stack)
-                    block, statements = self._extract_next(state, block, statements, stack, headers), []
-                case "extract", (model.NextUnion(stack, part),):
-                    headers = self._symbols.parts(stack, part)
-                    block, statements = self._extract_next(state, block, statements, stack, headers), []
+                case "extract" | "extract_VL", (extracted, *length):
+                    part = _Extraction(scope, state.name, length[0] if length else None)
+                    block, statements = self._extract(part, block, statements, extracted)
                 case "set", (target, value):
                     statements += _require_peeked(value)
                     assign = model.Primitive(operation="assign", operands=(target, value), source=operation.source)
@@ -103,9 +111,49 @@ class ParserLowering:
         value = resize(error, self._symbols.fields[slot].width)
         return self._builder.add("error", [ir.Assign(slot, value)], ir.End())
 
+    def _extract(
+        self, part: _Extraction, block: int, statements: list[ir.Statement], extracted: model.Operand
+    ) -> tuple[int, list[ir.Statement]]:
+        """Extract into a header or the next header of a stack; return the block that follows, and what it has."""
+        match extracted:
+            case model.Named("header", name):
+                return self._extract_header(part, block, statements, self._symbols.header(name))
+            case model.Named("header_stack", stack):
+                return self._extract_next(part, block, statements, stack, self._symbols.stack(stack)), []
+            case model.NextUnion(stack, name):
+                return self._extract_next(part, block, statements, stack, self._symbols.parts(stack, name)), []
+        raise part.scope.refuse(f"extracting {extracted}")
+
+    def _extract_header(
+        self, part: _Extraction, block: int, statements: list[ir.Statement], header: int
+    ) -> tuple[int, list[ir.Statement]]:
+        """Extract into a header.  That of a variable field may be an error; the order of the errors is BMv2's."""
+        symbols, info = self._symbols, self._symbols.headers[header]
+        if (info.variable is None) != (part.length is None):
+            raise part.scope.refuse(f"extracting {info.name} {'without' if part.length is None else 'with'} a length")
+        if info.variable is None or part.length is None:
+            return block, [*statements, ir.Extract(header)]
+        bits = symbols.field(symbols.slot(HIDDEN, VARIABLE))
+        fixed = ir.Const(40, info.width - symbols.fields[info.variable].width)
+        whole, enough, fits = (self._builder.new(f"{part.state}.variable") for _ in range(3))
+        wrong, long = (self._fail(ir.Const(32, symbols.error(name))) for name in (_INVALID_ADVANCE, _TOO_LONG))
+        # The length is computed once: its operands may be bits ahead, or fields of the header itself.
+        statements = [
+            *statements,
+            *_require_peeked(part.length),
+            ir.Assign(bits.slot, low_bits(part.scope, part.length, 32)),
+        ]
+        is_whole = ir.Compare(Relation.EQ, resize(bits, 3), ir.Const(3, 0))
+        self._builder.fill(block, statements, ir.Branch(is_whole, whole, wrong))
+        needed = ir.Require(ir.Binary(40, Op.ADD, fixed, resize(bits, 40)))
+        self._builder.fill(whole, [needed], ir.Jump(enough))
+        most = ir.Const(32, symbols.most_variable_bits(header))
+        self._builder.fill(enough, [], ir.Branch(ir.Compare(Relation.LE, bits, most), fits, long))
+        return fits, [ir.Extract(header, bits)]
+
     def _extract_next(
         self,
-        state: model.ParserState,
+        part: _Extraction,
         block: int,
         statements: list[ir.Statement],
         stack: str,
@@ -113,11 +161,12 @@ class ParserLowering:
     ) -> int:
         """Extract into the first free of a stack's headers (`stack.next`): a branch for each value of the index."""
         count = self._symbols.field(self._symbols.next_slot(stack))
-        after = self._builder.new(f"{state.name}.extracted")
+        after = self._builder.new(f"{part.state}.extracted")
         for position, header in enumerate(headers):
-            taken = self._builder.new(f"{state.name}.taken")
+            taken, chosen = self._builder.new(f"{part.state}.taken"), self._builder.new(f"{part.state}.free")
+            last, extract = self._extract_header(part, chosen, [], header)
             step = ir.Assign(count.slot, ir.Const(32, position + 1))
-            chosen = self._builder.add(f"{state.name}.free", [ir.Extract(header), step], ir.Jump(after))
+            self._builder.fill(last, [*extract, step], ir.Jump(after))
             is_free = ir.Compare(Relation.EQ, count, ir.Const(32, position))
             self._builder.fill(block, statements, ir.Branch(is_free, chosen, taken))
             block, statements = taken, []

@@ -21,8 +21,17 @@ _V = TypeVar("_V")
 HIDDEN = "$switch"
 """Name of the metadata header for the switch's own fields; no P4 name begins with a dollar sign."""
 
+LENGTH = "$length"
+"""Name of the field that holds the length of a header's variable field."""
+VARIABLE = "variable"
+"""The hidden field with the length of a variable field that is about to be extracted."""
+
 MAX_WIDTH = 2048
 """Most bits of a field, as in p4c."""
+MAX_VARIABLE_WIDTH = 8 * 65536
+"""Most bits of a field of variable length: no frame is longer."""
+_VARIABLE_STEP, _LEAST_VARIABLE = 64, 128
+"""A variable field has room for a multiple of so many bits, and at least for so many, so that it is always wide."""
 
 # The fields that the switch reads and writes: simple_switch's name, and the width if the program lacks the field.
 _STANDARD = {
@@ -66,6 +75,7 @@ class Symbols:
         self._header_index: dict[str, int] = {}
         self._slots: dict[tuple[str, str], int] = {}
         self._signed: set[int] = set()
+        self._most_variable: dict[int, int] = {}
         self._aliases = program.aliases
         for header in program.headers:
             self._add_header(header.name, header.type.fields, header.metadata)
@@ -80,6 +90,8 @@ class Symbols:
             for name, (standard, width) in _STANDARD.items()
             if self._standard(standard) is None
         ]
+        if any(header.variable is not None for header in self.headers):
+            hidden.append(model.FieldType(name=VARIABLE, width=32))
         self._add_header(HIDDEN, tuple(hidden), True)
         self.intrinsics = v1model.Intrinsics(**{name: self._intrinsic(name) for name in _STANDARD})
         self.stack_counts = tuple(map(self.next_slot, (*self.stacks, *self._union_stacks)))
@@ -104,7 +116,11 @@ class Symbols:
 
     def slots_of(self, name: str) -> tuple[int, ...]:
         """Return the fields of a header or of metadata."""
-        return self.headers[_find(self._header_index, "header", name)].slots
+        return self.headers[_find(self._header_index, "header", name)].wire
+
+    def most_variable_bits(self, header: int) -> int:
+        """Return how many bits the variable field of a header may have."""
+        return self._most_variable[header]
 
     def validity(self, name: str) -> ir.Expr:
         """Return an expression that tells whether a header is valid; metadata always is."""
@@ -152,6 +168,14 @@ class Symbols:
         """Return a field as an expression."""
         return ir.Field(self.fields[slot].width, slot)
 
+    def number(self, slot: int) -> ir.Expr:
+        """Return the number that a field is; the bits of a variable field are at its top."""
+        field, length = self.field(slot), self.fields[slot].length
+        if length is None:
+            return field
+        behind = ir.Binary(32, ir.Op.SUB, ir.Const(32, field.width), self.field(length))
+        return ir.Binary(field.width, ir.Op.SHR, field, behind)
+
     def register(self, name: str) -> int:
         """Return the index of a register array."""
         return _find(self._register_index, "register", name)
@@ -177,23 +201,45 @@ class Symbols:
         offset = 0
         first = len(self.fields)
         for field in fields:
+            width = field.width
             if field.variable:
-                raise ProgramError(f"fields of variable length are not supported ({name}.{field.name})")
-            if not 1 <= field.width <= MAX_WIDTH:
-                raise ProgramError(f"field {name}.{field.name} has {field.width} bits, not 1 to {MAX_WIDTH}")
+                self._most_variable[index], width = width, _variable_width(name, field, offset)
+            if not field.variable and not 1 <= width <= MAX_WIDTH:
+                raise ProgramError(f"field {name}.{field.name} has {width} bits, not 1 to {MAX_WIDTH}")
             slot = len(self.fields)
-            self.fields.append(
-                ir.FieldInfo(name=f"{name}.{field.name}", header=index, width=field.width, offset=offset)
-            )
+            self.fields.append(ir.FieldInfo(name=f"{name}.{field.name}", header=index, width=width, offset=offset))
             self._slots[name, field.name] = slot
             if field.signed:
                 self._signed.add(slot)
-            offset += field.width
+            offset += width
         if offset % 8 and not metadata:
             raise ProgramError(f"header {name} has {offset} bits, which are no whole bytes")
+        variable = self._add_length(index, [self._slots[name, field.name] for field in fields if field.variable])
         slots = tuple(range(first, len(self.fields)))
-        self.headers.append(ir.HeaderInfo(name=name, metadata=metadata, slots=slots, width=offset))
+        self.headers.append(
+            ir.HeaderInfo(
+                name=name,
+                metadata=metadata,
+                slots=slots,
+                width=offset,
+                variable=variable,
+                length=slots[-1] if variable is not None else None,
+            )
+        )
         self._header_index[name] = index
+
+    def _add_length(self, header: int, variable: list[int]) -> int | None:
+        """Add the field that holds the length of a header's variable field; return that field, None if it has none."""
+        if not variable:
+            return None
+        [slot, *others] = variable
+        field = self.fields[slot]
+        if others:
+            raise ProgramError(f"no BMv2 program: {self.fields[others[0]].name} is a second field of variable length")
+        name = f"{field.name.rpartition('.')[0]}.{LENGTH}"
+        self.fields[slot] = replace(field, length=len(self.fields))
+        self.fields.append(ir.FieldInfo(name=name, header=header, width=32, offset=0))
+        return slot
 
     def _relate(self, union: tuple[int, ...]) -> None:
         """Make headers the siblings of each other."""
@@ -209,7 +255,9 @@ class Symbols:
                 or not self.headers[_find(self._header_index, "header", item.header)].metadata
             ):
                 raise ProgramError(f"{item} in a field list is not supported")
-            slots.append(self.slot(item.header, item.field))
+            slot = self.slot(item.header, item.field)
+            length = self.fields[slot].length
+            slots += [slot] if length is None else [slot, length]
         return tuple(slots)
 
     def _standard(self, name: str) -> int | None:
@@ -226,6 +274,16 @@ class Symbols:
                 f"{field.name} is no metadata of less than {WIDE_BITS} bits, and the switch has to write it"
             )
         return found
+
+
+def _variable_width(header: str, field: model.FieldType, offset: int) -> int:
+    """Return the bits of room for a field of variable length."""
+    name = f"{header}.{field.name}"
+    if not 1 <= field.width <= MAX_VARIABLE_WIDTH:
+        raise ProgramError(f"{name} is a field of variable length of 1 to {MAX_VARIABLE_WIDTH} bits, not {field.width}")
+    if offset % 8:
+        raise ProgramError(f"{name}, a field of variable length that begins within a byte, is not supported")
+    return max(_LEAST_VARIABLE, -(-field.width // _VARIABLE_STEP) * _VARIABLE_STEP)
 
 
 def _arrays(arrays: tuple[model.Array, ...]) -> tuple[tuple[ir.ArrayInfo, ...], dict[str, int]]:

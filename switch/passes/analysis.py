@@ -38,7 +38,7 @@ def children(value: ir.Expr) -> tuple[ir.Expr, ...]:
         case ir.Resize(_, inner) | ir.Repeat(_, inner):
             return (inner,)
         case ir.Hash(_, _, inputs):
-            return tuple(part.value for part in inputs)
+            return tuple(value for part in inputs for value in (part.value, part.bits) if value is not None)
     return ()
 
 
@@ -55,6 +55,8 @@ def values_of(statement: ir.Statement) -> tuple[ir.Expr, ...]:
     match statement:
         case ir.Assign(_, value):
             return (value,)
+        case ir.Extract(_, bits) if bits is not None:
+            return (bits,)
         case ir.Require(value) | ir.Advance(value) | ir.ReadRegister(_, _, value) | ir.Count(_, value):
             return (value,)
         case ir.ExecuteMeter(_, _, index):

@@ -61,7 +61,7 @@ def _periods(program: ir.Program) -> dict[int, int]:
     """Return for each such field the longest period of the constants that are written to it."""
     found: dict[int, int] = {}
     for slot, field in enumerate(program.fields):
-        if program.headers[field.header].metadata and is_wide(program, slot):
+        if program.headers[field.header].metadata and field.length is None and is_wide(program, slot):
             found[slot] = PERIODS[0]
     for name in GRAPHS:
         for block in getattr(program, name):

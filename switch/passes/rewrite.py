@@ -27,7 +27,10 @@ def rebuild(value: ir.Expr, change: Rewrite) -> ir.Expr:
         case ir.Repeat(width, inner):
             return change(ir.Repeat(width, rebuild(inner, change)))
         case ir.Hash(width, algorithm, inputs, payload):
-            made = tuple(ir.HashInput(rebuild(part.value, change), part.header) for part in inputs)
+            made = tuple(
+                ir.HashInput(rebuild(part.value, change), part.header, part.bits and rebuild(part.bits, change))
+                for part in inputs
+            )
             return change(ir.Hash(width, algorithm, made, payload))
     return change(value)
 
@@ -37,6 +40,8 @@ def rebuild_statement(statement: ir.Statement, change: Rewrite) -> ir.Statement:
     match statement:
         case ir.Assign(slot, value):
             return ir.Assign(slot, rebuild(value, change))
+        case ir.Extract(header, bits) if bits is not None:
+            return ir.Extract(header, rebuild(bits, change))
         case ir.Require(bits):
             return ir.Require(rebuild(bits, change))
         case ir.Advance(bits):
