@@ -30,7 +30,7 @@ from .expressions import (
     unsigned,
 )
 from .graph import GraphBuilder
-from .symbols import Symbols
+from .symbols import HIDDEN, INDEX, Symbols
 
 # v1model.p4 lets compilers leave assert and assume out; BMv2 ends with the packet for which one of them is false.
 _NOTHING = {"no_op", "log_msg", "assert", "assume"}
@@ -177,14 +177,23 @@ def _assign(scope: Scope, target: model.Operand, value: model.Operand) -> list[i
 def _assign_one(scope: Scope, targets: Sequence[ir.Field], index: ir.Expr, value: model.Operand) -> list[ir.Statement]:
     """Assign to one of several fields by an index that is known only at run time: each field gets a select."""
     made: list[ir.Statement] = []
-    # The index is computed for each member.  If it reads one of these fields, that one is assigned last.
-    read = set(fields_of(index)) & {target.slot for target in targets}
-    if len(read) > 1:
-        raise scope.refuse("an index of a header stack that reads several of the fields to which it may lead")
-    for position, old in sorted(enumerate(targets), key=lambda pair: pair[1].slot in read):
+    # The index is computed for each field.  If it reads one of them, it is computed before any is assigned.
+    if set(fields_of(index)) & {target.slot for target in targets}:
+        kept = scope.symbols.field(scope.symbols.slot(HIDDEN, INDEX))
+        made.append(ir.Assign(kept.slot, _bounded(index, len(targets))))
+        index = kept
+    for position, old in enumerate(targets):
         chosen = choose(index, [FALSE] * position + [TRUE])
         made.append(ir.Assign(old.slot, ir.Select(old.width, chosen, low_bits(scope, value, old.width), old)))
     return made
+
+
+def _bounded(index: ir.Expr, size: int) -> ir.Expr:
+    """Return an index in 32 bits; one beyond the end becomes `size`."""
+    if size >> index.width:
+        return resize(index, 32)
+    inside = ir.Compare(Relation.LT, index, ir.Const(index.width, size))
+    return ir.Select(32, inside, resize(index, 32), ir.Const(32, size))
 
 
 def _assign_variable(scope: Scope, target: model.Operand, source: model.Operand) -> list[ir.Statement]:

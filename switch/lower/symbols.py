@@ -23,6 +23,8 @@ HIDDEN = "$switch"
 
 LENGTH = "$length"
 """Name of the field that holds the length of a header's variable field."""
+INDEX = "index"
+"""The hidden field with the index of the member of a stack that is about to be assigned."""
 VARIABLE = "variable"
 """The hidden field with the length of a variable field that is about to be extracted."""
 
@@ -84,17 +86,20 @@ class Symbols:
         self._union_stacks = {stack.name: stack.members for stack in program.union_stacks}
         for union in program.unions:
             self._relate(self.union(union.name))
-        hidden = [model.FieldType(name=f"next {name}", width=32) for name in (*self.stacks, *self._union_stacks)]
+        self.stack_names = (*self.stacks, *self._union_stacks)
+        hidden = [model.FieldType(name=f"next {name}", width=32) for name in self.stack_names]
         hidden += [
             model.FieldType(name=name, width=width)
             for name, (standard, width) in _STANDARD.items()
             if self._standard(standard) is None
         ]
+        if self.stack_names:
+            hidden.append(model.FieldType(name=INDEX, width=32))
         if any(header.variable is not None for header in self.headers):
             hidden.append(model.FieldType(name=VARIABLE, width=32))
         self._add_header(HIDDEN, tuple(hidden), True)
         self.intrinsics = v1model.Intrinsics(**{name: self._intrinsic(name) for name in _STANDARD})
-        self.stack_counts = tuple(map(self.next_slot, (*self.stacks, *self._union_stacks)))
+        self.stack_counts = tuple(map(self.next_slot, self.stack_names))
         # List 0 is empty: it stands for "no list", so that the field which holds a list's number may start at 0.
         self._lists = {identifier: number for number, identifier in enumerate(program.field_lists, start=1)}
         self.field_lists = ((), *(self._field_list(items) for items in program.field_lists.values()))

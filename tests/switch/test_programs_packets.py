@@ -7,8 +7,9 @@ import random
 import pytest
 
 from switchsum.protocol.wire import internet_checksum
+from switchsum.switch.pipeline import EngineName, Pipeline
 
-from .conftest import Load
+from .conftest import PROGRAMS, Load
 
 FIRST, SECOND, THIRD = 4, 2, 1
 FINE, TOO_SHORT, UNWANTED = 0, 1, 2
@@ -115,6 +116,21 @@ def command(operation: int, index: int = 0, result: int = 0) -> bytes:
 )
 def test_stacks(load: Load, given: bytes, expected: bytes) -> None:
     assert load("stacks").process(0, given + b"rest") == [(1, expected + b"rest")]
+
+
+@pytest.mark.parametrize("engine", ["interpreter", "native"])
+@pytest.mark.parametrize("first", [0, 1, 2, 200])
+def test_an_index_may_read_the_fields_to_which_it_leads(engine: EngineName, first: int) -> None:
+    """The index is the sum of two of the fields: it is computed before any of them is assigned."""
+    text = (PROGRAMS / "stacks.json").read_text()
+    one, other = (f'{{"type":"field","value":["numbers[{number}]","next"]}}' for number in (0, 1))
+    both = f'{{"type":"expression","value":{{"op":"+","left":{one},"right":{other}}}}}'
+    pipeline = Pipeline.load(text.replace(one, both), engine=engine)
+    given = bytes([1, first, 1, 0, 0, 0])
+    expected = bytearray(given)
+    if first < 3:
+        expected[2 * first + 1] = 7
+    assert pipeline.process(0, command(8, 7) + given) == [(1, command(8, 7) + expected)]
 
 
 def padded(bits: str) -> bytes:

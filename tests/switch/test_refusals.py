@@ -120,14 +120,6 @@ def test_an_unknown_operator_is_named_with_its_line(document: Document) -> None:
     assert f"{conditional['source_info']['filename']}:{conditional['source_info']['line']}" in refusal(document)
 
 
-def test_an_index_that_reads_several_of_the_fields_to_which_it_may_lead() -> None:
-    text = (PROGRAMS / "stacks.json").read_text()
-    one, other = (f'{{"type":"field","value":["numbers[{number}]","next"]}}' for number in (0, 1))
-    both = f'{{"type":"expression","value":{{"op":"+","left":{one},"right":{other}}}}}'
-    with pytest.raises(ProgramError, match=r"reads several of the fields to which it may lead.*stacks\.p4:\d+"):
-        Pipeline.load(text.replace(one, both))
-
-
 def test_unknown_names(document: Document) -> None:
     broken = copy.deepcopy(document)
     broken["pipelines"][0]["init_table"] = "nowhere"
