@@ -7,19 +7,25 @@ from __future__ import annotations
 
 from switchsum import torch_backend
 from switchsum.torch import hooks
+from switchsum.torch.averaging import Average, average
 from switchsum.torch.compression import compress
 from switchsum.torch.flight_recorder import dump_flight_recorder
 from switchsum.torch.group import GroupStatistics, SwitchGroup
 from switchsum.torch.groups import statistics
 from switchsum.torch.lane_choice import lanes
+from switchsum.torch.outer import DiLoCo, LocalSGD
 from switchsum.torch.scheduled import Scheduled
 
 torch_backend.register()
 
 __all__ = [
+    "Average",
+    "DiLoCo",
     "GroupStatistics",
+    "LocalSGD",
     "Scheduled",
     "SwitchGroup",
+    "average",
     "compress",
     "dump_flight_recorder",
     "hooks",

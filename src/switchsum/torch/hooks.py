@@ -170,7 +170,8 @@ class CompressedHook:
         counted: Any = Counted(communicator)
         used = self._used(counted, parts, gradient)
         travels = None if used.all() else np.repeat(used, [part.size for part in parts])
-        exchanges = self._begin(
+        exchanges = begin(
+            self.compressor,
             counted,
             [part for part, is_used in zip(parts, used, strict=True) if is_used],
             gradient if travels is None else gradient[travels],
@@ -206,15 +207,6 @@ class CompressedHook:
         used = np.array([values.any() for _, values in split(parts, gradient)], np.uint8)
         return communicator.allreduce(used, "or").astype(bool)
 
-    def _begin(self, communicator: Communicator, parts: Sequence[Part], gradient: Floats) -> list[Exchange]:
-        """Begin the average of a bucket: at once, or parameter by parameter with a compressor that knows no parts."""
-        if not parts:
-            return []
-        begin_parts = getattr(self.compressor, "begin_parts", None)
-        if begin_parts is not None:
-            return [begin_parts(communicator, parts, gradient)]
-        return [self.compressor.begin(communicator, part.key, values) for part, values in split(parts, gradient)]
-
     def _parts(self, bucket: dist.GradBucket) -> list[Part]:
         """Return a bucket's parameters by names that outlive the bucket.
 
@@ -241,24 +233,34 @@ class CompressedHook:
 
     def state_dict(self) -> dict[str, Any]:
         """Return the compressor's state as tensors, for torch.save."""
-        return {key: _to_tensors(value) for key, value in self.compressor.state_dict().items()}
+        return {key: to_tensors(value) for key, value in self.compressor.state_dict().items()}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Go on from a checkpoint."""
-        self.compressor.load_state_dict({key: _to_arrays(value) for key, value in state.items()})
+        self.compressor.load_state_dict({key: to_arrays(value) for key, value in state.items()})
 
 
-def _to_tensors(state: Any) -> Any:
+def begin(compressor: Compressor, communicator: Communicator, parts: Sequence[Part], values: Floats) -> list[Exchange]:
+    """Begin an average of parts: together, or one by one with a compressor that knows no parts."""
+    if not parts:
+        return []
+    begin_parts = getattr(compressor, "begin_parts", None)
+    if begin_parts is not None:
+        return [begin_parts(communicator, parts, values)]
+    return [compressor.begin(communicator, part.key, own) for part, own in split(parts, values)]
+
+
+def to_tensors(state: Any) -> Any:
     """Return a state with tensors for arrays, which torch.load takes without trusting the file."""
     if isinstance(state, Mapping):
-        return {key: _to_tensors(value) for key, value in state.items()}
+        return {key: to_tensors(value) for key, value in state.items()}
     return torch.from_numpy(state.copy()) if isinstance(state, np.ndarray) else state
 
 
-def _to_arrays(state: Any) -> Any:
+def to_arrays(state: Any) -> Any:
     """Return a state with arrays for tensors."""
     if isinstance(state, Mapping):
-        return {key: _to_arrays(value) for key, value in state.items()}
+        return {key: to_arrays(value) for key, value in state.items()}
     return state.numpy().copy() if isinstance(state, torch.Tensor) else state
 
 

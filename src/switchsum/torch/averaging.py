@@ -1,0 +1,277 @@
+"""Averages of any tensors by any compressor, outside DistributedDataParallel: `average(tensors, "int10")`.
+
+An average is begun on the communicator's thread of steps, where a compressor may wait for answers (a scale, then
+levels): the caller goes on at once, and later collectives of this rank begin behind it, as on all other ranks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final, Protocol, TypeAlias
+from weakref import WeakKeyDictionary
+
+import numpy as np
+import torch
+import torch.distributed as dist
+
+from switchsum.host.api.communicator import Communicator
+from switchsum.host.api.handle import Handle
+from switchsum.host.api.sparse import LastStep
+from switchsum.host.compress.base import Part
+from switchsum.protocol.errors import UsageError
+from switchsum.torch.compression import compressor_of
+from switchsum.torch.group import SwitchGroup
+from switchsum.torch.hooks import FLOATS, Compressor, Floats, NarrowLanes, begin, to_arrays, to_tensors
+from switchsum.torch.tensors import Staged, hand_out, join, stage
+
+Group: TypeAlias = "dist.ProcessGroup | Communicator"
+"""Ranks: a process group of torch, or a communicator of `switchsum.connect`."""
+
+
+class Work(Protocol):
+    """An average under way."""
+
+    def wait(self) -> object:
+        """Return when the tensors hold the averages; raises what the collective failed with, every time."""
+        ...
+
+
+class Average:
+    """Averages tensors over ranks, call by call; what a compressor has not sent is added to the next call's tensors.
+
+    Its state belongs into checkpoints, each rank's own.
+
+    Example:
+        >>> averages = switchsum.torch.Average("topk:0.01")
+        >>> work = averages([weights, biases], async_op=True)
+        >>> compute_something_else()
+        >>> work.wait()
+
+    """
+
+    def __init__(self, how: str | Compressor | None = "int10", group: Group | None = None) -> None:
+        """Use a compressor by its name in docs/compression.md, or one of your own; None: float32, as `all_reduce`.
+
+        Args:
+            how: The same on every rank.
+            group: A process group of the backend 'switchsum', a communicator of `switchsum.connect`, or, with `how`
+                None, a process group of any backend.  None: the group of all ranks.
+
+        Raises:
+            UsageError: an unknown name, or compression on another backend.
+
+        """
+        named = compressor_of(how) if isinstance(how, str) else how
+        self._compressor: Compressor = named or NarrowLanes("int32")
+        self.group = _found(group)
+        if how is not None and not isinstance(self.group, SwitchGroup | Communicator):
+            raise UsageError(f"compression ({how}) needs the backend 'switchsum'; on {_name(self.group)} use how=None")
+
+    def __call__(
+        self, tensors: Sequence[torch.Tensor], *, names: Sequence[str] = (), async_op: bool = False
+    ) -> Work | None:
+        """Write every tensor's average over the ranks to it.
+
+        The tensors' values are read before this returns; until `wait` has returned they must not be written to.
+
+        Args:
+            tensors: float32, float16 or bfloat16, on one device, alike in number and shapes on every rank; of a
+                DTensor, such as a parameter under FSDP2, this rank's shard.
+            names: Under which a compressor keeps what it has not sent; by default places in the list.
+            async_op: Return at once.
+
+        Returns:
+            With `async_op` the work to wait for, else None.
+
+        Raises:
+            UsageError: tensors of other kinds, in which case no rank is told.
+            OperationMismatch: ranks differ in tensors or compressor; every rank raises it.
+
+        """
+        _check(tensors)
+        work = self._begin([local(one) for one in tensors], names)
+        if async_op:
+            return work
+        work.wait()
+        return None
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return what has not been sent, and whatever else the next call depends on, as tensors for torch.save."""
+        return {key: to_tensors(value) for key, value in self._compressor.state_dict().items()}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Go on from a checkpoint; raises UsageError for another compressor's."""
+        self._compressor.load_state_dict({key: to_arrays(value) for key, value in state.items()})
+
+    def _begin(self, tensors: Sequence[torch.Tensor], names: Sequence[str]) -> Work:
+        keys = names or [str(place) for place in range(len(tensors))]
+        parts = [
+            Part(key=f"{key}/{'x'.join(map(str, one.shape))}", shape=tuple(one.shape))
+            for key, one in zip(keys, tensors, strict=True)
+        ]
+        if not tensors or size_of(self.group) == 1:
+            return Here()
+        joined = join(tensors)  # a copy
+        if not isinstance(self.group, SwitchGroup | Communicator):
+            return _dense(joined, tensors, self.group)
+        staged = stage(joined, torch.float32)
+        communicator = self.group if isinstance(self.group, Communicator) else self.group.connect()
+        handle = communicator.begin_steps(lambda: _all_but_last(self._compressor, communicator, parts, staged))
+        deliver = lambda: hand_out(torch.from_numpy(handle.wait()), tensors, staged)  # noqa: E731
+        if isinstance(self.group, SwitchGroup):
+            return self.group.begun([handle], list(tensors), deliver)
+        return _Once(deliver)
+
+
+def average(
+    tensors: Sequence[torch.Tensor],
+    how: str | None = "int10",
+    *,
+    group: Group | None = None,
+    async_op: bool = False,
+) -> Work | None:
+    """Write every tensor's average over the ranks to it, compressed by a name of docs/compression.md.
+
+    Methods that lose something (`topk`, `powersgd`, ...) add it to the next call with the same name and group, to the
+    tensor at the same place in the list.  Where a program averages several lists, each has an `Average` of its own.
+
+    Args:
+        tensors: See `Average`.
+        how: "int10", "topk:0.01+int16" and so on; None: float32.
+        group: See `Average`.
+        async_op: Return at once.
+
+    Returns:
+        With `async_op` the work to wait for, else None.
+
+    Raises:
+        UsageError: an unknown name, tensors of other kinds, or compression on another backend.
+
+    Example:
+        >>> switchsum.torch.average(list(model.parameters()), "int10")
+
+    """
+    kept = _kept.setdefault(_found(group), {})
+    if how not in kept:
+        kept[how] = Average(how, group)
+    return kept[how](tensors, async_op=async_op)
+
+
+_kept: Final[WeakKeyDictionary[Any, dict[str | None, Average]]] = WeakKeyDictionary()
+"""What `average` remembers, by group and name."""
+
+
+def share(tensors: Sequence[torch.Tensor], group: Group, root: int = 0) -> None:
+    """Give every rank of a group the root's tensors."""
+    for tensor in map(local, tensors):
+        if isinstance(group, Communicator):
+            staged = stage(tensor, copy=True)
+            group.broadcast(staged.bits(), root)
+            staged.deliver()
+        else:
+            dist.broadcast(tensor, group=group, group_src=root)
+
+
+def size_of(group: Group) -> int:
+    """Return the number of ranks."""
+    return group.world_size if isinstance(group, Communicator) else group.size()
+
+
+class Here:
+    """An average that is there already."""
+
+    def wait(self) -> object:
+        """Return at once."""
+        return True
+
+
+class _Once:
+    """An average that no work of a process group stands for: whoever waits first writes the results."""
+
+    def __init__(self, deliver: Callable[[], object]) -> None:
+        self._deliver: Callable[[], object] | None = deliver
+
+    def wait(self) -> object:
+        """See `Work`."""
+        if self._deliver is not None:
+            self._deliver()
+            self._deliver = None
+        return True
+
+
+def _dense(joined: torch.Tensor, tensors: Sequence[torch.Tensor], group: dist.ProcessGroup) -> Work:
+    """Begin an average in float32 over another backend than ours; gloo knows sums alone."""
+    sums = joined.float()
+    work = dist.all_reduce(sums, group=group, async_op=True)
+
+    def deliver() -> None:
+        work.wait()
+        means = sums / group.size()
+        for tensor, own in zip(tensors, means.split([one.numel() for one in tensors]), strict=True):
+            tensor.detach().copy_(own.reshape(tensor.shape))
+
+    return _Once(deliver)
+
+
+class _Ended(Handle):
+    """Stands for a compressor's collectives, all of which have ended."""
+
+    def __init__(self) -> None:
+        pass
+
+    @property
+    def is_done(self) -> bool:
+        """See `Handle`."""
+        return True
+
+    def add_done_callback(self, callback: Callable[[Handle], object]) -> None:
+        """See `Handle`."""
+        callback(self)
+
+    def wait(self) -> Any:
+        """See `Handle`."""
+        return None
+
+
+def _all_but_last(
+    compressor: Compressor, communicator: Communicator, parts: Sequence[Part], staged: Staged
+) -> LastStep:
+    """Begin an exchange, on the thread of steps; what is left has the averages, side by side."""
+    exchanges = begin(compressor, communicator, parts, staged.array().reshape(-1))
+    handles = [handle for exchange in exchanges for handle in exchange.handles]
+
+    def finish() -> Floats:
+        for handle in handles:
+            handle.wait()
+        return np.concatenate([exchange.finish() for exchange in exchanges])
+
+    return LastStep(handle=handles[-1] if handles else _Ended(), finish=finish)
+
+
+def _check(tensors: Sequence[torch.Tensor]) -> None:
+    """Refuse what cannot be averaged; raises UsageError."""
+    if isinstance(tensors, torch.Tensor):
+        raise UsageError("average takes a list of tensors: [tensor]")
+    for one in tensors:
+        if one.dtype not in FLOATS or one.layout != torch.strided:
+            raise UsageError(f"average takes dense float32, float16 and bfloat16, not {one.layout} {one.dtype}")
+    if len({one.device for one in tensors}) > 1:
+        raise UsageError("average takes tensors on one device: call it for each device")
+
+
+def local(tensor: torch.Tensor) -> torch.Tensor:
+    """Return a tensor without its graph; of a DTensor this rank's shard, in the same memory."""
+    plain = tensor.detach()
+    return plain.to_local() if hasattr(plain, "to_local") else plain
+
+
+def _found(group: Group | None) -> Group:
+    """Return a group, of all ranks where none is given; raises UsageError."""
+    found = group or dist.group.WORLD
+    if not isinstance(found, dist.ProcessGroup | Communicator):
+        raise UsageError('no group: dist.init_process_group("switchsum") first, or pass group=switchsum.connect(...)')
+    return found
+
+
+def _name(group: dist.ProcessGroup | Communicator) -> str:
+    return "a communicator" if isinstance(group, Communicator) else group.name()

@@ -1,0 +1,345 @@
+"""Training that synchronises every so many steps: DiLoCo, streamed in fragments or not, and LocalSGD.
+
+Each rank trains a model of its own.  Beside it are outer parameters, the same on all ranks.  Every `every` steps their
+distance to each rank's own parameters, the outer gradient, is averaged over the ranks, and an outer optimizer takes a
+step with it (DiLoCo, arXiv 2311.08105).  The model is cut into fragments that do so in turn, and an average may take
+`delay` steps, in which the rank goes on (Streaming DiLoCo, arXiv 2501.18512; there, what a rank has learned meanwhile
+is mixed with the outer parameters, here it is added to them).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import torch
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel
+
+from switchsum.protocol.errors import UsageError
+from switchsum.torch.averaging import Average, Group, Here, Work, local, share
+from switchsum.torch.hooks import Compressor
+
+OUTER_RATE: Final = 0.7
+OUTER_MOMENTUM: Final = 0.9
+"""Both as in DiLoCo's paper, section 3.1, with Nesterov's momentum."""
+
+MakeOptimizer = Callable[[Iterable[torch.Tensor]], torch.optim.Optimizer]
+
+
+def nesterov(parameters: Iterable[torch.Tensor]) -> torch.optim.Optimizer:
+    """Return the outer optimizer that DiLoCo uses by default: SGD with Nesterov's momentum."""
+    return torch.optim.SGD(parameters, OUTER_RATE, momentum=OUTER_MOMENTUM, nesterov=True)
+
+
+def _replace(parameters: Iterable[torch.Tensor]) -> torch.optim.Optimizer:
+    """Return the outer optimizer of LocalSGD, which takes the average of all ranks' parameters itself."""
+    return torch.optim.SGD(parameters, 1.0)
+
+
+@dataclass(kw_only=True)
+class _UnderWay:
+    """An average of outer gradients that was begun."""
+
+    due: int
+    """The step after which it is applied."""
+    work: Work
+    means: list[torch.Tensor]
+    begun_at: list[torch.Tensor]
+    """This rank's parameters when it was begun."""
+
+
+@dataclass(kw_only=True)
+class Fragment:
+    """Parameters that take their outer steps together."""
+
+    names: list[str]
+    parameters: list[torch.Tensor]
+    """The model's."""
+    outer: list[torch.Tensor]
+    """The same on all ranks, in float32."""
+    optimizer: torch.optim.Optimizer
+    offset: int
+    """Its outer steps begin after inner steps `offset`, `offset + every`, and so on."""
+    latest: int = 0
+    """The inner step after which the latest outer step was begun."""
+    under_way: _UnderWay | None = None
+    steps: int = 0
+    """Outer steps so far."""
+
+    @property
+    def size(self) -> int:
+        """Number of parameters."""
+        return sum(one.numel() for one in self.outer)
+
+    def own(self) -> list[torch.Tensor]:
+        """Return this rank's values of the parameters, in the model's memory."""
+        return [local(one) for one in self.parameters]
+
+    def begin(self, average: Average, step: int, delay: int) -> None:
+        """Begin an outer step."""
+        own = self.own()
+        gradients = [outer.detach() - one for outer, one in zip(self.outer, own, strict=True)]
+        work = average(gradients, names=self.names, async_op=True)
+        assert work is not None
+        self.latest = step
+        begun_at = [one.clone() for one in own]
+        self.under_way = _UnderWay(due=step + delay, work=work, means=gradients, begun_at=begun_at)
+
+    def apply(self) -> None:
+        """Take the outer step that was begun; what this rank has learned since then stays."""
+        assert self.under_way is not None
+        self.under_way.work.wait()
+        under_way, self.under_way = self.under_way, None
+        for outer, mean in zip(self.outer, under_way.means, strict=True):
+            outer.grad = mean
+        self.optimizer.step()
+        self.optimizer.zero_grad()
+        self.steps += 1
+        for one, outer, begun_at in zip(self.own(), self.outer, under_way.begun_at, strict=True):
+            one.copy_(outer.detach() + (one - begun_at))
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return what the next outer step depends on; waits for an average that is under way."""
+        state: dict[str, Any] = {
+            "names": self.names,
+            "outer": [one.detach().clone() for one in self.outer],
+            "optimizer": self.optimizer.state_dict(),
+            "latest": self.latest,
+            "steps": self.steps,
+        }
+        if self.under_way is not None:
+            self.under_way.work.wait()
+            state["under_way"] = {
+                "due": self.under_way.due,
+                "means": [one.clone() for one in self.under_way.means],
+                "begun_at": [one.clone() for one in self.under_way.begun_at],
+            }
+        return state
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Go on from there; raises UsageError for another fragment's state."""
+        if list(state["names"]) != self.names:
+            raise UsageError("the checkpoint's fragments are others: have the same model and as many fragments")
+        for one, kept in zip(self.outer, state["outer"], strict=True):
+            one.detach().copy_(kept)
+        self.optimizer.load_state_dict(state["optimizer"])
+        self.latest, self.steps, kept = state["latest"], state["steps"], state.get("under_way")
+        self.under_way = None if kept is None else _UnderWay(work=Here(), **kept)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Schedule:
+    """When which fragment takes its outer step."""
+
+    every: int
+    fragments: int
+    delay: int
+
+    def check(self) -> None:
+        """Raise UsageError for what no training can have."""
+        for name, value, least in (
+            ("every", self.every, 1),
+            ("fragments", self.fragments, 1),
+            ("delay", self.delay, 0),
+        ):
+            if isinstance(value, bool) or not isinstance(value, int) or value < least:
+                raise UsageError(f"{name} is a whole number from {least} on, not {value!r}")
+        if self.fragments > self.every:
+            raise UsageError(f"{self.fragments} fragments need as many steps at least, and every is {self.every}")
+        if self.delay >= self.every:
+            raise UsageError(f"an outer step of {self.delay} steps is not over when the next one begins: every > delay")
+
+    def offset(self, fragment: int) -> int:
+        """Return after which inner step a fragment's first outer step begins."""
+        return (fragment + 1) * self.every // self.fragments
+
+    def begins(self, fragment: Fragment, step: int) -> bool:
+        """Whether a fragment's outer step begins after an inner one."""
+        return step >= fragment.offset and (step - fragment.offset) % self.every == 0
+
+
+class DiLoCo:
+    """Trains a model on each rank by itself and synchronises it every `every` steps, a fragment at a time.
+
+    The loop stays as it is: outer steps happen within `inner.step()`.  All ranks take the same number of steps.  The
+    model is not wrapped in DistributedDataParallel; if it is (by Accelerate or Lightning), its averages of gradients
+    are switched off.
+
+    Outer parameters are bit-equal on all ranks, and after `finish` the model is.
+
+    Example:
+        >>> diloco = switchsum.torch.DiLoCo(model, optimizer)
+        >>> for images, labels in loader:
+        ...     cross_entropy(model(images), labels).backward()
+        ...     optimizer.step()
+        ...     optimizer.zero_grad()
+        >>> diloco.finish()
+
+    """
+
+    def __init__(
+        self,
+        model: nn.Module,
+        inner: torch.optim.Optimizer,
+        outer: MakeOptimizer | None = None,
+        *,
+        every: int = 50,
+        fragments: int = 2,
+        how: str | Compressor | None = "int10",
+        delay: int = 0,
+        group: Group | None = None,
+    ) -> None:
+        """Give every rank rank 0's parameters and buffers, and have `inner` take outer steps.
+
+        Args:
+            model: Of float32, float16 or bfloat16 parameters; with FSDP2 each rank averages its shards.
+            inner: The optimizer that the loop steps, over the model's parameters.
+            outer: Returns an optimizer for parameters; None: SGD, rate 0.7, Nesterov's momentum 0.9.
+            every: Inner steps between two outer steps of a fragment.
+            fragments: How many parts of the model take their outer steps in turn, equally far apart.
+            how: What outer gradients are compressed with, as in docs/compression.md; None: float32.
+            delay: Inner steps that an average may take, while which the rank goes on; below `every`.
+            group: The ranks that average: a process group, or a communicator of `switchsum.connect`.  None: all
+                ranks.  With FSDP2 those that have the same shard.  Backends other than 'switchsum' need `how=None`.
+
+        Raises:
+            UsageError: numbers that make no sense, or fewer parameters than fragments.
+
+        """
+        self.schedule = Schedule(every=every, fragments=fragments, delay=delay)
+        self.schedule.check()
+        if outer is not None and not callable(outer):
+            raise UsageError(f"outer is a function that returns an optimizer for parameters, not {outer!r}")
+        self.average = Average(how, group)
+        self._model = _without_averages(model)
+        share([*self._model.parameters(), *self._model.buffers()], self.average.group)
+        self.fragments = _cut(self._model, self.schedule, outer or nesterov)
+        self.step = 0
+        """Inner steps so far."""
+        self._hook = _innermost(inner).register_step_post_hook(lambda *_: self._after_step())
+
+    @torch.no_grad()
+    def finish(self) -> None:
+        """Take the outer steps that are left, so that every rank has the same model; training may go on afterwards.
+
+        Every rank calls it.  Buffers of floats, such as batches' statistics, are averaged, others are rank 0's.
+        """
+        for fragment in self._under_way():
+            fragment.apply()
+        left = [fragment for fragment in self.fragments if fragment.latest < self.step]
+        for fragment in left:
+            fragment.begin(self.average, self.step, 0)
+        for fragment in left:
+            fragment.apply()
+        for fragment in self.fragments:
+            for own, outer in zip(fragment.own(), fragment.outer, strict=True):
+                own.copy_(outer)
+        buffers = [one for one in self._model.buffers() if one.numel()]
+        group = self.average.group
+        share([one for one in buffers if one.dtype not in (torch.float32, torch.float16, torch.bfloat16)], group)
+        Average(None, group)([one for one in buffers if one.dtype in (torch.float32, torch.float16, torch.bfloat16)])
+
+    def remove(self) -> None:
+        """Have the inner optimizer take no outer steps any more."""
+        self._hook.remove()
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return this rank's state, for its checkpoint beside model and inner optimizer.
+
+        Each rank has a checkpoint of its own, from the same step: models differ between outer steps.
+        """
+        return {
+            "step": self.step,
+            "fragments": [fragment.state_dict() for fragment in self.fragments],
+            "average": self.average.state_dict(),
+        }
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Go on from a checkpoint, bit for bit; raises UsageError for that of another model or number of fragments."""
+        if len(state["fragments"]) != len(self.fragments):
+            raise UsageError(f"the checkpoint has {len(state['fragments'])} fragments, not {len(self.fragments)}")
+        for fragment, kept in zip(self.fragments, state["fragments"], strict=True):
+            fragment.load_state_dict(kept)
+        self.average.load_state_dict(state["average"])
+        self.step = state["step"]
+
+    def _under_way(self) -> list[Fragment]:
+        """Return the fragments whose outer step was begun, in that order."""
+        found = [(one.under_way.due, index) for index, one in enumerate(self.fragments) if one.under_way is not None]
+        return [self.fragments[index] for _, index in sorted(found)]
+
+    @torch.no_grad()
+    def _after_step(self) -> None:
+        """Take the outer steps that are due after an inner one."""
+        self.step += 1
+        self._apply_due()
+        for fragment in self.fragments:
+            if self.schedule.begins(fragment, self.step):
+                fragment.begin(self.average, self.step, self.schedule.delay)
+        self._apply_due()
+
+    def _apply_due(self) -> None:
+        for fragment in self._under_way():
+            if fragment.under_way is not None and fragment.under_way.due <= self.step:
+                fragment.apply()
+
+
+class LocalSGD(DiLoCo):
+    """Trains a model on each rank by itself and averages the parameters every `every` steps (arXiv 1805.09767).
+
+    That is DiLoCo with an outer optimizer that takes the average as it is.  `how=None` is float32.
+    """
+
+    def __init__(
+        self,
+        model: nn.Module,
+        inner: torch.optim.Optimizer,
+        *,
+        every: int = 10,
+        how: str | Compressor | None = "int10",
+        group: Group | None = None,
+    ) -> None:
+        """See `DiLoCo`."""
+        super().__init__(model, inner, _replace, every=every, fragments=1, how=how, group=group)
+
+
+def _without_averages(model: nn.Module) -> nn.Module:
+    """Return a model without DistributedDataParallel around it, which averages nothing any more."""
+    if isinstance(model, DistributedDataParallel):
+        model.require_backward_grad_sync = False  # as within its `no_sync`
+        model.require_forward_param_sync = False  # buffers go with it
+        module: nn.Module = model.module
+        return module
+    return model
+
+
+def _innermost(optimizer: torch.optim.Optimizer) -> torch.optim.Optimizer:
+    """Return the optimizer within Accelerate's or Lightning's."""
+    inner = getattr(optimizer, "optimizer", None)
+    return _innermost(inner) if isinstance(inner, torch.optim.Optimizer) else optimizer
+
+
+def _cut(model: nn.Module, schedule: Schedule, make: MakeOptimizer) -> list[Fragment]:
+    """Cut a model into fragments of about the same size; raises UsageError."""
+    named = [(name, one) for name, one in model.named_parameters() if one.requires_grad]
+    if len(named) < schedule.fragments:
+        raise UsageError(f"a model of {len(named)} parameters to train has no {schedule.fragments} fragments")
+    places: list[list[int]] = [[] for _ in range(schedule.fragments)]
+    sizes = [0] * schedule.fragments
+    for place in sorted(range(len(named)), key=lambda place: (-named[place][1].numel(), place)):
+        smallest = min(range(schedule.fragments), key=lambda fragment: (sizes[fragment], fragment))
+        places[smallest].append(place)
+        sizes[smallest] += named[place][1].numel()
+    return [
+        _fragment([named[place] for place in sorted(own)], schedule.offset(number), make)
+        for number, own in enumerate(places)
+    ]
+
+
+def _fragment(named: Sequence[tuple[str, torch.Tensor]], offset: int, make: MakeOptimizer) -> Fragment:
+    """Return a fragment of parameters; its outer ones are theirs as they are."""
+    names, parameters = [name for name, _ in named], [one for _, one in named]
+    outer: list[torch.Tensor] = [nn.Parameter(local(one).float().clone()) for one in parameters]
+    return Fragment(names=names, parameters=parameters, outer=outer, optimizer=make(outer), offset=offset)
