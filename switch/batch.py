@@ -76,7 +76,8 @@ class CodeEntry:
 
     arguments: npt.NDArray[np.int64]
     """Address of the code, then what it takes: context; an output's arena and its bytes; the columns ports, addresses,
-    lengths, heads, bodies and their rows; address of the result.  Code that is called this way makes frames that are
+    lengths, heads, bodies and their rows; address of the result; address of the code for packets that have waited for
+    egress, which takes the same but for the frames (`entry.py`).  Code that is called this way makes frames that are
     not whole: of the replicas of a packet only the first has the body, and the others name it."""
     result: npt.NDArray[np.uint64]
     """How many frames the last batch made, and for how many there was no room."""

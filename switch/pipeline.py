@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import ctypes
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Literal, Protocol
 
 import numpy as np
@@ -24,6 +24,7 @@ from .lock import StateLock
 from .lower import lower
 from .meters import Meter
 from .named import Named
+from .parking import Parked
 from .passes.analysis import assigned
 from .profiles import Profile
 from .queues import PORTS, Queues
@@ -54,8 +55,24 @@ class Engine(Protocol):
         """Run frames, and stop if `output` may have no room for the copies of the next one; return how many ran."""
         ...
 
+    def egress(self, packets: Sequence[Parked], output: Output, now_us: int) -> int:
+        """Run packets that have waited for egress, as `process_batch` does frames; return how many ran."""
+        ...
+
+    def parked(self) -> list[Parked]:
+        """Return the packets that wait for egress since the last call, in order."""
+        ...
+
     def entry(self, output: Output) -> CodeEntry | None:
         """Return how a kernel calls this engine with `output`; None if it cannot."""
+        ...
+
+    def place_bytes(self, frame_bytes: int) -> int:
+        """Return the bytes of a place for a packet made of a frame of that length."""
+        ...
+
+    def park_in(self, lot: int) -> None:
+        """Let packets wait in a lot that a kernel keeps; 0: no longer."""
         ...
 
 
@@ -79,6 +96,7 @@ class Pipeline:
         self._growth = program.growth_bytes
         self._multiplies = multiplies(program)
         self._output = Output(0, 0)
+        self._tracing = InterpretedSwitch(program, state)
 
     @classmethod
     def load(
@@ -129,21 +147,49 @@ class Pipeline:
         # numpy has no buffer of no bytes; the length says that the frame is empty.
         data = np.frombuffer(frame or b"\0", np.uint8)
         with self.lock:
-            frames, size = self.room(len(frame))
-            # Clones and recirculated packets may need more than `room` counts.
-            if self._multiplies:
-                frames, size = max(frames, DEFAULT_FRAMES), max(size, DEFAULT_ARENA_BYTES)
-            if len(self._output.ports) < frames or len(self._output.arena) < size:
-                self._output = Output(frames, size)
             columns = np.array([data.ctypes.data], np.uint64), _word(len(frame)), _word(int(port))
-            self._engine.process_batch(*columns, 1, self._output, now_us)
-            return self._output.frames()
+            output = self._output_for(len(frame))
+            self._engine.process_batch(*columns, 1, output, now_us)
+            return output.frames()
 
-    def trace(self, port: int | np.integer[Any], frame: bytes, now_us: int = 0) -> tuple[list[tuple[int, bytes]], Step]:
-        """Run one frame by the interpreter; return what `process` does, and all that was done to the frame."""
+    def parked(self) -> list[Parked]:
+        """Return the packets that wait for egress since the last call: those to ports that `state.queues` holds."""
+        with self.lock:
+            return [*self._engine.parked(), *self._tracing.parked()]
+
+    def egress(self, packet: Parked, now_us: int) -> list[tuple[int, bytes]]:
+        """Run a packet that has waited through egress; return the frames that leave, as (port, frame)."""
+        with self.lock:
+            output = self._output_for(packet.frame_bytes)
+            self._engine.egress([packet], output, now_us)
+            return output.frames()
+
+    def _output_for(self, frame_bytes: int) -> Output:
+        """Return an output with room for what becomes of a frame of that length."""
+        frames, size = self.room(frame_bytes)
+        # Clones and recirculated packets may need more than `room` counts.
+        if self._multiplies:
+            frames, size = max(frames, DEFAULT_FRAMES), max(size, DEFAULT_ARENA_BYTES)
+        if len(self._output.ports) < frames or len(self._output.arena) < size:
+            self._output = Output(frames, size)
+        return self._output
+
+    def trace(
+        self, port: int | np.integer[Any], frame: bytes, now_us: int = 0, *, parks: bool = True
+    ) -> tuple[list[tuple[int, bytes]], Step]:
+        """Run one frame by the interpreter; return what `process` does, and all that was done to the frame.
+
+        Without `parks` no packet waits for egress.
+        """
         self._check_port(port)
         with self.lock:
-            return InterpretedSwitch(self._program, self.state).trace(int(port), frame, now_us)
+            self._tracing.parks = parks
+            return self._tracing.trace(int(port), frame, now_us)
+
+    def trace_egress(self, packet: Parked, now_us: int) -> tuple[list[tuple[int, bytes]], Step]:
+        """Do what `egress` does with a packet that a trace has parked; return also all that was done to the packet."""
+        with self.lock:
+            return self._tracing.trace_egress(packet, now_us)
 
     def _check_port(self, port: int | np.integer[Any]) -> None:
         if not isinstance(port, (int, np.integer)) or isinstance(port, bool):
@@ -175,6 +221,17 @@ class Pipeline:
     def entry(self, output: Output) -> CodeEntry | None:
         """Return how a kernel runs batches into `output` while the caller holds `lock`; None if it cannot."""
         return self._engine.entry(output)
+
+    def place_bytes(self, frame_bytes: int) -> int:
+        """Return the bytes of a place (`parking.py`) for a packet made of a frame of that length, a multiple of 64."""
+        return self._engine.place_bytes(frame_bytes)
+
+    def park_in(self, lot: int) -> None:
+        """Let packets wait in the places of a lot that a kernel keeps, given the address of its record; 0: no longer.
+
+        The lot's own `HELD` says of which ports, and `parked` does not know of these packets.
+        """
+        self._engine.park_in(lot)
 
 
 @functools.lru_cache(maxsize=4)
@@ -254,15 +311,31 @@ class _InterpretedEngine:
         now_us: int,
     ) -> int:
         """Run frames one by one."""
+
+        def run(index: int) -> list[tuple[int, bytes]]:
+            frame = ctypes.string_at(int(addresses[index]), int(lengths[index]))
+            return self._switch.process(int(ports[index]), frame, now_us)
+
+        return self._fill(output, lengths[:count].tolist(), run)
+
+    def egress(self, packets: Sequence[Parked], output: Output, now_us: int) -> int:
+        """Run packets one by one."""
+        lengths = [packet.frame_bytes for packet in packets]
+        return self._fill(output, lengths, lambda index: self._switch.egress(packets[index], now_us))
+
+    def parked(self) -> list[Parked]:
+        """Return the packets that wait for egress since the last call, in order."""
+        return self._switch.parked()
+
+    def _fill(self, output: Output, lengths: Sequence[int], run: Callable[[int], list[tuple[int, bytes]]]) -> int:
+        """Put into `output` what `run` makes of each frame, given its number; return how many ran."""
         output.count = output.dropped = used = 0
-        for index in range(count):
-            length = int(lengths[index])
+        for index, length in enumerate(lengths):
             # As in native code: the frame runs only if there is room for all copies that `room` counts.
             frames, size = room(self._growth, self._state.copies(), length)
             if output.count + frames > len(output.ports) or used + size > len(output.arena):
                 return index
-            frame = ctypes.string_at(int(addresses[index]), length)
-            for port, made in self._switch.process(int(ports[index]), frame, now_us):
+            for port, made in run(index):
                 if output.count == len(output.ports) or used + len(made) > len(output.arena):
                     output.dropped += 1
                     continue
@@ -272,10 +345,18 @@ class _InterpretedEngine:
                 output.lengths[output.count] = len(made)
                 output.count += 1
                 used += -(-len(made) // FRAME_ALIGN) * FRAME_ALIGN
-        return count
+        return len(lengths)
 
     def entry(self, output: Output) -> None:
         """Return None: the interpreter is Python, which kernels cannot call."""
+
+    def place_bytes(self, frame_bytes: int) -> int:
+        """Raise UsageError: the interpreter's packets are Python objects."""
+        raise UsageError("packets of the interpreter have no places in memory: use the native engine")
+
+    def park_in(self, lot: int) -> None:
+        """Raise UsageError as `place_bytes` does."""
+        self.place_bytes(lot)
 
 
 def _word(value: int) -> npt.NDArray[np.uint32]:

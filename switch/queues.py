@@ -1,9 +1,10 @@
-"""Queues of frames that wait for their port, as the program sees them.
+"""Queues of packets that wait for their port, as the program and its engines see them.
 
-BMv2 has a queue between ingress and egress.  Here a packet goes through ingress and egress in one call, and a frame
-that its port does not take at once waits behind egress.  A packet can therefore not be told how long it waited.  It is
-told the state of its queue at the time when it enters egress: `enq_qdepth` and `deq_qdepth` are the number of frames
-that wait, and `deq_timedelta` is how long the first of them has waited.
+A port with a rate has queues between ingress and egress, as each port of BMv2 has (`traffic_manager.py`).  The packets
+of all other ports go through ingress and egress in one call.  If such a port does not take a frame at once, the frame
+waits behind egress.  A packet of the port can then not be told how long it waited.  It is told the state of its queue
+at the time when it enters egress: `enq_qdepth` and `deq_qdepth` are the number of frames that wait, and `deq_timedelta`
+is how long the first of them has waited.
 """
 
 from __future__ import annotations
@@ -25,8 +26,17 @@ class Queues:
         """Give each port `count` queues; frames of the last queue leave first."""
         self.count = count
         self.cells = np.zeros((PORTS, count, 2), np.uint64)
-        """By port and queue: how many frames wait, and since when the first one waits, in microseconds.  Native code
-        reads it."""
+        """By port and queue: how many frames wait behind egress, and since when the first one waits, in microseconds.
+        Native code reads it."""
+        self.held = np.zeros(PORTS, np.uint8)
+        """By port: 1 if its packets wait between ingress and egress.  Native code reads it."""
+        self.holds = False
+        """Whether any port is held."""
+
+    def hold(self, port: int, held: bool) -> None:
+        """Let the packets of a port wait between ingress and egress, or go through both in one call."""
+        self.held[port] = held
+        self.holds = bool(self.held.any())
 
     def state(self, port: int, queue: int, now_us: int) -> tuple[int, int]:
         """Return how many frames wait in a queue, and how long the first one has, in microseconds."""

@@ -15,6 +15,9 @@ When egress ends:
    called, the frame enters ingress again; else it leaves.
 6. The clones go to egress.
 
+A packet whose egress port is held does not go to egress at once: it is parked, and `egress` takes it up when whoever
+keeps the queues says so (`parking.py`).
+
 A packet that enters again, or that is a clone, begins a new *life*: its metadata is 0 except for the fields of the
 field list that the extern named and for `instance_type`.  `truncate` counts for one life and one copy: it does not
 carry over.  Recursion ends, because ingress runs at most `Program.passes` times for a frame, and a clone of a clone in
@@ -33,6 +36,8 @@ from dataclasses import dataclass
 from . import ir
 from .errors import EntryMissing
 from .interpreter import Interpreter, Packet
+from .parking import Parked
+from .queues import PORTS
 from .state import AS_BEFORE, ProgramState, Replica
 from .trace import Step, Tracer
 from .v1model import (
@@ -47,6 +52,17 @@ from .v1model import (
 )
 
 _SentFrame = tuple[int, bytes]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Waiting:
+    """A packet that is parked: it, and what is known of the frame that it was made of."""
+
+    packet: Packet
+    clone_depth: int
+    passed: int
+    """How often the frame has entered ingress again."""
+    ingress_port: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,28 +89,73 @@ class InterpretedSwitch:
         self._port = self._now_us = 0
         self._before: Packet | None = None
         self._waiting: deque[_Arrival] = deque()
+        self._passed = 0
         self._outputs: list[_SentFrame] = []
+        self._parked: list[Parked] = []
+        self.parks = True
+        """Packets of held ports wait.  If not, all packets go to egress at once, as in a trace that changes nothing."""
 
     def trace(self, port: int, frame: bytes, now_us: int) -> tuple[list[_SentFrame], Step]:
         """Do what `process` does; return what it returns, and all that was done to the frame."""
-        tracer = self._interpreter.tracer = Tracer(self._program, port, frame)
-        try:
-            return self.process(port, frame, now_us), tracer.root
-        finally:
-            self._interpreter.tracer = None
+        return self._traced(port, frame, lambda: self.process(port, frame, now_us))
 
     def process(self, port: int, frame: bytes, now_us: int) -> list[_SentFrame]:
         """Run a frame that arrived on `port` through the switch; return the frames that leave, as (port, frame)."""
         names = self._names
-        self._port, self._now_us, self._outputs = port, now_us, []
-        self._interpreter.now_us = now_us
+        self._start(port, 0, now_us)
         metadata = {names.ingress_port: port, names.ingress_timestamp: now_us, names.instance_type: NORMAL}
-        self._waiting = deque([_Arrival(frame, metadata)])
-        for _ in range(self._program.passes):
-            if not self._waiting:
-                break
-            self._ingress(self._waiting.popleft())
+        self._ingress(_Arrival(frame, metadata))
+        self._run_waiting()
         return self._outputs
+
+    def trace_egress(self, parked: Parked, now_us: int) -> tuple[list[_SentFrame], Step]:
+        """Do what `egress` does; return what it returns, and all that was done to the packet."""
+        waiting: _Waiting = parked.packet
+        return self._traced(waiting.ingress_port, waiting.packet.data, lambda: self.egress(parked, now_us))
+
+    def egress(self, parked: Parked, now_us: int) -> list[_SentFrame]:
+        """Run a packet that was parked through egress; return the frames that leave, as (port, frame)."""
+        names, waiting = self._names, parked.packet
+        packet = waiting.packet
+        self._start(waiting.ingress_port, waiting.passed, now_us)
+        for slot, value in (
+            (names.enq_qdepth, parked.enq_depth),
+            (names.deq_qdepth, parked.deq_depth),
+            (names.deq_timedelta, now_us - parked.enqueued_us),
+            (names.enqueue_timestamp, parked.enqueued_us),
+            (names.qid, parked.queue),
+        ):
+            packet.set(slot, value)
+        self._finish(packet, parked.port, parked.queue, waiting.clone_depth)
+        self._run_waiting()
+        return self._outputs
+
+    def parked(self) -> list[Parked]:
+        """Return the packets that were parked since the last call, in order."""
+        parked, self._parked = self._parked, []
+        return parked
+
+    def _traced(self, port: int, frame: bytes, run: Callable[[], list[_SentFrame]]) -> tuple[list[_SentFrame], Step]:
+        tracer = self._interpreter.tracer = Tracer(self._program, port, frame)
+        try:
+            return run(), tracer.root
+        finally:
+            self._interpreter.tracer = None
+
+    def _start(self, port: int, passed: int, now_us: int) -> None:
+        self._port, self._passed, self._now_us, self._outputs = port, passed, now_us, []
+        self._interpreter.now_us = now_us
+        self._waiting.clear()
+
+    def _wait(self, arrival: _Arrival) -> None:
+        """Let a packet wait to enter ingress again, unless all passes are used."""
+        if self._passed < self._program.passes - 1:
+            self._passed += 1
+            self._waiting.append(arrival)
+
+    def _run_waiting(self) -> None:
+        while self._waiting:
+            self._ingress(self._waiting.popleft())
 
     def _begin(self, data: bytes) -> Packet:
         """Return a packet that begins a life."""
@@ -115,7 +176,7 @@ class InterpretedSwitch:
         self._clone_ingress(packet)
         if packet.fields[names.resubmit]:
             metadata = self._kept(packet, packet.fields[names.resubmit], RESUBMITTED)
-            self._waiting.append(_Arrival(arrival.data, metadata))
+            self._wait(_Arrival(arrival.data, metadata))
             self._note("resubmit", "resubmit: the frame enters ingress again as it arrived")
         elif group := packet.fields[names.mcast_grp]:
             packet.set(names.instance_type, REPLICATION)
@@ -124,7 +185,7 @@ class InterpretedSwitch:
                 self._replicate(packet, replicas)
         elif packet.fields[names.egress_spec] != self._program.drop_port:
             packet.set(names.instance_type, NORMAL)
-            self._egress(packet, packet.fields[names.egress_spec])
+            self._leave(packet, packet.fields[names.egress_spec])
         else:
             self._note("drop", "drop at the end of ingress")
 
@@ -166,20 +227,42 @@ class InterpretedSwitch:
                 copy.set(slot, 0)
             copy.set(names.cut, length_limit + 1 if length_limit else 0)
             copy.set(names.egress_rid, replica.instance)
-            self._egress(copy, replica.port, depth)
+            self._leave(copy, replica.port, depth)
 
-    def _egress(self, packet: Packet, port: int, depth: int = 0) -> None:
+    def _leave(self, packet: Packet, port: int, depth: int = 0) -> None:
         names, fields = self._names, packet.fields
         queue = fields[names.priority]
         if queue >= self._program.queues:
             self._note("drop", f"drop: priority {queue}, and a port has {self._program.queues} queues")
             return
-        frames, waited_us = self._state.queues.state(port, queue, self._now_us)
+        queues = self._state.queues
+        if self.parks and port < PORTS and queues.held[port]:
+            waiting = _Waiting(packet=packet.copy(), clone_depth=depth, passed=self._passed, ingress_port=self._port)
+            self._park(port, queue, waiting)
+            self._note("wait", f"wait in queue {queue} of port {port}", port=port, queue=queue)
+            return
+        frames, waited_us = queues.state(port, queue, self._now_us)
         for slot, value in ((names.enq_qdepth, frames), (names.deq_qdepth, frames), (names.deq_timedelta, waited_us)):
             packet.set(slot, value)
         packet.set(names.qid, queue)
-        packet.set(names.egress_timestamp, self._now_us)
         packet.set(names.enqueue_timestamp, self._now_us)
+        self._finish(packet, port, queue, depth)
+
+    def _park(self, port: int, queue: int, waiting: _Waiting) -> None:
+        packet = waiting.packet
+        parked = Parked(
+            port=port,
+            queue=queue,
+            bytes=packet.fields[self._names.length],
+            frame_bytes=len(packet.data),
+            enqueued_us=self._now_us,
+            packet=waiting,
+        )
+        self._parked.append(parked)
+
+    def _finish(self, packet: Packet, port: int, queue: int, depth: int) -> None:
+        names, fields = self._names, packet.fields
+        packet.set(names.egress_timestamp, self._now_us)
         packet.set(names.egress_port, port)
         # Any value but the drop port: egress drops a packet by setting egress_spec, and ingress may have left it there.
         packet.set(names.egress_spec, self._program.drop_port + 1)
@@ -187,9 +270,9 @@ class InterpretedSwitch:
         with self._inside("egress", f"egress to port {port}", port=port, instance=fields[names.egress_rid]):
             self._interpreter.run(packet, self._program.egress)
         replicas, length_limit = self._session(packet) if depth < MAX_CLONE_DEPTH else ((), 0)
-        copy = packet.copy()  # before `_leave` updates checksums
+        copy = packet.copy()  # before `_send` updates checksums
         if fields[names.egress_spec] != self._program.drop_port:
-            self._leave(packet, port | queue << QUEUE_SHIFT)
+            self._send(packet, port | queue << QUEUE_SHIFT)
         else:
             self._note("drop", "drop at the end of egress")
         if replicas:
@@ -199,12 +282,12 @@ class InterpretedSwitch:
             with self._inside("clone", f"clone from egress to session {session}", session=session):
                 self._replicate(copy, replicas, length_limit, depth + 1)
 
-    def _leave(self, packet: Packet, port: int) -> None:
+    def _send(self, packet: Packet, port: int) -> None:
         names = self._names
         self._run(packet, "update")
         frame = self._interpreter.deparse(packet)
         if again := packet.fields[names.recirculate]:
-            self._waiting.append(_Arrival(frame, self._kept(packet, again, RECIRCULATED)))
+            self._wait(_Arrival(frame, self._kept(packet, again, RECIRCULATED)))
             self._note("recirculate", "recirculate: the frame enters ingress again as it would leave")
             return
         cut = packet.fields[names.cut]

@@ -26,10 +26,11 @@ from .layout import (
 ARENA, ARENA_BYTES, USED, PORTS, ADDRESSES, LENGTHS, HEADS, BODIES, ROWS, MADE, DROPPED, NOW = range(12)
 """Words of a batch: memory for frames, its size, and the bytes in use; columns of the output, their rows, and the
 frames in them; frames for which there was no room; the time in microseconds."""
-PORT, WAITING_COUNT, BODY, BODY_BYTES, BODY_HEADERS = range(12, 17)
+PORT, WAITING_COUNT, BODY, BODY_BYTES, BODY_HEADERS, PASSED, PLACE = range(12, 19)
 """Words of the frame that runs now: its port; how many packets wait to enter ingress again; the address of the body
-that its replicas share, 0 before it is written; the body's bytes; and a bit for each optional header that it has."""
-BATCH_WORDS = 17
+that its replicas share, 0 before it is written; the body's bytes; a bit for each optional header that it has; how often
+it entered ingress again before it waited for egress; and the place of a packet that comes from there, else 0."""
+BATCH_WORDS = 19
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,7 +20,7 @@ from ..passes import gather_tests, narrow_repeated, split_carries
 from ..state import ProgramState
 from ..verify import verify
 from .cache import keep, key_of, load
-from .driver import ENTRY, Driver
+from .driver import EGRESS_ENTRY, ENTRY, Driver
 from .emitter import Unit
 from .engine import Native
 from .layout import Layout
@@ -38,7 +38,7 @@ def compile_program(program: ir.Program, state: ProgramState, *, cache: Store | 
                 code = compile_object(module_text(program, layout, debug=debug))
                 keep(cache, key, code)
     try:
-        return Native(program, layout, state, Library(code, (ENTRY,)))
+        return Native(program, layout, state, Library(code, (ENTRY, EGRESS_ENTRY)))
     except MemoryError:
         raise ProgramError(LARGER_THAN_MEMORY) from None
 

@@ -1,4 +1,4 @@
-"""The switch around the program, up to egress: from a batch of frames to packets that enter egress.
+"""The switch around the program: from a batch of frames to packets that enter egress, at once or after they waited.
 
 `switch/traffic.py` defines what happens here and gives the steps.  The functions of the native code are:
 
@@ -6,6 +6,8 @@
     enter           parse, verify checksums, ingress, clone, then resubmit or go on to the group or the port
     replicate       (egress.py) one copy of the packet for each replica, each through `leave`
     leave           (egress.py) queue, egress, deparse, recirculate or append to the output, clone
+    turn            (parking.py) called by `leave` before egress: write a packet whose port is held to a place
+    switch_egress   for each of some places: `leave` again, then `enter` for each packet that recirculates
 
 The copies of a packet are made in *levels*: an array of packets in memory, in which a copy stands one level above the
 packet that it was made of.  So no memory is allocated while frames run.
@@ -13,7 +15,8 @@ packet that it was made of.  So no memory is allocated while frames run.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 
 import llvmlite.ir as ll
 
@@ -47,17 +50,18 @@ from .layout import (
     WAITING,
 )
 
-ENTRY = "switch_batch"
-"""Name of the exported function; `ARGUMENTS` are its parameters, and it returns how many frames ran."""
+ENTRY, EGRESS_ENTRY = "switch_batch", "switch_egress"
+"""Names of the exported functions.  Each returns how many frames, or packets that have waited, it ran."""
 
-_BATCH: tuple[ll.Type, ...] = (POINTER, POINTER, POINTER, POINTER, I64, I64)
-"""context; addresses, lengths and ports of frames, and how many; time in microseconds."""
-ARGUMENTS: tuple[ll.Type, ...] = (
-    *_BATCH,
+_OUTPUT: tuple[ll.Type, ...] = (
     *(POINTER, I64),  # arena, its bytes
     *(POINTER, POINTER, POINTER, POINTER, POINTER, I64),  # columns of the output (batch.Output), their rows
     POINTER,  # result: frames of the output, and frames for which there was no room, 64 bits each
 )
+ARGUMENTS: tuple[ll.Type, ...] = (POINTER, POINTER, POINTER, POINTER, I64, I64, *_OUTPUT)
+"""Of `ENTRY`: context; addresses, lengths and ports of frames, and how many; time in microseconds; output."""
+EGRESS_ARGUMENTS: tuple[ll.Type, ...] = (POINTER, POINTER, I64, I64, *_OUTPUT)
+"""Of `EGRESS_ENTRY`: context; addresses of the places of packets, and how many; time in microseconds; output."""
 
 
 class Driver:
@@ -77,34 +81,80 @@ class Driver:
         self._egress.emit()
         self._write_ingress()
         self._write_entry()
+        self._write_egress_entry()
 
     def _write_entry(self) -> None:
         """Write `switch_batch`: run frames until all have run or the output may have no room for the next."""
         around = self._around
-        function = ll.Function(self._unit.module, ll.FunctionType(I64, ARGUMENTS), ENTRY)
-        function.attributes.add("nounwind")
-        emit = Emitter(self._unit, function)
+        emit = self._exported(ENTRY, ARGUMENTS)
         build = emit.build
-        context, addresses, lengths, ports, count, now, *outputs, rows, result = function.args
-        # A loop in LLVM: `head` tests the row, `room` asks whether the output has room, `body` runs the frame.  `row`
-        # is a phi node, which takes 0 from the block before the loop and row + 1 from the end of the body.
+        context, addresses, lengths, ports, count, now, *outputs, rows, result = emit.function.args
         batch = emit.stack(I64, BATCH_WORDS, 8)
         self._begin(emit, context, batch, now, outputs, rows)
-        before = build.block
-        head, room, body, done = (function.append_basic_block(name) for name in ("head", "room", "body", "done"))
+
+        def length_of(row: Value) -> Value:
+            return emit.resize(build.load(build.gep(lengths, [row], source_etype=I32), typ=I32), 64)
+
+        with self._while_it_fits(emit, context, batch, count, result, length_of) as (row, length):
+            frame = build.load(build.gep(addresses, [row], source_etype=POINTER), typ=POINTER)
+            port = build.load(build.gep(ports, [row], source_etype=I32), typ=I32)
+            around.set_word(emit, batch, PORT, emit.resize(port, 64))
+            build.call(self._ingress, [context, batch, frame, length, ll.Constant(POINTER, None)])
+
+    def _write_egress_entry(self) -> None:
+        """Write `switch_egress`: run packets that have waited, until all have run or one may have no room."""
+        emit = self._exported(EGRESS_ENTRY, EGRESS_ARGUMENTS)
+        build, parking = emit.build, self._egress.parking
+        context, places, count, now, *outputs, rows, result = emit.function.args
+        batch = emit.stack(I64, BATCH_WORDS, 8)
+        self._begin(emit, context, batch, now, outputs, rows)
+
+        def place_of(row: Value) -> Value:
+            return build.load(build.gep(places, [row], source_etype=POINTER), typ=POINTER)
+
+        def length_of(row: Value) -> Value:
+            return parking.frame_length(emit, place_of(row))
+
+        with self._while_it_fits(emit, context, batch, count, result, length_of) as (row, _):
+            packet, port, depth = parking.resume(emit, place_of(row), context, batch)
+            build.call(self._egress.leave, [*packet, port, depth])
+
+    def _exported(self, name: str, arguments: Sequence[ll.Type]) -> Emitter:
+        function = ll.Function(self._unit.module, ll.FunctionType(I64, arguments), name)
+        function.attributes.add("nounwind")
+        return Emitter(self._unit, function)
+
+    @contextmanager
+    def _while_it_fits(
+        self,
+        emit: Emitter,
+        context: Value,
+        batch: Value,
+        count: Value,
+        result: Value,
+        length_of: Callable[[Value], Value],
+    ) -> Iterator[tuple[Value, Value]]:
+        """Write the loop of an exported function around the run of a row, and its end; gives row and frame length.
+
+        `length_of` writes how long the frame of a row is.
+        """
+        # A loop in LLVM: `head` tests the row, `room` asks whether there is room for its copies, `body` runs it.  `row`
+        # is a phi node, which takes 0 from the block before the loop and row + 1 from the end of the body.
+        around, build, before = self._around, emit.build, emit.build.block
+        head, room, body, done = (emit.function.append_basic_block(name) for name in ("head", "room", "body", "done"))
         build.branch(head)
         build.position_at_end(head)
         row = build.phi(I64)
         row.add_incoming(constant(64, 0), before)
         build.cbranch(build.icmp_unsigned("<", row, count), room, done)
         build.position_at_end(room)
-        length = emit.resize(build.load(build.gep(lengths, [row], source_etype=I32), typ=I32), 64)
-        build.cbranch(self._fits(emit, context, batch, length), body, done)
+        length = length_of(row)
+        fits = build.and_(
+            self._fits(emit, context, batch, length), self._egress.parking.has_room(emit, context, length)
+        )
+        build.cbranch(fits, body, done)
         build.position_at_end(body)
-        frame = build.load(build.gep(addresses, [row], source_etype=POINTER), typ=POINTER)
-        port = build.load(build.gep(ports, [row], source_etype=I32), typ=I32)
-        around.set_word(emit, batch, PORT, emit.resize(port, 64))
-        build.call(self._ingress, [context, batch, frame, length, ll.Constant(POINTER, None)])
+        yield row, length
         if around.features.resubmits or around.features.recirculates:
             self._run_waiting(emit, context, batch)
         row.add_incoming(build.add(row, constant(64, 1)), build.block)
@@ -120,7 +170,8 @@ class Driver:
         around = self._around
         arena, arena_bytes, *columns = outputs
         none = constant(64, 0)
-        words = [arena, arena_bytes, none, *columns, rows, none, none, now, none, none, none, none]
+        words = [arena, arena_bytes, none, *columns, rows, none, none, now]
+        words += [none] * (BATCH_WORDS - len(words))
         for which, value in enumerate(words):
             around.set_word(emit, batch, which, value)
         emit.store(now, emit.at(context, 8 * TIME), 8)

@@ -2,7 +2,8 @@
 
 `switch/traffic.py` defines what happens here (its steps 3 to 6), `driver.py` lists the functions.
 
-`leave` may call `replicate` (for clones), and `replicate` calls `leave` for each copy.  The recursion is bounded:
+`leave` may let the packet wait for its port (`parking.py`), and runs again when its turn comes.  It may call
+`replicate` (for clones), and `replicate` calls `leave` for each copy.  The recursion is bounded:
 `depth` counts clones of clones.  Each call works one *level* higher in the memory of packets.  A copy of a packet is a
 copy of its hot memory alone.  Wide fields are pointers there, and the bytes behind them do not change while the copies
 run, with one exception: the update of checksums may write bytes in place (`_keep_from_update`).
@@ -29,6 +30,7 @@ from .around import (
     LENGTHS,
     MADE,
     NOW,
+    PASSED,
     PASSING,
     PORTS,
     ROWS,
@@ -40,6 +42,7 @@ from .around import (
 from .deparser import body_function, head_function, optional_headers
 from .emitter import BYTE, I32, I64, POINTER, VOID, Emitter, Value, constant
 from .layout import ALIGN, QUEUES, SESSIONS, WAITING
+from .parking import Parking
 
 
 class Egress:
@@ -49,8 +52,9 @@ class Egress:
         self._around = around
         unit = around.unit
         self._write_head, self._write_body = head_function(unit), body_function(unit)
+        self.parking = Parking(around)
         self.leave = unit.function("leave", VOID, [*PASSING, I32, I32])
-        """(packet, port, depth): runs egress on a packet, and sends it unless egress drops it."""
+        """(packet, port, depth): runs egress on a packet, and sends it unless egress drops it; or lets it wait."""
         self.replicate = unit.function("replicate", VOID, [*PASSING, POINTER, I64, I64, I32])
         """(packet, replicas, their number, length limit, depth): makes a copy for each replica, one level above the
         packet, and calls `leave` for it."""
@@ -58,7 +62,8 @@ class Egress:
             function.attributes.add("noinline")
 
     def emit(self) -> None:
-        """Write both functions."""
+        """Write the functions."""
+        self.parking.emit()
         self._write_leave()
         self._write_replicate()
 
@@ -81,7 +86,8 @@ class Egress:
         around, build = self._around, emit.build
         place = around.waiting
         count = around.word(emit, packet.batch, WAITING_COUNT)
-        with build.if_then(build.icmp_unsigned("<", count, constant(64, around.program.passes - 1))):
+        passed = build.add(count, around.word(emit, packet.batch, PASSED))
+        with build.if_then(build.icmp_unsigned("<", passed, constant(64, around.program.passes - 1))):
             start = emit.at(emit.context_word(packet.context, WAITING), build.mul(count, constant(64, place.stride)))
             emit.store(frame, emit.at(start, place.FRAME), 8)
             emit.store(length, emit.at(start, place.LENGTH), 8)
@@ -103,11 +109,18 @@ class Egress:
         build = emit.build
         packet = Passing(*self.leave.args[:6])
         port, depth = self.leave.args[6:]
+        queue = constant(32, 0)
+        if around.features.priorities:
+            queue = around.get(emit, packet.hot, names.priority, 32)
+            with build.if_then(build.icmp_unsigned(">=", queue, constant(32, around.program.queues))):
+                build.ret_void()
         now = around.word(emit, packet.batch, NOW)
-        queue = self._enter_queue(emit, packet, port, now)
+        around.set(emit, packet.hot, names.enqueue_timestamp, now)
+        if around.features.queueing:
+            self._tell_queue(emit, packet, port, queue)
+        self.parking.wait(emit, packet, port, queue, depth)
         for slot, value in (
             (names.egress_timestamp, now),
-            (names.enqueue_timestamp, now),
             (names.egress_port, port),
             (names.egress_spec, around.program.drop_port + 1),  # any other port: egress drops by setting the drop port
             (names.packet_length, around.get(emit, packet.hot, names.length)),
@@ -124,28 +137,22 @@ class Egress:
                 build.call(self.replicate, arguments)
         build.ret_void()
 
-    def _enter_queue(self, emit: Emitter, packet: Passing, port: Value, now: Value) -> Value:
-        """Return the queue of a packet, and write its state to the packet; return from `leave` if there is no queue."""
+    def _tell_queue(self, emit: Emitter, packet: Passing, port: Value, queue: Value) -> None:
+        """Write the state of the queue behind egress to a packet that does not wait before it."""
         around, build, names = self._around, emit.build, self._around.names
-        queue = constant(32, 0)
-        if around.features.priorities:
-            queue = around.get(emit, packet.hot, names.priority, 32)
-            with build.if_then(build.icmp_unsigned(">=", queue, constant(32, around.program.queues))):
-                build.ret_void()
-        if around.features.queueing:
-            # A port that does not exist reads the queue of port 0, as in `Queues.state`.
-            known = build.select(build.icmp_unsigned("<", port, constant(32, PORT_NUMBERS)), port, constant(32, 0))
-            number = build.add(build.mul(known, constant(32, around.program.queues)), queue)
-            offset = build.mul(emit.resize(number, 64), constant(64, 16))
-            cell = emit.at(emit.context_word(packet.context, QUEUES), offset)
-            depth, since = emit.load(I64, cell, 8), emit.load(I64, emit.at(cell, 8), 8)
-            waits = build.icmp_unsigned("!=", depth, constant(64, 0))
-            around.set(emit, packet.hot, names.enq_qdepth, depth)
-            around.set(emit, packet.hot, names.deq_qdepth, depth)
-            waited = build.select(waits, build.sub(now, since), constant(64, 0))
-            around.set(emit, packet.hot, names.deq_timedelta, waited)
-            around.set(emit, packet.hot, names.qid, queue)
-        return queue
+        now = around.word(emit, packet.batch, NOW)
+        # A port that does not exist reads the queue of port 0, as in `Queues.state`.
+        known = build.select(build.icmp_unsigned("<", port, constant(32, PORT_NUMBERS)), port, constant(32, 0))
+        number = build.add(build.mul(known, constant(32, around.program.queues)), queue)
+        offset = build.mul(emit.resize(number, 64), constant(64, 16))
+        cell = emit.at(emit.context_word(packet.context, QUEUES), offset)
+        depth, since = emit.load(I64, cell, 8), emit.load(I64, emit.at(cell, 8), 8)
+        waits = build.icmp_unsigned("!=", depth, constant(64, 0))
+        around.set(emit, packet.hot, names.enq_qdepth, depth)
+        around.set(emit, packet.hot, names.deq_qdepth, depth)
+        waited = build.select(waits, build.sub(now, since), constant(64, 0))
+        around.set(emit, packet.hot, names.deq_timedelta, waited)
+        around.set(emit, packet.hot, names.qid, queue)
 
     def _begin_clone(self, emit: Emitter, packet: Passing, depth: Value) -> tuple[Value, Value, Value, Value]:
         """Copy a packet that is to be cloned, before checksums are updated; return copy, replicas, count and limit."""

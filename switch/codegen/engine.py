@@ -8,6 +8,7 @@ the lock is held, so that no array moves or changes.
 from __future__ import annotations
 
 import ctypes
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -17,16 +18,19 @@ from switchsum.native.kernels.machinecode import Library
 
 from .. import ir
 from ..batch import CodeEntry, Output
+from ..parking import Lot, Parked, parked_at, tell_depths
 from ..passes.analysis import assigned
 from ..replicas import complete
 from ..state import ProgramState
 from ..v1model import MAX_CLONE_DEPTH
-from .driver import ENTRY
+from .driver import EGRESS_ENTRY, ENTRY
 from .layout import (
+    ALIGN,
     COPIES,
     DIRECTORY,
     DUMP,
     LEVELS,
+    LOT,
     QUEUES,
     RANDOM,
     SESSIONS,
@@ -38,6 +42,7 @@ from .layout import (
     context_words,
     counter_word,
     meter_word,
+    place_layout,
     register_word,
     table_word,
     waiting_layout,
@@ -51,13 +56,14 @@ clones."""
 _CELL_BYTES = 4096
 """More than any register cell has, and any wide field but those of variable length."""
 
+_PARKED_AT_ONCE = 64
+"""Frames of a batch that find places for all of their copies."""
+_USUAL_FRAME_BYTES = 9216
+
 _LONG, _ADDRESS = ctypes.c_uint64, ctypes.c_void_p
-BatchFunction = ctypes.CFUNCTYPE(
-    _LONG,
-    *(_ADDRESS, _ADDRESS, _ADDRESS, _ADDRESS, _LONG, _LONG),
-    *(_ADDRESS, _LONG),
-    *(_ADDRESS, _ADDRESS, _ADDRESS, _ADDRESS, _ADDRESS, _LONG, _ADDRESS),
-)
+_OUTPUT = _ADDRESS, _LONG, _ADDRESS, _ADDRESS, _ADDRESS, _ADDRESS, _ADDRESS, _LONG, _ADDRESS
+BatchFunction = ctypes.CFUNCTYPE(_LONG, _ADDRESS, _ADDRESS, _ADDRESS, _ADDRESS, _LONG, _LONG, *_OUTPUT)
+EgressFunction = ctypes.CFUNCTYPE(_LONG, _ADDRESS, _ADDRESS, _LONG, _LONG, *_OUTPUT)
 
 
 class Native:
@@ -68,7 +74,14 @@ class Native:
         self._library = library
         self._code = library.address(ENTRY)
         self._run = BatchFunction(self._code)
+        self._egress_code = library.address(EGRESS_ENTRY)
+        self._run_egress = EgressFunction(self._egress_code)
         self._state = state
+        self._place_overhead = place_layout(program, layout).frame
+        self._lot = Lot(self._place_overhead, state.queues.held)
+        self._other_lot = 0
+        """Address of a lot that somebody else keeps; 0: there is none."""
+        self._parked: list[Parked] = []
         self._result = np.zeros(2, np.uint64)
         self._result_address = _address(self._result)
         self._output: Output | None = None
@@ -94,19 +107,74 @@ class Native:
         if not count:
             output.count = output.dropped = 0
             return 0
+        room = self._reserve_places(count, int(lengths[:count].max())) if self._parks() else 0
         done: int = self._run(
             *(self._context_address, _address(addresses), _address(lengths), _address(ports), count, now_us),
             *(*self._output_arguments, self._result_address),
         )
-        output.count, output.dropped = self._result.tolist()
-        complete(output.count, output.addresses, output.lengths, output.heads, output.bodies)
+        self._note_result(output, room)
         return done
+
+    def egress(self, packets: Sequence[Parked], output: Output, now_us: int) -> int:
+        """Run packets that have waited, and free the places of those that ran; return how many did."""
+        self._prepare(output)
+        if not packets:
+            output.count = output.dropped = 0
+            return 0
+        for parked in packets:
+            tell_depths(parked)
+        places = np.array([parked.packet for parked in packets], np.int64)
+        room = self._reserve_places(len(packets), 0) if self._parks() else 0
+        done: int = self._run_egress(
+            *(self._context_address, _address(places), len(places), now_us),
+            *(*self._output_arguments, self._result_address),
+        )
+        self._note_result(output, room)
+        self._lot.give_back(places[:done].tolist())
+        return done
+
+    def parked(self) -> list[Parked]:
+        """Return the packets that wait for egress since the last call, in order."""
+        parked, self._parked = self._parked, []
+        return parked
 
     def entry(self, output: Output) -> CodeEntry:
         """Return how a kernel runs batches into `output`; valid as long as the caller holds the pipeline's lock."""
         self._prepare(output)
-        words = (self._code, self._context_address, *self._output_arguments, self._result_address)
+        words = (self._code, self._context_address, *self._output_arguments, self._result_address, self._egress_code)
         return CodeEntry(np.array(words, np.uint64).view(np.int64), self._result)
+
+    def place_bytes(self, frame_bytes: int) -> int:
+        """Return the bytes of a place for a packet made of a frame of that length."""
+        return -(-(self._place_overhead + frame_bytes) // ALIGN) * ALIGN
+
+    def park_in(self, lot: int) -> None:
+        """Let packets of held ports wait in the places of a lot that the caller keeps, given its address; 0: none."""
+        self._context[LOT] = self._other_lot = lot
+
+    def _parks(self) -> bool:
+        """Return whether the next call parks packets in our own lot; if not, take the lot away from native code."""
+        if self._state.queues.holds and not self._other_lot:
+            return True
+        self._context[LOT] = self._other_lot
+        return False
+
+    def _reserve_places(self, packets: int, frame_bytes: int) -> int:
+        """Prepare places for the copies of some packets; return how many places our own lot has now.
+
+        Native code stops before a packet whose copies find no place, and the caller goes on from there.
+        """
+        copies = self._state.copies() * min(packets, _PARKED_AT_ONCE)
+        # Recirculation may make a frame longer.
+        self._lot.reserve(copies, max(2 * frame_bytes, _USUAL_FRAME_BYTES))
+        self._context[LOT] = _address(self._lot.words)
+        return self._lot.room
+
+    def _note_result(self, output: Output, room: int) -> None:
+        output.count, output.dropped = self._result.tolist()
+        complete(output.count, output.addresses, output.lengths, output.heads, output.bodies)
+        if room:
+            self._parked += map(parked_at, self._lot.taken(room))
 
     def _prepare(self, output: Output) -> None:
         # Tables whose order of rows the control plane has changed since the last batch.

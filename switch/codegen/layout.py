@@ -22,15 +22,17 @@ from dataclasses import dataclass
 from typing import Final
 
 from .. import ir
+from ..parking import PLACE_WORDS
 from ..passes.analysis import GRAPHS, is_wide, used_by
 from ..tables import MatchKind, TableSpec
 
-RANDOM, DIRECTORY, SESSIONS, COPIES, ZEROS, DUMP, TEMPLATE, LEVELS, WAITING, QUEUES, TIME = range(11)
+RANDOM, DIRECTORY, SESSIONS, COPIES, ZEROS, DUMP, TEMPLATE, LEVELS, WAITING, QUEUES, TIME, LOT = range(12)
 """Words of the context: random generator; directories of multicast groups and of clone sessions; most copies of a frame
 that `pipeline.room` counts; a cell of zeros, and a cell that takes writes beyond an array's end; hot memory of a new
 packet; memory of the levels of packets, and of packets that wait to enter ingress again; state of the queues; time of
-the batch in microseconds, which native code itself writes."""
-FIRST_ARRAY: Final = 11
+the batch in microseconds, which native code itself writes; lot of the places of packets that wait for egress, 0: none
+waits."""
+FIRST_ARRAY: Final = 12
 TABLE_WORDS: Final = 6
 ROWS, INDEX, INDEX_SIZE, COUNTS, METERS, CHOICES = range(TABLE_WORDS)
 """Words of a table: its rows; hash slots, or the rows in the order of a lookup; number of slots less 1, or number of
@@ -224,6 +226,37 @@ def waiting_layout(program: ir.Program, layout: Layout) -> WaitingLayout:
     kept = sorted({slot for slots in program.field_lists for slot in slots if is_wide(program, slot)})
     sizes = tuple(program.fields[slot].width // 8 for slot in kept)
     return WaitingLayout(layout.hot_bytes, tuple(kept), sizes)
+
+
+@dataclass(frozen=True, slots=True)
+class PlaceLayout:
+    """The memory of a packet that waits for egress: words, hot memory, the bytes of all wide fields, the frame."""
+
+    pointers: tuple[int, ...]
+    """Offsets in hot memory of the pointers of the wide fields."""
+    sizes: tuple[int, ...]
+    """Bytes of each of these fields."""
+    hot_bytes: int
+
+    HOT = 8 * PLACE_WORDS
+
+    @property
+    def wide(self) -> tuple[int, ...]:
+        """Return the offset of each wide field's bytes."""
+        start = self.HOT + self.hot_bytes
+        return tuple(start + sum(self.sizes[:number]) for number in range(len(self.sizes)))
+
+    @property
+    def frame(self) -> int:
+        """Return the offset of the frame, which is also what a place has beside it."""
+        return -(-(self.HOT + self.hot_bytes + sum(self.sizes)) // ALIGN) * ALIGN
+
+
+def place_layout(program: ir.Program, layout: Layout) -> PlaceLayout:
+    """Return the layout of a packet that waits for egress."""
+    slots = sorted(layout.pointers)
+    sizes = tuple(program.fields[slot].width // 8 for slot in slots)
+    return PlaceLayout(tuple(layout.pointers[slot] for slot in slots), sizes, layout.hot_bytes)
 
 
 @dataclass(frozen=True, slots=True)

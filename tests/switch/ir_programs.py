@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
 import numpy as np
 
 from switchsum.switch import ir, v1model
 from switchsum.switch.codegen import compile_program
+from switchsum.switch.parking import Parked
 from switchsum.switch.pipeline import Pipeline, make_state
 from switchsum.switch.traffic import InterpretedSwitch
 from switchsum.switch.verify import verify
@@ -139,6 +140,26 @@ class Pair:
         expected = self.interpreter.process(port, frame, now_us)
         got = self.native.process(port, frame, now_us)
         assert got == expected, f"frame {frame.hex()} on port {port}"
+        return got
+
+    def hold(self, port: int) -> None:
+        """Let packets to a port wait between ingress and egress."""
+        for state in (self.state, self.expected_state):
+            state.queues.hold(port, True)
+
+    def parked(self) -> list[tuple[Parked, Parked]]:
+        """Return the packets that wait since the last call, of native code and of the interpreter."""
+        pairs = list(zip(self.native.parked(), self.interpreter.parked(), strict=True))
+        for got, expected in pairs:
+            assert replace(got, packet=None) == replace(expected, packet=None)
+        return pairs
+
+    def egress(self, packets: tuple[Parked, Parked], depths: tuple[int, int], now_us: int) -> Frames:
+        """Run a packet that has waited through egress of both; return what comes out when they agree on it."""
+        for packet in packets:
+            packet.enq_depth, packet.deq_depth = depths
+        got, expected = self.native.egress(packets[0], now_us), self.interpreter.egress(packets[1], now_us)
+        assert got == expected
         return got
 
     def check_state(self) -> None:

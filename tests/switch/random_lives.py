@@ -32,6 +32,8 @@ TWO_CLONES: Final = 2
 FRAMES: Final = 6
 PASSES: Final = 8
 """With more, packets that multiply in each pass may find no room."""
+MOST_WAITING: Final = 200
+"""Packets that go through egress after they waited; more may be left, of programs that multiply packets."""
 
 
 class RandomLives:
@@ -216,12 +218,29 @@ class RandomLives:
 
 
 def compare_engines(rng: np.random.Generator) -> int:
-    """Draw a program, run its frames through both engines; return how many frames came out when they agree."""
+    """Draw a program, run its frames through both engines; return how many frames came out when they agree.
+
+    They run twice: at once, and with packets that wait between ingress and egress while other frames run.
+    """
     drawn = RandomLives(rng)
     pair, made = Pair(drawn.program), 0
     for state in (pair.state, pair.expected_state):
         drawn.set_up(state)
-    for frame in drawn.frames():
+    frames = drawn.frames()
+    for frame in frames:
         made += len(pair.process(5, frame, now_us=77))
+    pair.check_state()
+    for port in range(6):
+        if rng.integers(4):
+            pair.hold(port)
+    for number, frame in enumerate(frames):
+        made += len(pair.process(5, frame, now_us=100 + number))
+    waiting = pair.parked()
+    for turn in range(MOST_WAITING):
+        if not waiting:
+            break
+        packets = waiting.pop(int(rng.integers(len(waiting))))
+        made += len(pair.egress(packets, depths=(turn, turn + 1), now_us=200 + turn))
+        waiting += pair.parked()
     pair.check_state()
     return made
