@@ -4,14 +4,13 @@ The entries of a table live in numbered rows; row 0 stands for the default actio
 exists.  So a row is a name that the other parts of the switch can use: direct counters and meters are arrays indexed by
 row, and a native engine keeps a copy of each entry under the same row (`Mirror`).
 
-If every key field is exact, a dictionary finds the row of a key.  Otherwise `lookup` tries the entries one after the
-other, in the order of their rank: by priority if a key field is ternary or range, by prefix length if the table is LPM,
-and by age among equals, as BMv2 does.
+If every key field is exact, a dictionary finds the row of a key.  Otherwise `tuple_space.py` finds the matching entry
+of the best rank: by priority if a key field is ternary or range, by prefix length if the table is LPM, and by age
+among equals, as BMv2 does.
 """
 
 from __future__ import annotations
 
-import bisect
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
@@ -24,6 +23,7 @@ from .counts import Counts
 from .errors import BadEntry, EntryExists, EntryMissing, ReadOnly, TableFull
 from .lock import StateLock
 from .meters import Meter, MeterRates, MeterUnit
+from .tuple_space import Place, Ranges, Rank, TupleSpace
 
 
 class MatchKind(Enum):
@@ -70,6 +70,8 @@ Match = Exact | Lpm | Ternary | Range
 
 NO_ACTION: Final = "no action"
 """Action of a table that does nothing: the default where the program gives none, and what an empty group does."""
+
+MOST_PRIORITY: Final = (1 << 31) - 1
 
 _KINDS = {MatchKind.EXACT: Exact, MatchKind.LPM: Lpm, MatchKind.TERNARY: Ternary, MatchKind.RANGE: Range}
 
@@ -188,8 +190,11 @@ class Mirror(Protocol):
     def put_choice(self, number: int, slots: Sequence[int]) -> None:
         """Write the slots of the members between which the profile's choice of that number chooses."""
 
-    def reordered(self) -> None:
-        """Note that `Table.ranked_rows` has changed; only for tables with a key field that is not exact."""
+    def link(self, row: int, rank: Rank, place: Place) -> None:
+        """Make a row that was put findable; only for tables with a key field that is not exact, as `unlink`."""
+
+    def unlink(self, row: int, place: Place) -> None:
+        """Make a row unfindable, before it is removed."""
 
 
 class Chooses(Protocol):
@@ -237,15 +242,14 @@ class Table:
         """Name and parameters of the default action."""
         self._initial_default = default
         self._lock = lock
-        # _rows finds an entry for the control plane, by match and priority; _by_value and _ranked find it for a packet.
+        # _rows finds an entry for the control plane, by match and priority; _by_value and _space find it for a packet.
         self._rows: dict[_Key, int] = {}
         self._entries: dict[int, Entry] = {}
         self._free: list[int] = []
         self._masked = any(key.mask is not None for key in spec.keys)
         self._exact = all(key.kind is MatchKind.EXACT for key in spec.keys)
         self._by_value: dict[tuple[int, ...], int] = {}
-        self._ranked: list[tuple[int, int, int]] = []
-        self._ranks: dict[int, tuple[int, int, int]] = {}
+        self._space = TupleSpace()
         self._age = 0
         self._mirror: Mirror | None = None
         self.profile: Chooses | None = None
@@ -264,7 +268,8 @@ class Table:
             mirror.set_default(*self.default)
             for row, entry in self._entries.items():
                 mirror.put(row, entry)
-            mirror.reordered()
+            for row, place in self._space.places():
+                mirror.link(row, self._space.ranks[row], place)
 
     def insert(self, entry: Entry, age: int | None = None) -> None:
         """Add an entry; raises EntryExists, TableFull, ReadOnly or BadEntry.
@@ -299,19 +304,8 @@ class Table:
             self._writable()
             match = self.compared(match)
             row = self._find(match, priority)
-            entry = self._entries.pop(row)
-            del self._rows[match, priority]
             self._free.append(row)
-            if self._mirror:
-                self._mirror.remove(row, entry)
-            if self._exact:
-                del self._by_value[_values(match)]
-                return None
-            rank = self._ranks.pop(row)
-            self._ranked.remove(rank)
-            if self._mirror:
-                self._mirror.reordered()
-            return rank[1]
+            return self._remove(row)
 
     def get(self, match: tuple[Match, ...], priority: int = 0) -> Entry:
         """Return the entry with this match and priority; raises EntryMissing."""
@@ -340,18 +334,15 @@ class Table:
     def save(self) -> TableContent:
         """Return a copy of everything that can change."""
         with self._lock:
-            ages = {row: age for _, age, row in self._ranked}
-            entries = tuple((row, ages.get(row), self._entries[row]) for row in self._rows.values())
+            entries = tuple((row, self._age_of(row), self._entries[row]) for row in self._rows.values())
             cells = self.meter.cells.copy() if self.meter else None
             return TableContent(default=self.default, entries=entries, counts=self.counts.copy(), cells=cells)
 
     def restore(self, content: TableContent) -> None:
         """Bring back what `save` has returned for this table, or for one of the same program."""
         with self._lock:
-            for row, entry in self._entries.items():
-                if self._mirror:
-                    self._mirror.remove(row, entry)
-            self._rows, self._entries, self._by_value, self._ranks, self._ranked = {}, {}, {}, {}, []
+            for row in list(self._entries):
+                self._remove(row)
             for row, age, entry in content.entries:
                 self._place(row, entry, age)
             rows = range(1, max(self._entries, default=0))
@@ -363,7 +354,6 @@ class Table:
                 self.meter.cells[:] = content.cells
             if self._mirror:
                 self._mirror.set_default(*content.default)
-                self._mirror.reordered()
 
     @property
     def counts(self) -> npt.NDArray[np.uint64]:
@@ -396,18 +386,19 @@ class Table:
         """Return the row that matches a key; 0 if none does."""
         if self._exact:
             return self._by_value.get(key, 0)
-        for _, _, row in self._ranked:
-            entry = self._entries[row]
-            if all(
-                _matches(match, value, spec.width)
-                for match, value, spec in zip(entry.match, key, self.spec.keys, strict=True)
-            ):
-                return row
-        return 0
+        number = 0
+        ranged = []
+        for value, spec in zip(key, self.spec.keys, strict=True):
+            if spec.kind is MatchKind.RANGE:
+                ranged.append(value)
+            else:
+                number = number << spec.width | value
+        return self._space.lookup(number, tuple(ranged))
 
-    def ranked_rows(self) -> list[int]:
-        """Return the rows in the order in which a lookup tries them; only if a key field is not exact."""
-        return [row for _, _, row in self._ranked]
+    @property
+    def space(self) -> TupleSpace:
+        """What finds the row of a key in a table with a key field that is not exact."""
+        return self._space
 
     def action_of(self, row: int, selected: int = 0) -> tuple[str, tuple[int, ...]]:
         """Return the action and the parameters of a row; `selected`: the selector's hash, for a group."""
@@ -488,10 +479,26 @@ class Table:
         longest = max((match.prefix_len for match in entry.match if isinstance(match, Lpm)), default=0)
         # A table with both LPM and ternary fields goes by priority alone (P4Runtime specification, "Match Format").
         rank = (-(entry.priority if self.spec.prioritised else longest), age, row)
-        self._ranks[row] = rank
-        bisect.insort(self._ranked, rank)
+        place = self._space.add(rank, *combined(entry.match, self.spec.keys))
         if self._mirror:
-            self._mirror.reordered()
+            self._mirror.link(row, rank, place)
+
+    def _remove(self, row: int) -> int | None:
+        """Remove the entry of a row, and return its age; the row may be used again."""
+        entry, age = self._entries.pop(row), self._age_of(row)
+        del self._rows[entry.match, entry.priority]
+        if self._exact:
+            del self._by_value[_values(entry.match)]
+        else:
+            place = self._space.remove(row)
+            if self._mirror:
+                self._mirror.unlink(row, place)
+        if self._mirror:
+            self._mirror.remove(row, entry)
+        return age
+
+    def _age_of(self, row: int) -> int | None:
+        return None if self._exact else self._space.ranks[row][1]
 
     def _check(self, entry: Entry) -> None:
         spec = self.spec
@@ -506,6 +513,8 @@ class Table:
         if spec.prioritised != (entry.priority > 0):
             need = "needs a priority above 0" if spec.prioritised else "has no priorities"
             raise BadEntry(f"table {spec.name} {need}, the entry has {entry.priority}")
+        if entry.priority > MOST_PRIORITY:
+            raise BadEntry(f"priority {entry.priority} is above {MOST_PRIORITY}, the largest that P4Runtime has")
         self._check_via(entry)
 
     def _check_via(self, entry: Entry) -> None:
@@ -536,6 +545,30 @@ def _compared(match: Match, key: KeySpec) -> Match:
     return replace(match, value=match.value & key.mask)
 
 
+def combined(match: tuple[Match, ...], keys: tuple[KeySpec, ...]) -> tuple[int, int, Ranges]:
+    """Return value and mask of all fields but ranges, side by side, the first field highest; and the ranges."""
+    value = mask = 0
+    ranges = []
+    for field, key in zip(match, keys, strict=True):
+        if isinstance(field, Range):
+            ranges.append((field.low, field.high))
+        else:
+            value = value << key.width | field.value
+            mask = mask << key.width | _mask_of(field, key.width)
+    return value, mask, tuple(ranges)
+
+
+def _mask_of(match: Exact | Lpm | Ternary, width: int) -> int:
+    """Return the bits of a key field that a match compares."""
+    full = (1 << width) - 1
+    match match:
+        case Lpm(_, length):
+            return full ^ (full >> length)
+        case Ternary(_, mask):
+            return mask
+    return full
+
+
 def _values(match: tuple[Match, ...]) -> tuple[int, ...]:
     return tuple(field.value for field in match if isinstance(field, Exact))
 
@@ -564,15 +597,3 @@ def _problem(match: Match, width: int) -> str:
         case Range(low, high) if low > high:
             return f"{low:#x} .. {high:#x} is empty"
     return ""
-
-
-def _matches(match: Match, value: int, width: int) -> bool:
-    match match:
-        case Exact(wanted):
-            return value == wanted
-        case Lpm(wanted, length):
-            return value >> (width - length) == wanted >> (width - length)
-        case Ternary(wanted, mask):
-            return value & mask == wanted
-        case Range(low, high):
-            return low <= value <= high

@@ -33,14 +33,21 @@ packet; memory of the levels of packets, and of packets that wait to enter ingre
 the batch in microseconds, which native code itself writes; lot of the places of packets that wait for egress, 0: none
 waits."""
 FIRST_ARRAY: Final = 12
-TABLE_WORDS: Final = 6
-ROWS, INDEX, INDEX_SIZE, COUNTS, METERS, CHOICES = range(TABLE_WORDS)
-"""Words of a table: its rows; hash slots, or the rows in the order of a lookup; number of slots less 1, or number of
-rows; direct counters; direct meters; of an action profile's choices, addresses of lists of rows and their lengths."""
+TABLE_WORDS: Final = 10
+ROWS, SLOTS, TAGS, SLOTS_MASK, COUNTS, METERS, CHOICES, TUPLES, ORDER, TUPLES_COUNT = range(TABLE_WORDS)
+"""Words of a table: its rows; hash slots, their tags, and their number less 1; direct counters; direct meters; of an
+action profile's choices, addresses of lists of rows and their lengths; of a table with a key field that is not exact,
+its tuples, their numbers in the order of a lookup, and how many there are."""
 CHOICE_OFFSET: Final = 4
 """Offset in a row of the number of its choice, 32 bits; 0: the row has an action itself."""
 CHOICE_BYTES: Final = 16
 """An address and a length, 64 bits each."""
+RANK_OFFSET, NEXT_OFFSET, MASK_OFFSET = 8, 24, 32
+"""Offsets in a row of a table with a key field that is not exact: its rank, 128 bits; the next row of its chain; the
+mask of its key."""
+BEST_OFFSET, SEED_OFFSET, SINGLE_OFFSET, TUPLE_MASK_OFFSET = 0, 16, 24, 32
+"""Offsets in a tuple: its best rank, 128 bits; what the hash of a key begins with; the first row of its only chain, or
+0 if it has several; its mask, and behind it the value of its only chain."""
 
 ALIGN: Final = 64
 
@@ -264,8 +271,8 @@ class RowLayout:
     """A row of a table: numbers of action and choice (32 bits each), key, parameters of the action; little-endian.
 
     The key fields that are not ranges are side by side in one number, the first field highest, so that one comparison
-    covers all of them.  If all fields are exact, the row holds this number.  Otherwise it holds a mask and the masked
-    number, then low and high of each range.
+    covers all of them.  If all fields are exact, the row holds this number.  Otherwise it holds its rank, the next row
+    of its chain, a mask and the masked number, then low and high of each range.
     """
 
     spec: TableSpec
@@ -283,7 +290,12 @@ class RowLayout:
     @property
     def value_offset(self) -> int:
         """Return the offset of the key's number."""
-        return 8 if self.exact else 8 + self.key_bits // 8
+        return 8 if self.exact else MASK_OFFSET + self.key_bits // 8
+
+    @property
+    def tuple_stride(self) -> int:
+        """Return the bytes from one tuple to the next."""
+        return TUPLE_MASK_OFFSET + -(-2 * self.key_bits // 128) * 16
 
     @property
     def range_offset(self) -> int:

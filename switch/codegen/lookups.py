@@ -1,23 +1,38 @@
 """Table lookup in native code: from a key to the number of a row.
 
 If every key field is exact, the rows are found by a hash table with open addressing: the key's hash gives a slot, and
-the lookup goes from slot to slot until it finds the key or a free slot.  `rows.py` writes that table.  It is at most
-half full, so that a lookup ends soon, and it always has a free slot, so that a lookup ends at all.
+the lookup goes from slot to slot until it finds the key or a free slot.  `rows.py` writes that table.  It is at most a
+quarter full, so that a lookup ends soon, and it always has a free slot, so that a lookup ends at all.  Each slot has a
+tag of 8 bits of its key's hash, 0 if it is free: most searches for what is not there read no more than a tag.
 
-Otherwise the rows are tried one after the other, in the order of their rank.  That is slow for large LPM and ternary
-tables; ours have few entries.
+Otherwise this is done for each tuple of the table, with the bits of the key that the tuple's entries compare; all
+tuples share the slots.  `tuple_space.py` explains tuples, chains and ranks, and searches in the same way.  A tuple of
+one chain has its value beside its mask: it is compared, not hashed, and a table with few entries is as fast as a scan.
 """
 
 from __future__ import annotations
+
+from collections.abc import Callable
 
 import llvmlite.ir as ll
 
 from ..tables import MatchKind
 from .emitter import BYTE, I32, I64, POINTER, Emitter, Unit, Value, constant, integer
 from .layout import (
-    INDEX,
-    INDEX_SIZE,
+    BEST_OFFSET,
+    MASK_OFFSET,
+    NEXT_OFFSET,
+    ORDER,
+    RANK_OFFSET,
     ROWS,
+    SEED_OFFSET,
+    SINGLE_OFFSET,
+    SLOTS,
+    SLOTS_MASK,
+    TAGS,
+    TUPLE_MASK_OFFSET,
+    TUPLES,
+    TUPLES_COUNT,
     RowLayout,
     table_word,
     words,
@@ -26,15 +41,23 @@ from .layout import (
 HASH_FACTOR = 0x9E3779B97F4A7C15
 """2**64 divided by the golden ratio (Knuth, volume 3, section 6.4); odd, so that no information is lost."""
 _WORD = (1 << 64) - 1
+_I128 = integer(128)
+_NO_RANK = constant(128, -1)
+"""Worse than any rank (`rows.py`)."""
 
 
-def hash_key(key: int, bits: int) -> int:
+def hash_key(key: int, bits: int, seed: int = 0) -> int:
     """Return the hash of a key of `bits` bits, a multiple of 64; native code computes the same."""
-    state = 0
+    state = seed
     for shift in range(0, bits, 64):
         state = ((state ^ (key >> shift & _WORD)) * HASH_FACTOR) & _WORD
         state ^= state >> 32
     return state
+
+
+def tag_of(state: int) -> int:
+    """Return what a slot's tag is for a key of that hash."""
+    return state >> 56 | 1
 
 
 class Lookup:
@@ -68,81 +91,206 @@ class Lookup:
         function = self._unit.function(f"lookup.{self._table}", I32, arguments)
         emit = Emitter(self._unit, function)
         if self.layout.exact:
-            self._write_hashed(emit)
+            self._write_exact(emit)
         else:
-            self._write_scan(emit)
+            _TupleSearch(self, emit).write()
         return function
 
-    def _word(self, emit: Emitter, which: int, kind: ll.Type = POINTER) -> Value:
+    def word(self, emit: Emitter, which: int, kind: ll.Type = POINTER) -> Value:
+        """Return one of the table's words of the context."""
         context = emit.function.args[0]
         return emit.context_word(context, table_word(self._unit.program, self._table, which), kind)
 
-    def _row(self, emit: Emitter, rows: Value, row: Value) -> Value:
-        offset = emit.build.mul(emit.resize(row, 64), constant(64, self.layout.stride))
-        return emit.at(rows, offset)
+    def row(self, emit: Emitter, rows: Value, row: Value) -> Value:
+        """Return the address of a row."""
+        return _nth(emit, rows, row, self.layout.stride)
 
-    def _write_hashed(self, emit: Emitter) -> None:
+    def probe(
+        self, emit: Emitter, state: Value, is_wanted: Callable[[Value], Value], missed: Callable[[], ll.Block]
+    ) -> Value:
+        """Write the search for a row by a key's hash; return the row, of code that runs if there is one.
+
+        `is_wanted` compares the row at an address with the key; `missed` is the block where the code goes on if no row
+        is the one.
+        """
         build = emit.build
-        number = emit.function.args[1]
-        rows, slots, mask = self._word(emit, ROWS), self._word(emit, INDEX), self._word(emit, INDEX_SIZE, I64)
-        # The same hash as `hash_key`, which `rows.py` uses to place the rows.
-        state = constant(64, 0)
-        for shift in range(0, number.type.width, 64):
-            word = emit.resize(build.lshr(number, constant(number.type.width, shift)), 64)
-            state = build.mul(build.xor(state, word), constant(64, HASH_FACTOR))
-            state = build.xor(state, build.lshr(state, constant(64, 32)))
+        rows, slots, tags = self.word(emit, ROWS), self.word(emit, SLOTS), self.word(emit, TAGS)
+        mask, tag = self.word(emit, SLOTS_MASK, I64), emit.resize(_tag(build, state), 8)
         before = build.block
-        probe, compare, found = (emit.function.append_basic_block(name) for name in ("probe", "compare", "found"))
-        build.branch(probe)
-        build.position_at_end(probe)
+        turn, other, compare, step, found = (
+            emit.function.append_basic_block(name) for name in ("probe", "other", "compare", "step", "probed")
+        )
+        build.branch(turn)
+        build.position_at_end(turn)
         position = build.phi(I64)
         position.add_incoming(state, before)
-        # A free slot holds row 0, which is also the answer if the key is in no slot.
         slot = build.and_(position, mask)
+        in_slot = emit.load(BYTE, emit.at(tags, slot))
+        build.cbranch(build.icmp_unsigned("==", in_slot, tag), compare, other)
+        build.position_at_end(other)
+        build.cbranch(build.icmp_unsigned("==", in_slot, constant(8, 0)), missed(), step)
+        build.position_at_end(compare)
         row = build.load(build.gep(slots, [slot], source_etype=I32), typ=I32)
-        build.cbranch(build.icmp_unsigned("==", row, constant(32, 0)), found, compare)
-        build.position_at_end(compare)
-        stored = emit.load(number.type, emit.at(self._row(emit, rows, row), self.layout.value_offset), 8)
-        position.add_incoming(build.add(position, constant(64, 1)), compare)
-        build.cbranch(build.icmp_unsigned("==", stored, number), found, probe)
+        build.cbranch(is_wanted(self.row(emit, rows, row)), found, step)
+        build.position_at_end(step)
+        position.add_incoming(build.add(position, constant(64, 1)), step)
+        build.branch(turn)
         build.position_at_end(found)
-        build.ret(row)
+        return row
 
-    def _write_scan(self, emit: Emitter) -> None:
+    def _write_exact(self, emit: Emitter) -> None:
+        build, number = emit.build, emit.function.args[1]
+        missed = emit.function.append_basic_block("missed")
+
+        def is_wanted(address: Value) -> Value:
+            stored = emit.load(number.type, emit.at(address, self.layout.value_offset), 8)
+            return build.icmp_unsigned("==", stored, number)
+
+        build.ret(self.probe(emit, _hash(emit, number, constant(64, 0)), is_wanted, lambda: missed))
+        build.position_at_end(missed)
+        build.ret(constant(32, 0))
+
+
+class _TupleSearch:
+    """Writes a lookup in a table with a key field that is not exact."""
+
+    def __init__(self, lookup: Lookup, emit: Emitter) -> None:
+        self._lookup, self._layout, self._emit = lookup, lookup.layout, emit
+        _, self._number, *self._ranges = emit.function.args
+        self._rows = lookup.word(emit, ROWS)
+        self._tuples, self._order = lookup.word(emit, TUPLES), lookup.word(emit, ORDER)
+        self._count = lookup.word(emit, TUPLES_COUNT, I64)
+        self._before = emit.build.block
+        self._head, self._following = self._blocks("head", "following")
         build = emit.build
-        _, number, *ranges = emit.function.args
-        rows, order, count = self._word(emit, ROWS), self._word(emit, INDEX), self._word(emit, INDEX_SIZE, I64)
+        build.branch(self._head)
+        build.position_at_end(self._head)
+        # The turn of the loop, and the best row so far with its rank: as a turn begins, and as it ends.
+        self._turn, self._found, self._rank = build.phi(I64), build.phi(I32), build.phi(_I128)
+        build.position_at_end(self._following)
+        self._next_found, self._next_rank = build.phi(I32), build.phi(_I128)
+
+    def write(self) -> None:
+        """Write the loop over the tuples."""
+        emit, build = self._emit, self._emit.build
+        look, search, done = self._blocks("look", "search", "done")
+        build.position_at_end(self._head)
+        for phi, value in ((self._turn, constant(64, 0)), (self._found, constant(32, 0)), (self._rank, _NO_RANK)):
+            phi.add_incoming(value, self._before)
+        build.cbranch(build.icmp_unsigned("<", self._turn, self._count), look, done)
+
+        build.position_at_end(look)
+        number = build.load(build.gep(self._order, [self._turn], source_etype=I32), typ=I32)
+        one = _nth(emit, self._tuples, number, self._layout.tuple_stride)
+        best = emit.load(_I128, emit.at(one, BEST_OFFSET), 8)
+        build.cbranch(build.icmp_unsigned("<", best, self._rank), search, done)
+
+        build.position_at_end(done)
+        build.ret(self._found)
+
+        build.position_at_end(search)
+        self._walk_chain(self._find_chain(one))
+
+        build.position_at_end(self._following)
+        self._turn.add_incoming(build.add(self._turn, constant(64, 1)), self._following)
+        self._found.add_incoming(self._next_found, self._following)
+        self._rank.add_incoming(self._next_rank, self._following)
+        build.branch(self._head)
+
+    def _find_chain(self, one: Value) -> Value:
+        """Write the search for the chain of a tuple; return its first row, of code that runs if there is a chain."""
+        emit, build, bits = self._emit, self._emit.build, self._layout.key_bits
+        single = emit.load(I32, emit.at(one, SINGLE_OFFSET), 4)
+        if not bits:  # all fields are ranges: there is one tuple, of one chain
+            return single
+        kind = self._number.type
+        mask = emit.load(kind, emit.at(one, TUPLE_MASK_OFFSET), 8)
+        masked = build.and_(self._number, mask)
+        beside, hashed, chain = self._blocks("beside", "hashed", "chain")
+        build.cbranch(build.icmp_unsigned("!=", single, constant(32, 0)), beside, hashed)
+
+        build.position_at_end(beside)
+        value = emit.load(kind, emit.at(one, TUPLE_MASK_OFFSET + bits // 8), 8)
+        build.cbranch(build.icmp_unsigned("==", masked, value), chain, self._ends(self._found, self._rank))
+
+        build.position_at_end(hashed)
+        state = _hash(emit, masked, emit.load(I64, emit.at(one, SEED_OFFSET), 8))
+
+        def is_wanted(address: Value) -> Value:
+            return build.and_(
+                build.icmp_unsigned("==", emit.load(kind, emit.at(address, self._layout.value_offset), 8), masked),
+                build.icmp_unsigned("==", emit.load(kind, emit.at(address, MASK_OFFSET), 8), mask),
+            )
+
+        row = self._lookup.probe(emit, state, is_wanted, lambda: self._ends(self._found, self._rank))
+        probed = build.block
+        build.branch(chain)
+
+        build.position_at_end(chain)
+        first = build.phi(I32)
+        first.add_incoming(single, beside)
+        first.add_incoming(row, probed)
+        return first
+
+    def _walk_chain(self, first: Value) -> None:
+        """Write the search for the first row of a chain that is better than the one found, and whose ranges match."""
+        emit, build = self._emit, self._emit.build
         before = build.block
-        head, compare, found, missed = (
-            emit.function.append_basic_block(name) for name in ("head", "compare", "found", "missed")
-        )
-        build.branch(head)
-        build.position_at_end(head)
-        position = build.phi(I64)
-        position.add_incoming(constant(64, 0), before)
-        build.cbranch(build.icmp_unsigned("<", position, count), compare, missed)
-        build.position_at_end(compare)
-        row = build.load(build.gep(order, [position], source_etype=I32), typ=I32)
-        address = self._row(emit, rows, row)
-        # One masked comparison for all fields but ranges, then two comparisons for each range.
+        walk, ranges, step = self._blocks("walk", "ranges", "step")
+        build.branch(walk)
+
+        build.position_at_end(walk)
+        row = build.phi(I32)
+        row.add_incoming(first, before)
+        address = self._lookup.row(emit, self._rows, row)
+        rank = emit.load(_I128, emit.at(address, RANK_OFFSET), 8)
+        is_better = build.icmp_unsigned("<", rank, self._rank)
+        build.cbranch(is_better, ranges, self._ends(self._found, self._rank))
+
+        build.position_at_end(ranges)
         matches = constant(1, 1)
-        if self.layout.key_bits:
-            mask = emit.load(number.type, emit.at(address, 8), 8)
-            value = emit.load(number.type, emit.at(address, self.layout.value_offset), 8)
-            matches = build.icmp_unsigned("==", build.and_(number, mask), value)
-        offset = self.layout.range_offset
-        for value in ranges:
+        offset = self._layout.range_offset
+        for value in self._ranges:
             size = value.type.width // 8
             low, high = (emit.load(value.type, emit.at(address, offset + part), 8) for part in (0, size))
             inside = build.and_(build.icmp_unsigned("<=", low, value), build.icmp_unsigned("<=", value, high))
             matches = build.and_(matches, inside)
             offset += 2 * size
-        position.add_incoming(build.add(position, constant(64, 1)), compare)
-        build.cbranch(matches, found, head)
-        build.position_at_end(found)
-        build.ret(row)
-        build.position_at_end(missed)
-        build.ret(constant(32, 0))
+        build.cbranch(matches, self._ends(row, rank), step)
+
+        build.position_at_end(step)
+        after = emit.load(I32, emit.at(address, NEXT_OFFSET), 4)
+        row.add_incoming(after, step)
+        build.cbranch(build.icmp_unsigned("!=", after, constant(32, 0)), walk, self._ends(self._found, self._rank))
+
+    def _ends(self, found: Value, rank: Value) -> ll.Block:
+        """Return the block in which a turn ends that the code makes end here, with that row."""
+        self._next_found.add_incoming(found, self._emit.build.block)
+        self._next_rank.add_incoming(rank, self._emit.build.block)
+        return self._following
+
+    def _blocks(self, *names: str) -> list[ll.Block]:
+        return [self._emit.function.append_basic_block(name) for name in names]
+
+
+def _hash(emit: Emitter, number: Value, state: Value) -> Value:
+    """Return the hash of a number, the same as `hash_key`, which `rows.py` uses to place the rows."""
+    build = emit.build
+    for shift in range(0, number.type.width, 64):
+        word = emit.resize(build.lshr(number, constant(number.type.width, shift)), 64)
+        state = build.mul(build.xor(state, word), constant(64, HASH_FACTOR))
+        state = build.xor(state, build.lshr(state, constant(64, 32)))
+    return state
+
+
+def _tag(build: ll.IRBuilder, state: Value) -> Value:
+    """Return the tag of a hash, the same as `tag_of`."""
+    return build.or_(build.lshr(state, constant(64, 56)), constant(64, 1))
+
+
+def _nth(emit: Emitter, first: Value, number: Value, stride: int) -> Value:
+    """Return the address of a row or tuple."""
+    return emit.at(first, emit.build.mul(emit.resize(number, 64), constant(64, stride)))
 
 
 def row_address(emitter: Emitter, context: Value, table: int, row: Value) -> Value:

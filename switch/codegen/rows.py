@@ -1,9 +1,9 @@
 """The rows of a table as native code reads them, kept up to date while the control plane changes the table.
 
-The index of a table whose key fields are all exact is a hash table with linear probing: slots of 32 bits that hold the
-number of a row, or 0 if the slot is free.  At most half of the slots are in use.  The index of any other table is the
-list of its rows in the order in which a lookup tries them; it is written anew before the next batch, not after each
-change, since a controller often writes many entries at once.
+A hash table with linear probing finds them: slots of 32 bits that hold the number of a row, or 0 if the slot is free,
+and a tag for each slot.  At most a quarter of the slots are in use.  If a key field is not exact, slots hold the first
+rows of chains, and there is a list of the tuples (`tuple_space.py`).  The list is brought up to date before the next
+batch, not after each change, since a controller often writes many entries at once.
 """
 
 from __future__ import annotations
@@ -14,12 +14,37 @@ import numpy as np
 import numpy.typing as npt
 
 from ..profiles import MOST_CHOICES
-from ..tables import NO_ACTION, Entry, Exact, Lpm, Match, Range, Table, Ternary
-from .layout import CHOICE_OFFSET, CHOICES, COUNTS, INDEX, INDEX_SIZE, METERS, ROWS, RowLayout, words
-from .lookups import hash_key
+from ..tables import NO_ACTION, Entry, Match, MatchKind, Table, combined
+from ..tuple_space import Place, Rank
+from .layout import (
+    ALIGN,
+    BEST_OFFSET,
+    CHOICE_OFFSET,
+    CHOICES,
+    COUNTS,
+    MASK_OFFSET,
+    METERS,
+    NEXT_OFFSET,
+    ORDER,
+    RANK_OFFSET,
+    ROWS,
+    SEED_OFFSET,
+    SINGLE_OFFSET,
+    SLOTS,
+    SLOTS_MASK,
+    TAGS,
+    TUPLE_MASK_OFFSET,
+    TUPLES,
+    TUPLES_COUNT,
+    RowLayout,
+    words,
+)
+from .lookups import hash_key, tag_of
 
-KEY_OFFSET = 8
-"""Offset of a row's key, behind the action.  In a table with a field that is not exact the key begins with the mask."""
+_FIRST_RANK = 1 << 63
+"""Added to the first part of a rank, which is not positive."""
+_NO_RANK = (1 << 128) - 1
+"""Worse than any rank."""
 
 
 class TableRows:
@@ -32,21 +57,36 @@ class TableRows:
         self._context = context
         self._stale = stale
         self._layout = RowLayout(spec)
+        # Properties of the layout that each entry needs; they are computed anew at each use.
+        self._stride, self._value_offset = self._layout.stride, self._layout.value_offset
+        self._key_bytes = self._layout.key_bits // 8
         self._actions = {action.name: index for index, action in enumerate(spec.actions)}
         # Row 0 is the default action.  A table without a key has no other row.
         capacity = spec.size if spec.keys else 0
         # Behind the entries' rows: one that does nothing, for empty groups, and one for each member of the profile.
         members = 0 if table.profile is None else 1 + table.profile.size
         self._nothing = capacity + 1
-        self._rows = np.zeros((capacity + 1 + members, self._layout.stride), np.uint8)
+        self._rows = _aligned_rows(capacity + 1 + members, self._layout.stride)
+        self._bytes = memoryview(self._rows.data).cast("B")
         self._choices = np.zeros((MOST_CHOICES if members else 0, 2), np.uint64)
         self._lists: dict[int, npt.NDArray[np.uint32]] = {}
         if members:
             self._put_action(self._nothing, NO_ACTION, ())
-        self._index = np.zeros(2 << capacity.bit_length() if self._layout.exact else capacity, np.uint32)
+        self._slots = np.zeros(4 << capacity.bit_length(), np.uint32)
+        self._tags = np.zeros(len(self._slots), np.uint8)
+        self._slots_mask = len(self._slots) - 1
+        # There are never more tuples than entries.
+        tuples = 0 if self._layout.exact else capacity
+        self._tuples = _aligned_rows(tuples, self._layout.tuple_stride)
+        self._best = self._tuples[:, BEST_OFFSET : BEST_OFFSET + 16].view(np.uint64)
+        self._order = np.zeros(tuples, np.uint32)
+        self._most = 0
+        self._changed: set[int] = set()
         context[ROWS] = self._rows.ctypes.data
-        context[INDEX] = self._index.ctypes.data
-        context[INDEX_SIZE] = len(self._index) - 1 if self._layout.exact else 0
+        context[SLOTS], context[TAGS] = self._slots.ctypes.data, self._tags.ctypes.data
+        context[SLOTS_MASK] = self._slots_mask
+        context[TUPLES], context[ORDER] = self._tuples.ctypes.data, self._order.ctypes.data
+        context[TUPLES_COUNT] = 0
         context[COUNTS] = table.counts.ctypes.data
         context[CHOICES] = self._choices.ctypes.data
         context[METERS] = table.meter.cells.ctypes.data if table.meter else 0
@@ -60,23 +100,34 @@ class TableRows:
             self._write(row, CHOICE_OFFSET, profile.number_of(entry.via), 4)
         self._put_key(row, entry.match)
         if self._layout.exact:
-            self._index[self._probe(row)] = row
+            self._occupy(row, row)
 
     def remove(self, row: int, entry: Entry) -> None:
         """Remove the entry of a row."""
-        if not self._layout.exact:
-            return  # `refresh` writes an order without it
-        mask = len(self._index) - 1
-        free = following = self._probe(row)
-        while True:  # close the gap (Knuth, volume 3, section 6.4, algorithm R)
-            following = (following + 1) & mask
-            moved = int(self._index[following])
-            if not moved:
-                break
-            if (following - self._home(moved)) & mask >= (following - free) & mask:
-                self._index[free] = moved
-                free = following
-        self._index[free] = 0
+        if self._layout.exact:
+            self._free(self._probe(row))
+
+    def link(self, row: int, rank: Rank, place: Place) -> None:
+        """Make a row that was put findable."""
+        self._write(row, RANK_OFFSET, _encoded(rank), 16)
+        self._write(row, NEXT_OFFSET, place.after, 4)
+        if place.before:
+            self._write(place.before, NEXT_OFFSET, row, 4)
+        else:
+            self._occupy(row, place.after)
+        self._changed.add(place.tuple_number)
+        self._stale.add(self)
+
+    def unlink(self, row: int, place: Place) -> None:
+        """Make a row unfindable."""
+        if place.before:
+            self._write(place.before, NEXT_OFFSET, place.after, 4)
+        elif place.after:
+            self._slots[self._probe(row)] = place.after
+        else:
+            self._free(self._probe(row))
+        self._changed.add(place.tuple_number)
+        self._stale.add(self)
 
     def set_default(self, action: str, params: tuple[int, ...]) -> None:
         """Write the default action."""
@@ -92,16 +143,35 @@ class TableRows:
         self._lists[number] = np.array(rows, np.uint32)
         self._choices[number] = self._lists[number].ctypes.data, len(rows)
 
-    def reordered(self) -> None:
-        """Note that the order in which rows are tried has changed."""
-        self._stale.add(self)
-
     def refresh(self) -> None:
-        """Write the order in which rows are tried; called before the next batch."""
-        if not self._layout.exact:
-            rows = self._table.ranked_rows()
-            self._index[: len(rows)] = rows
-            self._context[INDEX_SIZE] = len(rows)
+        """Write the tuples that have changed, and their order; called before the next batch."""
+        for number in self._changed:
+            self._put_tuple(number)
+        self._most = max(self._most, *(number + 1 for number in self._changed))
+        self._changed.clear()
+        low, high = self._best[: self._most, 0], self._best[: self._most, 1]
+        order = np.lexsort((low, high))
+        self._order[: len(order)] = order
+        # Tuples without entries come last.
+        self._context[TUPLES_COUNT] = np.count_nonzero(high != _NO_RANK >> 64)
+
+    def _put_tuple(self, number: int) -> None:
+        space, layout = self._table.space, self._layout
+        found, size = space.numbered(number), layout.key_bits // 8
+        if found is None:
+            self._put_in_tuple(number, BEST_OFFSET, _NO_RANK, 16)
+            return
+        self._put_in_tuple(number, BEST_OFFSET, _encoded(found.best(space.ranks)), 16)
+        self._put_in_tuple(number, SEED_OFFSET, hash_key(found.mask, layout.key_bits), 8)
+        self._put_in_tuple(number, TUPLE_MASK_OFFSET, found.mask, size)
+        single = 0
+        if len(found.chains) == 1:
+            ((value, ((_, _, single), *_)),) = found.chains.items()
+            self._put_in_tuple(number, TUPLE_MASK_OFFSET + size, value, size)
+        self._put_in_tuple(number, SINGLE_OFFSET, single, 4)
+
+    def _put_in_tuple(self, number: int, offset: int, value: int, size: int) -> None:
+        self._tuples[number, offset : offset + size] = np.frombuffer(value.to_bytes(size, "little"), np.uint8)
 
     def _put_action(self, row: int, name: str, params: tuple[int, ...]) -> None:
         action = self._actions[name]
@@ -111,45 +181,71 @@ class TableRows:
 
     def _put_key(self, row: int, match: tuple[Match, ...]) -> None:
         layout = self._layout
-        # The first field is the highest part of the number, as `Lookup.find` puts it together.
-        value = mask = 0
-        offset = layout.range_offset
-        for field, key in zip(match, layout.spec.keys, strict=True):
-            if isinstance(field, Range):
-                size = 8 * words(key.width)
-                self._write(row, offset, field.low, size)
-                self._write(row, offset + size, field.high, size)
-                offset += 2 * size
-            else:
-                value = value << key.width | field.value
-                mask = mask << key.width | _mask_of(field, key.width)
+        value, mask, ranges = combined(match, layout.spec.keys)
         self._write(row, layout.value_offset, value, layout.key_bits // 8)
-        if not layout.exact:
-            self._write(row, KEY_OFFSET, mask, layout.key_bits // 8)
+        if layout.exact:
+            return
+        self._write(row, MASK_OFFSET, mask, layout.key_bits // 8)
+        offset = layout.range_offset
+        widths = (key.width for key in layout.spec.keys if key.kind is MatchKind.RANGE)
+        for width, (low, high) in zip(widths, ranges, strict=True):
+            size = 8 * words(width)
+            self._write(row, offset, low, size)
+            self._write(row, offset + size, high, size)
+            offset += 2 * size
 
     def _write(self, row: int, offset: int, value: int, size: int) -> None:
-        self._rows[row, offset : offset + size] = np.frombuffer(value.to_bytes(size, "little"), np.uint8)
+        start = row * self._stride + offset
+        self._bytes[start : start + size] = value.to_bytes(size, "little")
 
-    def _home(self, row: int) -> int:
-        """Return the slot that a row's key hashes to."""
-        start, bits = self._layout.value_offset, self._layout.key_bits
-        key = int.from_bytes(self._rows[row, start : start + bits // 8].tobytes(), "little")
-        return hash_key(key, bits) & (len(self._index) - 1)
+    def _number(self, row: int, offset: int) -> int:
+        start = row * self._stride + offset
+        return int.from_bytes(self._bytes[start : start + self._key_bytes], "little")
+
+    def _hash(self, row: int) -> int:
+        """Return the hash of a row's key."""
+        bits = 8 * self._key_bytes
+        seed = 0 if self._layout.exact else hash_key(self._number(row, MASK_OFFSET), bits)
+        return hash_key(self._number(row, self._value_offset), bits, seed)
+
+    def _occupy(self, row: int, after: int) -> None:
+        """Write a row to the slot of `after`, which has the same key, or to a free one."""
+        state = self._hash(row)
+        slot = self._search(state, after)
+        self._slots[slot], self._tags[slot] = row, tag_of(state)
 
     def _probe(self, row: int) -> int:
-        """Return the slot of a row, or the free slot for it."""
-        slot = self._home(row)
-        while self._index[slot] not in (0, row):
-            slot = (slot + 1) & (len(self._index) - 1)
+        """Return the slot that holds a row."""
+        return self._search(self._hash(row), row)
+
+    def _search(self, state: int, wanted: int) -> int:
+        """Return the slot that holds a row with that hash; if none does, the free slot for it."""
+        slot = state & self._slots_mask
+        while self._slots[slot] not in (0, wanted):
+            slot = (slot + 1) & self._slots_mask
         return slot
 
+    def _free(self, free: int) -> None:
+        """Free a slot, and close the gap (Knuth, volume 3, section 6.4, algorithm R)."""
+        mask, following = self._slots_mask, free
+        while True:
+            following = (following + 1) & mask
+            moved = int(self._slots[following])
+            if not moved:
+                break
+            if (following - self._hash(moved)) & mask >= (following - free) & mask:
+                self._slots[free], self._tags[free] = moved, self._tags[following]
+                free = following
+        self._slots[free] = self._tags[free] = 0
 
-def _mask_of(match: Exact | Lpm | Ternary, width: int) -> int:
-    """Return the bits of a key field that a match compares."""
-    full = (1 << width) - 1
-    match match:
-        case Lpm(_, length):
-            return full ^ (full >> length)
-        case Ternary(_, mask):
-            return mask
-    return full
+
+def _encoded(rank: Rank) -> int:
+    """Return a rank as one unsigned number: of two, the smaller one wins."""
+    return _FIRST_RANK + rank[0] << 64 | rank[1]
+
+
+def _aligned_rows(count: int, stride: int) -> npt.NDArray[np.uint8]:
+    """Return zeroed rows of which the first begins a cache line."""
+    memory = np.zeros(count * stride + ALIGN, np.uint8)
+    start = -memory.ctypes.data % ALIGN
+    return memory[start : start + count * stride].reshape(count, stride)

@@ -203,7 +203,7 @@ def test_tables_of_every_kind_follow_the_control_plane(name: str) -> None:
                 length = int(rng.integers(width + 1))
                 return Lpm(value & ~(full >> length), length)
             case MatchKind.TERNARY:
-                mask = (number(width) | number(width)) & full
+                mask = full << width // 2 & full if rng.integers(2) else (number(width) | number(width)) & full
                 return Ternary(value & mask, mask)
             case MatchKind.RANGE:
                 low, high = sorted((value, number(width)))

@@ -226,10 +226,12 @@ def test_an_entry_whose_deletion_is_taken_back_is_still_the_older_one(rig: Rig, 
     (table,) = (table for name, table in rig.pipeline.tables.items() if name.endswith(".rules"))
     client.insert(table_entry=rule())
     client.insert(table_entry=rule(optional(b"\x07")))  # packets with b = 7 match both
+    older = table.entry_of(table.lookup((1, 0, 0, 6, 0)))
+    assert older is not None
     for changes in ([], [update(DELETE, table_entry=rule())], [update(DELETE, table_entry=rule(optional(b"\x07")))]):
         with pytest.raises(P4RuntimeError):
             client.write(*changes, IMPOSSIBLE, atomicity="ROLLBACK_ON_ERROR")
-        assert [table.lookup((1, 0, 0, 7, 0)), table.lookup((1, 0, 0, 6, 0))] == [table.ranked_rows()[0]] * 2
+        assert [table.entry_of(table.lookup((1, 0, 0, b, 0))) for b in (6, 7)] == [older] * 2
 
 
 @pytest.mark.parametrize("atomicity", ["ROLLBACK_ON_ERROR", "DATAPLANE_ATOMIC"])
