@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+import numpy as np
+
+from switchsum.native.kernels.intrinsics import carray, pointer
+from switchsum.native.kernels.memory import bytes_at
 from switchsum.native.kernels.outlined import Outlined
+from switchsum.protocol.frame import FRAME_BYTES
 
 from . import receiving, recovery, sending
+from .header import slot_of
 from .loop import state_at, submit_record
 
 
@@ -16,9 +22,24 @@ def submit_by_hand(arrays: int, record: int, now: float) -> int:
 
 
 @Outlined
-def receive_by_hand(arrays: int, frames: int, stride: int, rows: int, lengths: int, count: int, now: float) -> int:
-    """Take frames that are whole; see `receiving.receive`."""
-    receiving.receive(state_at(arrays), frames, stride, rows, lengths, 0, count, now)
+def receive_by_hand(
+    arrays: int, frames: int, stride: int, rows: int, lengths: int, bodies: int, count: int, now: float
+) -> int:
+    """Take frames; see `receiving.receive`."""
+    receiving.receive(state_at(arrays), frames, stride, rows, lengths, bodies, count, now)
+    return 0
+
+
+@Outlined
+def fetch_by_hand(arrays: int, start: int, lanes: int) -> int:
+    """Have brought near what a frame will need that is taken soon: its first byte and its lanes are at addresses."""
+    state = state_at(arrays)
+    core = state.core[0]
+    index = slot_of(core, bytes_at(start, FRAME_BYTES))
+    if index < core.member.window:
+        receiving.fetch_ahead(state, start, lanes)
+        row = 2 * index + (~state.slots[index].number & 1)
+        receiving.fetch_lines(core.link.store + row * core.link.stride, core.link.stride)
     return 0
 
 
@@ -33,6 +54,13 @@ def poll_by_hand(arrays: int, now: float) -> int:
 def wake_at_by_hand(arrays: int) -> float:
     """Return when `poll` has something to do if no frame comes; infinity: never."""
     return recovery.wake_at(state_at(arrays))
+
+
+@Outlined
+def tell_wake_at_by_hand(arrays: int, target: int) -> int:
+    """Write the same to an address: kernels take only integers of what they call by address."""
+    carray(pointer(target), (1,), np.float64)[0] = recovery.wake_at(state_at(arrays))
+    return 0
 
 
 @Outlined

@@ -59,10 +59,10 @@ def receive(
     length_list = words_at(lengths, count)
     for i in range(count):
         if i + 2 < count:
-            _fetch_lines(_start_of(core, frames, stride, row_list[i + 2]), 2 * _LINE_BYTES)
+            fetch_lines(_start_of(core, frames, stride, row_list[i + 2]), 2 * _LINE_BYTES)
         if i + 1 < count:
             start = _start_of(core, frames, stride, row_list[i + 1])
-            _fetch_ahead(state, start, _lanes_at(bodies, body_list, i + 1, start))
+            fetch_ahead(state, start, _lanes_at(bodies, body_list, i + 1, start))
         start = _start_of(core, frames, stride, row_list[i])
         length: Scalar = np.int64(length_list[i])
         progress.counts[Count.FRAMES_RECEIVED] += 1
@@ -274,7 +274,7 @@ def _end_column(state: State, slot: Slot, operation: OperationRecord) -> None:
 
 
 @inner
-def _fetch_ahead(state: State, start: int, lanes: int) -> None:
+def fetch_ahead(state: State, start: int, lanes: int) -> None:
     """Have brought near what the frame at an address will need, if it is the result that its slot waits for.
 
     While nothing is lost, blocks follow one another in memory and the processor does so by itself; once slots are in
@@ -288,14 +288,14 @@ def _fetch_ahead(state: State, start: int, lanes: int) -> None:
     operation = state.operations[slot.operation % OPERATIONS]
     size = operation.per_block * item_bytes(operation.dtype)
     near = min(size, _MOST_AHEAD_BYTES)
-    _fetch_lines(lanes, near)
-    _fetch_lines(operation.address + slot.block * size, near)
-    _fetch_lines(operation.address + slot.next_block * size, near)
-    _fetch_lines(operation.address + (slot.next_block + operation.columns) * size, near)
+    fetch_lines(lanes, near)
+    fetch_lines(operation.address + slot.block * size, near)
+    fetch_lines(operation.address + slot.next_block * size, near)
+    fetch_lines(operation.address + (slot.next_block + operation.columns) * size, near)
 
 
 @inner
-def _fetch_lines(address: int, size: int) -> None:
+def fetch_lines(address: int, size: int) -> None:
     """Have some bytes at an address brought near; the address may be anything."""
     for offset in range(0, size, _LINE_BYTES):
         prefetch(address + offset)

@@ -6,8 +6,9 @@ as narrow as they may be, so that it is one cache line.  Times are seconds of wh
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from enum import IntEnum
-from typing import Annotated, Final, NamedTuple
+from typing import Annotated, Any, Final, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -400,19 +401,24 @@ class State(NamedTuple):
     """Sequence of the last transmission of each slot that waits, side by side and quick to search; else `NEVER`."""
 
 
-def allocate(window: int, lanes_per_frame: int) -> State:
-    """Return the state of an engine that uses `window` slots, all zero but the addresses of kernels."""
-    core = np.zeros(1, CORE)
+def allocate(window: int, lanes_per_frame: int, zeros: Callable[..., npt.NDArray[Any]] = np.zeros) -> State:
+    """Return the state of an engine that uses `window` slots, all zero but the addresses of kernels.
+
+    `zeros` makes the arrays that are used for every frame; those of a thousand engines are best side by side.
+    """
+    core = zeros(1, CORE)
     for kernel in BLOCK_KERNELS:
         core["kernels"][kernel.__qualname__] = kernel.address
+    last_sent = zeros(window, np.int64)
+    last_sent[:] = NEVER
     return State(
         core=table(core),
-        slots=table(np.zeros(window, SLOT)),
+        slots=table(zeros(window, SLOT)),
         operations=table(np.zeros(OPERATIONS, OPERATION)),
-        rows=table(np.zeros(2 * window, ROW)),
-        queue=np.zeros((2, 2 * window), np.int32),
+        rows=table(zeros(2 * window, ROW)),
+        queue=zeros((2, 2 * window), np.int32),
         kept=np.zeros((window, lanes_per_frame), np.uint32),
-        last_sent=np.full(window, NEVER, np.int64),
+        last_sent=last_sent,
     )
 
 

@@ -13,8 +13,10 @@ operations, all ranks give a slot the same columns in the same order, and operat
 
 from __future__ import annotations
 
+import functools
 import zlib
 from collections import deque
+from collections.abc import Callable
 from typing import Any, Final
 
 import numpy as np
@@ -64,13 +66,34 @@ _FINISHED, _FINISHED_COUNT = _word("finished"), _word("finished_count")
 _FRAMES_RECEIVED: Final = _word("counts") + Count.FRAMES_RECEIVED
 
 
+@functools.lru_cache(maxsize=1)
+def _scales(world_size: int) -> tuple[Array, Array]:
+    """Return what values are multiplied by, and what a unit of a lane is worth, by lane format and exponent."""
+    scales, steps = (np.zeros(CORE["member"][name].shape) for name in ("scales", "steps"))
+    for lane_format in FLOAT_LANES.values():
+        bits = lane_format.value_bits
+        for exponent in range(NOT_FINITE):
+            scales[lane_format, exponent] = full_scale(world_size, bits) * 2.0 ** (126 - max(exponent, 1))
+            steps[lane_format, exponent] = step(exponent, world_size, bits)
+    return scales, steps
+
+
 class Engine:
     """One member's side of the slot machine."""
 
-    def __init__(self, config: EngineConfig, frames: npt.NDArray[np.uint8], lead: int, *, pushed: int = 0) -> None:
+    def __init__(
+        self,
+        config: EngineConfig,
+        frames: npt.NDArray[np.uint8],
+        lead: int,
+        *,
+        pushed: int = 0,
+        zeros: Callable[..., Array] = np.zeros,
+    ) -> None:
         """Use the rows `[n, stride]` of a frame store, where a frame starts at column `lead`.
 
-        `pushed` is how many frames were handed over to the transport before.  Raises UsageError.
+        `pushed` is how many frames were handed over to the transport before; `zeros` makes the arrays of the state.
+        Raises UsageError.
         """
         if not 0 <= config.rank < config.world_size <= MOST_WORKERS:
             raise UsageError(f"rank {config.rank} of {config.world_size}: at most {MOST_WORKERS} workers, from 0")
@@ -82,7 +105,7 @@ class Engine:
         self._config = config
         self._frames = frames
         self._pushed_before = pushed
-        self._state = allocate(config.window_slots, config.lanes_per_frame)
+        self._state = allocate(config.window_slots, config.lanes_per_frame, zeros)
         self._words = memoryview(self._state.core.view(np.int64).data)
         self._arrays = arrays_of(self._state)
         self.address = address_of(self._arrays)
@@ -147,13 +170,8 @@ class Engine:
             self._state.slots["tree"][first:] = tree
 
     def _fill_tables(self) -> None:
-        config, core = self._config, self._state.core[0]
-        for lane_format in FLOAT_LANES.values():
-            bits = lane_format.value_bits
-            for exponent in range(NOT_FINITE):
-                scale = full_scale(config.world_size, bits) * 2.0 ** (126 - max(exponent, 1))
-                core["member"]["scales"][lane_format][exponent] = scale
-                core["member"]["steps"][lane_format][exponent] = step(exponent, config.world_size, bits)
+        member = self._state.core["member"]
+        member["scales"][0], member["steps"][0] = _scales(self._config.world_size)
 
     @property
     def world_size(self) -> int:

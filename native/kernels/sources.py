@@ -11,7 +11,10 @@ from functools import cache
 from pathlib import Path
 from typing import Final
 
-_PACKAGES: Final = ("switchsum.protocol", "switchsum.native", "switchsum.host", "switchsum.switch")
+_PACKAGES: Final = (
+    *("switchsum.protocol", "switchsum.native", "switchsum.host", "switchsum.switch"),
+    "switchsum.simulation",
+)
 """Where kernels are written, and what they are made of."""
 _USES_KERNELS: Final = re.compile(
     r"^(?:from|import) (?:numba|(?:switchsum\.native\.|\.+)(?:kernels\.)?(?:decorators|outlined|intrinsics))\b",

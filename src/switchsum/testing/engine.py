@@ -17,9 +17,10 @@ BY_HAND: Final = (
     by_hand.receive_by_hand,
     by_hand.poll_by_hand,
     by_hand.wake_at_by_hand,
+    by_hand.tell_wake_at_by_hand,
     by_hand.sent_by_hand,
 )
-_SUBMIT, _RECEIVE, _POLL, _WAKE_AT, _SENT = BY_HAND
+_SUBMIT, _RECEIVE, _POLL, _WAKE_AT, _TELL_WAKE_AT, _SENT = BY_HAND
 
 
 class EngineByHand(Engine):
@@ -37,7 +38,7 @@ class EngineByHand(Engine):
         """Take frames that came, in order: their rows in `frames`, where they start at column `lead`."""
         if len(rows):
             found = address_of(frames), frames.shape[1], address_of(rows), address_of(lengths)
-            _RECEIVE(self.address, *found, len(rows), now)
+            _RECEIVE(self.address, *found, 0, len(rows), now)
 
     def poll(self, now: float) -> None:
         """Repeat what seems lost, and give up when nothing moves; call it after `receive` and at `wake_at`."""

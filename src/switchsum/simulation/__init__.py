@@ -1,0 +1,19 @@
+"""Networks in virtual time: any P4 program, the real worker engine, any rate, any number of workers, on one core.
+
+Nothing here reads a clock.  One compiled event loop (`loop.py`) moves whole frames between switches, which run the
+native code of their P4 programs, and hosts, which run the native code of the worker engine or of a peer (a ring of
+hosts).  Between them are links with a rate, a delay, a queue, losses and failures.  Time is a whole number of
+picoseconds and chance is drawn by counting, so that the same seed gives the same run to the last bit.
+
+| file | what it holds |
+|---|---|
+| `records.py` | what the loop knows, as records that kernels and Python share |
+| `events.py`, `frames.py`, `links.py` | kernels: the queue of events, memory of frames, what a link does to a frame |
+| `loop.py` | the event loop |
+| `conditions.py` | what a link or a host is like: rates, delays, queues, losses, costs |
+| `world.py`, `arena.py` | build those records in Python, let time pass, make room when a run needs more |
+| `network.py` | the door for P4 writers: hosts, switches with any program, and links, by names |
+| `workers.py`, `jobs.py` | the real engine as a host; a job over the trees that the planner finds |
+
+A figure from here is always called simulated, in every output and on every page.
+"""

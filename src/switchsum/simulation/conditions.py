@@ -1,0 +1,124 @@
+"""What links and hosts are like."""
+
+from __future__ import annotations
+
+import math
+import re
+from dataclasses import dataclass, fields
+from typing import Final
+
+from switchsum.protocol.errors import UsageError
+
+ETHERNET_OVERHEAD: Final = 24
+"""Bytes of each frame that are on the cable alone: preamble 8, checksum 4, gap 12."""
+_RATE: Final = re.compile(r"(\d+(?:\.\d+)?)\s*([kmgt]?)(?:bit(?:/s)?|bps)?", re.IGNORECASE)
+_TIME: Final = re.compile(r"(\d+(?:\.\d+)?)\s*(ps|ns|us|ms|s)?", re.IGNORECASE)
+_SIZE: Final = re.compile(r"(\d+(?:\.\d+)?)\s*([kmg]?)(i?)b?", re.IGNORECASE)
+_THOUSANDS: Final = {"": 0, "k": 1, "m": 2, "g": 3, "t": 4}
+_UNITS: Final = {"ps": 1e-12, "ns": 1e-9, "us": 1e-6, "ms": 1e-3, "s": 1.0}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Link:
+    """One direction of a cable, with the queue of the port that sends.
+
+    Example:
+        >>> Link(rate_bps=parse_rate("10gbit"), queue_frames=64).rate_bps
+        10000000000.0
+
+    """
+
+    rate_bps: float = 1e9
+    """Bits a second."""
+    delay_s: float = 1e-6
+    """Of the cable, after the last bit was sent."""
+    queue_bytes: int | None = None
+    """Most bytes that wait or are being sent; a frame that would be more is dropped.  None: no limit."""
+    queue_frames: int | None = None
+    """Likewise, in frames."""
+    mark_bytes: int | None = None
+    """A frame that finds more bytes than these in the queue gets the ECN mark, if it is IPv4 and its sender
+    understands marks.  None: none does."""
+    overhead_bytes: int = ETHERNET_OVERHEAD
+    """What each frame takes beside its own bytes."""
+    loss: float = 0.0
+    """Probability that a frame is lost."""
+    burst: tuple[float, float] | None = None
+    """Bursts of losses (Gilbert's model): the probability that one begins with a frame, and its mean length in
+    frames."""
+    lost_frames: tuple[int, ...] = ()
+    """Numbers of frames that are lost, counted from 0 as they enter the queue."""
+    late: float = 0.0
+    """Probability that a frame is late, so that others overtake it."""
+    late_by_s: float = 0.0
+    """Most by which it is."""
+    outages: tuple[tuple[float, float], ...] = ()
+    """Times (from, until) in seconds between which the link is down: what is on the cable then is lost."""
+    bucket_bytes: int = 0
+    """A token bucket, as Linux's tbf has: what the link may send ahead of its rate after a pause."""
+    burst_rate_bps: float = 0.0
+    """At what rate it then sends; needed with a bucket."""
+
+    def __post_init__(self) -> None:
+        """Raise UsageError for what no link is."""
+        _check("a rate", self.rate_bps, 1, 1e14, " bit/s")
+        _check("a delay", self.delay_s, 0, 1e4, " s")
+        for name in ("loss", "late"):
+            _check(name, getattr(self, name), 0, 1, "")
+        if self.bucket_bytes:
+            _check("the rate of a burst", self.burst_rate_bps, self.rate_bps, 1e14, " bit/s")
+        if self.burst is not None:
+            _check("the probability of a burst", self.burst[0], 0, 1, "")
+            _check("the mean length of a burst", self.burst[1], 1, 1e9, " frames")
+        for name in ("queue_bytes", "queue_frames"):
+            if (limit := getattr(self, name)) is not None and limit < 1:
+                raise UsageError(f"a queue of {limit} {name.partition('_')[2]} takes no frame")
+        for since, until in self.outages:
+            if not 0 <= since < until:
+                raise UsageError(f"an outage from {since:g} s until {until:g} s is none")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HostCost:
+    """What frames cost a host's processor, received and sent alike; nothing by default."""
+
+    frame_s: float = 0.0
+    """For each frame."""
+    byte_s: float = 0.0
+    """For each byte."""
+
+    def __post_init__(self) -> None:
+        """Raise UsageError for what no host is."""
+        for one in fields(self):
+            _check(f"the cost of a {one.name.removesuffix('_s')}", getattr(self, one.name), 0, 1, " s")
+
+
+def _check(what: str, value: float, least: float, most: float, unit: str) -> None:
+    if not (math.isfinite(value) and least <= value <= most):
+        raise UsageError(f"{what} is {least:g} to {most:g}{unit}, not {value:g}")
+
+
+def parse_rate(text: str) -> float:
+    """Return the bits a second of a rate such as `10gbit`; raises UsageError."""
+    found = _RATE.fullmatch(text.strip())
+    rate = float(found[1]) * 1000.0 ** _THOUSANDS[found[2].lower()] if found else 0.0
+    if not 1 <= rate <= 1e14:
+        raise UsageError(f"a rate is like 10gbit or 200mbit, and more than 0, not {text!r}")
+    return rate
+
+
+def parse_time(text: str) -> float:
+    """Return the seconds of a time such as `5us`; raises UsageError."""
+    found = _TIME.fullmatch(text.strip())
+    if not found:
+        raise UsageError(f"a time is like 5us or 1.5ms, not {text!r}")
+    return float(found[1]) * _UNITS[(found[2] or "s").lower()]
+
+
+def parse_size(text: str) -> int:
+    """Return the bytes of a size such as `100MB` or `64KiB`; raises UsageError."""
+    found = _SIZE.fullmatch(text.strip())
+    size = float(found[1]) * (1024 if found[3] else 1000) ** _THOUSANDS[found[2].lower()] if found else 0.0
+    if not 1 <= size <= 1e15:
+        raise UsageError(f"a size is like 100MB or 64KiB, and more than 0, not {text!r}")
+    return int(size)

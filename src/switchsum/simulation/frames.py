@@ -1,0 +1,176 @@
+"""The memory of frames: rows of whole frames, and heads of copies whose body is in another one's row.
+
+A row is free again when the last frame that uses it is given back.  So the copies of a multicast have one body.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import numpy as np
+
+from switchsum.native.kernels.atomics import copy_bytes
+from switchsum.native.kernels.decorators import inner
+from switchsum.native.kernels.intrinsics import carray, pointer
+from switchsum.native.kernels.memory import Scalar, bytes_at, integers_at
+from switchsum.native.kernels.records import Table
+from switchsum.native.wires.rows import LEAD_BYTES
+
+from .records import FRAME, HEAD_BYTES, LINK, NODE, NONE, FrameRecord, LinkRecord, NodeRecord, WorldRecord
+
+_TYPE: Final = 12
+_IPV4_HIGH: Final = 8
+_TOS: Final = 15
+_ECN: Final = 3
+_CHECKSUM: Final = 24
+_IPV4_END: Final = 34
+"""Offsets in a frame without tags, and the bits of ECN in the second byte of IPv4."""
+
+
+@inner
+def frames_of(world: WorldRecord) -> Table[FrameRecord]:
+    """View the frames."""
+    return carray(pointer(world.frames), (world.frame_room,), FRAME)  # type: ignore[no-any-return]
+
+
+@inner
+def links_of(world: WorldRecord) -> Table[LinkRecord]:
+    """View the links."""
+    return carray(pointer(world.links), (world.link_count,), LINK)  # type: ignore[no-any-return]
+
+
+@inner
+def nodes_of(world: WorldRecord) -> Table[NodeRecord]:
+    """View the nodes."""
+    return carray(pointer(world.nodes), (world.node_count,), NODE)  # type: ignore[no-any-return]
+
+
+@inner
+def take_row(world: WorldRecord) -> Scalar:
+    """Return a row that is held once."""
+    row = world.free_row
+    world.free_row = integers_at(world.next_row, world.frame_room)[row]
+    integers_at(world.holders, world.frame_room)[row] = 1
+    return row
+
+
+@inner
+def hold_row(world: WorldRecord, row: Scalar) -> None:
+    """Hold a row once more."""
+    integers_at(world.holders, world.frame_room)[row] += 1
+
+
+@inner
+def let_row_go(world: WorldRecord, row: Scalar) -> None:
+    """Hold a row once less."""
+    holders = integers_at(world.holders, world.frame_room)
+    holders[row] -= 1
+    if holders[row] == 0:
+        integers_at(world.next_row, world.frame_room)[row] = world.free_row
+        world.free_row = row
+
+
+@inner
+def new_frame(world: WorldRecord, length: Scalar, row: Scalar) -> Scalar:
+    """Return a frame that is in a row, which is held for it; or in none."""
+    frames = frames_of(world)
+    index = world.free_frame
+    frame = frames[index]
+    world.free_frame = frame.next
+    world.free_frames -= 1
+    frame.length = length
+    frame.row = row
+    frame.head = 0
+    return index
+
+
+@inner
+def give_back(world: WorldRecord, index: Scalar) -> None:
+    """Forget a frame."""
+    frame = frames_of(world)[index]
+    if frame.row != NONE:
+        let_row_go(world, frame.row)
+    frame.next = world.free_frame
+    world.free_frame = index
+    world.free_frames += 1
+
+
+@inner
+def row_at(world: WorldRecord, row: Scalar) -> Scalar:
+    """Return the address of the frame in a row."""
+    return world.rows + row * world.stride + LEAD_BYTES
+
+
+@inner
+def head_at(world: WorldRecord, index: Scalar) -> Scalar:
+    """Return the address of a frame's own head."""
+    return world.heads + index * HEAD_BYTES + LEAD_BYTES
+
+
+@inner
+def body_at(world: WorldRecord, index: Scalar) -> Scalar:
+    """Return the address of what follows a frame's own head."""
+    frame = frames_of(world)[index]
+    return frame.body if frame.row == NONE else row_at(world, frame.row) + frame.body
+
+
+@inner
+def start_at(world: WorldRecord, index: Scalar) -> Scalar:
+    """Return the address of a frame's first byte; of a copy only its head is there."""
+    frame = frames_of(world)[index]
+    return head_at(world, index) if frame.head > 0 else row_at(world, frame.row)
+
+
+@inner
+def whole_at(world: WorldRecord, index: Scalar) -> Scalar:
+    """Return the address of a whole frame, put together if it is a copy; valid until the next call."""
+    frame = frames_of(world)[index]
+    if frame.head == 0:
+        return row_at(world, frame.row)
+    copy_to(world, index, world.assembly)
+    return np.int64(world.assembly)
+
+
+@inner
+def copy_to(world: WorldRecord, index: Scalar, target: Scalar) -> None:
+    """Write a frame to an address."""
+    frame = frames_of(world)[index]
+    if frame.head == 0:
+        copy_bytes(target, row_at(world, frame.row), frame.length)
+        return
+    copy_bytes(target, head_at(world, index), frame.head)
+    copy_bytes(target + frame.head, body_at(world, index), frame.length - frame.head)
+
+
+@inner
+def mark(world: WorldRecord, index: Scalar) -> bool:
+    """Mark an IPv4 frame whose sender understands ECN as one that has met congestion; return whether it is one."""
+    frame = frames_of(world)[index]
+    if frame.length < _IPV4_END:
+        return False
+    if frame.head == 0 and integers_at(world.holders, world.frame_room)[frame.row] > 1:
+        _unshare(world, index)
+    data = bytes_at(start_at(world, index), _IPV4_END)
+    ecn = data[_TOS] & _ECN
+    if data[_TYPE] != _IPV4_HIGH or data[_TYPE + 1] != 0 or ecn == 0:
+        return False
+    if ecn == _ECN:
+        return True
+    # RFC 1624: the checksum's complement grows by what the field grows.
+    checksum = np.int64(data[_CHECKSUM]) << 8 | np.int64(data[_CHECKSUM + 1])
+    total = (checksum ^ 0xFFFF) + (_ECN - np.int64(ecn))
+    total = (total & 0xFFFF) + (total >> 16)
+    data[_TOS] |= _ECN
+    data[_CHECKSUM] = (total ^ 0xFFFF) >> 8
+    data[_CHECKSUM + 1] = (total ^ 0xFFFF) & 0xFF
+    return True
+
+
+@inner
+def _unshare(world: WorldRecord, index: Scalar) -> None:
+    """Give a frame a row of its own: others have its body, but must not have what changes in its headers."""
+    frame = frames_of(world)[index]
+    row = take_row(world)
+    copy_bytes(row_at(world, row), row_at(world, frame.row), frame.length)
+    let_row_go(world, frame.row)
+    frame.row = row

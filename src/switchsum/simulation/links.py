@@ -1,0 +1,178 @@
+"""What a link does to a frame: queue it or drop it, mark it, send it, lose it, or let others overtake it.
+
+A link keeps its frames in one list, in the order in which they arrive: those in the queue, of which the first is being
+sent, behind those that are on the cable.  Service is in order, so that a frame's time of departure is known when it
+comes.  `departing` is the first frame that has not left, and is brought up to date (`catch_up`) before it is asked for.
+
+Chance is drawn by counting: what happens to the n-th frame of a link depends on the link's seed and n alone.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import numpy as np
+
+from switchsum.native.kernels.decorators import inner
+from switchsum.native.kernels.intrinsics import carray, pointer
+from switchsum.native.kernels.memory import Scalar, integers_at
+from switchsum.native.kernels.mixing import drawn_at
+
+from . import events
+from .frames import copy_to, frames_of, give_back, links_of, mark
+from .records import LOG, LOG_BYTES, NEVER, NONE, PICOSECONDS, Fate, Happens, LinkRecord, LogRecord, WorldRecord
+
+_DRAWS: Final = 4
+"""For each frame."""
+_LOSS, _BURST, _LATE, _LATE_BY = range(_DRAWS)
+_ONE: Final = 1.0 / (1 << 32)
+
+
+@inner
+def send(world: WorldRecord, number: Scalar, index: Scalar, ready: Scalar) -> None:
+    """Put a frame on a link, which sends it at the time `ready` at the earliest."""
+    link = links_of(world)[number]
+    frame = frames_of(world)[index]
+    catch_up(world, link)
+    if link.queued >= link.queue_frames or link.queued_bytes + frame.length > link.queue_bytes:
+        link.dropped += 1
+        if link.logged > 0:
+            note(world, number, index, ready, ready, Fate.DROPPED, link.logged > 1)
+        give_back(world, index)
+        return
+    if link.queued_bytes > link.mark_bytes and mark(world, index):
+        link.marked += 1
+    link.entered += 1
+    link.bytes += frame.length
+    link.queued += 1
+    link.queued_bytes += frame.length
+    link.most_queued = max(link.most_queued, link.queued)
+    link.most_queued_bytes = max(link.most_queued_bytes, link.queued_bytes)
+    link.busy = _departure(link, frame.length, max(ready, link.busy))
+    frame.departs = link.busy
+    frame.link = number
+    frame.fate = _fate(link)
+    frame.next = NONE
+    if link.logged > 0:
+        note(world, number, index, ready, frame.departs, frame.fate, link.logged > 1)
+    if link.departing == NONE:
+        link.departing = index
+    if link.first == NONE:
+        link.first = index
+        events.push(world, frame.departs + link.delay, Happens.ARRIVAL, number)
+    else:
+        frames_of(world)[link.last].next = index
+    link.last = index
+
+
+@inner
+def _departure(link: LinkRecord, length: Scalar, start: Scalar) -> Scalar:
+    """Return when the last bit of a frame has left a link that begins to send it at `start`."""
+    bits = (length + link.overhead) * 8
+    lasts = bits * PICOSECONDS // link.bits_per_s
+    if link.bucket == 0:
+        return start + lasts
+    # A token bucket: the link may be ahead of its rate by so much, and sends at a higher rate as long as it is.
+    start = max(start, link.allowed - link.bucket)
+    link.allowed = max(link.allowed, start) + lasts
+    return start + bits * PICOSECONDS // link.burst_bits_per_s
+
+
+@inner
+def _fate(link: LinkRecord) -> Scalar:
+    """Draw what becomes of the frame that has just entered the queue."""
+    number = link.entered - 1
+    if link.chosen_next < link.chosen_count and integers_at(link.chosen, link.chosen_count)[link.chosen_next] == number:
+        link.chosen_next += 1
+        return np.int64(Fate.LOST)
+    if link.burst_begins > 0:
+        turns = link.burst_ends if link.in_burst else link.burst_begins
+        if draw(link, number, _BURST) < turns:
+            link.in_burst = 1 - link.in_burst
+        if link.in_burst:
+            return np.int64(Fate.LOST)
+    if link.loss > 0 and draw(link, number, _LOSS) < link.loss:
+        return np.int64(Fate.LOST)
+    if link.late > 0 and draw(link, number, _LATE) < link.late:
+        return np.int64(Fate.LATE)
+    return np.int64(Fate.ARRIVES)
+
+
+@inner
+def draw(link: LinkRecord, number: Scalar, what: Scalar) -> float:
+    """Return a number from 0 to 1, without 1, that belongs to a frame."""
+    return np.int64(drawn_at(np.uint32(link.seed), np.uint32(number * _DRAWS + what))) * _ONE
+
+
+@inner
+def catch_up(world: WorldRecord, link: LinkRecord) -> None:
+    """Take the frames that have left out of the queue."""
+    while link.departing != NONE:
+        frame = frames_of(world)[link.departing]
+        if frame.departs > world.now:
+            break
+        link.queued -= 1
+        link.queued_bytes -= frame.length
+        link.departing = frame.next
+
+
+@inner
+def first_off(world: WorldRecord, number: Scalar) -> Scalar:
+    """Take the first frame, which arrives now, off its link; return its index, or NONE if it was lost.
+
+    The event of its arrival is the first one, and becomes that of the next frame.
+    """
+    link = links_of(world)[number]
+    catch_up(world, link)
+    index = link.first
+    frame = frames_of(world)[index]
+    link.first = frame.next
+    if frame.next == NONE:
+        link.last = NONE
+        events.drop_first(world)
+    else:
+        events.put_off_first(world, frames_of(world)[frame.next].departs + link.delay)
+    if frame.fate == Fate.LOST or (link.outage_count > 0 and _was_down(link, frame.departs, world.now)):
+        link.lost += 1
+        give_back(world, index)
+        return np.int64(NONE)
+    if frame.fate == Fate.LATE:
+        late: Scalar = np.int64(draw(link, frame.departs & 0x3FFF_FFFF, _LATE_BY) * link.late_by)
+        events.push(world, world.now + 1 + late, Happens.LATE, index)
+        return np.int64(NONE)
+    return index
+
+
+@inner
+def _was_down(link: LinkRecord, departed: Scalar, arrived: Scalar) -> bool:
+    """Tell whether a link was down at any time while a frame was on it."""
+    outages = integers_at(link.outages, 2 * link.outage_count)
+    for place in range(link.outage_count):
+        if outages[2 * place] <= arrived and departed < outages[2 * place + 1]:
+            return True
+    return False
+
+
+@inner
+def next_departure(world: WorldRecord, link: LinkRecord) -> Scalar:
+    """Return when the next frame leaves the queue."""
+    return np.int64(NEVER) if link.departing == NONE else frames_of(world)[link.departing].departs
+
+
+@inner
+def note(
+    world: WorldRecord, index: Scalar, frame: Scalar, at: Scalar, departs: Scalar, fate: Scalar, with_bytes: bool
+) -> None:
+    """Write a frame into the log; `index` as in `LogRecord`."""
+    entry: LogRecord = carray(pointer(world.log + world.log_used), (1,), LOG)[0]
+    length = frames_of(world)[frame].length
+    entry.at = at
+    entry.departs = departs
+    entry.length = length
+    entry.index = index
+    entry.fate = fate
+    entry.stored = length if with_bytes else 0
+    world.log_used += LOG_BYTES
+    if with_bytes:
+        copy_to(world, frame, world.log + world.log_used)
+        world.log_used += (length + 7) // 8 * 8

@@ -1,0 +1,326 @@
+"""The event loop: frames arrive at switches and hosts, which make others of them, in the order of virtual time.
+
+It is one kernel.  It calls the native code of programs, engines and peers by address, so that it is compiled once for
+all of them.  It returns to Python when there is something that only Python can do: give it more memory, read the log,
+or look at what has finished.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import numpy as np
+
+from switchsum.native.kernels.atomics import copy_bytes
+from switchsum.native.kernels.decorators import inner
+from switchsum.native.kernels.intrinsics import carray, pointer
+from switchsum.native.kernels.memory import Scalar, bytes_at, call, integers_at, longs_at, prefetch, words_at
+from switchsum.native.kernels.outlined import Outlined
+from switchsum.switch.batch import OUTPUT, OutputRecord
+from switchsum.switch.entry import ENTRY_WORDS, call_program
+
+from . import events
+from .frames import (
+    body_at,
+    frames_of,
+    give_back,
+    head_at,
+    hold_row,
+    let_row_go,
+    links_of,
+    new_frame,
+    nodes_of,
+    row_at,
+    start_at,
+    take_row,
+    whole_at,
+)
+from .links import catch_up, first_off, next_departure, note, send
+from .records import (
+    FRAME_BYTES,
+    HEAD_BYTES,
+    NEVER,
+    NONE,
+    PICOSECONDS,
+    WORLD,
+    Fate,
+    Happens,
+    Kind,
+    NodeRecord,
+    Stop,
+    WorldRecord,
+)
+
+_SECONDS: Final = 1.0 / PICOSECONDS
+_QUEUES: Final = 0xFFFF
+"""Bits of an output's port that are the port's number; those above name its queue."""
+_LEAD: Final = 26
+_AHEAD: Final = 5
+"""Events whose frames are brought near: the next one, and the four of which one is the one after it."""
+_LINE_BYTES: Final = 64
+_MOST_AHEAD_BYTES: Final = 1024
+_MIX: Final = 0x2545_F491_4F6C_DD1D
+
+
+@Outlined
+def run(address: int, until: int, most: int) -> int:
+    """Let things happen until a time is over or so many events are; return a `Stop`."""
+    world: WorldRecord = carray(pointer(address), (1,), WORLD)[0]
+    for _ in range(most):
+        if world.event_count == 0:
+            return Stop.IDLE
+        if world.free_frames < world.spare or world.event_room - world.event_count < world.spare:
+            return Stop.ROOM
+        if world.log_room - world.log_used < world.log_spare:
+            return Stop.LOG
+        at = integers_at(world.events, 1)[0]
+        if at > until:
+            world.now = until
+            return Stop.OVER
+        world.now = at
+        world.handled += 1
+        _handle(world, integers_at(world.events, 2)[1])
+        if world.failed != NONE:
+            return Stop.FAILED
+        if world.waiting == 0:
+            return Stop.FINISHED
+    return Stop.OVER
+
+
+@Outlined
+def wake(address: int, host: int, at: int) -> int:
+    """Let a host look at a time whether it has something to do."""
+    world: WorldRecord = carray(pointer(address), (1,), WORLD)[0]
+    node = nodes_of(world)[host]
+    if at < node.wakes_at:
+        node.wakes_at = at
+        events.push(world, at, Happens.WAKE, host)
+    return 0
+
+
+@Outlined
+def bring_up_to_date(address: int, link: int) -> int:
+    """Take the frames that have left out of a link's queue."""
+    world: WorldRecord = carray(pointer(address), (1,), WORLD)[0]
+    catch_up(world, links_of(world)[link])
+    return 0
+
+
+@Outlined
+def schedule(address: int, link: int, at: int, data: int, length: int) -> int:
+    """Let a frame be put on a link at a time."""
+    world: WorldRecord = carray(pointer(address), (1,), WORLD)[0]
+    row = take_row(world)
+    copy_bytes(row_at(world, row), data, length)
+    index = new_frame(world, length, row)
+    frames_of(world)[index].link = link
+    events.push(world, at, Happens.SENT, index)
+    return 0
+
+
+@inner
+def _handle(world: WorldRecord, key: Scalar) -> None:
+    """Let the first event happen."""
+    kind, index = events.kind_of(key), events.index_of(key)
+    if kind == Happens.ARRIVAL:
+        frame = first_off(world, index)
+        _look_ahead(world)
+        if frame != NONE:
+            _arrive(world, index, frame)
+        return
+    events.drop_first(world)
+    if kind == Happens.WAKE:
+        node = nodes_of(world)[index]
+        if node.wakes_at == world.now:  # else it was put off, and another event is to come
+            node.wakes_at = NEVER
+            _turn(world, index, NONE)
+    elif kind == Happens.LATE:
+        _arrive(world, frames_of(world)[index].link, index)
+    elif kind == Happens.TAKEN:
+        _turn(world, links_of(world)[frames_of(world)[index].link].to, index)
+    else:
+        send(world, frames_of(world)[index].link, index, world.now)
+
+
+@inner
+def _look_ahead(world: WorldRecord) -> None:
+    """Have brought near what the next events need, while this one is handled: with many hosts nothing is in a cache."""
+    count = min(world.event_count, _AHEAD)
+    keys = integers_at(world.events, 2 * count)
+    links = links_of(world)
+    for place in range(count - 1, -1, -1):
+        key = keys[2 * place + 1]
+        if events.kind_of(key) != Happens.ARRIVAL:
+            continue
+        link = links[events.index_of(key)]
+        prefetch(world.frames + link.first * FRAME_BYTES)
+        head = head_at(world, link.first)
+        prefetch(head)
+        prefetch(head + _LINE_BYTES)
+        if place == 0:
+            _fetch(world, link.to, link.first)
+
+
+@inner
+def _fetch(world: WorldRecord, to: Scalar, index: Scalar) -> None:
+    """Have brought near what the node needs at which the next frame arrives."""
+    frame = frames_of(world)[index]
+    node = nodes_of(world)[to]
+    start = start_at(world, index)
+    body = body_at(world, index) if frame.head > 0 else start + node.head
+    if node.kind == Kind.SWITCH:
+        for offset in range(0, min(frame.length - frame.head, _MOST_AHEAD_BYTES), _LINE_BYTES):
+            prefetch(body + offset)
+    elif node.kind == Kind.ENGINE and node.fetch != 0:
+        call(node.fetch, node.own, start, body)
+
+
+@inner
+def _arrive(world: WorldRecord, number: Scalar, index: Scalar) -> None:
+    """Give a frame to the node at the far end of its link."""
+    link = links_of(world)[number]
+    node = nodes_of(world)[link.to]
+    node.frames += 1
+    length = frames_of(world)[index].length
+    world.digest = (world.digest ^ (world.now << 20 ^ number << 40 ^ length)) * _MIX
+    if node.kind == Kind.SWITCH:
+        _forward(world, node, link.to_port, index)
+    elif node.kind == Kind.LISTENER:
+        note(world, -1 - link.to, index, world.now, world.now, Fate.ARRIVES, True)
+        give_back(world, index)
+    elif node.frame_cost + node.byte_cost == 0:
+        _turn(world, link.to, index)
+    else:
+        node.busy = max(node.busy, world.now) + node.frame_cost + length * node.byte_cost
+        events.push(world, node.busy, Happens.TAKEN, index)
+
+
+@inner
+def _forward(world: WorldRecord, node: NodeRecord, port: Scalar, index: Scalar) -> None:
+    """Run a switch's program on a frame, and put what comes out on its links."""
+    scratch = world.scratch
+    integers_at(scratch, 1)[0] = whole_at(world, index)
+    words_at(scratch + 8, 2)[0] = frames_of(world)[index].length
+    words_at(scratch + 8, 2)[1] = port
+    microseconds = world.now // 1_000_000
+    call_program(integers_at(node.entry, ENTRY_WORDS), scratch, scratch + 8, scratch + 12, 1, microseconds)
+    give_back(world, index)
+    made: Scalar = np.int64(longs_at(node.result, 2)[0])
+    lost: Scalar = np.int64(longs_at(node.result, 2)[1])
+    node.overflowed += lost
+    if made == 0:
+        return
+    output: OutputRecord = carray(pointer(node.output), (1,), OUTPUT)[0]
+    ports, lengths, heads = words_at(output.ports, made), words_at(output.lengths, made), words_at(output.heads, made)
+    addresses, bodies = longs_at(output.addresses, made), longs_at(output.bodies, made)
+    whole: Scalar = np.int64(0)  # the last whole frame of the output, and its row
+    kept: Scalar = np.int64(NONE)
+    for place in range(made):
+        length: Scalar = np.int64(lengths[place])
+        address: Scalar = np.int64(addresses[place])
+        body: Scalar = np.int64(bodies[place])
+        if body == 0:
+            if kept != NONE:
+                let_row_go(world, kept)
+            whole, kept = address, take_row(world)
+            copy_bytes(row_at(world, kept), address, length)
+        out = _link_behind(node, np.int64(ports[place]) & _QUEUES)
+        if out == NONE:
+            node.astray += 1
+            continue
+        hold_row(world, kept)
+        copy = new_frame(world, length, kept)
+        if body != 0:
+            _make_copy(world, copy, address, np.int64(heads[place]), body - whole)
+        send(world, out, copy, world.now)
+    let_row_go(world, kept)
+
+
+@inner
+def _link_behind(node: NodeRecord, port: Scalar) -> Scalar:
+    """Return the link behind a port."""
+    if port >= node.port_count:
+        return NONE
+    return integers_at(node.ports, node.port_count)[port]
+
+
+@inner
+def _make_copy(world: WorldRecord, index: Scalar, address: Scalar, head: Scalar, offset: Scalar) -> None:
+    """Let a frame be the head at an address, and what begins `offset` bytes into the frame in its row."""
+    frame = frames_of(world)[index]
+    if head + _LEAD <= HEAD_BYTES and head > 0:
+        frame.head = head
+        frame.body = offset
+        copy_bytes(head_at(world, index), address, head)
+        return
+    row = take_row(world)
+    start = row_at(world, row)
+    copy_bytes(start, address, head)
+    copy_bytes(start + head, row_at(world, frame.row) + offset, frame.length - head)
+    let_row_go(world, frame.row)
+    frame.row = row
+
+
+@inner
+def _turn(world: WorldRecord, index: Scalar, frame: Scalar) -> None:
+    """Let a host take a frame, if there is one, and do all that it can do now."""
+    node = nodes_of(world)[index]
+    number = integers_at(node.ports, 1)[0]
+    link = links_of(world)[number]
+    catch_up(world, link)
+    integers_at(node.consumed, 1)[0] = link.entered - link.queued
+    now = world.now * _SECONDS
+    scratch = world.scratch
+    if frame != NONE:
+        words = words_at(scratch + 8, 2)
+        words[0] = 0
+        words[1] = frames_of(world)[frame].length
+        integers_at(scratch, 1)[0] = body_at(world, frame) if frames_of(world)[frame].head > 0 else 0
+        start = start_at(world, frame) - node.lead
+        call(node.receive, node.own, start, 0, scratch + 8, scratch + 12, scratch, 1, now)
+        give_back(world, frame)
+    call(node.poll, node.own, now)
+    queued = integers_at(node.queue_count, 1)[0]
+    if queued > 0:
+        _send_all(world, node, number, queued)
+        call(node.sent, node.own, queued)
+    if node.is_waited_for == 1 and integers_at(node.finished, 1)[0] > 0:
+        node.is_waited_for = 0
+        world.waiting -= 1
+    if integers_at(node.failure, 1)[0] != 0:
+        world.failed = index
+    call(node.wake, node.own, scratch + 16)
+    at = carray(pointer(scratch + 16), (1,), np.float64)[0]
+    then: Scalar = NEVER if at > _LATEST_S else max(np.int64(at * PICOSECONDS) + 1, world.now + 1)
+    if integers_at(node.blocked, 1)[0] > 0:
+        then = min(then, max(next_departure(world, link), world.now + 1))
+    if then < node.wakes_at:
+        node.wakes_at = then
+        events.push(world, then, Happens.WAKE, index)
+
+
+_LATEST_S: Final = 9e6
+
+
+@inner
+def _send_all(world: WorldRecord, node: NodeRecord, number: Scalar, queued: Scalar) -> None:
+    """Put what a host has queued on its link."""
+    rows, lengths = words_at(node.queue_rows, queued), words_at(node.queue_lengths, queued)
+    for place in range(queued):
+        length: Scalar = np.int64(lengths[place])
+        start: Scalar = node.store + np.int64(rows[place]) * node.stride + node.lead
+        if node.head == 0 or length <= node.head or bytes_at(start, length)[node.flags_at] & node.repeated != 0:
+            row = take_row(world)
+            copy_bytes(row_at(world, row), start, length)
+            index = new_frame(world, length, row)
+        else:
+            index = new_frame(world, length, NONE)
+            frame = frames_of(world)[index]
+            frame.head = node.head
+            frame.body = start + node.head
+            copy_bytes(head_at(world, index), start, node.head)
+        ready: Scalar = world.now
+        if node.frame_cost + node.byte_cost > 0:
+            node.busy = max(node.busy, world.now) + node.frame_cost + length * node.byte_cost
+            ready = node.busy
+        send(world, number, index, ready)

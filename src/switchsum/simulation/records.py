@@ -1,0 +1,282 @@
+"""What the event loop knows, as records that its kernels share with Python.
+
+Times are whole picoseconds of virtual time: a byte lasts 20 of them at 400 Gbit/s, and 64 bits hold 106 days.  Indices
+of -1 mean none.  Lists of frames are linked through the frames themselves, so that no queue has a size of its own.
+"""
+
+from __future__ import annotations
+
+from enum import IntEnum
+from typing import Final
+
+from switchsum.native.kernels.records import Float64, Int64, Record, dtype_of
+
+PICOSECONDS: Final = 1_000_000_000_000
+"""In a second."""
+NEVER: Final = (1 << 63) - 1
+NONE: Final = -1
+
+
+class Kind(IntEnum):
+    """What a node is."""
+
+    SWITCH = 0
+    ENGINE = 1
+    """A host that runs native code: a worker, a peer or a source of traffic."""
+    LISTENER = 2
+    """A host whose frames Python reads."""
+
+
+class Happens(IntEnum):
+    """What an event is; its index names the link, the node or the frame."""
+
+    ARRIVAL = 0
+    """The first frame of a link arrives."""
+    WAKE = 1
+    """A host looks whether it has something to do."""
+    LATE = 2
+    """A frame that others have overtaken arrives."""
+    TAKEN = 3
+    """A host has received a frame; it costs the host time."""
+    SENT = 4
+    """A frame is put on its link."""
+
+
+class Stop(IntEnum):
+    """Why the loop returns."""
+
+    OVER = 0
+    """The time is over, or the turns are."""
+    FINISHED = 1
+    """All hosts that were waited for have finished."""
+    FAILED = 2
+    """A host has given up; `WorldRecord.failed` names it."""
+    IDLE = 3
+    """There are no events."""
+    ROOM = 4
+    """There may not be enough frames or events for what comes next."""
+    LOG = 5
+    """The log may not have room for what comes next."""
+
+
+class Fate(IntEnum):
+    """What becomes of a frame on a link."""
+
+    ARRIVES = 0
+    LOST = 1
+    """By chance, by choice, or because the link was down."""
+    LATE = 2
+    DROPPED = 3
+    """The queue was full."""
+
+
+class FrameRecord(Record):
+    """A frame that is somewhere."""
+
+    length: Int64
+    """Bytes."""
+    row: Int64
+    """The row that holds the frame, or its body; NONE: the body is in memory of its sender's."""
+    head: Int64
+    """Bytes of the frame that are in its own head; 0: the whole frame is in the row."""
+    body: Int64
+    """Where the rest of it begins: an offset in the row, or an address if there is no row."""
+    next: Int64
+    """The frame behind it on its link or in a host's inbox; or the next free one."""
+    link: Int64
+    departs: Int64
+    """When the link has sent its last bit."""
+    fate: Int64
+
+
+class LinkRecord(Record):
+    """One direction of a cable: from a port's queue to the node at the far end."""
+
+    # What is looked at for every frame: three lines of a cache.
+    to: Int64
+    to_port: Int64
+    delay: Int64
+    first: Int64
+    last: Int64
+    """Frames on the way, in the queue or on the cable."""
+    departing: Int64
+    """The first of them that is in the queue."""
+    queued: Int64
+    queued_bytes: Int64
+    bits_per_s: Int64
+    overhead: Int64
+    """Bytes that each frame takes beside its own: preamble, checksum and gap."""
+    busy: Int64
+    """When it has sent all that waits."""
+    queue_bytes: Int64
+    queue_frames: Int64
+    """Most bytes, and most frames, that wait or are being sent."""
+    mark_bytes: Int64
+    """A frame that finds more bytes than these in the queue is marked (ECN)."""
+    entered: Int64
+    bytes: Int64
+    """Frames, and bytes, that the queue took."""
+    most_queued: Int64
+    most_queued_bytes: Int64
+    loss: Float64
+    burst_begins: Float64
+    late: Float64
+    bucket: Int64
+    """How much earlier than its rate allows the link may send: a token bucket (tbf)."""
+    logged: Int64
+    """1: note each frame; 2: with its bytes."""
+    chosen_count: Int64
+    outage_count: Int64
+    # The rest of what it is like.
+    seed: Int64
+    burst_ends: Float64
+    """Probabilities, for each frame, that a burst of losses begins (`burst_begins`), or ends."""
+    late_by: Int64
+    """Most by which a frame is late."""
+    burst_bits_per_s: Int64
+    """At what rate a link with a bucket sends while it is ahead."""
+    chosen: Int64
+    """Address of the numbers of frames that are lost, in order."""
+    outages: Int64
+    """Address of pairs of times between which the link is down."""
+    # How it is, and what it has done.
+    allowed: Int64
+    """When a link with a bucket has earned all that it has sent."""
+    in_burst: Int64
+    chosen_next: Int64
+    dropped: Int64
+    lost: Int64
+    marked: Int64
+
+
+class NodeRecord(Record):
+    """A switch or a host."""
+
+    kind: Int64
+    ports: Int64
+    """Address of the index of the link behind each port, NONE where there is none."""
+    port_count: Int64
+    frames: Int64
+    """That have come."""
+    astray: Int64
+    """Frames for a port without a link."""
+    # A switch.
+    entry: Int64
+    """Address of the words of its program's `CodeEntry`."""
+    result: Int64
+    output: Int64
+    """Address of the `OutputRecord`."""
+    overflowed: Int64
+    """Frames for which the output had no room."""
+    # A host with native code: what it is, and the addresses of its functions.
+    own: Int64
+    fetch: Int64
+    """Or 0."""
+    receive: Int64
+    poll: Int64
+    sent: Int64
+    wake: Int64
+    consumed: Int64
+    """Address of the word that says how many frames have left."""
+    queue_count: Int64
+    """Addresses of the number of frames that it sends, of their rows, and of their lengths."""
+    queue_rows: Int64
+    queue_lengths: Int64
+    store: Int64
+    """Address of those rows, and bytes from one to the next, and in front of each frame."""
+    head: Int64
+    """Bytes of a frame after which it does not change while it is on the link; 0: all of it may."""
+    flags_at: Int64
+    repeated: Int64
+    """Where in a frame its flags are, and those of which one says that this does not hold for it."""
+    stride: Int64
+    lead: Int64
+    blocked: Int64
+    """Address of how many frames wait for their row."""
+    finished: Int64
+    """Address of how many operations have ended."""
+    failure: Int64
+    """Address of why it gave up, 0 as long as it has not."""
+    is_waited_for: Int64
+    # What work costs a host.
+    frame_cost: Int64
+    byte_cost: Int64
+    """Picoseconds for each frame, and for each byte, received or sent."""
+    busy: Int64
+    wakes_at: Int64
+    """When it is woken next."""
+
+
+class WorldRecord(Record):
+    """Everything."""
+
+    now: Int64
+    links: Int64
+    link_count: Int64
+    nodes: Int64
+    node_count: Int64
+    events: Int64
+    """Address of pairs: time and key."""
+    event_count: Int64
+    event_room: Int64
+    pushed: Int64
+    """Events ever: of two at the same time the earlier one comes first."""
+    frames: Int64
+    frame_room: Int64
+    free_frame: Int64
+    """First of the free frames."""
+    free_frames: Int64
+    """How many there are."""
+    heads: Int64
+    rows: Int64
+    """Address of the rows; there are as many as frames."""
+    stride: Int64
+    holders: Int64
+    """Address of how many frames each row has."""
+    next_row: Int64
+    """Address of the row behind each free one."""
+    free_row: Int64
+    spare: Int64
+    """Frames, and events, that one event needs at most."""
+    scratch: Int64
+    """Address of four words for calls."""
+    assembly: Int64
+    """Address of a row in which a frame is put together."""
+    log: Int64
+    log_room: Int64
+    log_used: Int64
+    log_spare: Int64
+    """Bytes of the log that one event needs at most."""
+    waiting: Int64
+    """Hosts that are waited for and have not finished."""
+    failed: Int64
+    handled: Int64
+    """Events so far."""
+    digest: Int64
+    """Of all arrivals: two runs that differ anywhere differ in it."""
+
+
+class LogRecord(Record):
+    """What is noted of a frame; its bytes follow, padded to 8."""
+
+    at: Int64
+    """When it was put on the link, or came to a listener."""
+    departs: Int64
+    length: Int64
+    index: Int64
+    """Of the link; of a node: -1 less it."""
+    fate: Int64
+    stored: Int64
+    """Bytes of the frame that follow."""
+
+
+FRAME: Final = dtype_of(FrameRecord)
+LINK: Final = dtype_of(LinkRecord)
+NODE: Final = dtype_of(NodeRecord)
+WORLD: Final = dtype_of(WorldRecord)
+LOG: Final = dtype_of(LogRecord)
+
+FRAME_BYTES: Final = FRAME.itemsize
+LOG_BYTES: Final = LOG.itemsize
+HEAD_BYTES: Final = 192
+"""Of a head, lead included; a replica whose head is longer is kept whole."""

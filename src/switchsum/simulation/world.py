@@ -1,0 +1,413 @@
+"""A world of switches and hosts: its records, and the time that passes in it."""
+
+from __future__ import annotations
+
+import contextlib
+import zlib
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final, Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from switchsum.native.kernels.loading import address_of
+from switchsum.native.kernels.outlined import Outlined
+from switchsum.native.wires.rows import row_stride
+from switchsum.protocol.errors import LocalError, UsageError
+from switchsum.switch.batch import DEFAULT_ARENA_BYTES, DEFAULT_FRAMES, Output
+from switchsum.switch.entry import ENTRY_WORDS
+from switchsum.switch.pipeline import Pipeline
+from switchsum.switch.queues import PORTS
+
+from . import loop
+from .conditions import HostCost, Link
+from .events import MOST_INDICES
+from .records import (
+    FRAME,
+    HEAD_BYTES,
+    LINK,
+    LOG,
+    LOG_BYTES,
+    NEVER,
+    NODE,
+    NONE,
+    PICOSECONDS,
+    WORLD,
+    Kind,
+    Stop,
+)
+
+EVENTS_AT_ONCE: Final = 500_000
+"""After so many the loop returns, so that Ctrl-C and other signals are heard."""
+_LOG_BYTES: Final = 8 << 20
+_LINE_BYTES: Final = 64
+_FIRST_ROOM: Final = 4096
+"""Frames for which there is room at first; it is doubled when it may not be enough."""
+MOST_BYTES: Final = 16 << 30
+"""Memory of the frames that are on their way, if nothing else is said."""
+
+
+class Storm(LocalError):
+    """More frames are on their way than there is memory for: switches that flood each other make ever more."""
+
+
+class NativeHost(Protocol):
+    """What runs on a host, in native code."""
+
+    most_frames: int
+    """That it may send in one turn."""
+
+    def facts(self) -> Mapping[str, int]:
+        """Return fields of its `NodeRecord`."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Noted:
+    """A frame of the log."""
+
+    at_s: float
+    """When it was put on its link, or came to its host."""
+    departs_s: float
+    length: int
+    link: int
+    """Number of the link; NONE: it came to a host."""
+    node: int
+    """Number of the host; NONE: it was put on a link."""
+    fate: int
+    frame: bytes
+    """Empty where bytes are not noted."""
+
+
+@dataclass(slots=True)
+class _Switch:
+    pipeline: Pipeline
+    output: Output
+    entry: npt.NDArray[np.int64] = field(default_factory=lambda: np.zeros(ENTRY_WORDS, np.int64))
+
+
+class World:
+    """Nodes by number, links by number, and the loop that moves frames between them."""
+
+    def __init__(self, *, seed: int = 0, frame_bytes: int = 1514, most_bytes: int = MOST_BYTES) -> None:
+        """Make an empty world for frames of up to `frame_bytes`; chance depends on `seed` alone."""
+        self.frame_bytes = frame_bytes
+        self._seed, self._most_bytes = seed, most_bytes
+        self.nodes: npt.NDArray[Any] = np.zeros(0, NODE)
+        self.links: npt.NDArray[Any] = np.zeros(0, LINK)
+        self._ports: list[npt.NDArray[np.int64]] = []
+        self._switches: dict[int, _Switch] = {}
+        self._keep: list[object] = []
+        self._record: npt.NDArray[Any] = np.zeros(1, WORLD)
+        self._record["failed"] = self._record["free_frame"] = self._record["free_row"] = NONE
+        self._record["spare"] = 64
+        self._stride = row_stride(frame_bytes)
+        self._frames: npt.NDArray[Any] = np.zeros(0, FRAME)
+        self._heads, self._rows = np.zeros(0, np.uint8), np.zeros(0, np.uint8)
+        self._holders, self._next_row, self._events = (np.zeros(0, np.int64) for _ in range(3))
+        self._scratch = np.zeros(4, np.int64)
+        self._assembly = np.zeros(self._stride, np.uint8)
+        self._log = np.zeros(0, np.uint8)
+        self._logs = False
+        self.noted: list[Noted] = []
+        """The log as far as it was read."""
+        self._grow_frames(_FIRST_ROOM)
+        self._grow_events(_FIRST_ROOM)
+
+    # Building.
+
+    def add_switch(self, pipeline: Pipeline) -> int:
+        """Add a switch that runs a program; return its number."""
+        frames, size = pipeline.room(self.frame_bytes)
+        frames, size = max(frames, DEFAULT_FRAMES), max(size, DEFAULT_ARENA_BYTES)
+        switch = _Switch(pipeline, Output(frames, size))
+        number = self._add_node(Kind.SWITCH, PORTS)
+        self._switches[number] = switch
+        node = self.nodes[number]
+        node["entry"], node["output"] = address_of(switch.entry), switch.output.address
+        return number
+
+    def add_host(self, host: NativeHost, cost: HostCost = HostCost()) -> int:  # noqa: B008 - frozen
+        """Add a host that runs native code; return its number."""
+        number = self._add_node(Kind.ENGINE, 1)
+        node = self.nodes[number]
+        for name, value in host.facts().items():
+            node[name] = value
+        node["frame_cost"], node["byte_cost"] = _picoseconds(cost.frame_s), _picoseconds(cost.byte_s)
+        self._record["spare"] = max(int(self._record["spare"][0]), host.most_frames + 64)
+        self._keep.append(host)
+        return number
+
+    def add_listener(self) -> int:
+        """Add a host whose frames Python reads; return its number."""
+        self._logs = True
+        return self._add_node(Kind.LISTENER, 1)
+
+    def _add_node(self, kind: Kind, ports: int) -> int:
+        number = len(self.nodes)
+        self.nodes = np.concatenate([self.nodes, np.zeros(1, NODE)])
+        self._ports.append(np.full(ports, NONE, np.int64))
+        node = self.nodes[number]
+        node["kind"], node["ports"], node["port_count"] = kind, address_of(self._ports[-1]), ports
+        node["wakes_at"] = NEVER
+        return number
+
+    def connect(self, tail: int, port: int, head: int, head_port: int, link: Link) -> int:
+        """Lay one direction of a cable from a port of `tail` to a port of `head`; return the link's number."""
+        ports = self._ports[tail]
+        if not 0 <= port < len(ports):
+            raise UsageError(f"there is no port {port}: ports are numbered from 0 to {len(ports) - 1}")
+        if ports[port] != NONE:
+            raise UsageError(f"port {port} has a link already")
+        number = len(self.links)
+        if number >= MOST_INDICES:
+            raise UsageError(f"at most {MOST_INDICES} links")
+        record = np.zeros(1, LINK)
+        for name, value in self._facts(link, number).items():
+            record[name] = value
+        record["to"], record["to_port"] = head, head_port
+        record["first"] = record["last"] = record["departing"] = NONE
+        self.links = np.concatenate([self.links, record])
+        ports[port] = number
+        return number
+
+    def _facts(self, link: Link, number: int) -> dict[str, int | float]:
+        chosen = np.array(sorted(link.lost_frames), np.int64)
+        outages = np.array([[_picoseconds(at) for at in pair] for pair in sorted(link.outages)], np.int64)
+        self._keep += [chosen, outages]
+        begins, length = link.burst or (0.0, 1.0)
+        return {
+            "bits_per_s": round(link.rate_bps),
+            "overhead": link.overhead_bytes,
+            "delay": _picoseconds(link.delay_s),
+            "queue_bytes": NEVER if link.queue_bytes is None else link.queue_bytes,
+            "queue_frames": NEVER if link.queue_frames is None else link.queue_frames,
+            "mark_bytes": NEVER if link.mark_bytes is None else link.mark_bytes,
+            "loss": link.loss,
+            "burst_begins": begins,
+            "burst_ends": 1.0 / length,
+            "late": link.late,
+            "late_by": _picoseconds(link.late_by_s),
+            "bucket": round(link.bucket_bytes * 8 * PICOSECONDS / link.rate_bps),
+            "burst_bits_per_s": round(link.burst_rate_bps) or 1,
+            "seed": zlib.crc32(f"{self._seed} {number}".encode()),
+            "chosen": address_of(chosen),
+            "chosen_count": len(chosen),
+            "outages": address_of(outages),
+            "outage_count": len(outages),
+        }
+
+    def log_link(self, number: int, *, with_bytes: bool = False) -> None:
+        """Note the frames that are put on a link from now on, with their bytes or without."""
+        self.links[number]["logged"] = 2 if with_bytes else 1
+        self._logs = True
+
+    # Running.
+
+    @property
+    def now_s(self) -> float:
+        """The virtual time."""
+        return float(self._record["now"][0]) / PICOSECONDS
+
+    @property
+    def events(self) -> int:
+        """How many events there were."""
+        return int(self._record["handled"][0])
+
+    @property
+    def digest(self) -> str:
+        """Of all arrivals so far, 16 hexadecimal digits: runs with the same digest are the same."""
+        return f"{int(self._record['digest'][0]) & (1 << 64) - 1:016x}"
+
+    @property
+    def failed(self) -> int:
+        """Number of the host that has given up; NONE: no host has."""
+        return int(self._record["failed"][0])
+
+    @property
+    def frames_moved(self) -> int:
+        """Frames that links have taken so far."""
+        return int(self.links["entered"].sum())
+
+    def queued(self, link: int) -> tuple[int, int]:
+        """Return how many frames, and how many bytes, are in a link's queue now."""
+        self._share()
+        loop.bring_up_to_date(address_of(self._record), link)
+        return int(self.links[link]["queued"]), int(self.links[link]["queued_bytes"])
+
+    def wait_for(self, hosts: list[int]) -> None:
+        """Let the next runs end when these hosts have finished what they do."""
+        self.nodes["is_waited_for"] = 0
+        self.nodes["is_waited_for"][hosts] = 1
+        self._record["waiting"] = len(hosts)
+
+    def wake(self, host: int, at_s: float | None = None) -> None:
+        """Let a host look whether it has something to do, now or at a time."""
+        at = int(self._record["now"][0]) if at_s is None else _picoseconds(at_s)
+        self._share()
+        _WAKE(address_of(self._record), host, at)
+
+    def send(self, host: int, frame: bytes, at_s: float | None = None) -> None:
+        """Let a host send a frame, now or at a time; raises UsageError for a frame that is too long or in the past."""
+        now = int(self._record["now"][0])
+        at = now if at_s is None else _picoseconds(at_s)
+        if len(frame) > self.frame_bytes or not frame:
+            raise UsageError(f"a frame has 1 to {self.frame_bytes} bytes here, not {len(frame)}")
+        if at < now:
+            raise UsageError(f"{at_s:g} s is over: it is {self.now_s:g} s")
+        link = int(self._ports[host][0])
+        if link == NONE:
+            raise UsageError("the host has no link")
+        if int(self._record["free_frames"][0]) < int(self._record["spare"][0]) + 1:
+            self._grow_frames(2 * len(self._frames))
+        if int(self._record["event_count"][0]) + int(self._record["spare"][0]) >= int(self._record["event_room"][0]):
+            self._grow_events(2 * int(self._record["event_room"][0]))
+        data = np.frombuffer(frame, np.uint8)
+        self._share()
+        _SCHEDULE(address_of(self._record), link, at, address_of(data), len(frame))
+
+    def run(self, until_s: float | None = None, *, most: int | None = None) -> Stop:
+        """Let time pass until a time, until the hosts that are waited for have finished, or nothing happens any more.
+
+        Returns why it ended.  `most` events are handled at most; None: no limit.  Raises Storm.
+        """
+        until = NEVER if until_s is None else _picoseconds(until_s)
+        if not self._record["waiting"][0]:
+            self._record["waiting"] = -1  # nobody is waited for
+        left = NEVER if most is None else most
+        with self._programs():
+            while True:
+                self._share()
+                before = self.events
+                stop = Stop(loop.run(address_of(self._record), until, min(left, EVENTS_AT_ONCE)))
+                left -= self.events - before
+                if stop == Stop.ROOM:
+                    self._grow()
+                elif stop == Stop.LOG:
+                    self.read_log()
+                elif stop == Stop.IDLE:
+                    if until_s is not None:
+                        self._record["now"] = until
+                    return stop
+                elif stop != Stop.OVER or self._is_over(until) or left <= 0:
+                    return stop
+
+    def _is_over(self, until: int) -> bool:
+        return bool(self._record["now"][0] >= until)
+
+    @contextlib.contextmanager
+    def _programs(self) -> Iterator[None]:
+        """Hold the programs' locks, and tell the loop how to call them."""
+        with contextlib.ExitStack() as stack:
+            for number, switch in self._switches.items():
+                stack.enter_context(switch.pipeline.lock)
+                frames, size = switch.pipeline.room(self.frame_bytes)
+                if frames > len(switch.output.ports) or size > len(switch.output.arena):
+                    switch.output = Output(frames, size)
+                    self.nodes[number]["output"] = switch.output.address
+                found = switch.pipeline.entry(switch.output)
+                if found is None:
+                    raise UsageError("virtual time needs native programs: engine='native'")
+                switch.entry[:] = found.arguments
+                self.nodes[number]["result"] = address_of(found.result)
+                most = min(frames, 1 << 16)
+                self._record["spare"] = max(int(self._record["spare"][0]), most + 64)
+            yield
+
+    def _share(self) -> None:
+        """Write the addresses of what may have moved."""
+        record = self._record
+        spare = int(record["spare"][0])
+        if spare * 2 > len(self._frames):
+            self._grow_frames(spare * 4)
+        if spare * 2 > int(record["event_room"][0]):
+            self._grow_events(spare * 4)
+        record["links"], record["link_count"] = address_of(self.links), len(self.links)
+        record["nodes"], record["node_count"] = address_of(self.nodes), len(self.nodes)
+        record["scratch"], record["assembly"] = address_of(self._scratch), address_of(self._assembly)
+        if self._logs:
+            record["log_spare"] = (spare + 1) * (LOG_BYTES + self.frame_bytes + 8)
+            needed = max(_LOG_BYTES, 2 * int(record["log_spare"][0]))
+            if len(self._log) < needed:
+                self.read_log()
+                self._log = np.zeros(needed, np.uint8)
+        record["log"], record["log_room"] = address_of(self._log) if len(self._log) else 0, len(self._log)
+
+    def _grow(self) -> None:
+        record = self._record
+        if record["free_frames"][0] < record["spare"][0]:
+            self._grow_frames(2 * len(self._frames))
+        if record["event_room"][0] - record["event_count"][0] < record["spare"][0]:
+            self._grow_events(2 * int(record["event_room"][0]))
+
+    def _grow_frames(self, room: int) -> None:
+        """Make room for so many frames."""
+        record, before = self._record, len(self._frames)
+        size = room * (self._stride + HEAD_BYTES + FRAME.itemsize + 16)
+        if size > self._most_bytes or room > MOST_INDICES:
+            raise Storm(
+                f"{before:,} frames are on their way at {self.now_s:.9f} s, and their memory is limited to "
+                f"{self._most_bytes / 1e9:.3g} GB: do switches flood each other?"
+            )
+        more = room - before
+        behind = np.arange(before + 1, room + 1)  # each free one leads to the next, the last one to those there were
+        self._frames = np.concatenate([self._frames, np.zeros(more, FRAME)])
+        self._frames["next"][before:] = behind
+        self._frames["next"][-1] = record["free_frame"][0]
+        self._next_row = np.concatenate([self._next_row, behind])
+        self._next_row[-1] = record["free_row"][0]
+        self._heads = np.concatenate([self._heads, np.zeros(more * HEAD_BYTES, np.uint8)])
+        self._holders = np.concatenate([self._holders, np.zeros(more, np.int64)])
+        rows = _aligned(room * self._stride, 0)
+        rows[: len(self._rows)] = self._rows
+        self._rows = rows
+        record["free_frame"] = record["free_row"] = before
+        record["free_frames"] += more
+        record["frames"], record["frame_room"] = address_of(self._frames), room
+        record["heads"], record["rows"], record["stride"] = address_of(self._heads), address_of(rows), self._stride
+        record["holders"], record["next_row"] = address_of(self._holders), address_of(self._next_row)
+
+    def _grow_events(self, room: int) -> None:
+        """Make room for so many events."""
+        # Four events that are below the same one share a cache line: events 1, 5, 9 begin one.
+        events = _aligned(16 * room, 16).view(np.int64)
+        events[: len(self._events)] = self._events
+        self._events = events
+        self._record["events"], self._record["event_room"] = address_of(events), room
+
+    def read_log(self) -> None:
+        """Move what was noted to `noted`."""
+        used, at = int(self._record["log_used"][0]), 0
+        while at < used:
+            entry = self._log[at : at + LOG_BYTES].view(LOG)[0]
+            at += LOG_BYTES
+            stored, index = int(entry["stored"]), int(entry["index"])
+            self.noted.append(
+                Noted(
+                    at_s=int(entry["at"]) / PICOSECONDS,
+                    departs_s=int(entry["departs"]) / PICOSECONDS,
+                    length=int(entry["length"]),
+                    link=max(index, NONE),
+                    node=-1 - index if index < 0 else NONE,
+                    fate=int(entry["fate"]),
+                    frame=self._log[at : at + stored].tobytes(),
+                )
+            )
+            at += (stored + 7) // 8 * 8
+        self._record["log_used"] = 0
+
+
+def _aligned(size: int, offset: int) -> npt.NDArray[np.uint8]:
+    """Return zeroed bytes, of which the one at an offset begins a cache line."""
+    memory = np.zeros(size + _LINE_BYTES, np.uint8)
+    start = -(memory.ctypes.data + offset) % _LINE_BYTES
+    return memory[start : start + size]
+
+
+def _picoseconds(seconds: float) -> int:
+    return round(seconds * PICOSECONDS)
+
+
+_WAKE: Final[Outlined] = loop.wake
+_SCHEDULE: Final[Outlined] = loop.schedule

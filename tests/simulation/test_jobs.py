@@ -1,0 +1,124 @@
+"""Jobs of real workers over real programs: sums, times, losses, trees, and runs that are the same to the last bit."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from switchsum.planning.topology import Cable, Network
+from switchsum.protocol.errors import SwitchLost, UsageError
+from switchsum.simulation import jobs
+from switchsum.simulation.conditions import HostCost, Link
+
+CABLE = Link(delay_s=5e-6, queue_bytes=1 << 20, overhead_bytes=0)
+FRAME_BITS = 8 * (102 + 1024)
+
+
+def star(hosts: int, mbit: float) -> Network:
+    names = tuple(f"h{number}" for number in range(hosts))
+    return Network(switches=("s1",), hosts=names, cables=tuple(Cable(ends=(name, "s1"), mbit=mbit) for name in names))
+
+
+def two_leaves(mbit: float, above: float) -> Network:
+    hosts = tuple(f"h{number}" for number in range(6))
+    cables = [Cable(ends=(name, f"leaf{number // 3}"), mbit=mbit) for number, name in enumerate(hosts)]
+    cables += [Cable(ends=(f"leaf{number}", "root"), mbit=above) for number in range(2)]
+    return Network(switches=("root", "leaf0", "leaf1"), hosts=hosts, cables=tuple(cables))
+
+
+def run(planned: Network, link: Link, values: int, **options: object) -> tuple[jobs.Job, jobs.Ended]:
+    """Add arrays of floats over a network, and look at the sums."""
+    network = jobs.build(planned, link, lanes=256, seed=5)
+    job = jobs.Job(network, planned, planned.hosts, link, lanes=256, **options)  # type: ignore[arg-type]
+    arrays = [np.full(values, rank + 1, np.float32) for rank in range(len(planned.hosts))]
+    ended = job.allreduce(arrays, until_s=5.0)
+    assert ended.is_complete
+    total = sum(range(1, len(planned.hosts) + 1))
+    for array in arrays:
+        np.testing.assert_allclose(array, total, rtol=1e-6)
+        assert array.tobytes() == arrays[0].tobytes()
+    return job, ended
+
+
+def test_a_job_takes_as_long_as_its_links_say() -> None:
+    job, ended = run(star(4, 200.0), CABLE, 250_000)
+    blocks = 250_000 / 256
+    assert ended.seconds == pytest.approx(blocks * FRAME_BITS / 200e6, rel=0.08)  # and the first, empty rounds
+    assert job.repeats == 0
+    assert job.network.links["h0->s1"].frames >= blocks
+
+
+def test_two_runs_are_the_same_and_another_seed_is_another_run() -> None:
+    lossy = replace(CABLE, loss=0.01)
+
+    def digest(seed: int) -> tuple[str, float, int]:
+        planned = star(3, 1000.0)
+        network = jobs.build(planned, lossy, lanes=256, seed=seed)
+        job = jobs.Job(network, planned, planned.hosts, lossy, lanes=256)
+        ended = job.allreduce([np.full(60_000, rank, np.float32) for rank in range(3)])
+        return network.digest, ended.seconds, job.repeats
+
+    first = digest(1)
+    assert first[2] > 0
+    assert digest(1) == first
+    assert digest(2)[0] != first[0]
+
+
+def test_what_is_lost_is_repeated_over_a_tree() -> None:
+    job, ended = run(two_leaves(1000.0, 1000.0), replace(CABLE, loss=0.02, late=0.02, late_by_s=50e-6), 40_000)
+    assert job.repeats > 10
+    assert len(job.trees) == 1
+    assert sum(link.lost for link in job.network.links.values()) > 10
+    assert ended.seconds > 40_000 / 256 * FRAME_BITS / 1e9
+
+
+def test_the_slowest_link_of_a_tree_bounds_it() -> None:
+    _, quick = run(two_leaves(1000.0, 1000.0), CABLE, 100_000)
+    job, slow = run(two_leaves(1000.0, 250.0), CABLE, 100_000)
+    assert slow.seconds > 3.5 * quick.seconds
+    assert job.network.links["leaf0->root"].bytes < 1.2 * 100_000 * 4 * 1126 / 1024
+
+
+def test_ranks_may_share_one_array() -> None:
+    planned = two_leaves(1000.0, 1000.0)
+    network = jobs.build(planned, CABLE, lanes=256)
+    job = jobs.Job(network, planned, planned.hosts, CABLE, lanes=256)
+    array = np.linspace(-1, 1, 50_000, dtype=np.float32)
+    expected = array.astype(np.float64) * 6
+    assert job.allreduce([array] * 6).is_complete
+    np.testing.assert_allclose(array, expected, atol=1e-6)
+
+
+def test_hosts_whose_processor_is_slow_bound_the_job() -> None:
+    _, ended = run(star(2, 10_000.0), CABLE, 50_000, cost=HostCost(frame_s=5e-6))
+    frames = 2 * (50_000 / 256 + 64)  # sent and received, each slot's first and empty round among them
+    assert ended.seconds == pytest.approx(frames * 5e-6, rel=0.03)
+
+
+def test_a_switch_that_is_out_of_reach_is_an_error() -> None:
+    planned = star(2, 1000.0)
+    link = replace(CABLE, outages=((0.0, 100.0),))
+    network = jobs.build(planned, link, lanes=256)
+    job = jobs.Job(network, planned, planned.hosts, link, lanes=256, switch_timeout_s=0.5)
+    with pytest.raises(SwitchLost):
+        job.allreduce([np.ones(100, np.float32)] * 2)
+    assert network.now < 2.0
+
+
+def test_a_time_that_is_over_gives_the_results_so_far() -> None:
+    planned = star(2, 100.0)
+    network = jobs.build(planned, CABLE, lanes=256)
+    job = jobs.Job(network, planned, planned.hosts, CABLE, lanes=256)
+    ended = job.allreduce([np.ones(100_000, np.float32)] * 2, until_s=10e-3)
+    assert (ended.is_complete, ended.finished, network.now) == (False, 0, 10e-3)
+    assert 0 < network.links["h0->s1"].bytes < 200_000
+
+
+def test_what_is_no_job_is_refused() -> None:
+    planned = star(2, 100.0)
+    for hosts, options in (((), {}), (("h0",), {}), (("h0", "h1"), {"window_slots": 5000})):
+        network = jobs.build(planned, CABLE, lanes=256)
+        with pytest.raises(UsageError):
+            jobs.Job(network, planned, hosts, CABLE, lanes=256, **options)  # type: ignore[arg-type]
