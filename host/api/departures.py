@@ -42,12 +42,12 @@ class Departures:
             return
         if left != self._left:
             self._left = left
-            self._engine.state.slots["held"] = 0  # until the switch says so again
+            self._engine.rank_left()
             self._look_at_s = now_s + OLDER_S
         if now_s < self._look_at_s:
             return
         self._look_at_s = now_s + LOOK_S
-        if awaited := {rank for _, _, missing in self._engine.held_slots() for rank in missing} & left:
+        if awaited := {rank for _, _, missing in self._engine.held_slots(earlier=False) for rank in missing} & left:
             raise _in_vain(sorted(awaited))
 
 

@@ -19,7 +19,7 @@ from switchsum.protocol.frame import Reason
 
 from .config import EngineConfig
 from .operation import Operation
-from .state import Failure, Phase, State
+from .state import Failure, Held, Phase, State
 
 SILENT_PROBES = 4
 """A switch that has answered none of so many probes in a row is taken to be away."""
@@ -34,15 +34,16 @@ def refused(config: EngineConfig, state: State, operation: Operation) -> Switchs
     return NotAdmitted(f"the switch refuses contributions of rank {config.rank}: {_name(core['progress']['reason'])}")
 
 
-def held_slots(config: EngineConfig, state: State) -> list[tuple[int, int, list[int]]]:
+def held_slots(config: EngineConfig, state: State, *, earlier: bool = True) -> list[tuple[int, int, list[int]]]:
     """Return each slot for which the switch has said that it waits, the round's number, and the ranks without a bit.
 
-    -1 stands for a place whose ranks are at other switches.
+    -1 stands for a place whose ranks are at other switches.  `earlier` answers may be older than the news that a rank
+    has left.
     """
     places = config.places or range(config.world_size)
     found = []
     for index, slot in enumerate(state.slots):
-        if slot["phase"] == Phase.WAITING and slot["held"]:
+        if slot["phase"] == Phase.WAITING and (slot["held"] == Held.NOW or (earlier and slot["held"])):
             missing = [rank for place, rank in enumerate(places) if not int(slot["seen"]) >> place & 1]
             found.append((config.first_slot + index, int(slot["number"]) & 0xFFFFFFFF, missing))
     return found

@@ -41,7 +41,7 @@ from switchsum.protocol.frame import AT, Flag
 from .header import fill_checksum
 from .rules import ACTIONS, Action, Event
 from .sending import acknowledge, contribute_blocked, queue, transmit
-from .state import NEVER, Core, Count, Outstanding, Slot, State
+from .state import NEVER, Core, Count, Held, Outstanding, Slot, State
 
 _REPEAT: Final = int(Flag.REPEAT)
 _RECALL: Final = int(Flag.REPEAT | Flag.RECALL)
@@ -211,7 +211,7 @@ def note_result(state: State, index: int, now: float) -> None:
 def note_held(core: Core, slot: Slot, seen: int) -> None:
     """Learn that the switch has the contribution and waits for others than those in the bitmap `seen`."""
     recovery = core.recovery
-    slot.held = 1
+    slot.held = Held.NOW
     slot.seen = seen
     recovery.silent = 0
     recovery.timeouts = min(recovery.timeouts, _MOST_DOUBLINGS_HELD)
@@ -277,14 +277,14 @@ def _probe_slot(state: State, index: int, now: float) -> int:
 
 
 @inner
-def _oldest(state: State, bound: int, most_held: int) -> Scalar:
+def _oldest(state: State, bound: int, with_held: int) -> Scalar:
     """Return the slot that has waited longest since it was sent, no later than `bound`; -1: there is none.
 
-    Slots whose contribution the switch holds count only where `most_held` is 1.
+    Slots whose contribution the switch holds count only where `with_held` is 1.
     """
     first, oldest = bound, np.int64(-1)
     for index in range(state.slots.size):
-        if state.last_sent[index] <= first and state.slots[index].held <= most_held:
+        if state.last_sent[index] <= first and (with_held == 1 or state.slots[index].held == 0):
             first, oldest = state.last_sent[index], np.int64(index)
     return oldest
 

@@ -53,6 +53,16 @@ class Outstanding(IntEnum):
     """It may; something has come, perhaps from before the restart."""
 
 
+class Held(IntEnum):
+    """Whether the switch has said that it has a slot's contribution and waits for others."""
+
+    UNKNOWN = 0
+    NOW = 1
+    """It has, and `seen` is its bitmap."""
+    EARLIER = 2
+    """It has, perhaps before another rank left the job."""
+
+
 class Body(IntEnum):
     """What follows the headers of a contribution."""
 
@@ -301,7 +311,7 @@ class Slot(Record):
     late: UInt8
     """1: the round before was repeated, so this worker is behind the others here."""
     held: UInt8
-    """1: the switch has said so, and `seen` is its bitmap."""
+    """A `Held`."""
     outstanding: UInt8
     """An `Outstanding`."""
     tree: UInt8

@@ -45,7 +45,7 @@ from .events import Failed, Finished, Outcome
 from .failures import held_slots, refused, timed_out
 from .loop import restore
 from .operation import FLOAT_LANES, MARKS, Operation
-from .state import CORE, OPERATIONS, Count, State, allocate, arrays_of
+from .state import CORE, OPERATIONS, Count, Held, State, allocate, arrays_of
 
 LONGEST_STEP_S = 0.5
 """Between two calls of `poll` no more time than this counts as silence: the worker itself may have been stopped."""
@@ -213,9 +213,17 @@ class Engine:
         """Slots whose result is to come; any thread may ask."""
         return int(self._state.core["progress"]["waiting"][0])
 
-    def held_slots(self) -> list[tuple[int, int, list[int]]]:
-        """Return slot, round's number and missing ranks of what the switch has said to wait for; any thread may ask."""
-        return held_slots(self._config, self._state)
+    def held_slots(self, *, earlier: bool = True) -> list[tuple[int, int, list[int]]]:
+        """Return slot, round's number and missing ranks of what the switch has said to wait for; any thread may ask.
+
+        Without `earlier`, only what it has said since `rank_left` was called last.
+        """
+        return held_slots(self._config, self._state, earlier=earlier)
+
+    def rank_left(self) -> None:
+        """Take note that what the switch has said so far may be older than the news that a rank has left."""
+        held = self._state.slots["held"]
+        held[held == Held.NOW] = Held.EARLIER
 
     def name_of(self, serial: int) -> str:
         """Return what an operation in flight is called; empty where it has not been taken note of."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from switchsum.host.engine.events import Failed
 from switchsum.host.engine.operation import Operation
 from switchsum.host.engine.state import Count
 from switchsum.protocol.errors import (
@@ -78,6 +79,23 @@ def test_a_rank_that_never_comes_is_named_by_all() -> None:
     found = [error for error in errors(cluster, limit_s=4.0) if error]
     assert len(found) == 3
     assert all(isinstance(error, CollectiveTimeout) and error.missing == (2,) for error in found)
+
+
+def test_a_rank_that_never_comes_is_named_although_another_one_has_just_left() -> None:
+    cluster = Cluster(ClusterConfig(workers=4, timeout_s=2.0))
+    for rank in (0, 1, 3):
+        cluster.submit(rank, np.ones(100, np.float32))
+    with pytest.raises(TimeoutError):
+        cluster.run(lambda: False, limit_s=1.99)
+    engine = cluster.workers[0].engine
+    assert [missing for *_, missing in engine.held_slots(earlier=False)] == [[2]] * len(engine.held_slots())
+    engine.rank_left()  # the time-out comes before the next answer
+    assert engine.held_slots(earlier=False) == []
+    assert {rank for *_, missing in engine.held_slots() for rank in missing} == {2}
+    engine.poll(2.1)
+    (failed,) = (event for event in engine.events() if isinstance(event, Failed))
+    assert isinstance(failed.error, CollectiveTimeout)
+    assert failed.error.missing == (2,)
 
 
 def test_an_operation_whose_rounds_come_may_take_longer_than_the_timeout() -> None:

@@ -34,7 +34,7 @@ def run(launch: Launch, case: str, folder: Path, timeout_s: float = 60.0) -> str
 @pytest.mark.timeout(180)
 def test_torchfrtrace_and_we_name_a_straggler(launch: Launch, tmp_path: Path) -> None:
     text = run(launch, "straggler", tmp_path, 2.0)
-    assert text.count("waits for [(1,)]: no progress") == 2
+    assert text.count("waits for [(1,)]: no progress") == 2, text
     found = torchfrtrace(tmp_path)
     assert "Not all ranks joining collective, sequence number: 3" in found
     assert "collective: nccl:all_reduce" in found

@@ -35,11 +35,20 @@ def _await_dump(prefix: str) -> None:
         time.sleep(0.05)
 
 
+def _end_together(prefix: str) -> None:
+    """Wait for the others: who waits for a rank that has left is told so, not that there is no progress."""
+    folder = Path(prefix).parent
+    (folder / f"ended {dist.get_rank()}").touch()
+    while len(list(folder.glob("ended *"))) < dist.get_world_size():
+        time.sleep(0.05)
+
+
 def straggler(prefix: str) -> None:
     """One rank does not come to the third collective of all; the others give up, and have it write its dump, too."""
     _begin(prefix)
     if dist.get_rank() == LATE:
         _await_dump(prefix)
+        _end_together(prefix)
         return
     try:
         dist.all_reduce(torch.ones(5000))
@@ -49,6 +58,7 @@ def straggler(prefix: str) -> None:
         (name,) = [name for name, one in dump["pg_config"].items() if one["desc"] == "default_pg"]
         missing = {tuple(one["missing_ranks"]) for one in dump["switchsum"][name]["waiting"]}
         print(f"waits for {sorted(missing)}: {error}", flush=True)
+        _end_together(prefix)
 
 
 def mismatch(prefix: str) -> None:
