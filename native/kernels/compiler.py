@@ -202,6 +202,7 @@ def _compile(function: Callable[..., Any], signature: tuple[Any, Any]) -> tuple[
             defined.linkage = "internal"
     machine = target_machine(OPTIMISATION)
     leave_out_arguments(module, machine)
+    _check_memory(module, function)
     given = tuple(used.name for used in module.functions if used.is_declaration and used.name.startswith("numba_"))
     return symbol, given, bytes(machine.emit_object(module))
 
@@ -233,6 +234,19 @@ def _without_counting(code: str) -> str:
     Arrays of callers come as addresses, so that there is nothing to count; numba tells at run time, at every call.
     """
     return code if _ALLOCATES.search(code) else _COUNTS.sub("", code)
+
+
+def _check_memory(module: llvm.ModuleRef, function: Callable[..., Any]) -> None:
+    """Raise TypeError where code needs more of numba's runtime than `_memory_functions` has.
+
+    Which code that is depends on the versions of numba and of Python, even for one kernel.
+    """
+    lacks = [used.name for used in module.functions if used.is_declaration and used.name.startswith("NRT_")]
+    if lacks:
+        raise TypeError(
+            f"{function.__qualname__} uses {', '.join(lacks)} of numba: kernels make arrays with np.empty and np.zeros, "
+            "and have no lists, sets or arrays as indices"
+        )
 
 
 _HEADER_BYTES: Final = 64

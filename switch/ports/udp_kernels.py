@@ -118,31 +118,34 @@ def transmit(group: int, output: int) -> int:
     words = _words_at(here.own)
     _, addresses, lengths, _, _, _ = output_at(output)
     count, state, mine = len(addresses), words.sending.state, counters_at(here.counters)[words.number]
-    bodies, sizes, names = np.empty(count, np.int64), np.empty(count, np.int32), np.empty(count, np.int64)
-    kept = _strip(addresses, lengths, words.own, bodies, sizes, names)
-    order = _by_destination(names[:kept])
+    found = np.empty(count, np.int64), np.empty(count, np.int32), np.empty(count, np.int64)
+    kept = _strip(addresses, lengths, words.own, found[0], found[1], found[2])
+    bodies, sizes, names = np.empty(kept, np.int64), np.empty(kept, np.int32), np.empty(kept, np.int64)
+    _put_together(found[0], found[1], found[2], bodies, sizes, names)
     refused = state[REFUSED]
-    sent = send_datagrams(words.descriptor, words.sending, bodies[order], sizes[order], names[order])
+    sent = send_datagrams(words.descriptor, words.sending, bodies, sizes, names)
     refused = state[REFUSED] - refused
     mine[PortCounter.TX_FRAMES] += sent - refused
     for i in range(sent):
-        mine[PortCounter.TX_BYTES] += sizes[order[i]] + LOWER_BYTES
+        mine[PortCounter.TX_BYTES] += sizes[i] + LOWER_BYTES
     mine[PortCounter.TX_DROPS] += count - sent + refused
     return 0
 
 
 @inner
-def _by_destination(names: Names) -> Indices:
-    """Return an order in which datagrams to the same destination are neighbours, and are in their own order."""
+def _put_together(
+    found_bodies: Names, found_sizes: Indices, found_names: Names, bodies: Names, sizes: Indices, names: Names
+) -> None:
+    """Put datagrams to the same destination (as many as `names` has room for) side by side, in their own order."""
     # Neighbours to one destination can leave as one super-datagram.  Quadratic, but in at most one batch.
-    order, count = np.empty(len(names), np.int32), 0
+    count = 0
     is_placed = np.zeros(len(names), np.bool_)
     for i in range(len(names)):
         for j in range(i, 0 if is_placed[i] else len(names)):
-            if names[j] == names[i]:
-                order[count], is_placed[j] = j, True
+            if found_names[j] == found_names[i]:
+                bodies[count], sizes[count], names[count] = found_bodies[j], found_sizes[j], found_names[j]
+                is_placed[j] = True
                 count += 1
-    return order
 
 
 @inner
