@@ -77,6 +77,8 @@ class Keeper:
         self.absences: moves.Absences[str] = moves.Absences()
         self.cuts: moves.Absences[rails.Pair] = moves.Absences(2 * PERIOD_S)
         """Links that are not found, although the switches at both ends are there."""
+        self.awaited: set[str] = set()
+        """Switches that are away, and for which running jobs wait: no other one can take their place."""
         self.has_news = False
         """A switch has come, or is done without from now on, and the others may not know what follows from that."""
         self._forget()
@@ -283,6 +285,10 @@ class Keeper:
             return str(error)
         return ""
 
+    def away_of(self, live: Incarnation) -> list[str]:
+        """Return the switches of a running job's trees that are away."""
+        return [name for name in self.fleet.away() if name in rails.switches_of_job(self.fabric, live)]
+
     @property
     def frame_limits(self) -> tuple[int | None, int, Fabric]:
         """How many frames a port of a switch holds (None: no limit), how long they are, and the switches."""
@@ -314,7 +320,10 @@ class Keeper:
             log.info("job %s: goes on over its new trees", job.name)
 
     def do_without(self) -> None:
-        """Begin to move jobs away from switches and links that stay away, and do without switches that no job needs."""
+        """Begin to move jobs away from switches and links that stay away, and do without these switches.
+
+        A job whose members are connected to one waits for it; all other jobs go on, and new ones begin.
+        """
         stay, cut, away = self.absences.long(self.clock()), self.cuts.long(self.clock()), self.fleet.away()
         if not (stay or cut) or len(away) == len(self.fleet.connections):
             return
@@ -331,9 +340,11 @@ class Keeper:
             if gone:
                 self._begin_move(job, job.live, f"{' and '.join(gone)} {'stay' if gone[1:] else 'stays'} away")
             used |= rails.switches_of_job(self.fabric, job.live)
-        more = stay - used - self.fleet.without
-        if more:
-            log.warning("%s: away, and done without, since no running job needs it", " and ".join(sorted(more)))
+        self.awaited = used & {*away}
+        more = stay - self.fleet.without
+        for name in sorted(more):
+            why = "the jobs that need it wait, and others" if name in used else "no running job needs it, and all"
+            log.warning("%s: away; %s do without it", name, why)
         self.fleet.without |= more
         self.has_news |= bool(more)
 

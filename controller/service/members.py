@@ -94,7 +94,7 @@ class Members:
             for last in self._patience(request.wait_s):
                 keeper.end_jobs_if_ousted()
                 if keeper.is_fresh and request.nonce not in keeper.former:
-                    reply = member_rpc.ReadyReply(admitted=False, hello_seen=False, lost_switch=self._away(None))
+                    reply = member_rpc.ReadyReply(admitted=False, hello_seen=False, lost_switch=_away_text(keeper, keeper.fleet.away()))
                 else:
                     reply = self._readiness(*self._membership(request.job, request.nonce))
                 if reply.admitted or last:
@@ -155,8 +155,9 @@ class Members:
         keeper = self._keeper
         if member.state is MemberState.LOST:
             raise NotAdmitted("this member was declared lost: join again")
+        away = self._away(job, incarnation)
         # Not before the switch has all entries: the member's first frame must find them.
-        if incarnation is job.live and keeper.fleet.is_settled and not incarnation.is_moving:
+        if incarnation is job.live and keeper.fleet.is_settled and not incarnation.is_moving and not away:
             return member_rpc.ReadyReply(
                 admitted=True,
                 hello_seen=True,
@@ -178,23 +179,22 @@ class Members:
             hello_cut=member.state is MemberState.JOINED and member.is_cut,
             missing=[rank for rank in missing if rank not in incarnation.gave_up],
             gave_up=sorted(incarnation.gave_up),
-            lost_switch=incarnation.held_up or self._away(incarnation),
+            lost_switch=incarnation.held_up or away,
             unseen=member.unseen,
         )
 
-    def _away(self, incarnation: Incarnation | None) -> str:
-        """Say which switch is away that an incarnation, or any, waits for; nothing if none is.
+    def _away(self, job: Job, incarnation: Incarnation) -> str:
+        """Say which switch is away that an incarnation waits for; nothing if none is.
 
-        A member that joins may be connected to any of them until its hello has come.
+        A running job waits for those of its own trees.  A member that joins may be connected to any of them until its
+        hello has come.
         """
         keeper = self._keeper
-        unseen = [] if incarnation is None else incarnation.ranks(MemberState.JOINED)
-        away = [name for name in keeper.fleet.away() if unseen or name not in keeper.fleet.without]
-        if not away:
-            return ""
-        names = " and ".join(f"{name or 'the switch'} ({keeper.fleet.connections[name].address})" for name in away)
-        text = f"{names} {'do' if away[1:] else 'does'} not answer the controller"
-        if unseen:
+        if incarnation is job.live:
+            return _away_text(keeper, keeper.away_of(incarnation))
+        unseen = incarnation.ranks(MemberState.JOINED)
+        text = _away_text(keeper, [name for name in keeper.fleet.away() if unseen or name not in keeper.fleet.without])
+        if text and unseen:
             text += (
                 f", and no hello of {'rank' if len(unseen) == 1 else 'ranks'} {', '.join(map(str, unseen))} has come"
             )
@@ -304,6 +304,14 @@ class Members:
     def _depart(self, jobs: Jobs, nonce: int) -> None:
         self._attending -= 1
         jobs.depart(nonce, self._keeper.clock())
+
+
+def _away_text(keeper: Keeper, away: list[str]) -> str:
+    """Say that these switches are away; nothing if there are none."""
+    if not away:
+        return ""
+    names = " and ".join(f"{name or 'the switch'} ({keeper.fleet.connections[name].address})" for name in away)
+    return f"{names} {'do' if away[1:] else 'does'} not answer the controller"
 
 
 def _heartbeat_s(job: Job) -> float:

@@ -131,7 +131,8 @@ class Upkeep:
         """Try to connect with a switch and to read what it has; return whether it is there."""
         keeper = self._keeper
         connection, began_s = keeper.fleet.connections[name], keeper.clock()
-        if keeper.is_stopping or (name in keeper.fleet.without and not keeper.absences.is_due(name, began_s)):
+        is_needed = name not in keeper.fleet.without or name in keeper.awaited
+        if keeper.is_stopping or not (is_needed or keeper.absences.is_due(name, began_s)):
             return False
         try:
             switch, _ = connection.open()
@@ -159,6 +160,7 @@ class Upkeep:
                 keeper.jobs.forget_doors(name)
             keeper.absences.end(name)
             keeper.fleet.without.discard(name)
+            keeper.awaited.discard(name)
             return True
 
     def _look_for_links(self) -> None:

@@ -189,7 +189,7 @@ class Users:
         return views.job_info(
             job,
             keeper.clock(),
-            is_up=keeper.fleet.is_up,
+            is_up=job.live is None or not keeper.away_of(job.live),
             lanes_per_frame=lanes_per_frame,
             window_slots=window,
             tree=[] if job.live is None else rails.pairs_of(keeper.fabric, job, job.live),

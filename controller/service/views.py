@@ -36,13 +36,13 @@ def job_info(
     tree: list[list[str]],
     trees_of_link: int,
 ) -> rpc.JobInfo:
-    """Describe a job by its live incarnation or, without one, by the next; while the switch is away it is stalled."""
+    """Describe a job by its live incarnation or, without one, by the next; it is stalled unless its switches are up."""
     shown = job.live or job.gathering
     return rpc.JobInfo(
         job=job.name,
         number=job.number,
         epoch=shown.epoch,
-        state=shown.state if is_up or job.live is None else STALLED,
+        state=shown.state if is_up else STALLED,
         workers=job.workers,
         first_slot=job.slots.first,
         slot_count=job.slots.count,

@@ -1,8 +1,8 @@
 """The switches of a controller: each is kept alone, and a change comes to all of them or to none.
 
 A switch may come, go, be restarted and be replaced at any time.  `mend` gives those that are there what they lack.
-`change` needs all of them but those that are done without, since no job uses them; where one does not take its part,
-the others get back what they had.  A fleet has no lock: callers do.
+`change` needs all of them but those that stay away and are done without; where one does not take its part, the others
+get back what they had.  A fleet has no lock: callers do.
 """
 
 from __future__ import annotations

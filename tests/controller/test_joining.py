@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
@@ -21,7 +21,7 @@ from switchsum.protocol.errors import (
 )
 
 from .conftest import Start
-from .rig import AnySwitch, RunningController, Worker, admit, create, eventually, following, join_all, sum_of_round
+from .rig import AnySwitch, RunningController, Worker, admit, create, eventually, following, join_all, show, sum_of_round
 from .test_tree_of_switches import PLACES, Tree
 from .test_tree_of_switches import create as create_at
 
@@ -105,6 +105,40 @@ def test_a_job_whose_leaf_stays_away_waits_for_it_and_says_so(tree: Tree) -> Non
     ready = admit(workers)
     assert ready.lost_switch == ""
     assert tree.sum_of_round(workers, ready.first_number) == dict.fromkeys(PLACES, 6)
+
+
+def begin(tree: Tree, job: str, places: Sequence[tuple[str, int]]) -> tuple[list[Worker], int]:
+    """Have a job of its own run at some places; return its workers and the number of its first round."""
+    create(tree.running, job, workers=len(places))
+    workers = []
+    for rank, (name, port) in enumerate(places):
+        worker = Worker(tree.running.client, tree.switches[name], rank, job=job, size=len(places))
+        worker.port = port
+        workers.append(worker)
+    return workers, admit(workers).first_number
+
+
+def test_only_a_job_whose_own_leaf_is_away_waits_for_it(tree: Tree) -> None:
+    at_left, at_right = [("left", 1), ("left", 2)], [("right", 1), ("right", 2)]
+    theirs, number = begin(tree, "a", at_left)
+    mine, _ = begin(tree, "b", at_right)
+    tree.kill("left")
+    keeper = tree.running.controller.keeper
+    eventually(lambda: "left" in keeper.fleet.away())
+    assert mine[0].ready(0.0).lost_switch == ""
+    eventually(lambda: "left" in keeper.fleet.without)
+    assert keeper.awaited == {"left"}
+    for worker in theirs:
+        assert "left (unix:" in worker.ready(0.0).lost_switch
+    assert mine[0].ready(0.0).admitted
+    assert [show(tree.running, job).state for job in ("a", "b")] == ["stalled", "running"]
+    newcomers, _ = begin(tree, "c", [("right", 3), ("root", 3)])
+    assert newcomers[0].ready(0.0).lost_switch == ""
+    tree.dead.discard("left")
+    tree.switches["left"]._start()
+    eventually(lambda: not theirs[0].ready(0.0).lost_switch)
+    assert keeper.awaited == keeper.fleet.without == set()
+    assert tree.sum_of_round(theirs, number) == dict.fromkeys(at_left, 3)
 
 
 def test_a_member_whose_hello_may_be_lost_at_a_switch_that_is_away_is_told_so(tree: Tree) -> None:
