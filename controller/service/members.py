@@ -94,7 +94,8 @@ class Members:
             for last in self._patience(request.wait_s):
                 keeper.end_jobs_if_ousted()
                 if keeper.is_fresh and request.nonce not in keeper.former:
-                    reply = member_rpc.ReadyReply(admitted=False, hello_seen=False, lost_switch=_away_text(keeper, keeper.fleet.away()))
+                    away = _away_text(keeper, keeper.fleet.away())
+                    reply = member_rpc.ReadyReply(admitted=False, hello_seen=False, lost_switch=away)
                 else:
                     reply = self._readiness(*self._membership(request.job, request.nonce))
                 if reply.admitted or last:

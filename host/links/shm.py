@@ -140,7 +140,7 @@ class ShmTransport(NativeTransport):
         own = np.zeros(1, OWN)
         own[0] = address_of(self._link), most, address_of(watched), self._switch_bell
         self.operate(own, self._link, watched, answers, rows, lengths, bodies)
-        record = self.operations().record
+        record = super().operations().record
         record["frames"], record["stride"] = address_of(answers), answers.shape[1]
         record["rows"], record["lengths"], record["bodies"] = map(address_of, (rows, lengths, bodies))
 
@@ -175,7 +175,7 @@ class ShmTransport(NativeTransport):
             time.sleep(min(timeout_s, REOPEN_PAUSE_S))
             return self._reopen()
         has_come = super().wait(timeout_s)
-        if self.operations().record["stop"][0] == Stop.HUNG_UP:
+        if super().operations().record["stop"][0] == Stop.HUNG_UP:
             _log.warning("the switch %r has closed the shared-memory link", self._name)
             self._is_down = True
         return has_come

@@ -16,6 +16,7 @@ import logging
 import os
 import select
 import socket
+import time
 from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Final
@@ -51,6 +52,9 @@ WORKER_NETWORK: Final = 10 << 24 | 73 << 16
 WORKER_UDP_PORT: Final = 21334
 MAX_PENDING: Final = 64
 """Most connections that have not said hello yet; one more closes the oldest of them."""
+RETURN_S: Final = 10.0
+"""So long after its start workers may come back who had their ports from a switch before: their jobs' entries name
+these ports, so a worker that was given one meanwhile gets another one."""
 _NOT_COME: Final = (errno.EAGAIN, errno.ECONNABORTED, errno.EINTR)
 """Errors of accept(2) that mean that there is no connection after all."""
 
@@ -73,6 +77,8 @@ class _Worker:
     connection: socket.socket
     watched: tuple[int, ...]
     """Descriptors that become readable when the worker ends."""
+    has_returned: bool
+    """It has asked for the port, which it had before."""
     resources: ExitStack
     """Frees the memory, descriptors and port number of the link."""
 
@@ -104,6 +110,7 @@ class ShmPorts(PortGroup):
         self._workers: dict[int, _Worker] = {}
         self._pending: dict[int, socket.socket] = {}
         self._listener = _listen(self._path)
+        self._returns_until_s = time.monotonic() + RETURN_S
         self._spare = _open_spare()
         self._is_unwatched = False
         """The listener is not watched: no descriptor is left, so that a connection could not even be refused."""
@@ -266,6 +273,7 @@ class ShmPorts(PortGroup):
             for descriptor in watched:
                 self._epoll.register(descriptor, select.EPOLLIN)
                 resources.callback(self._epoll.unregister, descriptor)
+            self._make_way(hello.port)
             port = self.table.take("shm", f"process {pid}", None if hello.port < 0 else hello.port)
             resources.callback(self.table.give_back, port)
             fill_link(self.words.links[index], our_layout, answers.address, their_layout, outbox.address)
@@ -286,10 +294,23 @@ class ShmPorts(PortGroup):
             )
             socket.send_fds(connection, [answer.encode()], descriptors)
             self._workers[index] = _Worker(
-                port=port, bell=bell, connection=connection, watched=watched, resources=resources.pop_all()
+                port=port,
+                bell=bell,
+                connection=connection,
+                watched=watched,
+                has_returned=hello.port >= 0,
+                resources=resources.pop_all(),
             )
         self._list_links()
         _log.info("process %d is on port %d", pid, port)
+
+    def _make_way(self, port: int) -> None:
+        """Let a worker go that was given a port before the one came back whose port it is; it connects again."""
+        if time.monotonic() > self._returns_until_s:
+            return
+        for index, worker in list(self._workers.items()):
+            if worker.port == port and not worker.has_returned:
+                self._drop(index, "is let go: another worker has come back who had this port before")
 
     def _bodies_for(self, hello: Hello) -> _Bodies | None:
         """Return the bodies that a worker shares with the others; None if its frames are longer than theirs.

@@ -42,9 +42,13 @@ class Switch:
 
     def __init__(self, name: str) -> None:
         self.name = name
-        self.table = PortTable()
-        self.ports = PortSet(self.table, [ShmPorts(name, self.table)], batch_frames=64)
         self.workers: list[subprocess.Popen[str]] = []
+        self.start()
+
+    def start(self) -> None:
+        """Start, or be another one under the same name after `ports.close()`."""
+        self.table = PortTable()
+        self.ports = PortSet(self.table, [ShmPorts(self.name, self.table)], batch_frames=64)
 
     def worker(self, scene: str, total: int = 0) -> subprocess.Popen[str]:
         command = [sys.executable, shm_worker.__file__, self.name, scene, str(total)]
@@ -375,8 +379,8 @@ def test_memory_that_cannot_be_mapped_is_named_and_leaves_no_file_open(
     assert len(os.listdir("/proc/self/fd")) == before
 
 
-def test_a_link_whose_switch_ends_is_opened_again_when_it_is_back(switch: Switch) -> None:
-    # The worker is this process too: it shakes hands in a thread while the switch runs here.
+def open_link(switch: Switch) -> ShmTransport:
+    """Connect to a switch: the worker is this process too, and shakes hands in a thread while the switch runs here."""
     opened: list[ShmTransport] = []
     opener = threading.Thread(
         target=lambda: opened.append(ShmTransport(switch.name, rows=ROWS, frame_bytes=FRAME)), daemon=True
@@ -384,7 +388,19 @@ def test_a_link_whose_switch_ends_is_opened_again_when_it_is_back(switch: Switch
     opener.start()
     switch.run(lambda: opened)
     opener.join()
-    link = opened[0]
+    return opened[0]
+
+
+def run_until_reopened(switch: Switch, link: ShmTransport) -> None:
+    before = link.reopened
+    while link.reopened == before:
+        waiter = threading.Thread(target=link.wait, args=(10,), daemon=True)
+        waiter.start()
+        switch.run(ended_thread(waiter))
+
+
+def test_a_link_whose_switch_ends_is_opened_again_when_it_is_back(switch: Switch) -> None:
+    link = open_link(switch)
     assert not link.wait(0.01)
     assert link.address == worker_address(1)
     assert link.max_frame_bytes == FRAME
@@ -394,12 +410,8 @@ def test_a_link_whose_switch_ends_is_opened_again_when_it_is_back(switch: Switch
     assert not link.wait(10)
     assert not link.wait(10)
     # Another one under its name: the same port, the same rows.
-    switch.table = PortTable()
-    switch.ports = PortSet(switch.table, [ShmPorts(switch.name, switch.table)])
-    while not link.reopened:
-        waiter = threading.Thread(target=link.wait, args=(10,), daemon=True)
-        waiter.start()
-        switch.run(ended_thread(waiter))
+    switch.start()
+    run_until_reopened(switch, link)
     assert (link.reopened, link.pushed, link.consumed) == (1, 0, 0)
     assert [port.number for port in switch.ports.ports()] == [1]
     assert (link.tx_frames[3] == 7).all()
@@ -407,6 +419,27 @@ def test_a_link_whose_switch_ends_is_opened_again_when_it_is_back(switch: Switch
     switch.run(lambda: switch.ports.statistics()[1]["tx_frames"] == 1)
     assert link.receive().lengths.tolist() == [60]
     link.close()
+    link.close()
+
+
+def test_who_comes_back_gets_its_port_although_a_newcomer_was_given_it(
+    switch: Switch, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    link = open_link(switch)
+    link.operations()  # a job runs over it: the switch's entries name the port
+    for returns_s, port_of_newcomer in ((patience(60.0), 2), (-1.0, 1)):
+        monkeypatch.setattr(shm_ports, "RETURN_S", returns_s)
+        switch.ports.close()
+        assert not link.wait(10)
+        switch.start()
+        newcomer = open_link(switch)
+        assert newcomer.address == worker_address(1)
+        if returns_s > 0:
+            run_until_reopened(switch, link)
+            run_until_reopened(switch, newcomer)
+            assert link.address == worker_address(1)
+        assert newcomer.address == worker_address(port_of_newcomer)
+        newcomer.close()
     link.close()
 
 
