@@ -244,8 +244,8 @@ def _check_memory(module: llvm.ModuleRef, function: Callable[..., Any]) -> None:
     lacks = [used.name for used in module.functions if used.is_declaration and used.name.startswith("NRT_")]
     if lacks:
         raise TypeError(
-            f"{function.__qualname__} uses {', '.join(lacks)} of numba: kernels make arrays with np.empty and np.zeros, "
-            "and have no lists, sets or arrays as indices"
+            f"{function.__qualname__} uses {', '.join(lacks)} of numba: kernels make arrays with np.empty and "
+            "np.zeros, and have no lists, sets or arrays as indices"
         )
 
 

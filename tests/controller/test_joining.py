@@ -21,7 +21,18 @@ from switchsum.protocol.errors import (
 )
 
 from .conftest import Start
-from .rig import AnySwitch, RunningController, Worker, admit, create, eventually, following, join_all, show, sum_of_round
+from .rig import (
+    AnySwitch,
+    RunningController,
+    Worker,
+    admit,
+    create,
+    eventually,
+    following,
+    join_all,
+    show,
+    sum_of_round,
+)
 from .test_tree_of_switches import PLACES, Tree
 from .test_tree_of_switches import create as create_at
 
