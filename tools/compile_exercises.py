@@ -6,12 +6,15 @@ committed.
 
 from __future__ import annotations
 
+import sys
+
 from switchsum.exercises import EXERCISES
 from switchsum.exercises.p4 import compile_program
 
 if __name__ == "__main__":
     for exercise in EXERCISES:
         if exercise.has_p4:
+            sys.stderr.write(f"{exercise.name}\n")
             made = compile_program(exercise.folder / "solution.p4")
             (exercise.folder / "solution.json").write_text(made.document)
             (exercise.folder / "solution.p4info.txtpb").write_text(made.p4info)

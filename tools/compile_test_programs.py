@@ -13,6 +13,9 @@ import sys
 import tempfile
 from pathlib import Path
 
+from rich.console import Console
+from rich.progress import track
+
 COMPILER = "p4c-bm2-ss"
 PROGRAMS = Path(__file__).parent.parent / "tests" / "switch" / "programs"
 
@@ -38,7 +41,7 @@ def main() -> int:
         print(f"{COMPILER} is not on PATH: install p4c (https://github.com/p4lang/p4c)", file=sys.stderr)
         return 1
     with tempfile.TemporaryDirectory() as scratch:
-        for source in sources():
+        for source in track(sources(), COMPILER, console=Console(stderr=True)):
             compile_program(source, Path(scratch))
         for made in Path(scratch).iterdir():
             shutil.copyfile(made, PROGRAMS / made.name)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import io
 import json
+import sys
 from contextlib import redirect_stdout
 from pathlib import Path
 from typing import Any, Final
@@ -45,4 +46,5 @@ def refreshed(notebook: dict[str, Any]) -> dict[str, Any]:
 
 if __name__ == "__main__":
     for path in sorted(NOTEBOOKS.glob("*.ipynb")):
+        sys.stderr.write(f"{path.name}\n")
         path.write_text(json.dumps(refreshed(json.loads(path.read_text())), indent=1, ensure_ascii=False) + "\n")

@@ -8,6 +8,9 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+from rich.console import Console
+from rich.progress import track
+
 from switchsum.cli.topology import read
 from switchsum.planning.trees import plan
 
@@ -57,7 +60,12 @@ def row(source: str, mbit: float, levels: int) -> str:
 
 def table() -> str:
     """Return the table."""
-    return "\n".join([*HEADER, *(row(*topology) for topology in TOPOLOGIES)]) + "\n"
+    return (
+        "\n".join(
+            [*HEADER, *(row(*topology) for topology in track(TOPOLOGIES, "planning", console=Console(stderr=True)))]
+        )
+        + "\n"
+    )
 
 
 def page() -> str:

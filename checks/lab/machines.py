@@ -25,6 +25,7 @@ from checks.bench.star import lay
 from switchsum.launch import wires
 from switchsum.launch.bmv2 import free_port
 from switchsum.launch.children import Children
+from switchsum.native.process.notices import waiting_for
 from switchsum.protocol.wire import format_ip
 
 DEFAULTS: Final = ("2", "4", "200mbit", "10")
@@ -115,7 +116,9 @@ def main(machines: int, ranks: int, rate: str, megabytes: float) -> None:
     table = Table(title=f"allreduce of {megabytes:g} MB, {machines} machines of {ranks} ranks, links of {rate}")
     for column in ("", "seconds", "MB/s per rank", "least", "most", "busiest link up, MB", "down, MB"):
         table.add_column(column, justify="left" if not column else "right")
-    for name, rounds in measure(machines, ranks, rate, size).items():
+    with waiting_for(f"{ROUNDS} starts of each backend"):
+        measured = measure(machines, ranks, rate, size)
+    for name, rounds in measured.items():
         # An allreduce ends when the last rank has its result.
         seconds = [max(run) for one in rounds for run in zip(*one["seconds"], strict=True)]
         up, down = (max(carried[way] for one in rounds for carried in one["bytes"]) / 1e6 for way in (0, 1))

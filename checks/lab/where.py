@@ -164,6 +164,7 @@ def main() -> None:
         sys.stdout.write(
             f"\n{options.peer}, {lanes:,} lanes, {where}, {options.workers} workers, {options.size:,} bytes\n\n"
         )
+        sys.stdout.flush()
         sys.stdout.write("\n".join(measure(job, options.size, options.runs, options.functions)) + "\n")
         sys.stdout.flush()
 

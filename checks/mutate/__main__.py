@@ -13,6 +13,9 @@ import time
 # Before numba is imported: the worker's kernels run as plain Python, which reads the changed table.
 os.environ["NUMBA_DISABLE_JIT"] = "1"
 
+from rich.console import Console
+from rich.progress import track
+
 from checks.mutate import engine, hand_over, slot, worker
 from checks.verify.search import missing_tool
 
@@ -34,7 +37,7 @@ def main() -> None:
             continue
         tried: dict[str, int] = {}
         began = time.monotonic()
-        for mutant in mutants():
+        for mutant in track(mutants(), f"changes of the {part}", total=None, console=Console(stderr=True)):
             tried[mutant.side] = tried.get(mutant.side, 0) + 1
             if not mutant.is_noticed():
                 survivors += 1

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from rich.console import Console
+from rich.progress import Progress
 from rich.table import Table
 
 from checks.soak.memory import Growth, resident_bytes
@@ -271,12 +272,15 @@ class Deaths:
 
 def _run(soak: Soak, seconds: float, frames: float, deaths: Deaths | None) -> None:
     began = time.monotonic()
-    while (passed := time.monotonic() - began) < seconds or soak.frames < frames:
-        soak.is_warm = passed > min(60.0, seconds * WARM_SHARE)
-        if deaths is not None:
-            deaths.step(soak)
-        soak.step()
-        soak.watch()
+    with Progress(console=Console(stderr=True)) as progress:
+        task = progress.add_task("soaking", total=seconds)
+        while (passed := time.monotonic() - began) < seconds or soak.frames < frames:
+            soak.is_warm = passed > min(60.0, seconds * WARM_SHARE)
+            if deaths is not None:
+                deaths.step(soak)
+            soak.step()
+            soak.watch()
+            progress.update(task, completed=passed, description=f"{soak.counts['jobs']:,} jobs")
 
 
 def _judge(soak: Soak, lost: int) -> int:

@@ -8,6 +8,7 @@ import sys
 from concurrent.futures import ThreadPoolExecutor
 
 from rich.console import Console
+from rich.progress import track
 from rich.table import Table
 
 from checks.verify.configurations import CONFIGURATIONS
@@ -33,7 +34,7 @@ def main() -> None:
     total, unexpected = 0, 0
     with ThreadPoolExecutor(os.cpu_count()) as pool:
         try:
-            for finding in pool.map(search, chosen):
+            for finding in track(pool.map(search, chosen), "searching", len(chosen), console=Console(stderr=True)):
                 total += finding.states
                 unexpected += not finding.is_expected
                 table.add_row(

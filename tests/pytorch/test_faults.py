@@ -65,6 +65,14 @@ def test_a_rank_that_dies_with_the_switch_that_it_had_started_is_named_by_the_ot
 
 
 @pytest.mark.timeout(120)
+def test_a_killed_switch_that_a_rank_had_started_is_named_by_all_ranks(launch: Launch) -> None:
+    ended = launch(RANKS, SCRIPTS / "faults.py", "switch", "600", own_switch=True)
+    assert ended.codes == [3] * RANKS, ended.text
+    for output in ended.outputs:  # and not, 20 s later, that a switch answers nothing
+        assert "SwitchLost: the switch that rank 0 of the process group had started has ended" in output
+
+
+@pytest.mark.timeout(120)
 @pytest.mark.parametrize("how", ["raises", "cleans", "exits"])
 def test_a_rank_that_ends_with_an_exception_or_an_exit_code_is_named_by_the_others(how: str) -> None:
     # Processes of their own: those of `launch` end without what Python does at the end of a program.

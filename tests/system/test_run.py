@@ -137,6 +137,22 @@ def test_ranks_are_named_as_torchrun_names_them_and_the_code_is_that_of_the_one_
     assert time.monotonic() - started < patience(20)
 
 
+@pytest.mark.parametrize(("options", "name"), [*over(SHM, "switch"), *over(TREE, r"switch s\d")])
+def test_a_killed_switch_is_named_at_once_by_the_launcher_which_is_its_parent(
+    run: Run, options: list[str], name: str
+) -> None:
+    code = (
+        "import os, pathlib, signal, time\n"
+        "children = pathlib.Path(f'/proc/{os.getppid()}/task/{os.getppid()}/children').read_text().split()\n"
+        "switches = [int(one) for one in children if '--shm' in open(f'/proc/{one}/cmdline').read().split('\\0')]\n"
+        "if os.environ['RANK'] == '0': os.kill(max(switches), signal.SIGKILL)\n"
+        "time.sleep(10000)"
+    )
+    done = run("-n", "2", *options, command=python(code))
+    assert done.returncode == 128 + signal.SIGKILL
+    assert re.search(f"switchsum: {name} ended with exit code 137; the job is over", done.stderr), done.stderr
+
+
 @pytest.mark.parametrize(
     ("options", "text"),
     [

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -21,7 +21,7 @@ from switchsum.launch.tree import TreePlan
 from switchsum.protocol import rpc
 from switchsum.protocol.errors import UsageError
 
-from ..timing import eventually
+from ..timing import eventually, patience
 from .conftest import BMV2, TREE, VETH, WORKERS, Run
 from .parts import JOB, SWITCHSUM, Parts, Process
 
@@ -36,23 +36,25 @@ ROOTS = ("root", "other")
 class Tree(Parts):
     """Two leaves below two roots, a worker at each leaf, and a controller: half of the slots belong to each tree."""
 
-    def __init__(self, stack: ExitStack, scratch: Path) -> None:
+    def __init__(self, stack: ExitStack, scratch: Path, roots: Sequence[str] = ROOTS) -> None:
         super().__init__(stack, scratch, size=len(LEAVES))
         self._sites = {
             name: {"p4runtime": f"unix:{scratch}/{name}", "udp": f"127.0.0.1:{free_port()}"}
-            for name in (*LEAVES, *ROOTS)
+            for name in (*LEAVES, *roots)
         }
-        trees = [{"above": dict.fromkeys(LEAVES, root)} for root in ROOTS]
+        trees = [{"above": dict.fromkeys(LEAVES, root)} for root in roots]
         (scratch / "fleet.json").write_text(json.dumps({"switches": self._sites, "trees": trees}))
         self.running: dict[str, Process] = {}
 
-    def start_all(self) -> list[Process]:
+    def start_all(self, **variables: str) -> list[Process]:
         """Start everything; return the workers, of which each has done rounds."""
         self.begin(*self._sites)
         self.begin_controller()
         create = rpc.CreateJobRequest(job=JOB, workers=self.size)
         self.ask(lambda client: client.create_job(create))
-        workers = [self.worker(rank, "endless.py", SWITCHSUM_LINK=self.link_of(rank)) for rank in range(self.size)]
+        workers = [
+            self.worker(rank, "endless.py", SWITCHSUM_LINK=self.link_of(rank), **variables) for rank in range(self.size)
+        ]
         self.await_progress()
         return workers
 
@@ -124,6 +126,18 @@ def test_a_job_goes_on_after_leaf_root_both_and_the_controller_were_killed_and_w
     assert [worker.poll() for worker in workers] == [None] * len(LEAVES)
     assert (job.state, job.epoch) == ("running", epoch)
     tree.end_well(workers)
+
+
+def test_a_leaf_that_is_killed_for_good_ends_the_job_of_all_ranks_in_its_name(tmp_path: Path) -> None:
+    with ExitStack() as stack:
+        tree = Tree(stack, tmp_path, ROOTS[:1])
+        workers = tree.start_all(SWITCH_S=str(patience(5)))
+        tree.kill("left")
+        ended = [worker.communicate(timeout=patience(100))[0] for worker in workers]
+        assert [worker.returncode for worker in workers] == [1, 1], ended
+    assert "SwitchLost" in ended[0]  # its own one, which is silent
+    assert "SwitchLost: no result for" in ended[1]
+    assert f"left (unix:{tmp_path}/left) does not answer the controller" in ended[1]
 
 
 def planned(source: str | Path, workers: int, *, kind: Links = Links.SHM, mbit: float = 1000.0) -> TreePlan:

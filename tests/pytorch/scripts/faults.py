@@ -1,6 +1,6 @@
 """Trainings in which something goes wrong.
 
-`dies`, `raises`, `cleans`, `exits`, `first`, `starter`, `late`, `overflow`.
+`dies`, `raises`, `cleans`, `exits`, `first`, `starter`, `switch`, `late`, `overflow`.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ import signal
 import sys
 import time
 from datetime import timedelta
+from pathlib import Path
 
 import torch
 import torch.distributed as dist
@@ -64,6 +65,15 @@ def starter() -> None:
     membership = dist.group.WORLD.connect().queue.membership
     while dist.get_rank() == 2 and membership.error is None:
         time.sleep(0.01)
+    dist.all_reduce(torch.ones(4))
+
+
+def switch() -> None:
+    """The switch that rank 0 has started is killed while the others wait for rank 0, which goes on."""
+    if dist.get_rank() == 0:
+        children = Path(f"/proc/self/task/{os.getpid()}/children").read_text().split()
+        [pid] = [int(one) for one in children if b"--shm" in Path(f"/proc/{one}/cmdline").read_bytes().split(b"\0")]
+        os.kill(pid, signal.SIGKILL)
     dist.all_reduce(torch.ones(4))
 
 
