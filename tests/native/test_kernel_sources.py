@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
+import numpy.typing as npt
 import pytest
 
 from switchsum.native.kernels import decorators
@@ -39,7 +40,9 @@ def arrays_of(function: ast.FunctionDef, arrays_come_from: set[str]) -> set[str]
     arguments = [*function.args.args, *function.args.kwonlyargs]
     names = {one.arg for one in arguments if one.annotation and ast.unparse(one.annotation) not in SCALARS}
     for node in ast.walk(function):
-        for target in node.targets if isinstance(node, ast.Assign) else ():
+        if not isinstance(node, ast.Assign):
+            continue
+        for target in node.targets:
             pairs = [(target, node.value)]
             if isinstance(target, ast.Tuple) and isinstance(node.value, ast.Tuple):
                 pairs = list(zip(target.elts, node.value.elts, strict=True))
@@ -83,12 +86,12 @@ def test_what_a_kernel_may_not_do_is_found(tmp_path: Path) -> None:
 @pytest.mark.skipif(PLAIN, reason="nothing is compiled")
 def test_a_users_kernel_with_a_list_is_refused_with_the_reason() -> None:
     @kernel
-    def total(values: np.ndarray) -> float:  # type: ignore[type-arg]
+    def total(values: npt.NDArray[np.float64]) -> int:
         kept = []
         for value in values:
             if value > 0:
                 kept.append(value)
-        return sum(kept)
+        return len(kept)
 
     with pytest.raises(TypeError, match=r"stub uses NRT_\w+.*np.empty"):
         total(np.ones(3))
