@@ -30,7 +30,7 @@ from .batch import Output
 from .clock import Clock
 from .cpu import CpuPort
 from .loop import HELD, UNSENT, Loop
-from .p4runtime import Device, Refused, Server, Service
+from .p4runtime import Device, Notices, Refused, Server, Service
 from .pace import NAP_NS, is_fast, new_pace, note_frames
 from .pipeline import EngineName, Pipeline
 from .ports.base import CPU_PORT, Batch, PortGroup, PortTable
@@ -125,7 +125,8 @@ class SwitchProcess:
                 drop_port=config.drop_port,
                 queues=queues,
                 passes=config.max_passes,
-            )
+            ),
+            self.clock,
         )
         self.service = Service(config.device_id, self.device, self._packet_out, self.fail)
         self._output = Output()
@@ -161,6 +162,7 @@ class SwitchProcess:
             server = opened.enter_context(Server(self.service, config.listen, *others))
             self.address = server.address
             """Address at which the P4Runtime server listens, with the actual port."""
+            opened.callback(Notices(self.service, self.fail).close)
             self._resources = opened.pop_all()
 
     def open_groups(self, config: Config, table: PortTable) -> Iterator[PortGroup]:

@@ -65,6 +65,7 @@ class Interpreter:
         self._registers = [state.registers[register.name] for register in program.registers]
         self._counters = [state.counters[counter.name] for counter in program.counters]
         self._meters = [state.meters[meter.name] for meter in program.meters]
+        self._digests = [state.digests[digest.name] for digest in program.digests]
         self._state = state
         self.on_lookup: Callable[[str, bool, str], object] | None = None
         """Told each lookup: table, whether it hit, action."""
@@ -224,6 +225,9 @@ class Interpreter:
             # A random number of 64 bits, scaled to the range; as a division by 2**64 it is the same in native code.
             packet.set(statement.slot, low + (self._state.next_random() * (high - low + 1) >> 64))
 
+    def _learn(self, packet: Packet, statement: ir.Learn) -> None:
+        self._digests[statement.digest].add([self._value(packet, value) for value in statement.values])
+
     def _const(self, packet: Packet, value: ir.Const) -> int:
         return value.value
 
@@ -325,6 +329,7 @@ _STATEMENTS: dict[type, Callable[[Interpreter, Packet, Any], None]] = {
     ir.Count: Interpreter._count,
     ir.ExecuteMeter: Interpreter._execute_meter,
     ir.Random: Interpreter._random,
+    ir.Learn: Interpreter._learn,
 }
 _EXPRESSIONS: dict[type, Callable[[Interpreter, Packet, Any], int]] = {
     ir.Const: Interpreter._const,

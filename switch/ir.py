@@ -285,6 +285,14 @@ class Random:
     high: Expr
 
 
+@dataclass(frozen=True, slots=True)
+class Learn:
+    """Append a record to a digest, for the control plane."""
+
+    digest: int
+    values: tuple[Expr, ...]
+
+
 Statement = (
     Assign
     | SetValid
@@ -298,6 +306,7 @@ Statement = (
     | Count
     | ExecuteMeter
     | Random
+    | Learn
 )
 
 
@@ -416,6 +425,15 @@ class ArrayInfo:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class DigestInfo:
+    """A digest."""
+
+    name: str
+    widths: tuple[int, ...]
+    """Bits of each of its values, of which there is at least one."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ProfileInfo:
     """An action profile."""
 
@@ -436,6 +454,7 @@ class Program:
     counters: tuple[ArrayInfo, ...]
     meters: tuple[ArrayInfo, ...] = ()
     profiles: tuple[ProfileInfo, ...] = ()
+    digests: tuple[DigestInfo, ...] = ()
     value_sets: tuple[tuple[str, tuple[int, ...]], ...] = ()
     """Parser value sets by name, and for each the tables that hold its members, one for each select that uses it."""
     fixed_tables: tuple[TableInfo, ...] = ()

@@ -316,6 +316,15 @@ class Calculation:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class LearnList:
+    """The values of a digest."""
+
+    name: str
+    elements: tuple[Operand, ...]
+    source: Source | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Checksum:
     """A field that is verified after parsing or updated before deparsing, if the condition holds."""
 
@@ -354,6 +363,8 @@ class Bmv2Program:
     union_stacks: tuple[HeaderStack, ...]
     field_lists: dict[int, tuple[Operand, ...]]
     """The fields that resubmit, recirculate and clone preserve, by identifier of the list."""
+    learn_lists: dict[int, LearnList]
+    """Digests by identifier."""
     errors: dict[str, int]
     parser: Parser
     value_sets: dict[str, int]

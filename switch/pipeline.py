@@ -19,6 +19,7 @@ from switchsum.protocol.errors import UsageError
 
 from . import ir
 from .batch import DEFAULT_ARENA_BYTES, DEFAULT_FRAMES, FRAME_ALIGN, CodeEntry, Output
+from .digests import Digest
 from .errors import LARGER_THAN_MEMORY, ProgramError, StateError
 from .lock import StateLock
 from .lower import lower
@@ -88,6 +89,7 @@ class Pipeline:
         self.meters: Named[Meter] = Named("meter", state.meters)
         self.profiles: Named[Profile] = Named("action profile", state.profiles)
         self.value_sets: Named[ValueSet] = Named("value set", state.value_sets)
+        self.digests: Named[Digest] = Named("digest", state.digests)
         self.multicast: Multicast = state.multicast
         self.clones: CloneSessions = state.clones
         self._engine = engine
@@ -285,6 +287,7 @@ def make_state(program: ir.Program, queues: Queues | None = None) -> ProgramStat
             name: ValueSet(name, [tables[program.tables[number].spec.name] for number in numbers], lock)
             for name, numbers in program.value_sets
         },
+        digests={digest.name: Digest(digest.name, digest.widths, lock) for digest in program.digests},
         multicast=Multicast(lock),
         clones=CloneSessions(lock),
         queues=queues or Queues(program.queues),

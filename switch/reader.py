@@ -58,6 +58,7 @@ def read_program(text: str | bytes) -> model.Bmv2Program:
             lambda node: _stack(node, "header_union_ids", {number: union.name for number, union in unions.items()}),
         ),
         field_lists=dict(root.list("field_lists", _field_list)),
+        learn_lists=dict(root.list("learn_lists", _learn_list)),
         errors=_with_core_errors(dict(root.list("errors", _error))),
         parser=_named(root, "parsers", "parser", _parser),
         value_sets=dict(root.list("parse_vsets", _value_set)),
@@ -88,6 +89,11 @@ def _name(node: Node) -> str:
 
 def _field_list(node: Node) -> tuple[int, tuple[model.Operand, ...]]:
     return node["id"].integer(), node.list("elements", _operand)
+
+
+def _learn_list(node: Node) -> tuple[int, model.LearnList]:
+    elements = node.list("elements", _operand)
+    return node["id"].integer(), model.LearnList(name=_name(node), elements=elements, source=node.source())
 
 
 def _value_set(node: Node) -> tuple[str, int]:

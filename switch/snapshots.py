@@ -21,7 +21,7 @@ class Snapshot:
     tables: Mapping[str, TableContent]
     profiles: Mapping[str, ProfileContent]
     arrays: tuple[npt.NDArray[Any], ...]
-    """Counters, registers, meters and the random generator, in the order of `_arrays`."""
+    """Counters, registers, meters, digests and the random generator, in the order of `_arrays`."""
     members: Mapping[str, tuple[ValueSetMember, ...]]
     """Members of parser value sets, whose entries are in `tables`."""
     groups: Mapping[int, tuple[Replica, ...]]
@@ -72,7 +72,8 @@ def _arrays(state: ProgramState) -> list[npt.NDArray[Any]]:
     counters = [counter.counts for counter in state.counters.values()]
     registers = [register.memory for register in state.registers.values()]
     meters = [meter.cells for meter in state.meters.values()]
-    return [*counters, *registers, *meters, state.random]
+    digests = [digest.memory for digest in state.digests.values()]
+    return [*counters, *registers, *meters, *digests, state.random]
 
 
 def _pairs(replicas: tuple[Replica, ...]) -> list[tuple[int, int]]:

@@ -15,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from .counts import Counts
+from .digests import Digest
 from .errors import BadEntry, EntryMissing
 from .lock import StateLock
 from .meters import Meter
@@ -256,6 +257,7 @@ class ProgramState:
     meters: Mapping[str, Meter]
     profiles: Mapping[str, Profile]
     value_sets: Mapping[str, ValueSet]
+    digests: Mapping[str, Digest]
     multicast: Multicast
     clones: CloneSessions
     queues: Queues = field(default_factory=Queues)

@@ -11,6 +11,7 @@ from typing import Any, Final
 import numpy as np
 
 from .clock import Clock
+from .digests import Digest
 from .errors import ProgramError
 from .meters import Meter
 from .named import Named
@@ -141,6 +142,11 @@ class Switch:
     def value_sets(self) -> Named[ValueSet]:
         """The parser value sets."""
         return self.pipeline.value_sets
+
+    @property
+    def digests(self) -> Named[Digest]:
+        """The digests: `switch.digests["learn_t"].take()` returns the values of those since the last call."""
+        return self.pipeline.digests
 
     @property
     def multicast(self) -> Multicast:

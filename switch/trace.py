@@ -32,7 +32,7 @@ class Step:
 
     kind: str
     """frame, parser, verify, ingress, egress, update, state, extract, lookup, set, valid, register, counter, meter,
-    clone, copy, resubmit, recirculate, drop or send."""
+    digest, clone, copy, resubmit, recirculate, drop or send."""
     text: str
     """The same for a reader."""
     detail: dict[str, Any]
@@ -150,6 +150,9 @@ class Tracer:
             case ir.ExecuteMeter(slot, meter):
                 name, colour = program.meters[meter].name, fields[slot]
                 self.note("meter", f"meter {name}: {colour}", meter=name, colour=colour)
+            case ir.Learn(digest):
+                name = program.digests[digest].name
+                self.note("digest", f"digest {name}", digest=name)
         if not isinstance(statement, ir.Extract):
             self._changes(fields, written(program, statement))
         self._values = list(fields)

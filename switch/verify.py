@@ -94,6 +94,14 @@ class _Checker:
                 _require(self._parsing, "Advance outside the parser")
                 self._expression(bits, bits.width, peekable)
                 return 0
+            case _:
+                self._on_state(statement, peekable)
+        return peekable
+
+    def _on_state(self, statement: ir.Statement, peekable: int) -> None:
+        """Check a statement that uses what outlives a packet."""
+        program = self._program
+        match statement:
             case ir.ReadRegister(slot, register, index):
                 _require(0 <= register < len(program.registers), f"no register {register}")
                 _require(self._field(slot) == program.registers[register].width, "field and register differ in width")
@@ -113,7 +121,10 @@ class _Checker:
                 self._field(slot)
                 self._expression(low, 64, peekable)
                 self._expression(high, 64, peekable)
-        return peekable
+            case ir.Learn(digest, values):
+                _require(0 <= digest < len(program.digests), f"no digest {digest}")
+                for value, width in zip(values, program.digests[digest].widths, strict=True):
+                    self._expression(value, width, peekable)
 
     def _field(self, slot: int) -> int:
         _require(0 <= slot < len(self._program.fields), f"no field {slot}")

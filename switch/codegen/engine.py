@@ -41,6 +41,7 @@ from .layout import (
     Layout,
     context_words,
     counter_word,
+    digest_word,
     meter_word,
     place_layout,
     register_word,
@@ -218,6 +219,8 @@ class Native:
             context[counter_word(program, number)] = state.counters[counter.name].counts.ctypes.data
         for number, meter in enumerate(program.meters):
             context[meter_word(program, number)] = state.meters[meter.name].cells.ctypes.data
+        for number, digest in enumerate(program.digests):
+            context[digest_word(program, number)] = state.digests[digest.name].memory.ctypes.data
         for number, info in enumerate(program.tables):
             first = table_word(program, number, 0)
             TableRows(state.tables[info.spec.name], context[first : first + TABLE_WORDS], self._stale)

@@ -16,6 +16,7 @@ from typing import Any, Final
 import llvmlite.ir as ll
 
 from .. import ir
+from ..digests import CAPACITY, HEAD_BYTES, record_bytes, value_bytes
 from ..meters import CELL_WORDS, MeterUnit
 from ..passes.analysis import (
     is_wide,
@@ -52,6 +53,7 @@ from .layout import (
     Narrow,
     Variable,
     counter_word,
+    digest_word,
     meter_word,
     register_word,
     table_word,
@@ -401,6 +403,26 @@ class GraphEmitter:
         value = build.select(proper, value, self._values.integer(field))
         self._store(statement.slot, value)
 
+    def _learn(self, statement: ir.Learn) -> None:
+        """Append a record to a digest's memory, or count it as lost."""
+        emit, build = self._emit, self._emit.build
+        values = [self._values.integer(value) for value in statement.values]
+        memory = emit.context_word(self._packet.context, digest_word(self._program, statement.digest))
+        count = emit.load(I64, memory, 8)
+        fits = build.icmp_unsigned("<", count, constant(64, CAPACITY))
+        with build.if_else(fits, likely=True) as (room, none):
+            with room:
+                size = record_bytes(self._program.digests[statement.digest].widths)
+                place = emit.at(emit.at(memory, HEAD_BYTES), build.mul(count, constant(64, size)))
+                for value in values:
+                    whole = value_bytes(value.type.width)
+                    emit.store_network(emit.resize(value, 8 * whole), place)
+                    place = emit.at(place, whole)
+                emit.store(build.add(count, constant(64, 1)), memory, 8)
+            with none:
+                lost = emit.at(memory, 8)
+                emit.store(build.add(emit.load(I64, lost, 8), constant(64, 1)), lost, 8)
+
     def _store(self, slot: int, value: Value) -> None:
         if is_wide(self._program, slot):
             self._values.wide.assign(slot, self._values.wide.from_integer(value))
@@ -422,4 +444,5 @@ _STATEMENTS: dict[type, Callable[[GraphEmitter, Any], None]] = {
     ir.Count: GraphEmitter._count,
     ir.ExecuteMeter: GraphEmitter._execute_meter,
     ir.Random: GraphEmitter._random,
+    ir.Learn: GraphEmitter._learn,
 }

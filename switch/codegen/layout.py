@@ -328,7 +328,7 @@ def words(width: int) -> int:
 def context_words(program: ir.Program) -> int:
     """Return the length of the context."""
     arrays = len(program.registers) + len(program.counters) + len(program.meters)
-    return FIRST_ARRAY + arrays + TABLE_WORDS * len(program.tables)
+    return FIRST_ARRAY + arrays + TABLE_WORDS * len(program.tables) + len(program.digests)
 
 
 def register_word(register: int) -> int:
@@ -344,6 +344,11 @@ def counter_word(program: ir.Program, counter: int) -> int:
 def meter_word(program: ir.Program, meter: int) -> int:
     """Return the context word that holds a meter's address."""
     return counter_word(program, len(program.counters)) + meter
+
+
+def digest_word(program: ir.Program, digest: int) -> int:
+    """Return the context word that holds the address of a digest's memory."""
+    return table_word(program, len(program.tables), 0) + digest
 
 
 def table_word(program: ir.Program, table: int, which: int) -> int:

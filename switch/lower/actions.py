@@ -30,7 +30,7 @@ from .expressions import (
     unsigned,
 )
 from .graph import GraphBuilder
-from .symbols import HIDDEN, INDEX, Symbols
+from .symbols import DIGEST, HIDDEN, INDEX, Symbols
 
 # v1model.p4 lets compilers leave assert and assume out; BMv2 ends with the packet for which one of them is false.
 _NOTHING = {"no_op", "log_msg", "assert", "assume"}
@@ -397,6 +397,14 @@ def _recirculate(scope: Scope, fields: model.Operand) -> list[ir.Statement]:
     return [ir.Assign(scope.symbols.intrinsics.recirculate, _list(scope, fields))]
 
 
+def _generate_digest(scope: Scope, receiver: model.Operand, digest: model.Operand) -> list[ir.Statement]:
+    # BMv2 ignores the receiver, and takes the values when ingress ends (`digests.py`).
+    if not isinstance(digest, model.Number):
+        raise scope.refuse(f"{digest} as a digest")
+    number = scope.symbols.digest(digest.value)
+    return [ir.Assign(scope.symbols.slot(HIDDEN, DIGEST), ir.Const(16, number + 1))]
+
+
 def _list(scope: Scope, fields: model.Operand) -> ir.Const:
     if not isinstance(fields, model.Number):
         raise scope.refuse(f"{fields} as a field list")
@@ -438,4 +446,5 @@ _PRIMITIVES: dict[str, Callable[..., list[ir.Statement]]] = {
     "mark_to_drop": _drop,
     "drop": _drop,
     "truncate": _truncate,
+    "generate_digest": _generate_digest,
 }

@@ -28,9 +28,9 @@ from ..tables import (
 )
 from .actions import ActionLowering
 from .calculations import hash_over
-from .expressions import Scope, truth
+from .expressions import Scope, leaf, truth
 from .graph import GraphBuilder
-from .symbols import Symbols, meter_unit
+from .symbols import DIGEST, HIDDEN, Symbols, meter_unit
 
 MAX_COLOUR_BITS: Final = 64
 
@@ -51,6 +51,7 @@ class ControlLowering:
         self._actions = {action.id: action for action in actions}
         self._profiles: dict[str, model.Profile] = {}
         self.tables: list[ir.TableInfo] = []
+        self.digests: list[ir.DigestInfo] = []
         self.fixed_tables: list[ir.TableInfo] = []
         """Tables that always run one action, which stands in the graph in their place."""
 
@@ -62,12 +63,12 @@ class ControlLowering:
             for profile in self._profiles.values()
         )
 
-    def lower(self, control: model.Control) -> ir.Graph:
-        """Return the graph of a control."""
+    def lower(self, control: model.Control, learn_lists: Sequence[model.LearnList] = ()) -> ir.Graph:
+        """Return the graph of a control; where it ends it makes the digest that was asked for."""
         self._profiles |= {profile.name: profile for profile in control.profiles}
         builder = GraphBuilder()
         entry = builder.new(control.name)
-        end = builder.add("end", [], ir.End())
+        end = self._end(builder, learn_lists)
         names = [table.name for table in control.tables] + [branch.name for branch in control.conditionals]
         nodes = {name: builder.new(name) for name in names}
 
@@ -88,6 +89,25 @@ class ControlLowering:
             by_hit = tuple(map(block, table.next_by_hit)) if table.next_by_hit else None
             builder.fill(nodes[table.name], [], self._table(builder, table, after, by_hit, end))
         return builder.finish()
+
+    def _end(self, builder: GraphBuilder, learn_lists: Sequence[model.LearnList]) -> int:
+        """Make the blocks in which a control ends, and return the first."""
+        last = following = builder.add("end", [], ir.End())
+        for number, learned in reversed(list(enumerate(learn_lists))):
+            scope = Scope(self._symbols, (), learned.source)
+            values = tuple(leaf(scope, element) for element in learned.elements)
+            if not values:
+                raise scope.refuse(f"the digest {learned.name} without values")
+            info = ir.DigestInfo(name=learned.name, widths=tuple(value.width for value in values))
+            # p4c makes a list for each call of digest(); those of one name are one digest.
+            if any(one.name == info.name and one.widths != info.widths for one in self.digests):
+                raise scope.refuse(f"the name {info.name} for digests of different values")
+            self.digests.insert(0, info)
+            wanted = self._symbols.field(self._symbols.slot(HIDDEN, DIGEST))
+            is_wanted = ir.Compare(ir.Relation.EQ, wanted, ir.Const(wanted.width, number + 1))
+            made = builder.add(learned.name, [ir.Learn(number, values)], ir.Jump(last))
+            following = builder.add("digest", [], ir.Branch(is_wanted, made, following))
+        return following
 
     def _table(
         self,

@@ -26,7 +26,8 @@ def lower(program: model.Bmv2Program, drop_port: int = DROP_PORT, queues: int = 
     controls = ControlLowering(symbols, program.actions)
     parsing = ParserLowering(symbols, program.parser, controls.tables)
     parser = parsing.lower()
-    ingress, egress = controls.lower(program.ingress), controls.lower(program.egress)
+    ingress = controls.lower(program.ingress, tuple(program.learn_lists.values()))
+    egress = controls.lower(program.egress)
     for name, graph in (("parser", parser), ("ingress", ingress), ("egress", egress)):
         if len(graph) > MAX_BLOCKS:
             what = f"{len(graph)} states, cases, branches and actions in the {name}"
@@ -40,6 +41,7 @@ def lower(program: model.Bmv2Program, drop_port: int = DROP_PORT, queues: int = 
         counters=symbols.counters,
         meters=symbols.meters,
         profiles=controls.profiles,
+        digests=tuple(controls.digests),
         value_sets=tuple((name, tuple(tables)) for name, tables in parsing.value_sets.items()),
         intrinsics=symbols.intrinsics,
         parser=parser,

@@ -25,6 +25,8 @@ LENGTH = "$length"
 """Name of the field that holds the length of a header's variable field."""
 INDEX = "index"
 """The hidden field with the index of the member of a stack that is about to be assigned."""
+DIGEST = "digest"
+"""The hidden field with the digest that the end of ingress is to make, plus 1; 0: none."""
 VARIABLE = "variable"
 """The hidden field with the length of a variable field that is about to be extracted."""
 
@@ -93,6 +95,9 @@ class Symbols:
             for name, (standard, width) in _STANDARD.items()
             if self._standard(standard) is None
         ]
+        self._digests = {identifier: number for number, identifier in enumerate(program.learn_lists)}
+        if self._digests:
+            hidden.append(model.FieldType(name=DIGEST, width=16))
         if self.stack_names:
             hidden.append(model.FieldType(name=INDEX, width=32))
         if any(header.variable is not None for header in self.headers):
@@ -196,6 +201,10 @@ class Symbols:
     def list_number(self, identifier: int) -> int:
         """Return the number of a field list; a list that the program does not define is empty, as in BMv2."""
         return self._lists.get(identifier, 0)
+
+    def digest(self, identifier: int) -> int:
+        """Return the number of a digest."""
+        return _find(self._digests, "learn list", identifier)
 
     def error(self, name: str) -> int:
         """Return the code of one of the core library's errors."""
@@ -312,6 +321,6 @@ def meter_unit(array: model.Array) -> MeterUnit | None:
 
 def _find(among: dict[_K, _V], what: str, name: _K) -> _V:
     if name not in among:
-        shown = ".".join(name) if isinstance(name, tuple) else name
+        shown = ".".join(name) if isinstance(name, tuple) else str(name)
         raise ProgramError(f"no BMv2 program: it has no {what} {shown}")
     return among[name]

@@ -8,8 +8,9 @@ P4Runtime specification 1.4.
 from __future__ import annotations
 
 from .device import Device
+from .notices import Notices
 from .refusal import Refused
 from .server import Server
 from .service import Service
 
-__all__ = ["Device", "Refused", "Server", "Service"]
+__all__ = ["Device", "Notices", "Refused", "Server", "Service"]

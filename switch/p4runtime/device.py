@@ -12,6 +12,7 @@ from typing import Any, Generic, Protocol, TypeVar
 
 from switchsum.protocol.p4runtime import Code, v1
 
+from ..clock import Clock
 from ..state import ProgramState
 from .device_config import program_of
 from .entities import Entities
@@ -39,9 +40,11 @@ class Device(Generic[Pipeline]):
     was committed last.  A saved program has its own state, so that writes to it take effect when it is committed.
     """
 
-    def __init__(self, load: Callable[[bytes], Pipeline]) -> None:
+    def __init__(self, load: Callable[[bytes], Pipeline], clock: Clock | None = None) -> None:
         self._load = load
         """Turns a BMv2 JSON into a pipeline; raises ProgramError."""
+        self._clock = clock or Clock()
+        """The time that digests see."""
         self._saved: tuple[Entities, Pipeline] | None = None
         self._committed: tuple[Entities, Pipeline] | None = None
 
@@ -79,7 +82,7 @@ class Device(Generic[Pipeline]):
             raise invalid("no action is given")
         with refusals():
             pipeline = self._load(program_of(config.p4_device_config))
-        return Entities(config, pipeline.state), pipeline
+        return Entities(config, pipeline.state, self._clock), pipeline
 
     def apply(self, action: int, config: Any, prepared: tuple[Entities, Pipeline] | None) -> None:
         """Do the quick part, with the result of `prepare`; raises Refused if it needs a saved config and there is none.

@@ -7,8 +7,10 @@ from typing import Any, Final
 
 from switchsum.protocol.p4runtime import Code, Outcome, v1
 
+from ..clock import Clock
 from ..state import ProgramState
 from .arrays import Counters, Meters, Registers
+from .digest_entries import DigestEntries
 from .profile_entries import Profiles
 from .refusal import Refused, invalid, refusals
 from .replication import ReplicationEngine
@@ -26,7 +28,7 @@ _ABORTED: Final = Outcome(code=Code.ABORTED, message="another update of this ato
 class Entities:
     """The entities of one loaded program."""
 
-    def __init__(self, config: Any, state: ProgramState) -> None:
+    def __init__(self, config: Any, state: ProgramState, clock: Clock | None = None) -> None:
         self.config = config
         """The ForwardingPipelineConfig from which it was loaded."""
         self.state = state
@@ -35,6 +37,8 @@ class Entities:
         meters = Meters(self.schema)
         value_sets, profiles = ValueSets(self.schema), Profiles(self.schema)
         registers, replication = Registers(self.schema), ReplicationEngine(state)
+        self.digests = DigestEntries(self.schema)
+        self._clock = clock or Clock()
         self._handlers: dict[str, tuple[Writer, Reader]] = {
             "table_entry": (tables.write, tables.read),
             "action_profile_member": (profiles.write_member, profiles.read_member),
@@ -45,6 +49,7 @@ class Entities:
             "value_set_entry": (value_sets.write, value_sets.read),
             "counter_entry": (counters.write, counters.read),
             "register_entry": (registers.write, registers.read),
+            "digest_entry": (self.digests.write, self.digests.read),
             "packet_replication_engine_entry": (replication.write, replication.read),
         }
 
@@ -65,6 +70,25 @@ class Entities:
         _, read = self._handler(kind)
         with self.state.lock, refusals():
             return [v1.Entity(**{kind: message}) for message in read(getattr(query, kind))]
+
+    @property
+    def tells(self) -> bool:
+        """Whether `due` may ever have a message for the stream."""
+        return bool(self.schema.digests)
+
+    def due(self) -> list[Any]:
+        """Return the messages of the stream that time or packets have made due."""
+        made: list[Any] = []
+        if self.digests.are_waiting:
+            with self.state.lock:
+                lists = self.digests.due(1000 * self._clock.now_us(), self._clock.epoch_ns())
+            made += [v1.StreamMessageResponse(digest=one) for one in lists]
+        return made
+
+    def acknowledge(self, message: Any) -> None:
+        """Take a DigestListAck; raises Refused for a digest that P4Info does not have."""
+        with self.state.lock:
+            self.digests.acknowledge(message)
 
     def _write_atomically(self, updates: Sequence[Any]) -> list[Outcome]:
         # Updates are carried out in order; if one fails, those before it are undone, the newest first.

@@ -6,17 +6,19 @@ refused.  The program may have more: p4c does not list tables that it makes itse
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, TypeVar
 
 from switchsum.protocol.p4runtime import config
 
+from ..digests import Digest
 from ..meters import Meter, MeterUnit
 from ..profiles import Profile
 from ..state import Counter, ProgramState, Register
 from ..tables import ActionSpec, KeySpec, MatchKind, Table
 from ..value_sets import ValueSet
+from .data import encoder
 from .forms import Form, Forms
 from .packet_io import ControllerHeader
 from .refusal import invalid
@@ -127,6 +129,21 @@ class ValueSetSchema:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class DigestSchema:
+    """One digest."""
+
+    identifier: int
+    digest: Digest
+    encode: Callable[[Sequence[int]], Any]
+    """Returns the P4Data of a record's values."""
+
+    @property
+    def name(self) -> str:
+        """The digest's P4 name."""
+        return self.digest.name
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Schema:
     """Everything that clients may address, by P4Info id."""
 
@@ -136,6 +153,7 @@ class Schema:
     meters: Mapping[int, Meter]
     value_sets: Mapping[int, ValueSetSchema]
     registers: Mapping[int, RegisterSchema]
+    digests: Mapping[int, DigestSchema]
     packet_in: ControllerHeader
     packet_out: ControllerHeader
 
@@ -166,16 +184,15 @@ def bind(p4info: Any, state: ProgramState) -> Schema:
         meters=_by_id("meter", p4info.meters, lambda info: _meter(info, state.meters)),
         value_sets=_by_id("value set", p4info.value_sets, lambda info: _value_set(info, state.value_sets)),
         registers=_by_id("register", p4info.registers, lambda info: _register(info, state.registers)),
+        digests=_by_id("digest", p4info.digests, lambda info: _digest(info, p4info.type_info, state.digests)),
         packet_in=ControllerHeader.named(p4info, "packet_in"),
         packet_out=ControllerHeader.named(p4info, "packet_out"),
     )
 
 
 def _refuse_unsupported(p4info: Any) -> None:
-    for kind in ("digests", "externs"):
-        for item in getattr(p4info, kind):
-            name = item.preamble.name if kind != "externs" else item.extern_type_name
-            raise invalid(f"P4Info: {kind} are not supported ({name})")
+    for item in p4info.externs:
+        raise invalid(f"P4Info: externs are not supported ({item.extern_type_name})")
 
 
 def _by_id(what: str, infos: Iterable[Any], make: Callable[[Any], Found]) -> dict[int, Found]:
@@ -326,6 +343,12 @@ def _value_set(info: Any, value_sets: Mapping[str, ValueSet]) -> ValueSetSchema:
             )
         )
     return ValueSetSchema(value_set=value_set, fields=tuple(fields), size=info.size)
+
+
+def _digest(info: Any, type_info: Any, digests: Mapping[str, Digest]) -> DigestSchema:
+    digest = _named("digest", info, digests)
+    encode = encoder(f"digest {digest.name}", info.type_spec, type_info, len(digest.widths))
+    return DigestSchema(identifier=info.preamble.id, digest=digest, encode=encode)
 
 
 def _register(info: Any, registers: Mapping[str, Register]) -> RegisterSchema:

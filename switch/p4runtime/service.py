@@ -111,6 +111,19 @@ class Service(Generic[Pipeline]):
             for stream in self._primaries:
                 stream.offer(v1.StreamMessageResponse(packet=message))
 
+    @property
+    def tells(self) -> bool:
+        """Whether `tell_due` may ever have something to do for the program that runs."""
+        program = self.device.committed
+        return program is not None and program.tells
+
+    def tell_due(self) -> None:
+        """Send the primaries the digests that are due; any thread may call it, and again and again."""
+        program = self.device.committed
+        for message in program.due() if program else ():
+            for stream in self._primaries:
+                stream.offer(message)
+
     def write(self, request: Any, context: grpc.ServicerContext) -> Any:
         """Serve Write."""
         with self._lock:
@@ -232,9 +245,7 @@ class Service(Generic[Pipeline]):
             case "packet":
                 self._send_out(stream, request.packet)
             case "digest_ack":
-                error = v1.StreamError(canonical_code=Code.INVALID_ARGUMENT, message="P4Info has no digests")
-                error.digest_list_ack.digest_list_ack.CopyFrom(request.digest_ack)
-                stream.offer(v1.StreamMessageResponse(error=error))
+                self._acknowledge(stream, request.digest_ack)
             case _:
                 error = v1.StreamError(canonical_code=Code.UNIMPLEMENTED, message="no such message is known here")
                 error.other.other.CopyFrom(request.other)
@@ -275,6 +286,20 @@ class Service(Generic[Pipeline]):
         except Refused as refused:
             error = v1.StreamError(canonical_code=refused.code, message=refused.message)
             error.packet_out.packet_out.CopyFrom(message)
+            stream.offer(v1.StreamMessageResponse(error=error))
+
+    def _acknowledge(self, stream: Stream, message: Any) -> None:
+        try:
+            with self._lock:
+                if not self._arbitration.is_primary(stream):
+                    raise Refused(Code.PERMISSION_DENIED, "only the primary may acknowledge digests")
+            program = self.device.committed
+            if program is None:
+                raise Refused(Code.FAILED_PRECONDITION, "no forwarding pipeline config has been set")
+            program.acknowledge(message)
+        except Refused as refused:
+            error = v1.StreamError(canonical_code=refused.code, message=refused.message)
+            error.digest_list_ack.digest_list_ack.CopyFrom(message)
             stream.offer(v1.StreamMessageResponse(error=error))
 
     def _require_primary(self, request: Any) -> None:

@@ -65,6 +65,8 @@ def values_of(statement: ir.Statement) -> tuple[ir.Expr, ...]:
             return index, value
         case ir.Random(_, low, high):
             return low, high
+        case ir.Learn(_, values):
+            return values
     return ()
 
 

@@ -56,6 +56,8 @@ def rebuild_statement(statement: ir.Statement, change: Rewrite) -> ir.Statement:
             return ir.ExecuteMeter(slot, meter, rebuild(index, change))
         case ir.Random(slot, low, high):
             return ir.Random(slot, rebuild(low, change), rebuild(high, change))
+        case ir.Learn(digest, values):
+            return ir.Learn(digest, tuple(rebuild(value, change) for value in values))
     return statement
 
 

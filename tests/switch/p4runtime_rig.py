@@ -20,6 +20,7 @@ from switchsum.protocol.p4runtime import (
     parse_p4info,
     v1,
 )
+from switchsum.switch.clock import Clock
 from switchsum.switch.p4runtime import Device, Server, Service
 from switchsum.switch.pipeline import Pipeline
 
@@ -190,7 +191,9 @@ class Rig:
     """The server and its clients."""
 
     def __init__(self) -> None:
-        self.device: Device[Pipeline] = Device(lambda data: Pipeline.load(data, engine="interpreter"))
+        self.clock = Clock()
+        self.clock.stop(at_s=0)
+        self.device: Device[Pipeline] = Device(lambda data: Pipeline.load(data, engine="interpreter"), self.clock)
         self.packet_outs: queue.SimpleQueue[bytes] = queue.SimpleQueue()
         self.service = Service(DEVICE_ID, self.device, self.packet_out)
         self.server = Server(self.service, "127.0.0.1:0")

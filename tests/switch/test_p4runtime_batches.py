@@ -123,17 +123,15 @@ def test_engine_entry_without_type_is_refused(client: Client) -> None:
     [
         ("action_profile_member", Code.INVALID_ARGUMENT),
         ("action_profile_group", Code.INVALID_ARGUMENT),
-        ("digest_entry", Code.UNIMPLEMENTED),
+        ("digest_entry", Code.INVALID_ARGUMENT),
     ],
 )
 def test_unsupported_entities_say_so(client: Client, entity: str, code: Code) -> None:
     refused(code, client, MODIFY, **{entity: {}})
 
 
-def test_digests_are_not_read(client: Client) -> None:
-    with pytest.raises(PartialRead) as error:
-        client.read(v1.Entity(digest_entry={}))
-    assert error.value.error.failures[0].code is Code.UNIMPLEMENTED
+def test_a_program_without_digests_has_no_digest_entries(client: Client) -> None:
+    assert client.read(v1.Entity(digest_entry={})) == []
 
 
 @pytest.mark.parametrize("entity", ["action_profile_member", "action_profile_group"])
