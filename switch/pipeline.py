@@ -64,6 +64,10 @@ class Engine(Protocol):
         """Return the packets that wait for egress since the last call, in order."""
         ...
 
+    def discard(self, packets: Sequence[Parked]) -> None:
+        """Free the memory of packets that wait."""
+        ...
+
     def entry(self, output: Output) -> CodeEntry | None:
         """Return how a kernel calls this engine with `output`; None if it cannot."""
         ...
@@ -166,6 +170,16 @@ class Pipeline:
             self._engine.egress([packet], output, now_us)
             return output.frames()
 
+    def egress_batch(self, packets: Sequence[Parked], output: Output, now_us: int) -> int:
+        """Run packets that have waited, and put the frames that leave into `output`, as `process_batch` does."""
+        with self.lock:
+            return self._engine.egress(packets, output, now_us)
+
+    def discard(self, packets: Sequence[Parked]) -> None:
+        """Free the memory of packets that are dropped while they wait."""
+        with self.lock:
+            self._engine.discard([packet for packet in packets if isinstance(packet.packet, int)])
+
     def _output_for(self, frame_bytes: int) -> Output:
         """Return an output with room for what becomes of a frame of that length."""
         frames, size = self.room(frame_bytes)
@@ -191,6 +205,7 @@ class Pipeline:
     def trace_egress(self, packet: Parked, now_us: int) -> tuple[list[tuple[int, bytes]], Step]:
         """Do what `egress` does with a packet that a trace has parked; return also all that was done to the packet."""
         with self.lock:
+            self._tracing.parks = True
             return self._tracing.trace_egress(packet, now_us)
 
     def _check_port(self, port: int | np.integer[Any]) -> None:
@@ -329,6 +344,9 @@ class _InterpretedEngine:
     def parked(self) -> list[Parked]:
         """Return the packets that wait for egress since the last call, in order."""
         return self._switch.parked()
+
+    def discard(self, packets: Sequence[Parked]) -> None:
+        """Do nothing: the packets are Python objects."""
 
     def _fill(self, output: Output, lengths: Sequence[int], run: Callable[[int], list[tuple[int, bytes]]]) -> int:
         """Put into `output` what `run` makes of each frame, given its number; return how many ran."""

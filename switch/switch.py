@@ -19,10 +19,12 @@ from .named_profiles import NamedProfile
 from .named_tables import NamedTable, TableRules
 from .p4c import compile_p4
 from .pipeline import EngineName, Pipeline
+from .queue_views import QueueView
 from .queues import Queues
 from .snapshots import Snapshot, restore, save
 from .state import CloneSessions, Multicast
 from .trace import Step
+from .traffic_manager import TrafficManager
 from .v1model import DROP_PORT, PASSES, QUEUE_SHIFT
 from .value_sets import ValueSet
 from .views import CounterView, RegisterView
@@ -73,15 +75,17 @@ class Switch:
             ProgramError: The JSON is no program of BMv2, uses what this switch lacks, or differs from the P4Info.
 
         """
+        queues = Queues(priority_queues)
+        self._manager = TrafficManager(queues)
         self.pipeline = Pipeline.load(
             program,
             engine="interpreter" if traced else engine,
             drop_port=drop_port,
-            queues=Queues(priority_queues),
+            queues=queues,
             passes=max_passes,
         )
         self.clock = Clock()
-        """The time that timestamps and meters see; it stands at 0 until `advance` or `run` is called."""
+        """The time that timestamps, meters and queues see; it stands at 0 until `advance` or `run` is called."""
         self.clock.stop(at_s=0)
         self.traces: deque[Step] = deque(maxlen=KEPT_TRACES)
         """What was done to the last frames, if the switch is traced."""
@@ -166,7 +170,8 @@ class Switch:
             frame: Bytes, an array of uint8, or a Scapy packet.
 
         Returns:
-            The frames that leave, in order, each as (port, bytes).
+            The frames that leave now, in order, each as (port, bytes).  Frames to a port whose queue has a rate may
+            have to wait; `advance` returns them.
 
         Raises:
             ValueError: There is no such port.
@@ -174,22 +179,78 @@ class Switch:
 
         """
         data, now_us = _bytes_of(frame), self.clock.now_us()
+        before = self._depart(now_us)
         if self._traced:
             sent, trace = self.pipeline.trace(port, data, now_us)
             self.traces.append(trace)
         else:
             sent = self.pipeline.process(port, data, now_us)
-        return [(number & _PORT_MASK, made) for number, made in sent]
+        now = [(number & _PORT_MASK, made) for number, made in sent]
+        self._queue()
+        return [*(left[1:] for left in before), *now, *(left[1:] for left in self._depart(now_us))]
+
+    def advance(self, seconds: float) -> list[tuple[float, int, bytes]]:
+        """Let time pass: frames that wait in queues leave when it is their turn.
+
+        Args:
+            seconds: How much time passes; 0 or more.
+
+        Returns:
+            The frames that leave meanwhile, in order, each as (time in seconds, port, bytes).
+
+        Raises:
+            ValueError: `seconds` is negative, or the clock runs by itself.
+
+        Example:
+            >>> switch.queue(3).rate_pps = 1000  # doctest: +SKIP
+            >>> switch.process(1, frame), switch.process(1, frame)  # doctest: +SKIP
+            ([(3, b'...')], [])
+            >>> switch.advance(0.01)  # doctest: +SKIP
+            [(0.001, 3, b'...')]
+
+        """
+        self.clock.advance(seconds)
+        return self._depart(self.clock.now_us())
+
+    def queue(self, port: int, priority: int | None = None) -> QueueView:
+        """Return the queues of a port, or the one of them that a priority chooses, to set rates and lengths.
+
+        Without rates, as at the start, frames do not wait.
+
+        Raises:
+            ValueError: There is no such port or queue.
+
+        """
+        return QueueView(self._manager, port, priority)
+
+    def _queue(self) -> None:
+        """Let the packets wait that ingress has parked."""
+        if parked := self.pipeline.parked():
+            self.pipeline.discard(self._manager.put(parked))
+
+    def _depart(self, now_us: int) -> list[tuple[float, int, bytes]]:
+        """Run the packets through egress whose turn comes by `now_us`; return the frames that leave."""
+        left: list[tuple[float, int, bytes]] = []
+        while (found := self._manager.pop(now_us)) is not None:
+            due_us, packet = found
+            if self._traced:
+                sent, trace = self.pipeline.trace_egress(packet, int(due_us))
+                self.traces.append(trace)
+            else:
+                sent = self.pipeline.egress(packet, int(due_us))
+            left += ((due_us / 1e6, number & _PORT_MASK, made) for number, made in sent)
+            self._queue()
+        return left
 
     def trace(self, port: int | np.integer[Any], frame: Any) -> Step:
-        """Return what `process` would do to a frame; nothing in the switch changes.
+        """Return what `process` would do to a frame, as if no frame had to wait; nothing in the switch changes.
 
         The result prints as an indented text; `trace.as_json()` has it as data, `trace.find("lookup")` some of it.
         Takes and raises what `process` does.
         """
         before = self.snapshot()
         try:
-            return self.pipeline.trace(port, _bytes_of(frame), self.clock.now_us())[1]
+            return self.pipeline.trace(port, _bytes_of(frame), self.clock.now_us(), parks=False)[1]
         finally:
             self.restore(before)
 

@@ -139,6 +139,10 @@ class Native:
         parked, self._parked = self._parked, []
         return parked
 
+    def discard(self, packets: Sequence[Parked]) -> None:
+        """Free the places of packets that wait."""
+        self._lot.give_back([parked.packet for parked in packets])
+
     def entry(self, output: Output) -> CodeEntry:
         """Return how a kernel runs batches into `output`; valid as long as the caller holds the pipeline's lock."""
         self._prepare(output)
