@@ -181,13 +181,18 @@ def test_what_cannot_be_is_named(switch: Switch) -> None:
     assert repr(switch.queue(PORT)) == "<queue of port 3: 0 of 192 frames, 5 frames/s>"
 
 
-def test_frames_of_a_poisson_source_wait_as_long_as_theory_says() -> None:
-    """M/D/1 at a load of 0.5: a frame waits half a service time on average."""
+def test_frames_of_a_poisson_source_wait_as_long_as_each_other_makes_them() -> None:
+    """Lindley: a frame waits for what the one before it waited, and for its service, less the time between them."""
     switch = Switch.from_file(PROGRAMS / "queueing.json")
     queue, service_s, draw = switch.queue(PORT), 0.001, random.Random(7)
     queue.rate_pps, queue.depth_frames = 1 / service_s, 10_000
-    waits = []
-    for _ in range(2500):
-        waits += [report(made).waited_us for _, _, made in switch.advance(draw.expovariate(0.5 / service_s))]
+    expected, waits, before = [0.0], [report(switch.process(1, frame())[0][1]).waited_us], switch.clock.now_us()
+    for _ in range(1000):
+        waits += [report(made).waited_us for _, _, made in switch.advance(draw.expovariate(0.8 / service_s))]
         waits += [report(made).waited_us for _, made in switch.process(1, frame())]
-    assert sum(waits) / len(waits) == pytest.approx(0.5 * service_s * 1e6, rel=0.1)
+        now = switch.clock.now_us()
+        expected.append(max(0.0, expected[-1] + 1e6 * service_s - (now - before)))
+        before = now
+    waits += [report(made).waited_us for _, _, made in switch.advance(10)]
+    assert max(expected) > 3000
+    assert waits == pytest.approx(expected)
