@@ -22,6 +22,7 @@ from switchsum.connections.serving import allow_many_descriptors
 from switchsum.protocol.errors import UsageError
 
 from .daemon import Config, ProgramConfig, Services, start_interruptible
+from .queue_settings import read_settings
 from .queues import PORTS
 from .v1model import DROP_PORT, MAX_PASSES, MAX_QUEUES, PASSES
 
@@ -121,6 +122,7 @@ def make_config(options: argparse.Namespace) -> Config:
         cpu_port=options.cpu_port,
         drop_port=options.drop_port,
         priority_queues=options.priority_queues,
+        queues=read_settings(options.queue_rate, options.queue_depth),
         max_passes=options.max_passes,
         deep_buffers=False,
         interface_pcaps=options.pcap,
@@ -231,6 +233,10 @@ def _target_parser() -> argparse.ArgumentParser:
     add("--cpu-port", type=_number(1, PORTS - 1), help="port of packet-ins and packet-outs; without it there are none")
     add("--drop-port", type=_number(0, PORTS - 1), default=DROP_PORT, help=f"port that means drop ({DROP_PORT})")
     add("--priority-queues", type=_number(1, MAX_QUEUES), default=1, help="queues of each port (1)")
+    rate = "rate of a port or one of its queues, in pps, bit, kbit, mbit or gbit; for BMv2 Thrift sets it"
+    add("--queue-rate", action="append", default=[], metavar="[PORT[.PRIORITY]=]RATE", help=rate)
+    depth = "most frames, or bytes as in 100000bytes, that wait in a queue (64)"
+    add("--queue-depth", action="append", default=[], metavar="[PORT[.PRIORITY]=]LENGTH", help=depth)
     passes = f"how often ingress may run for one frame ({PASSES}); not an option of BMv2, which has no limit"
     add("--max-passes", type=_number(1, MAX_PASSES), default=PASSES, metavar="COUNT", help=passes)
     add("--disable-swap", action="store_true", default=None, help="accepted without effect")

@@ -29,6 +29,7 @@ from switchsum.protocol.p4runtime import Code, parse_p4info, v1
 from .batch import Output
 from .clock import Clock
 from .cpu import CpuPort
+from .departures import Departures
 from .loop import HELD, UNSENT, Loop
 from .p4runtime import Device, Notices, Refused, Server, Service
 from .pace import NAP_NS, is_fast, new_pace, note_frames
@@ -40,9 +41,13 @@ from .ports.port_set import BATCH_FRAMES, PortSet
 from .ports.shm import ShmPorts
 from .ports.taps import FrameLog, InterfaceFiles, Tap
 from .ports.udp import UdpPort
+from .queue_settings import QueueSetting
 from .queues import Queues
+from .traffic_manager import TrafficManager
 from .v1model import DROP_PORT, PASSES
 
+FINEST_POLL_S: Final = 0.001
+"""Shortest sleep that a frame may end."""
 SLEEP_S: Final = 1.0
 """Longest sleep of a switch without traffic; a frame, a worker that comes or goes, or a control-plane call ends it."""
 
@@ -94,6 +99,8 @@ class Config:
     """Egress port of packets that are dropped, 0 to 511."""
     priority_queues: int = 1
     """Queues of each interface.  `standard_metadata.priority` chooses one; frames of the last queue leave first."""
+    queues: Sequence[QueueSetting] = ()
+    """Rates and lengths of queues, in the order in which they are set."""
     max_passes: int = PASSES
     """How often ingress may run for one frame that is resubmitted or recirculated, 1 to 65,536."""
     deep_buffers: bool = True
@@ -116,8 +123,10 @@ class SwitchProcess:
 
     def __init__(self, config: Config) -> None:
         """Open the ports and the P4Runtime server; raises SwitchsumError, and then nothing is left open."""
-        queues = Queues(config.priority_queues)
+        self._queues = queues = Queues(config.priority_queues)
         self.clock = config.clock or Clock()
+        manager = TrafficManager(queues)
+        self._departures = Departures(manager, self.clock, self._send)
         self.device: Device[Pipeline] = Device(
             lambda data: Pipeline.load(
                 data,
@@ -138,6 +147,8 @@ class SwitchProcess:
         if config.program is not None:
             self._start_program(config.program)
         reserved = {config.drop_port} if config.cpu_port is None else {config.drop_port, config.cpu_port}
+        for setting in config.queues:
+            setting.apply(manager, except_for=reserved)
         table = PortTable(reserved, queues, self.clock)
         # Whatever has been opened is closed again if a later step raises; at the end it belongs to `self`.
         with ExitStack() as opened:
@@ -187,11 +198,13 @@ class SwitchProcess:
                     went = self._forward(batch)
                     if len(spans) > 1:
                         note(spans, Span.PROGRAM, began, time.monotonic(), batch.count, went)
+                if self._queues.holds:
+                    self._departures.depart()
             self.ports.done()
             if looped:
                 self.ports.service()
             elif not batch.count:
-                self.ports.wait(SLEEP_S)
+                self._sleep()
                 if is_fast(pace):
                     time.sleep(NAP_NS / 1e9)
                 if len(spans) > 1:
@@ -199,6 +212,14 @@ class SwitchProcess:
             note_frames(pace, batch.count, time.monotonic())
         if self._failure is not None:
             raise self._failure
+
+    def _sleep(self) -> None:
+        """Sleep until there is something to do."""
+        wait_s = min(SLEEP_S, self._departures.wait_s()) if self._queues.holds else SLEEP_S
+        if wait_s >= FINEST_POLL_S:
+            self.ports.wait(wait_s)
+        elif wait_s > 0:  # poll(2) would round it up, and the queue of a fast port fill meanwhile
+            time.sleep(wait_s)
 
     def fail(self, error: Exception) -> None:
         """Make `run` raise an error; any thread may call it."""
@@ -232,7 +253,7 @@ class SwitchProcess:
     def _run_loop(self) -> bool:
         """Run the loop until Python has something to do; return False if the loop cannot run now."""
         pipeline, loop = self.device.pipeline, self._loop
-        if loop is None or pipeline is None or loop.is_blocked or self.ports.is_tapped:
+        if loop is None or pipeline is None or loop.is_blocked or self.ports.is_tapped or self._queues.holds:
             return False
         pipeline.lock.make_way = self.ports.wake
         # Let control-plane threads go first.  One that comes after this look calls `make_way`, which ends the loop.
@@ -246,7 +267,7 @@ class SwitchProcess:
                 return True
             ended = loop.run(entry, self._batch, self._output)
         if ended == UNSENT:
-            self._send()
+            self._send(self._output)
         elif ended == HELD:
             loop.hold(self._output)
         self._forward(self._batch, loop.ran)
@@ -276,13 +297,15 @@ class SwitchProcess:
                 frames, size = pipeline.room(int(batch.lengths[first]))
                 self._output = Output(max(frames, len(output.ports)), max(size, len(output.arena)))
                 continue
-            self._send()
+            self._send(self._output)
             went += self._output.count
+            if self._queues.holds:
+                self._departures.take(pipeline)
         return went
 
-    def _send(self) -> None:
-        """Send the output of the last batch."""
-        output, made = self._output, slice(self._output.count)
+    def _send(self, output: Output) -> None:
+        """Send the output of a batch."""
+        made = slice(output.count)
         self.ports.transmit(output.ports[made], output.addresses[made], output.lengths[made])
 
     def _packet_out(self, frame: bytes) -> None:

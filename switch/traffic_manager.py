@@ -115,6 +115,8 @@ class TrafficManager:
         """Start without rates; `queues` says how many queues a port has, and is told which ports are held."""
         self._queues = queues
         self._ports: dict[int, PortQueues] = {}
+        self._busy: set[int] = set()
+        """Ports whose packets wait."""
 
     def port(self, number: int) -> PortQueues:
         """Return the queues of a port; call `settle` after a change of a rate.  Raises ValueError for no port."""
@@ -131,25 +133,28 @@ class TrafficManager:
 
     def put(self, packets: Sequence[Parked]) -> list[Parked]:
         """Queue packets that ingress has parked; return those that are dropped."""
+        self._busy.update(packet.port for packet in packets)
         return [packet for packet in packets if not self.port(packet.port).queues[packet.queue].put(packet)]
 
     def next_us(self) -> float:
         """Return when the next packet of all ports goes, in microseconds; NEVER if none waits."""
-        return min((port.next()[0] for port in self._ports.values()), default=NEVER)
+        return min((self._ports[number].next()[0] for number in self._busy), default=NEVER)
 
     def pop(self, now_us: float) -> tuple[float, Parked] | None:
         """Remove the packet that goes next, if it goes by `now_us`; return when it goes, and the packet."""
-        due_us, queue, number = min(
-            ((*port.next(), number) for number, port in self._ports.items()),
-            key=lambda found: found[0],
-            default=(NEVER, 0, 0),
-        )
+        due_us, number, queue = NEVER, 0, 0
+        for candidate in sorted(self._busy):
+            at_us, first = self._ports[candidate].next()
+            if at_us < due_us:
+                due_us, number, queue = at_us, candidate, first
         if due_us > now_us:
             return None
         port = self._ports[number]
         packet = port.queues[queue].pop()
         for rate in (port.rate, port.queues[queue].rate):
             rate.take(due_us, packet.bytes)
+        if not port.waiting:
+            self._busy.discard(number)
         if not port.is_limited:
             self.settle(number)
         return due_us, packet
@@ -157,6 +162,7 @@ class TrafficManager:
     def clear(self) -> list[Parked]:
         """Remove all packets, and return them."""
         found: list[Parked] = []
+        self._busy.clear()
         for number, port in self._ports.items():
             for queue in port.queues:
                 found += queue.packets

@@ -55,6 +55,17 @@ class SwitchOptions:
         int,
         typer.Option(min=1, max=65536, help="How often ingress may run for one frame."),
     ] = 1024
+    priority_queues: Annotated[
+        int, typer.Option(min=1, max=256, help="Queues of each port; standard_metadata.priority chooses one.")
+    ] = 1
+    queue_rate: Annotated[
+        list[str] | None,
+        typer.Option(metavar="[PORT[.PRIORITY]=]RATE", help="Rate of a port or a queue: 1000pps, 10mbit."),
+    ] = None
+    queue_depth: Annotated[
+        list[str] | None,
+        typer.Option(metavar="[PORT[.PRIORITY]=]LENGTH", help="Most frames in a queue, or bytes: 64, 100000bytes."),
+    ] = None
     device_id: DeviceOption = 0
     mac: Annotated[str, typer.Option(help="The switch's own Ethernet address, for --udp.")] = "02:00:00:00:00:fe"
     ip: Annotated[str, typer.Option(help="The switch's own IPv4 address, for --udp.")] = "10.0.0.254"
@@ -76,6 +87,7 @@ def switch(options: SwitchOptions) -> None:
     from switchsum.protocol.frame import AGGREGATION_PORT
     from switchsum.protocol.wire import Address
     from switchsum.switch.daemon import Config, UdpConfig, start_interruptible
+    from switchsum.switch.queue_settings import read_settings
 
     log_daemon("switch", verbose=options.verbose)
     report_progress()
@@ -91,6 +103,8 @@ def switch(options: SwitchOptions) -> None:
         listen=listen,
         device_id=options.device_id,
         max_passes=options.max_passes,
+        priority_queues=options.priority_queues,
+        queues=read_settings(options.queue_rate or (), options.queue_depth or ()),
         engine=options.engine.value,
         shm=options.shm,
         interfaces=read_interfaces(options.interface or ()),

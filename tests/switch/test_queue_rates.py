@@ -1,0 +1,156 @@
+"""Queues with rates in a switch that runs: packets wait for their time on the machine's clock."""
+
+from __future__ import annotations
+
+import subprocess
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pytest
+
+from switchsum.native.wires.packetsocket import open_packet_socket
+from switchsum.protocol.errors import UsageError
+from switchsum.switch.command_line import make_config, parse
+from switchsum.switch.daemon import Config, ProgramConfig, SwitchProcess
+from switchsum.switch.pipeline import EngineName
+from switchsum.switch.queue_settings import QueueSetting, read_depth, read_rate
+from switchsum.switch.queues import Queues
+from switchsum.switch.traffic_manager import TrafficManager
+
+from ..timing import patience
+from .conftest import PROGRAMS
+from .test_daemon import MemorySwitch, made_config
+from .test_traffic_manager import FRAME_BYTES, PORT, Report, frame, report
+
+LONG_S = patience(20)
+COUNT, PERIOD_US = 12, 2000
+RATE = f"{PORT}={1_000_000 // PERIOD_US}pps"
+
+
+def config(engine: EngineName, rates: list[str], **fields: object) -> Config:
+    program = ProgramConfig(device_config=(PROGRAMS / "queueing.json").read_bytes())
+    return made_config(program=program, engine=engine, queues=tuple(map(read_rate, rates)), **fields)
+
+
+def check_times(reports: list[Report]) -> None:
+    """Compare the times that frames report with the rate; the machine may be late, and the switch is never early."""
+    assert [one.number for one in reports] == [*range(COUNT)]
+    for number, one in enumerate(reports):
+        assert one.egress_us >= reports[0].enqueued_us + number * PERIOD_US
+        assert one.waited_us == one.egress_us - one.enqueued_us
+        assert one.enq_depth <= number
+
+
+@pytest.mark.parametrize("engine", ["interpreter", "native"])
+def test_frames_wait_for_the_rate_of_their_port(engine: EngineName) -> None:
+    with MemorySwitch(config(engine, [RATE])) as switch:
+        for number in range(COUNT):
+            switch.receive(1, frame(0, number))
+        sent = switch.sent(COUNT)
+    assert {port for port, _ in sent} == {PORT}
+    check_times([report(made) for _, made in sent])
+
+
+def test_the_highest_priority_waits_least() -> None:
+    with MemorySwitch(config("native", [f"{PORT}=100pps"], priority_queues=2)) as switch:
+        for number in range(6):
+            switch.receive(1, frame(int(number > 2), number))
+        sent = [report(made) for _, made in switch.sent(6)]
+    # The first goes at once, and perhaps the second before the others have come.
+    order = [one.number for one in sent]
+    assert sorted(order) == [0, 1, 2, 3, 4, 5]
+    assert order.index(5) < order.index(2)
+
+
+def test_a_program_that_is_replaced_takes_its_packets_with_it() -> None:
+    settings = config("native", [f"{PORT}=1pps"])
+    with MemorySwitch(settings) as switch:
+        for number in range(3):
+            switch.receive(1, frame(0, number))
+        assert len(switch.sent(1)) == 1
+        assert settings.program is not None
+        switch._start_program(settings.program)
+        switch.receive(1, frame(0, 9))
+        numbers = [report(made).number for _, made in switch.sent(2)]
+    assert numbers == [0, 9]
+
+
+@contextmanager
+def running(settings: Config) -> Iterator[SwitchProcess]:
+    switch = SwitchProcess(settings)
+    thread = threading.Thread(target=switch.run)
+    thread.start()
+    try:
+        yield switch
+    finally:
+        switch.stop()
+        thread.join(LONG_S)
+        switch.close()
+
+
+@pytest.mark.root
+@pytest.mark.usefixtures("network_namespace")
+def test_interfaces_have_queues_with_rates() -> None:
+    """near1 === port 1 [switch] port 3 === near3: the switch holds frames back that the link would take."""
+    for port in (1, PORT):
+        for command in (
+            f"ip link add near{port} type veth peer name far{port}",
+            f"sysctl -qw net.ipv6.conf.near{port}.disable_ipv6=1 net.ipv6.conf.far{port}.disable_ipv6=1",
+            f"ip link set near{port} up",
+            f"ip link set far{port} up",
+        ):
+            subprocess.run(command.split(), check=True)
+    settings = config("native", [RATE], interfaces={1: "far1", PORT: f"far{PORT}"})
+    with (
+        open_packet_socket("near1") as source,
+        open_packet_socket(f"near{PORT}") as sink,
+        running(settings),
+    ):
+        sink.settimeout(LONG_S)
+        for number in range(COUNT):
+            source.send(frame(0, number))
+        check_times([report(sink.recv(2000)) for _ in range(COUNT)])
+
+
+def test_command_lines_set_rates_and_lengths() -> None:
+    options = parse("--no-p4 -- --queue-rate 1000pps --queue-rate 3.1=10mbit --queue-depth 3=9".split())
+    settings = make_config(options).queues
+    assert settings == (
+        QueueSetting(rate_pps=1000),
+        QueueSetting(port=3, priority=1, rate_bps=10e6),
+        QueueSetting(port=3, depth_frames=9),
+    )
+    queues = Queues(2)
+    manager = TrafficManager(queues)
+    for setting in settings:
+        setting.apply(manager, except_for={255})
+    assert queues.held.sum() == 511
+    assert not queues.held[255]
+    assert manager.port(3).queues[1].rate.bits_per_s == 10e6
+    assert [queue.depth_frames for queue in manager.port(3).queues] == [9, 9]
+    assert read_depth("2.0=5000bytes") == QueueSetting(port=2, priority=0, depth_bytes=5000)
+
+
+@pytest.mark.parametrize("text", ["", "fast", "10", "3=10", "-1pps", "3.=5pps", "1e3pps"])
+def test_bad_rates_are_named(text: str) -> None:
+    with pytest.raises(UsageError, match="a rate is"):
+        read_rate(text)
+
+
+def test_ports_and_queues_that_are_not_there_are_named() -> None:
+    manager = TrafficManager(Queues(2))
+    with pytest.raises(UsageError, match="no port 600"):
+        read_rate("600=5pps").apply(manager)
+    with pytest.raises(UsageError, match="no queue 2"):
+        read_rate("3.2=5pps").apply(manager)
+    with pytest.raises(UsageError, match="a length is"):
+        read_depth("64frames")
+
+
+def test_a_frame_that_is_larger_than_usual_waits_too() -> None:
+    with MemorySwitch(config("native", [f"{PORT}=500pps"])) as switch:
+        for number in range(3):
+            switch.receive(1, frame(0, number) + bytes(20_000))
+        sizes = [len(made) for _, made in switch.sent(3)]
+    assert sizes == [FRAME_BYTES + 20_000] * 3
