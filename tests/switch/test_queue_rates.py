@@ -2,29 +2,37 @@
 
 from __future__ import annotations
 
+import shutil
 import subprocess
-import threading
+import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
 
 import pytest
 
+from switchsum.launch.thrift import set_queue_depths, set_queue_rates
 from switchsum.native.wires.packetsocket import open_packet_socket
 from switchsum.protocol.errors import UsageError
 from switchsum.switch.command_line import make_config, parse
-from switchsum.switch.daemon import Config, ProgramConfig, SwitchProcess
+from switchsum.switch.daemon import Config, ProgramConfig
 from switchsum.switch.pipeline import EngineName
 from switchsum.switch.queue_settings import QueueSetting, read_depth, read_rate
 from switchsum.switch.queues import Queues
 from switchsum.switch.traffic_manager import TrafficManager
 
-from ..timing import patience
+from ..timing import eventually, patience
 from .conftest import PROGRAMS
 from .test_daemon import MemorySwitch, made_config
 from .test_traffic_manager import FRAME_BYTES, PORT, Report, frame, report
 
 LONG_S = patience(20)
 COUNT, PERIOD_US = 12, 2000
+DEPTH = 9
+FLOOD = 200
+CLOCK_US = 100
+"""BMv2 takes the time of a packet a little after it has decided when the packet goes."""
+THRIFT = 9090
 RATE = f"{PORT}={1_000_000 // PERIOD_US}pps"
 
 
@@ -76,45 +84,74 @@ def test_a_program_that_is_replaced_takes_its_packets_with_it() -> None:
     assert numbers == [0, 9]
 
 
-@contextmanager
-def running(settings: Config) -> Iterator[SwitchProcess]:
-    switch = SwitchProcess(settings)
-    thread = threading.Thread(target=switch.run)
-    thread.start()
+@pytest.fixture(
+    params=[
+        pytest.param([sys.executable, "-c", "from switchsum.cli.bmv2 import main; main()"], id="switchsum-bmv2"),
+        pytest.param(["simple_switch_grpc"], id="simple_switch_grpc", marks=pytest.mark.bmv2),
+    ]
+)
+def near(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[tuple[Any, Any]]:
+    """near1 === port 1 [switch] port 3, 500 frames/s, 5 frames === near3: yield the sockets of the near ends."""
+    for port in (1, PORT):
+        subprocess.run(f"ip link add near{port} type veth peer name far{port}".split(), check=True)
+        for end in (f"near{port}", f"far{port}"):
+            subprocess.run(["sysctl", "-qw", f"net.ipv6.conf.{end}.disable_ipv6=1"], check=True)
+            subprocess.run(["ip", "link", "set", end, "up"], check=True)
+    subprocess.run(["ip", "link", "set", "lo", "up"], check=True)
+    line = f"{PROGRAMS}/queueing.json -i 1@far1 -i {PORT}@far{PORT} --thrift-port {THRIFT} -- --priority-queues 2"
+    line += f" --grpc-server-addr unix:{tmp_path}/p4runtime"
+    is_bmv2 = request.param == ["simple_switch_grpc"]
+    if not is_bmv2:
+        line += f" --queue-rate {PORT}.0={1_000_000 // PERIOD_US}pps --queue-depth {PORT}={DEPTH}"
+    command = [shutil.which(request.param[0]) or request.param[0], *request.param[1:], *line.split()]
+    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     try:
-        yield switch
+        assert eventually(lambda: (tmp_path / "p4runtime").exists() or process.poll() is not None, LONG_S)
+        assert process.poll() is None
+        if is_bmv2:
+            set_queue_depths(THRIFT, DEPTH, patience_s=LONG_S)
+            set_queue_rates(THRIFT, 1_000_000 // PERIOD_US)
+        with open_packet_socket("near1") as source, open_packet_socket(f"near{PORT}") as sink:
+            sink.settimeout(LONG_S)
+            yield source, sink
     finally:
-        switch.stop()
-        thread.join(LONG_S)
-        switch.close()
+        process.kill()
+        process.wait(LONG_S)
 
 
 @pytest.mark.root
 @pytest.mark.usefixtures("network_namespace")
-def test_interfaces_have_queues_with_rates() -> None:
-    """near1 === port 1 [switch] port 3 === near3: the switch holds frames back that the link would take."""
-    for port in (1, PORT):
-        for command in (
-            f"ip link add near{port} type veth peer name far{port}",
-            f"sysctl -qw net.ipv6.conf.near{port}.disable_ipv6=1 net.ipv6.conf.far{port}.disable_ipv6=1",
-            f"ip link set near{port} up",
-            f"ip link set far{port} up",
-        ):
-            subprocess.run(command.split(), check=True)
-    settings = config("native", [RATE], interfaces={1: "far1", PORT: f"far{PORT}"})
-    with (
-        open_packet_socket("near1") as source,
-        open_packet_socket(f"near{PORT}") as sink,
-        running(settings),
-    ):
-        sink.settimeout(LONG_S)
-        for number in range(COUNT):
-            source.send(frame(0, number))
-        check_times([report(sink.recv(2000)) for _ in range(COUNT)])
+def test_on_interfaces_frames_wait_as_in_bmv2(near: tuple[Any, Any]) -> None:
+    """What frames report agrees with itself: a queue is as deep as it has frames that came and have not gone."""
+    source, sink = near
+    for number in range(DEPTH):
+        source.send(frame(0, number))
+    reports = [report(sink.recv(2000)) for _ in range(DEPTH)]
+    assert [one.number for one in reports] == [*range(DEPTH)]
+    for number, one in enumerate(reports):
+        assert one.egress_us >= reports[0].enqueued_us + number * PERIOD_US - CLOCK_US
+        before, after = reports[:number], reports[number + 1 :]
+        assert one.enq_depth == sum(other.egress_us > one.enqueued_us for other in before)
+        assert one.deq_depth == sum(other.enqueued_us <= one.egress_us for other in after)
+    assert max(one.enq_depth for one in reports) > 0
+
+
+@pytest.mark.root
+@pytest.mark.usefixtures("network_namespace")
+def test_on_interfaces_a_full_queue_drops_as_in_bmv2(near: tuple[Any, Any]) -> None:
+    source, sink = near
+    for number in range(FLOOD):
+        source.send(frame(0, number % 256))
+    source.send(frame(1, 255))  # the other queue has room; in BMv2 it has a rate of its own, too
+    numbers = []
+    while not numbers or numbers[-1] != 255:
+        numbers.append(report(sink.recv(2000)).number)
+    assert len(numbers) < FLOOD
+    assert numbers[0] == 0
 
 
 def test_command_lines_set_rates_and_lengths() -> None:
-    options = parse("--no-p4 -- --queue-rate 1000pps --queue-rate 3.1=10mbit --queue-depth 3=9".split())
+    options = parse(["--no-p4", "--", "--queue-rate", "1000pps", "--queue-rate", "3.1=10mbit", "--queue-depth", "3=9"])
     settings = make_config(options).queues
     assert settings == (
         QueueSetting(rate_pps=1000),
