@@ -132,6 +132,8 @@ class Interpreter:
             self.on_lookup(table.spec.name, bool(row), action)
         if table.spec.has_counters:
             table.counts[row] += np.array([1, len(packet.data)], np.uint64)
+        if table.spec.ages:
+            table.hits_us[row] = self.now_us
         colour = self._program.tables[apply.table].colour
         if row and colour is not None and table.meter is not None:
             packet.set(colour, table.meter.execute(row, len(packet.data), self.now_us))

@@ -73,6 +73,8 @@ NO_ACTION: Final = "no action"
 
 MOST_PRIORITY: Final = (1 << 31) - 1
 
+_NEVER: Final = -1
+"""In the place of the time of a hit."""
 _KINDS = {MatchKind.EXACT: Exact, MatchKind.LPM: Lpm, MatchKind.TERNARY: Ternary, MatchKind.RANGE: Range}
 
 
@@ -127,6 +129,8 @@ class TableSpec:
     """Unit of the entries' direct meters; None: entries have no meter."""
     profile: str | None = None
     """The action profile of which entries name a member or group; None: entries have actions."""
+    ages: bool = False
+    """Entries may have an idle timeout, and the time of each one's last hit is kept."""
 
     def action(self, name: str) -> ActionSpec:
         """Return the action of that name; raises BadEntry."""
@@ -170,6 +174,8 @@ class Entry:
     """What decides the action of an entry of a table with an action profile."""
     is_const: bool = False
     """The program declares this entry."""
+    idle_timeout_ns: int = 0
+    """The control plane is told when no packet has hit the entry for so long; 0: never."""
 
 
 class Mirror(Protocol):
@@ -231,6 +237,8 @@ class TableContent:
     counts: npt.NDArray[np.uint64]
     cells: npt.NDArray[np.uint64] | None
     """The direct meters' words."""
+    hits: npt.NDArray[np.int64]
+    """`Table.hits_us`."""
 
 
 class Table:
@@ -258,6 +266,8 @@ class Table:
         """Direct counters: packets and bytes by row."""
         self.meter = Meter(spec.name, spec.size + 1, spec.meter, lock) if spec.meter else None
         """Direct meters by row.  Row 0 is never used: the default action has no meter."""
+        self.hits_us: npt.NDArray[np.int64] = np.full(spec.size + 1 if spec.ages else 0, _NEVER, np.int64)
+        """Time of the last hit by row, if entries age; shared with the native engine."""
 
     def attach(self, mirror: Mirror) -> None:
         """Copy the table to a native engine's mirror, and tell it of every change from now on."""
@@ -336,7 +346,8 @@ class Table:
         with self._lock:
             entries = tuple((row, self._age_of(row), self._entries[row]) for row in self._rows.values())
             cells = self.meter.cells.copy() if self.meter else None
-            return TableContent(default=self.default, entries=entries, counts=self.counts.copy(), cells=cells)
+            counts, hits = self.counts.copy(), self.hits_us.copy()
+            return TableContent(default=self.default, entries=entries, counts=counts, cells=cells, hits=hits)
 
     def restore(self, content: TableContent) -> None:
         """Bring back what `save` has returned for this table, or for one of the same program."""
@@ -350,6 +361,7 @@ class Table:
             self._age = max((age or 0 for _, age, _ in content.entries), default=0)
             self.default = content.default
             self.counts[:] = content.counts
+            self.hits_us[:] = content.hits
             if self.meter and content.cells is not None:
                 self.meter.cells[:] = content.cells
             if self._mirror:
@@ -381,6 +393,14 @@ class Table:
         with self._lock:
             meter, row = self._metered_row(entry)
             meter.configure(row, rates)
+
+    def last_hit_us(self, entry: Entry, now_us: int) -> int:
+        """Return when a packet last hit an entry; of one that none has hit, now, from which its time then counts."""
+        with self._lock:
+            row = self._find(entry.match, entry.priority)
+            if self.hits_us[row] == _NEVER:
+                self.hits_us[row] = now_us
+            return int(self.hits_us[row])
 
     def lookup(self, key: tuple[int, ...]) -> int:
         """Return the row that matches a key; 0 if none does."""
@@ -462,6 +482,8 @@ class Table:
             self.counts[row] = 0
         if self.meter:
             self.meter.configure(row, None)
+        if self.spec.ages:
+            self.hits_us[row] = _NEVER
         if age is None and not self._exact:
             self._age = age = self._age + 1
         self._place(row, entry, age)

@@ -46,6 +46,7 @@ from .layout import (
     CHOICES,
     COUNTS,
     DUMP,
+    HITS,
     METERS,
     RANDOM,
     TIME,
@@ -156,6 +157,10 @@ class GraphEmitter:
         if info.spec.has_counters:
             counts = self._emit.context_word(context, table_word(self._program, apply.table, COUNTS))
             self._add_counts(self._emit.at(counts, build.mul(self._emit.resize(row, 64), constant(64, 16))))
+        if info.spec.ages:
+            hits = self._emit.context_word(context, table_word(self._program, apply.table, HITS))
+            now = self._emit.load(I64, self._emit.at(context, 8 * TIME), 8)
+            self._emit.store(now, self._emit.at(hits, build.mul(self._emit.resize(row, 64), constant(64, 8))), 8)
         if info.colour is not None:
             self._measure(apply.table, info.colour, row)
         if info.spec.profile is not None:

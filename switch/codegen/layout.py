@@ -33,8 +33,8 @@ packet; memory of the levels of packets, and of packets that wait to enter ingre
 the batch in microseconds, which native code itself writes; lot of the places of packets that wait for egress, 0: none
 waits."""
 FIRST_ARRAY: Final = 12
-TABLE_WORDS: Final = 10
-ROWS, SLOTS, TAGS, SLOTS_MASK, COUNTS, METERS, CHOICES, TUPLES, ORDER, TUPLES_COUNT = range(TABLE_WORDS)
+TABLE_WORDS: Final = 11
+ROWS, SLOTS, TAGS, SLOTS_MASK, COUNTS, METERS, CHOICES, TUPLES, ORDER, TUPLES_COUNT, HITS = range(TABLE_WORDS)
 """Words of a table: its rows; hash slots, their tags, and their number less 1; direct counters; direct meters; of an
 action profile's choices, addresses of lists of rows and their lengths; of a table with a key field that is not exact,
 its tuples, their numbers in the order of a lookup, and how many there are."""

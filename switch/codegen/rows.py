@@ -22,6 +22,7 @@ from .layout import (
     CHOICE_OFFSET,
     CHOICES,
     COUNTS,
+    HITS,
     MASK_OFFSET,
     METERS,
     NEXT_OFFSET,
@@ -87,7 +88,7 @@ class TableRows:
         context[SLOTS_MASK] = self._slots_mask
         context[TUPLES], context[ORDER] = self._tuples.ctypes.data, self._order.ctypes.data
         context[TUPLES_COUNT] = 0
-        context[COUNTS] = table.counts.ctypes.data
+        context[COUNTS], context[HITS] = table.counts.ctypes.data, table.hits_us.ctypes.data
         context[CHOICES] = self._choices.ctypes.data
         context[METERS] = table.meter.cells.ctypes.data if table.meter else 0
         table.attach(self)

@@ -163,8 +163,6 @@ class ControlLowering:
         if table.kind not in kinds or (table.profile is not None and table.profile not in self._profiles):
             raise refusal(f"the implementation of table {table.name} ({table.kind}) is not supported", table.source)
         self._direct_meter(table)
-        if table.timeout:
-            raise refusal(f"idle timeouts (table {table.name}) are not supported", table.source)
 
     def _info(self, table: model.Table, default: model.Action) -> ir.TableInfo:
         symbols = self._symbols
@@ -187,6 +185,7 @@ class ControlLowering:
             has_counters=table.counters,
             meter=meter_unit(meter) if meter else None,
             profile=table.profile,
+            ages=table.timeout,
         )
         # BMv2's smallest priority wins, P4Runtime's largest: `lowest` becomes 1.
         lowest = max((entry.priority for entry in table.entries), default=0)

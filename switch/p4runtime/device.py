@@ -44,7 +44,7 @@ class Device(Generic[Pipeline]):
         self._load = load
         """Turns a BMv2 JSON into a pipeline; raises ProgramError."""
         self._clock = clock or Clock()
-        """The time that digests see."""
+        """The time that digests and idle timeouts see."""
         self._saved: tuple[Entities, Pipeline] | None = None
         self._committed: tuple[Entities, Pipeline] | None = None
 

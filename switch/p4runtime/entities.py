@@ -11,6 +11,7 @@ from ..clock import Clock
 from ..state import ProgramState
 from .arrays import Counters, Meters, Registers
 from .digest_entries import DigestEntries
+from .idle import IdleTimeouts
 from .profile_entries import Profiles
 from .refusal import Refused, invalid, refusals
 from .replication import ReplicationEngine
@@ -33,12 +34,13 @@ class Entities:
         """The ForwardingPipelineConfig from which it was loaded."""
         self.state = state
         self.schema = bind(config.p4info, state)
-        tables, counters = TableEntries(self.schema), Counters(self.schema)
+        self._clock = clock or Clock()
+        tables, counters = TableEntries(self.schema, self._clock), Counters(self.schema)
         meters = Meters(self.schema)
         value_sets, profiles = ValueSets(self.schema), Profiles(self.schema)
         registers, replication = Registers(self.schema), ReplicationEngine(state)
         self.digests = DigestEntries(self.schema)
-        self._clock = clock or Clock()
+        self._idle = IdleTimeouts(self.schema, tables)
         self._handlers: dict[str, tuple[Writer, Reader]] = {
             "table_entry": (tables.write, tables.read),
             "action_profile_member": (profiles.write_member, profiles.read_member),
@@ -74,7 +76,7 @@ class Entities:
     @property
     def tells(self) -> bool:
         """Whether `due` may ever have a message for the stream."""
-        return bool(self.schema.digests)
+        return bool(self.schema.digests) or self._idle.has_tables
 
     def due(self) -> list[Any]:
         """Return the messages of the stream that time or packets have made due."""
@@ -83,6 +85,12 @@ class Entities:
             with self.state.lock:
                 lists = self.digests.due(1000 * self._clock.now_us(), self._clock.epoch_ns())
             made += [v1.StreamMessageResponse(digest=one) for one in lists]
+        if self._idle.is_due(self._clock.now_us()):
+            with self.state.lock:
+                entries = self._idle.due(self._clock.now_us())
+            if entries:
+                notice = v1.IdleTimeoutNotification(table_entry=entries, timestamp=self._clock.epoch_ns())
+                made.append(v1.StreamMessageResponse(idle_timeout_notification=notice))
         return made
 
     def acknowledge(self, message: Any) -> None:

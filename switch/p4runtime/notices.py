@@ -1,4 +1,4 @@
-"""The thread that sends controllers what no call and no packet-in brings them: digests."""
+"""The thread that sends controllers what no call and no packet-in brings them: digests and idle timeouts."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from .device import Pipeline
 from .service import Service
 
 LOOK_S: Final = 0.01
-"""How often the thread looks while a program has digests."""
+"""How often the thread looks while a program has digests or idle timeouts."""
 IDLE_LOOK_S: Final = 0.2
 """How often it looks whether such a program has come."""
 

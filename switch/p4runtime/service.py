@@ -118,7 +118,7 @@ class Service(Generic[Pipeline]):
         return program is not None and program.tells
 
     def tell_due(self) -> None:
-        """Send the primaries the digests that are due; any thread may call it, and again and again."""
+        """Send the primaries the digests and idle timeouts that are due; any thread may call it, at any time."""
         program = self.device.committed
         for message in program.due() if program else ():
             for stream in self._primaries:

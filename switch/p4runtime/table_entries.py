@@ -13,6 +13,7 @@ from typing import Any, Final
 from switchsum.protocol.errors import SwitchsumError
 from switchsum.protocol.p4runtime import Code, v1
 
+from ..clock import Clock
 from ..errors import ReadOnly
 from ..meters import MeterRates
 from ..tables import Entry, Match
@@ -62,8 +63,9 @@ def encode_counts(packets: int, count_bytes: int) -> Any:
 class TableEntries:
     """The tables of one program; every method is called under the program's lock."""
 
-    def __init__(self, schema: Schema) -> None:
+    def __init__(self, schema: Schema, clock: Clock) -> None:
         self._tables = schema.tables
+        self._clock = clock
         self._notes: dict[Place, Note] = {}
 
     def write(self, kind: int, message: Any) -> Undo:
@@ -89,6 +91,9 @@ class TableEntries:
             _check_idle(schema, query)
             for entry in self._matching(schema, query):
                 message = self._encode(schema, entry)
+                if query.HasField("time_since_last_hit") and entry:
+                    now_us = self._clock.now_us()
+                    message.time_since_last_hit.elapsed_ns = 1000 * (now_us - schema.table.last_hit_us(entry, now_us))
                 if query.HasField("counter_data") and schema.table.spec.has_counters:
                     message.counter_data.CopyFrom(encode_counts(*schema.table.direct_counter(entry)))
                 if query.HasField("meter_config") and entry and schema.table.meter:
@@ -147,12 +152,18 @@ class TableEntries:
                 _put_rates(message.config, schema.table.direct_meter(entry))
                 yield message
 
+    def idle_message(self, schema: TableSchema, entry: Entry) -> Any:
+        """Return what clients are told of an entry that has timed out: all of it but its action."""
+        message = self._encode(schema, entry)
+        message.ClearField("action")
+        return message
+
     def _insert(self, schema: TableSchema, key: tuple[Match, ...], message: Any) -> Undo:
         if not message.HasField("action"):
             raise invalid("a new entry needs an action")
         counts = decode_counts(message.counter_data)
         target, drop = make_target(schema, message.action)
-        entry = replace(target, match=key, priority=message.priority)
+        entry = replace(target, match=key, priority=message.priority, idle_timeout_ns=message.idle_timeout_ns)
         # Everything that can be refused is decoded before the insert, except that meters check their rates themselves.
         with undone(drop):
             schema.table.insert(entry)
@@ -186,9 +197,13 @@ class TableEntries:
                 undo.append(_set_rates(schema, old, rates))
             target, drop = make_target(schema, message.action)
             with undone(drop):
-                schema.table.modify(replace(target, match=old.match, priority=old.priority))
+                timeout_ns = message.idle_timeout_ns
+                schema.table.modify(replace(target, match=old.match, priority=old.priority, idle_timeout_ns=timeout_ns))
             again = drop_set(schema, old)
             undo += [drop, lambda: schema.table.modify(old), again]
+        elif schema.ages and message.idle_timeout_ns != old.idle_timeout_ns:
+            schema.table.modify(replace(old, idle_timeout_ns=message.idle_timeout_ns))
+            undo.append(lambda: schema.table.modify(old))
         if message.HasField("counter_data"):
             undo.append(_set_counts(schema, old, message.counter_data))
         undo.append(self._note((schema.identifier, key, message.priority), message))
@@ -292,7 +307,7 @@ class TableEntries:
         else:
             place = (schema.identifier, entry.match, entry.priority)
             message = v1.TableEntry(match=encode_key(schema, entry.match), priority=entry.priority)
-            message.is_const = entry.is_const
+            message.is_const, message.idle_timeout_ns = entry.is_const, entry.idle_timeout_ns
             action = encode_target(schema, entry)
         message.table_id = schema.identifier
         if action is not None:
@@ -321,9 +336,10 @@ def _check_resources(schema: TableSchema, message: Any) -> None:
 
 def _check_idle(schema: TableSchema, message: Any) -> None:
     if message.idle_timeout_ns or message.HasField("time_since_last_hit"):
-        if schema.ages and not message.is_default_action:
-            raise Refused(Code.UNIMPLEMENTED, "idle timeouts are not supported")
-        raise invalid(f"table {schema.name} has no idle timeout")
+        if not schema.ages or message.is_default_action:
+            raise invalid(f"table {schema.name} has no idle timeout")
+        if message.idle_timeout_ns < 0:
+            raise invalid("an idle timeout is not negative")
 
 
 def refuse_meter_counts(message: Any) -> None:
