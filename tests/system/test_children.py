@@ -48,6 +48,14 @@ def test_the_first_failure_ends_the_job(command: list[str], code: int) -> None:
     assert workers[0].process.poll() == -signal.SIGTERM
 
 
+def test_workers_that_may_end_end_no_other_and_one_that_ends_well_is_enough() -> None:
+    with Children() as children:
+        dies = children.start("rank 0", ["false"], may_end=True)
+        lives = children.start("rank 1", ["sh", "-c", "sleep 0.3; true"], may_end=True)
+        assert children.wait([dies, lives]) == (None, 0)
+        assert children.wait([dies]) == (dies, 1)
+
+
 def test_a_daemon_that_ends_is_a_failure() -> None:
     with Children() as children:
         daemon = children.start("switch", ["true"])

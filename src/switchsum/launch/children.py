@@ -126,17 +126,21 @@ class Children:
         """Wait until all `workers` have ended with exit code 0, or a child has failed.
 
         Returns (None, 0), or the first child that failed and its exit code as a shell gives it.  A child that is not a
-        worker fails if it ends at all, unless it may end.  Raises BrokenPipeError if nobody reads the children's output
-        any more, and LocalError if it cannot be written for another reason.
+        worker fails if it ends at all, unless it may end.  Of workers that may end one has to end with exit code 0.
+        Raises BrokenPipeError if nobody reads the children's output any more, and LocalError if it cannot be written
+        for another reason.
         """
         while True:
             self._check_output()
             if (failed := self.failed(workers)) is not None:
                 return failed
-            if all(child.process.poll() == 0 for child in workers):
+            codes = [child.process.poll() for child in workers]
+            if all(
+                code == 0 or (child.may_end and code is not None) for child, code in zip(workers, codes, strict=True)
+            ):
                 self._drain(workers)
                 self._check_output()
-                return None, 0
+                return (None, 0) if 0 in codes else (workers[0], shell_code(codes[0] or 0))
             time.sleep(POLL_S)
 
     def failed(self, workers: Sequence[Child] = ()) -> tuple[Child, int] | None:

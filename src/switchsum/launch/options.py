@@ -99,6 +99,7 @@ class RunOptions:
     pcap: Annotated[str | None, Option(help="Write every frame of the switch to this file.")] = None
     profile: Annotated[str | None, Option(help="Write a trace of switch and workers here, for Perfetto.")] = None
     terminal: Annotated[bool, Option("--terminal", help="Rank 0 keeps the terminal.")] = False
+    elastic: Annotated[bool, Option("--elastic", help="A rank that dies ends no other: for DiLoCo's groups.")] = False
     timeout_s: Annotated[float, Option("--timeout", help="The job's time-out in seconds.")] = DEFAULT_TIMEOUT_S
     seed: Annotated[int | None, Option(help="What int16 and int8 lanes' rounding at random starts from.")] = None
     web: Annotated[str | None, Option(help="HOST:PORT at which to serve a live page and metrics.")] = None

@@ -123,6 +123,9 @@ def _run(options: RunOptions, path: str, scratch: str, planned: tree.TreePlan | 
                 client.set_loss(rpc.LossRequest(ingress=options.loss, egress=options.loss))
         # Address at which PyTorch's rank 0, if the command uses PyTorch, waits for the other ranks.
         meeting = (laid[0].address.ip if laid else LOOPBACK, bmv2.free_port())
+        if options.elastic:
+            where = f"SWITCHSUM_CONTROLLER={controller} SWITCHSUM_JOB={JOB} SWITCHSUM_LINK={switch.link_of(0, ())}"
+            sys.stderr.write(f"switchsum: a new rank joins with {where}\n")
         with runs.findable(controller):
             workers = [
                 _start_worker(children, options, rank, controller, switch, laid[rank] if laid else None, meeting)
@@ -269,4 +272,10 @@ def _start_worker(
     environment.setdefault("PYTHONUNBUFFERED", "1")
     command = wire.inside(options.command) if wire is not None else list(options.command)
     prefix = not (options.terminal and rank == 0)
-    return children.start(f"rank {rank}" if prefix else "rank 0", command, environment=environment, prefix=prefix)
+    return children.start(
+        f"rank {rank}" if prefix else "rank 0",
+        command,
+        environment=environment,
+        prefix=prefix,
+        may_end=options.elastic,
+    )

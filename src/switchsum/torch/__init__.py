@@ -9,6 +9,7 @@ from switchsum import torch_backend
 from switchsum.torch import hooks
 from switchsum.torch.averaging import Average, average
 from switchsum.torch.compression import compress
+from switchsum.torch.elastic import ElasticGroup
 from switchsum.torch.flight_recorder import dump_flight_recorder
 from switchsum.torch.group import GroupStatistics, SwitchGroup
 from switchsum.torch.groups import statistics
@@ -21,6 +22,7 @@ torch_backend.register()
 __all__ = [
     "Average",
     "DiLoCo",
+    "ElasticGroup",
     "GroupStatistics",
     "LocalSGD",
     "Scheduled",

@@ -63,6 +63,7 @@ class Average:
         """
         named = compressor_of(how) if isinstance(how, str) else how
         self._compressor: Compressor = named or NarrowLanes("int32")
+        self._first_state = self._compressor.state_dict()
         self.group = _found(group)
         if how is not None and not isinstance(self.group, SwitchGroup | Communicator):
             raise UsageError(f"compression ({how}) needs the backend 'switchsum'; on {_name(self.group)} use how=None")
@@ -102,6 +103,11 @@ class Average:
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Go on from a checkpoint; raises UsageError for another compressor's."""
         self._compressor.load_state_dict({key: to_arrays(value) for key, value in state.items()})
+
+    def move(self, group: Group) -> None:
+        """Go on among other ranks, all of whom call it; what a compressor keeps is dropped, for new ranks lack it."""
+        self.group = group
+        self._compressor.load_state_dict(self._first_state)
 
     def _begin(self, tensors: Sequence[torch.Tensor], names: Sequence[str]) -> Work:
         keys = names or [str(place) for place in range(len(tensors))]

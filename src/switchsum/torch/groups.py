@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import atexit
 import dataclasses
+import hashlib
 import os
 import threading
 import weakref
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from datetime import timedelta
 from typing import Any
 
 import torch.distributed as dist
@@ -18,7 +20,7 @@ from switchsum.host.api.communicator import Communicator
 from switchsum.protocol.errors import CollectiveTimeout, SwitchsumError, UsageError
 from switchsum.torch import flight_recorder, mixed
 from switchsum.torch.group import GroupStatistics, SwitchGroup
-from switchsum.torch.members import Made, Members, listed
+from switchsum.torch.members import LONGEST, Made, Members, fitting, listed
 from switchsum.torch.rendezvous import Place, await_leaving, gloo_address, meet, open_job, remove_job
 from switchsum.torch.services import LocalServices
 from switchsum.torch.store import Meeting
@@ -96,6 +98,38 @@ def create(options: Any, backend_options: Any) -> SwitchGroup:
             raise
     else:
         group.connect_in_background()
+    return group
+
+
+def form(store: dist.Store, rank: int, size: int, timeout: timedelta, name: str) -> SwitchGroup:
+    """Make a group that torch does not know of, of whoever meets in a store that nobody has met in before.
+
+    `name` tells its job from those of others that the same ranks have; the same on all ranks.
+    """
+    if size == 1:
+        return SwitchGroup(store, rank, size, timeout, _nothing, bool)
+    meeting = Meeting(store, rank, size, timeout.total_seconds())
+    place, services = meet(meeting)
+    job = fitting(f"{place.job}/{hashlib.sha256(name.encode()).hexdigest()[:12]}", LONGEST)
+    base = Base(dataclasses.replace(place, job=job), services, Made(store, rank))
+    group = _Group(
+        store,
+        rank,
+        size,
+        timeout,
+        lambda: open_job(meeting, base.place),
+        lambda: _close(meeting, base, {}, group),
+        gloo_address(base.place),
+        closing=meeting.closed,
+    )
+    group.base, group.recorder = base, flight_recorder.wanted()
+    group.flight = None
+    atexit.register(_close_at_exit, weakref.ref(group))
+    try:
+        group.connect()
+    except BaseException:
+        group.shutdown()
+        raise
     return group
 
 

@@ -17,9 +17,11 @@ import torch
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
-from switchsum.protocol.errors import UsageError
+from switchsum.host.api.handle import Handle
+from switchsum.protocol.errors import UsageError, WorkerLost
 from switchsum.torch.averaging import Average, Group, Here, Work, local, share
-from switchsum.torch.hooks import Compressor
+from switchsum.torch.elastic import ElasticGroup
+from switchsum.torch.hooks import FLOATS, Compressor
 
 OUTER_RATE: Final = 0.7
 OUTER_MOMENTUM: Final = 0.9
@@ -48,6 +50,8 @@ class _UnderWay:
     means: list[torch.Tensor]
     begun_at: list[torch.Tensor]
     """This rank's parameters when it was begun."""
+    newcomers: Handle | None = None
+    """How many new ranks wait, in an `ElasticGroup`."""
 
 
 @dataclass(kw_only=True)
@@ -100,15 +104,33 @@ class Fragment:
         for one, outer, begun_at in zip(self.own(), self.outer, under_way.begun_at, strict=True):
             one.copy_(outer.detach() + (one - begun_at))
 
-    def state_dict(self) -> dict[str, Any]:
-        """Return what the next outer step depends on; waits for an average that is under way."""
-        state: dict[str, Any] = {
+    def shared(self) -> dict[str, Any]:
+        """Return what is the same on all ranks between outer steps."""
+        return {
             "names": self.names,
             "outer": [one.detach().clone() for one in self.outer],
             "optimizer": self.optimizer.state_dict(),
             "latest": self.latest,
             "steps": self.steps,
         }
+
+    def take(self, state: Mapping[str, Any]) -> None:
+        """Take over what is the same on all ranks; raises UsageError for another fragment's."""
+        if list(state["names"]) != self.names:
+            raise UsageError("the fragments are others: have the same model and as many fragments")
+        for one, kept in zip(self.outer, state["outer"], strict=True):
+            one.detach().copy_(kept)
+        self.optimizer.load_state_dict(state["optimizer"])
+        self.latest, self.steps = state["latest"], state["steps"]
+
+    def follow(self) -> None:
+        """Set this rank's parameters to the outer ones."""
+        for own, outer in zip(self.own(), self.outer, strict=True):
+            own.copy_(outer)
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return what the next outer step depends on; waits for an average that is under way."""
+        state = self.shared()
         if self.under_way is not None:
             self.under_way.work.wait()
             state["under_way"] = {
@@ -120,12 +142,8 @@ class Fragment:
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Go on from there; raises UsageError for another fragment's state."""
-        if list(state["names"]) != self.names:
-            raise UsageError("the checkpoint's fragments are others: have the same model and as many fragments")
-        for one, kept in zip(self.outer, state["outer"], strict=True):
-            one.detach().copy_(kept)
-        self.optimizer.load_state_dict(state["optimizer"])
-        self.latest, self.steps, kept = state["latest"], state["steps"], state.get("under_way")
+        self.take(state)
+        kept = state.get("under_way")
         self.under_way = None if kept is None else _UnderWay(work=Here(), **kept)
 
 
@@ -157,7 +175,8 @@ class Schedule:
 
     def begins(self, fragment: Fragment, step: int) -> bool:
         """Whether a fragment's outer step begins after an inner one."""
-        return step >= fragment.offset and (step - fragment.offset) % self.every == 0
+        is_new = fragment.latest < step
+        return is_new and step >= fragment.offset and (step - fragment.offset) % self.every == 0
 
 
 class DiLoCo:
@@ -189,7 +208,7 @@ class DiLoCo:
         fragments: int = 2,
         how: str | Compressor | None = "int10",
         delay: int = 0,
-        group: Group | None = None,
+        group: Group | ElasticGroup | None = None,
     ) -> None:
         """Give every rank rank 0's parameters and buffers, and have `inner` take outer steps.
 
@@ -203,6 +222,7 @@ class DiLoCo:
             delay: Inner steps that an average may take, while which the rank goes on; below `every`.
             group: The ranks that average: a process group, or a communicator of `switchsum.connect`.  None: all
                 ranks.  With FSDP2 those that have the same shard.  Backends other than 'switchsum' need `how=None`.
+                In an `ElasticGroup` ranks come and go.
 
         Raises:
             UsageError: numbers that make no sense, or fewer parameters than fragments.
@@ -212,12 +232,16 @@ class DiLoCo:
         self.schedule.check()
         if outer is not None and not callable(outer):
             raise UsageError(f"outer is a function that returns an optimizer for parameters, not {outer!r}")
-        self.average = Average(how, group)
+        self._elastic = group if isinstance(group, ElasticGroup) else None
+        self.average = Average(how, self._elastic.communicator if self._elastic else group)
         self._model = _without_averages(model)
-        share([*self._model.parameters(), *self._model.buffers()], self.average.group)
+        if self._elastic is None:
+            share([*self._model.parameters(), *self._model.buffers()], self.average.group)
         self.fragments = _cut(self._model, self.schedule, outer or nesterov)
         self.step = 0
-        """Inner steps so far."""
+        """Inner steps so far; in an `ElasticGroup` those of the rank that has come furthest."""
+        if self._elastic is not None:
+            self._do(self._join)
         self._hook = _innermost(inner).register_step_post_hook(lambda *_: self._after_step())
 
     @torch.no_grad()
@@ -226,20 +250,7 @@ class DiLoCo:
 
         Every rank calls it.  Buffers of floats, such as batches' statistics, are averaged, others are rank 0's.
         """
-        for fragment in self._under_way():
-            fragment.apply()
-        left = [fragment for fragment in self.fragments if fragment.latest < self.step]
-        for fragment in left:
-            fragment.begin(self.average, self.step, 0)
-        for fragment in left:
-            fragment.apply()
-        for fragment in self.fragments:
-            for own, outer in zip(fragment.own(), fragment.outer, strict=True):
-                own.copy_(outer)
-        buffers = [one for one in self._model.buffers() if one.numel()]
-        group = self.average.group
-        share([one for one in buffers if one.dtype not in (torch.float32, torch.float16, torch.bfloat16)], group)
-        Average(None, group)([one for one in buffers if one.dtype in (torch.float32, torch.float16, torch.bfloat16)])
+        self._do(self._finish)
 
     def remove(self) -> None:
         """Have the inner optimizer take no outer steps any more."""
@@ -265,6 +276,21 @@ class DiLoCo:
         self.average.load_state_dict(state["average"])
         self.step = state["step"]
 
+    def _finish(self) -> None:
+        for fragment in self._under_way():
+            fragment.apply()
+        left = [fragment for fragment in self.fragments if fragment.latest < self.step]
+        for fragment in left:
+            fragment.begin(self.average, self.step, 0)
+        for fragment in left:
+            fragment.apply()
+        for fragment in self.fragments:
+            fragment.follow()
+        buffers = [one for one in self._model.buffers() if one.numel()]
+        group = self.average.group
+        share([one for one in buffers if one.dtype not in FLOATS], group)
+        Average(None, group)([one for one in buffers if one.dtype in FLOATS])
+
     def _under_way(self) -> list[Fragment]:
         """Return the fragments whose outer step was begun, in that order."""
         found = [(one.under_way.due, index) for index, one in enumerate(self.fragments) if one.under_way is not None]
@@ -272,18 +298,87 @@ class DiLoCo:
 
     @torch.no_grad()
     def _after_step(self) -> None:
-        """Take the outer steps that are due after an inner one."""
         self.step += 1
+        self._do(self._outer_steps)
+
+    def _outer_steps(self) -> None:
+        """Take the outer steps that are due after an inner one, and begin others; twice is as good as once."""
         self._apply_due()
         for fragment in self.fragments:
             if self.schedule.begins(fragment, self.step):
-                fragment.begin(self.average, self.step, self.schedule.delay)
+                self._begin(fragment, self.schedule.delay)
         self._apply_due()
+
+    def _begin(self, fragment: Fragment, delay: int) -> None:
+        fragment.begin(self.average, self.step, delay)
+        if self._elastic is not None and fragment.under_way is not None:
+            fragment.under_way.newcomers = self._elastic.ask()
 
     def _apply_due(self) -> None:
         for fragment in self._under_way():
-            if fragment.under_way is not None and fragment.under_way.due <= self.step:
-                fragment.apply()
+            under_way = fragment.under_way
+            if under_way is None or under_way.due > self.step:
+                continue
+            fragment.apply()
+            if self._elastic is not None and under_way.newcomers is not None and under_way.newcomers.wait()[0]:
+                self._elastic.take_in()
+                self._level()
+
+    def _do(self, what: Callable[[], None]) -> None:
+        """Do what every rank does; in an `ElasticGroup` again without those that have died meanwhile."""
+        is_whole = True
+        while True:
+            try:
+                if not is_whole and self._elastic is not None:
+                    self._elastic.leave_out()
+                    self._level()
+                    is_whole = True
+                what()
+                return
+            except WorkerLost:
+                if self._elastic is None:
+                    raise
+                is_whole = False
+
+    @torch.no_grad()
+    def _join(self) -> None:
+        """Begin where the others are, in the midst of what they do after an inner step."""
+        self._level()
+        self._outer_steps()
+
+    def _level(self) -> None:
+        """Have all ranks of an `ElasticGroup` stand where that one stands which has come furthest.
+
+        A new rank gets all from it.  One that was there keeps what it has learned since the latest outer step, unless
+        the others have taken that without it.  Averages that were under way are begun again.
+        """
+        group = self._elastic
+        assert group is not None
+        self.average.move(group.communicator)
+        root = group.furthest((sum(fragment.steps for fragment in self.fragments), self.step))
+        state = group.give(self._standing(), root)
+        is_new = self.step == 0
+        for fragment, kept in zip(self.fragments, state["fragments"], strict=True):
+            if is_new or fragment.steps != kept["steps"]:
+                fragment.take(kept)
+                fragment.follow()
+            fragment.latest, fragment.under_way = kept["latest"], None
+        if is_new:
+            for own, given in zip(self._model.buffers(), state["buffers"], strict=True):
+                own.copy_(given)
+        self.step = state["step"]
+        for fragment, due in zip(self.fragments, state["due"], strict=True):
+            if due is not None:
+                self._begin(fragment, max(0, due - self.step))
+
+    def _standing(self) -> dict[str, Any]:
+        """Return where this rank stands, for others to stand there, too."""
+        return {
+            "step": self.step,
+            "fragments": [fragment.shared() for fragment in self.fragments],
+            "due": [one.under_way.due if one.under_way is not None else None for one in self.fragments],
+            "buffers": [one.clone() for one in self._model.buffers()],
+        }
 
 
 class LocalSGD(DiLoCo):
