@@ -6,6 +6,7 @@ starts one with a switch, as for any other group, and they end with it.
 
 from __future__ import annotations
 
+from datetime import timedelta
 from typing import Any
 
 import torch.distributed as dist
@@ -24,6 +25,7 @@ class ProcessGroupSwitchsum(ProcessGroupWrapper):
     """
 
     _pg: Any
+    _timeout: timedelta
 
     def configure(self, store_addr: str, *arguments: Any, **options: Any) -> None:
         """Form the group of a quorum; `store_addr` is one that no quorum has had before."""
