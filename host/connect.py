@@ -10,7 +10,7 @@ import threading
 import time
 from dataclasses import dataclass, replace
 from numbers import Integral, Real
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Final, TypeVar
 
 from switchsum.connections.starting import ANSWER_S, start_limit
 from switchsum.protocol.errors import SwitchLost, TransportError, UsageError, VersionMismatch
@@ -22,11 +22,10 @@ from .api.communicator import Communicator
 from .api.interrupts import defer_interrupts
 from .api.join import CALL_S, RETRY_S, SWITCH_TIMEOUT_S, Membership, Patience
 from .api.report import Reporter
-from .engine.worker import Engine, EngineConfig
+from .engine.engine import Engine, EngineConfig
 from .links.base import Transport
-from .links.driver import Driver
-from .links.names import check_link, is_several, open_transport
 from .links.warm import warm_up
+from .links.worker_link import WorkerLink, worker_link
 
 if TYPE_CHECKING:
     from switchsum.native.process.trace import Trace
@@ -119,12 +118,7 @@ class _Settings:
         _check_whole("world_size", self.world_size, least=1)
         _check_seconds("timeout_s", self.timeout_s)
         _check_seconds("switch_timeout_s", self.switch_timeout_s)
-        if is_several(self.link):
-            from .links.listed import split_links  # noqa: PLC0415
-
-            split_links(self.link)
-        else:
-            check_link(self.link)
+        worker_link(self.link)
 
 
 def _own_controller() -> str:
@@ -136,20 +130,19 @@ def _own_controller() -> str:
 
 def _join(settings: _Settings) -> Communicator:
     """Join a job: ask the controller, open the link, wait for the other members; raises what `connect` does."""
-    rank, world_size, link = settings.rank, settings.world_size, settings.link
-    several = _several(link)
+    rank, world_size, link = settings.rank, settings.world_size, worker_link(settings.link)
     limit_s = math.inf if settings.timeout_s is None else settings.timeout_s
     answer_s = min(start_limit(ANSWER_S), limit_s)
     wanted_s = SWITCH_TIMEOUT_S if settings.switch_timeout_s is None else settings.switch_timeout_s
-    warm_up(link)  # before it joins: a member that compiles is late for everything
+    warm_up(settings.link)  # before it joins: a member that compiles is late for everything
     membership = Membership(
         settings.controller,
         job=settings.job,
         rank=rank,
         world_size=world_size,
         patience=Patience(call_s=min(CALL_S, answer_s), answer_s=answer_s, switch_s=min(wanted_s, limit_s)),
-        **_most_in_flight(link, world_size),
-        rates=several.rates_of(link) if several else (),
+        **link.most_in_flight(world_size),
+        rates=link.rates,
     )
     membership.cancelled = settings.cancelled
     transport = None
@@ -157,28 +150,27 @@ def _join(settings: _Settings) -> Communicator:
         timeout_s = membership.reply.timeout_s if settings.timeout_s is None else settings.timeout_s
         settings = replace(settings, timeout_s=timeout_s, switch_timeout_s=min(wanted_s, timeout_s))
         transport = _open_with_switch(link, membership, min(wanted_s, timeout_s))
-        engine = _admit(membership, transport, settings, timeout_s)
+        engine = _admit(membership, link, transport, settings, timeout_s)
     except BaseException as error:
         if transport is not None:
             transport.close()
         membership.leave(error=error)
         raise
-    trace = _trace(rank)
     communicator = Communicator(
-        several.drive(engine, transport, membership, trace) if several else Driver(engine, transport, trace=trace),
+        link.drive(engine, membership, _trace(rank)),
         membership,
         rank=rank,
         world_size=world_size,
-        about=f"job {settings.job!r}, switch {format_ip(membership.switch.ip)}, link {link}",
+        about=f"job {settings.job!r}, switch {format_ip(membership.switch.ip)}, link {settings.link}",
         connect_again=lambda rank, world_size: _join(replace(settings, rank=rank, world_size=world_size)),
     )
-    _log.info("connected over %s as rank %d of %d, epoch %d", link, rank, world_size, membership.reply.epoch)
+    _log.info("connected over %s as rank %d of %d, epoch %d", settings.link, rank, world_size, membership.reply.epoch)
     defer_interrupts(communicator.queue)
-    membership.report = Reporter(communicator, host=socket.gethostname(), link=link)
+    membership.report = Reporter(communicator, host=socket.gethostname(), link=settings.link)
     return communicator
 
 
-def _open_with_switch(link: str, membership: Membership, switch_timeout_s: float) -> Transport:
+def _open_with_switch(link: WorkerLink, membership: Membership, switch_timeout_s: float) -> Transport:
     """Open the link; a switch that is away is given time to come back.  Raises what `_open` does, or SwitchLost."""
     end = time.monotonic() + switch_timeout_s
     while True:
@@ -193,29 +185,17 @@ def _open_with_switch(link: str, membership: Membership, switch_timeout_s: float
                 raise SwitchLost(f"{lost}, for {switch_timeout_s:g} s") from error
 
 
-def _open(link: str, membership: Membership) -> Transport:
+def _open(link: WorkerLink, membership: Membership) -> Transport:
     """Open the link for frames of the switch's build; raises VersionMismatch or TransportError."""
     lanes_per_frame = membership.reply.lanes_per_frame
     if lanes_per_frame not in LANE_BUILDS:
         raise VersionMismatch(f"the switch adds {lanes_per_frame} lanes; this side knows {LANE_BUILDS}")
-    several = _several(link)
-    transport: Transport = (several.open_several if several else open_transport)(
-        link,
+    return link.open(
         rows=2 * MOST_IN_FLIGHT,
         frame_bytes=FRAME_BYTES + payload_bytes(lanes_per_frame),
         switch=membership.switch,
         together=padding_bytes(max(LANE_BUILDS), membership.reply.growth_bytes) == 0,  # BMv2 cuts no super-frames
     )
-    return transport
-
-
-def _several(link: str) -> Any:
-    """Return the module that knows of several links if a worker has some; most have one."""
-    if not is_several(link):
-        return None
-    from .links import watching  # noqa: PLC0415
-
-    return watching
 
 
 def _trace(rank: int) -> Trace | None:
@@ -227,10 +207,11 @@ def _trace(rank: int) -> Trace | None:
     return Trace.wanted(f"rank {rank}")
 
 
-def _admit(membership: Membership, transport: Transport, settings: _Settings, timeout_s: float) -> Engine:
+def _admit(
+    membership: Membership, link: WorkerLink, transport: Transport, settings: _Settings, timeout_s: float
+) -> Engine:
     """Wait for the other members; return an engine for the slots that all have been given."""
-    several = _several(settings.link)
-    ready = (several.show if several else Membership.admit)(membership, transport, timeout_s)
+    ready = link.show(membership, timeout_s)
     reply = membership.reply  # of the controller that has admitted it, which may be another one
     config = EngineConfig(
         rank=membership.rank,
@@ -253,19 +234,6 @@ def _admit(membership: Membership, transport: Transport, settings: _Settings, ti
         trees=tuple(ready.trees),
     )
     return Engine(config, transport.tx_frames, transport.lead, pushed=transport.pushed)
-
-
-def _most_in_flight(link: str, world_size: int) -> dict[str, int]:
-    """Return how many bytes links let be in flight, as `Membership` takes it: each may have to carry all of them."""
-    if "udp:" in link and not link.startswith("shm:"):
-        from switchsum.native.wires.messages import receive_bytes  # noqa: PLC0415
-
-        return {"receive_bytes": receive_bytes()}
-    if link.startswith("shm:"):
-        from .links.shm import cached_bytes  # noqa: PLC0415
-
-        return {"window_bytes": cached_bytes(world_size)}
-    return {}
 
 
 def _check_whole(name: str, number: object, *, least: int | None = None) -> None:

@@ -58,7 +58,7 @@ def test_pyright_finds_every_import_of_ours(tmp_path: Path) -> None:
     copy, left_out = tmp_path / "copy", shutil.ignore_patterns(".*", "__pycache__", "build", "dist", "*.egg-info")
     shutil.copytree(ROOT, copy, ignore=left_out, copy_function=keep_imports)
     assert unresolved(root=copy) == []
-    opened = "src/switchsum/host/links/driver.py"
+    opened = "src/switchsum/host/engine/loop.py"
     with (copy / opened).open("a") as file:
         file.write("from .there_is_none import name\n")
     [found] = unresolved(opened, root=copy)
@@ -67,16 +67,17 @@ def test_pyright_finds_every_import_of_ours(tmp_path: Path) -> None:
 
 @needs_pyright
 @pytest.mark.timeout(150)
-@pytest.mark.parametrize("file", ["host/links/driver.py", "switch/codegen/driver.py"])
+@pytest.mark.parametrize("file", ["host/engine/loop.py", "switch/loop.py"])
 def test_pyright_finds_the_imports_of_a_file_that_an_editor_opens(file: str) -> None:
     assert unresolved(file) == []
 
 
 def test_jedi_finds_what_an_opened_file_imports() -> None:
     jedi = pytest.importorskip("jedi")
-    path = ROOT / "host" / "links" / "driver.py"
+    path = ROOT / "host" / "links" / "udp.py"
     script = jedi.Script(path=path, project=jedi.Project(ROOT, added_sys_path=[str(ROOT / "src")]))
-    names = [name for name in script.get_names() if name.name != "Driver"]  # all others are imported
-    assert {"Trace", "Engine", "Transport"} <= {name.name for name in names}
+    own = {"UdpTransport"}  # all other public names are imported
+    names = [name for name in script.get_names() if name.name not in own and not name.name.startswith("_")]
+    assert {"SocketTransport", "Address", "TransportError"} <= {name.name for name in names}
     places = {name.name: {place.module_path for place in name.goto(follow_imports=True)} - {path} for name in names}
     assert [name for name, found in places.items() if not found] == []

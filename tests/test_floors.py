@@ -177,7 +177,7 @@ def test_the_worker_is_built_from_the_engine_up() -> None:
 @pytest.mark.parametrize(
     ("source", "reached"),
     [
-        ("import switchsum.host.engine.worker", {"host"}),
+        ("import switchsum.host.engine.engine", {"host"}),
         ("from switchsum import host", {"host"}),
         ("from switchsum import connect", {"roof"}),
         ("import switchsum", {"roof"}),

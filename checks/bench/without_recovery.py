@@ -19,20 +19,21 @@ import switchsum.host.engine.loop
 import switchsum.host.links
 from switchsum.host.api.communicator import Communicator
 from switchsum.host.engine import sending
-from switchsum.host.engine.loop import Loop
+from switchsum.host.engine.loop import Driver
 from switchsum.host.engine.state import Core, Slot, State
 from switchsum.native.kernels.cache import open_directory
 from switchsum.native.kernels.decorators import inner
 from switchsum.native.kernels.loading import kept_in
 from switchsum.native.kernels.memory import Scalar
+from switchsum.native.kernels.outlined import Native
 
 _MODULES = ("engine.sending", "engine.recovery", "engine.receiving", "engine.loop")
 """Those that hold recovery's kernels, and those that such kernels are compiled into; in the order of imports."""
 
 
 @inner
-def _transmit(state: State, index: int, row: int, now: float) -> None:
-    sending.queue(state, row)
+def _queue_contribution(state: State, index: int, row: int, now: float) -> None:
+    sending.queue_frame(state, row)
 
 
 @inner
@@ -56,7 +57,7 @@ def _never(core: Core) -> Scalar:
 
 
 _REPLACED = {
-    "transmit": _transmit,
+    "queue_contribution": _queue_contribution,
     "acknowledge": _of_slot,
     "note_result": _of_result,
     "repeat_overtaken": _of_state,
@@ -98,12 +99,15 @@ class WithoutRecovery:
     @contextmanager
     def used_by(self, communicator: Communicator) -> Iterator[None]:
         """Have a communicator use these kernels; nothing may be in flight before or after."""
-        driver, ordinary = communicator.queue.driver, communicator.queue.driver._loop
-        engine, kernels = driver.engine, self._modules["engine.loop"]
-        driver._loop = Loop(
-            engine.state, engine.pushed_before, driver.transport.operations(), begin=kernels.begin, run=kernels.run
-        )
+        driver, loop = communicator.queue.driver, self._modules["engine.loop"]
+        ordinary = driver.kernels
+        self._drive_by(driver, (loop.submit_and_run, loop.run))
         try:
             yield
         finally:
-            driver._loop = ordinary
+            self._drive_by(driver, ordinary)
+
+    @staticmethod
+    def _drive_by(driver: Driver, kernels: tuple[Native, Native]) -> None:
+        driver.kernels = kernels
+        driver.describe()

@@ -25,8 +25,8 @@ from checks.lab.counting import WAIT_S, WINDOW, Counting, Model, on_all
 from switchsum.host.api import owners, sparse
 from switchsum.host.api.collectives import Options
 from switchsum.host.api.communicator import Communicator
-from switchsum.host.engine.worker import Engine, EngineConfig
-from switchsum.host.links.driver import Driver
+from switchsum.host.engine.engine import Engine, EngineConfig
+from switchsum.host.engine.loop import Driver
 from switchsum.native.wires.rows import LEAD_BYTES
 from switchsum.protocol.frame import AT, FRAME_BYTES, LANE_BYTES, LOWER_BYTES, Flag
 from switchsum.switch.pipeline import EngineName

@@ -81,10 +81,10 @@ EQUAL: Final[dict[str, str]] = {
     "receiving._event_of: if slot.phase != Phase.WAITING: -> nothing": "the table counts all of them as FOREIGN",
     "receiving._take_result: core.progress.rounds += 1 -> core.progress.rounds -= 1": "it is asked whether it is zero",
     "receiving._take_result: core.progress.rounds += 1 -> core.progress.rounds += 2": "it is asked whether it is zero",
-    "receiving._apply: slot.named = 1 -> slot.named = 2": "it is asked whether it is zero",
-    "receiving._apply: bytes_at(operation.marks, operation.blocks)[slot.block] = 1 -> "
+    "receiving._write_sums: slot.named = 1 -> slot.named = 2": "it is asked whether it is zero",
+    "receiving._write_sums: bytes_at(operation.marks, operation.blocks)[slot.block] = 1 -> "
     "bytes_at(operation.marks, operation.blocks)[slot.block] = 2": "it is asked whether it is zero",
-    "receiving._apply: if slot.block == NO_BLOCK: -> nothing": "results of rounds without a block have no lanes",
+    "receiving._write_sums: if slot.block == NO_BLOCK: -> nothing": "results of rounds without a block have no lanes",
 }
 """Changes that make no difference that a caller could see, and why."""
 

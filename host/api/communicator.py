@@ -22,12 +22,11 @@ import numpy.typing as npt
 
 from switchsum.protocol.errors import SwitchsumError, UsageError
 
+from ..engine.loop import Driver
 from ..engine.operation import Operation
-from ..links.driver import Driver
 from . import collectives, parts
 from .collectives import Collective, Members, Options
-from .handle import Handle
-from .operation_queue import Member, OperationQueue
+from .operation_queue import Handle, Member, OperationQueue
 
 if TYPE_CHECKING:
     from .sparse import LastStep, SparseSum
@@ -105,7 +104,7 @@ class Communicator:
         """0 to world_size - 1."""
         self.world_size = world_size
         """Number of ranks."""
-        self.lanes_per_frame = int(driver.engine.state.core[0]["member"]["lanes_per_frame"])
+        self.lanes_per_frame = driver.engine.lanes_per_frame
         """32-bit lanes in a frame."""
         self.queue = OperationQueue(driver, membership, f"switchsum rank {rank}")
         """What is in flight; for this package's own."""
@@ -202,7 +201,7 @@ class Communicator:
             if block is not None:
                 how = Options(operator=op, lanes=lanes, narrow=narrow, saturate=saturate, label=label)
                 return self._blocks(array, block, how, background=False)().result()  # type: ignore[no-any-return]
-            self._run(self._allreduce(array, op, lanes, narrow, saturate, label))
+            self._enqueue_and_wait(self._allreduce(array, op, lanes, narrow, saturate, label))
         except BaseException as error:
             _note_foreign(self, error)
             raise
@@ -376,7 +375,7 @@ class Communicator:
     ) -> Array:
         """Like `allreduce`, but only `root` gets the result; elsewhere the array stays as it is.  Returns it."""
         how = Options(operator=op, lanes=lanes, narrow=narrow, saturate=saturate, label=label)
-        self._run(self._reduce(array, root, how))
+        self._enqueue_and_wait(self._reduce(array, root, how))
         return array
 
     @whole
@@ -397,7 +396,7 @@ class Communicator:
         `out` if given, which must have the part's shape and the array's dtype.
         """
         how = Options(operator=op, lanes=lanes, narrow=narrow, saturate=saturate, label=label)
-        result: Array = self._run(self._reduce_scatter(array, how, out))
+        result: Array = self._enqueue_and_wait(self._reduce_scatter(array, how, out))
         return result
 
     @whole
@@ -407,7 +406,7 @@ class Communicator:
         Any dtype but Python objects, any layout; dtype and shape are the same on all ranks.  Blocks that are all zero
         do not travel.
         """
-        self._run(self._broadcast(array, root, label))
+        self._enqueue_and_wait(self._broadcast(array, root, label))
         return array
 
     @whole
@@ -416,13 +415,13 @@ class Communicator:
 
         Any dtype but Python objects; dtype and shape are the same on all ranks.  The result goes into `out` if given.
         """
-        result: Array = self._run(self._allgather(array, out, label))
+        result: Array = self._enqueue_and_wait(self._allgather(array, out, label))
         return result
 
     @whole
     def barrier(self, *, label: str = "") -> None:
         """Wait until every rank has called it; raises what `allreduce` does."""
-        self._run(self._made(lambda: collectives.barrier(label)))
+        self._enqueue_and_wait(self._made(lambda: collectives.barrier(label)))
 
     @whole
     def allreduce_async(
@@ -450,7 +449,7 @@ class Communicator:
         if block is not None:
             how = Options(operator=op, lanes=lanes, narrow=narrow, saturate=saturate, label=label)
             return self.begin_steps(self._blocks(array, block, how, background=True))
-        return self._begin(self._allreduce(array, op, lanes, narrow, saturate, label), background)
+        return self._enqueue(self._allreduce(array, op, lanes, narrow, saturate, label), background)
 
     @whole
     def reduce_async(
@@ -467,7 +466,7 @@ class Communicator:
     ) -> Handle:
         """Begin a `reduce`."""
         how = Options(operator=op, lanes=lanes, narrow=narrow, saturate=saturate, label=label)
-        return self._begin(self._reduce(array, root, how), background)
+        return self._enqueue(self._reduce(array, root, how), background)
 
     @whole
     def reduce_scatter_async(
@@ -484,14 +483,14 @@ class Communicator:
     ) -> Handle:
         """Begin a `reduce_scatter`; `array` may be used at once."""
         how = Options(operator=op, lanes=lanes, narrow=narrow, saturate=saturate, label=label)
-        return self._begin(self._reduce_scatter(array, how, out), background)
+        return self._enqueue(self._reduce_scatter(array, how, out), background)
 
     @whole
     def broadcast_async(
         self, array: npt.NDArray[Any], root: int = 0, *, label: str = "", background: bool = True
     ) -> Handle:
         """Begin a `broadcast`."""
-        return self._begin(self._broadcast(array, root, label), background)
+        return self._enqueue(self._broadcast(array, root, label), background)
 
     @whole
     def allgather_async(
@@ -503,12 +502,12 @@ class Communicator:
         background: bool = True,
     ) -> Handle:
         """Begin an `allgather`; `array` may be used at once."""
-        return self._begin(self._allgather(array, out, label), background)
+        return self._enqueue(self._allgather(array, out, label), background)
 
     @whole
     def barrier_async(self, *, label: str = "", background: bool = True) -> Handle:
         """Begin a barrier, which has ended when every rank has begun it."""
-        return self._begin(self._made(lambda: collectives.barrier(label)), background)
+        return self._enqueue(self._made(lambda: collectives.barrier(label)), background)
 
     def _reduce(self, array: npt.NDArray[Any], root: int, how: Options) -> Handle:
         return self._made(lambda: parts.reduce(array, root, how, self.members))
@@ -527,12 +526,14 @@ class Communicator:
     def start(self, collective: Collective, *, stays: bool = False, background: bool = False) -> Handle:
         """Begin a collective; with `stays` drive it to its end, with `background` have a thread go on with it."""
         handle = self._handle(collective)
-        self.queue.begin(handle, stays=stays, background=background)
+        self.queue.enqueue(handle, stays=stays, background=background)
         return handle
 
     def begin_steps(self, steps: Callable[[], LastStep]) -> Handle:
         """Begin a collective of several steps, of which `steps` takes all but the last, on a thread for them."""
-        return self.queue.begin_steps(steps)
+        from .steps import begin_steps  # noqa: PLC0415 - most jobs have no collective of several steps
+
+        return begin_steps(self.queue, steps)
 
     def break_off(self, error: SwitchsumError) -> NoReturn:
         """Break the communicator, and raise why."""
@@ -565,7 +566,8 @@ class Communicator:
     def _handle(self, collective: Collective) -> Handle:
         """Return the handle of a collective that is to be begun; raises UsageError."""
         operation, values, finish, saturates = collective
-        return Handle(self.queue, self.queue.prepare(operation), values, finish, saturates=saturates)
+        operation.make_record(self.lanes_per_frame, self.world_size)
+        return Handle(self.queue, operation, values, finish, saturates=saturates)
 
     def _made(self, make: Callable[[], Collective]) -> Handle:
         """Return the handle of what a function returns; if it refuses the arguments, let the other ranks hear of it."""
@@ -575,15 +577,15 @@ class Communicator:
             self.refuse()
             raise
 
-    def _begin(self, handle: Handle, background: bool) -> Handle:
-        self.queue.begin(handle, background=background)
+    def _enqueue(self, handle: Handle, background: bool) -> Handle:
+        self.queue.enqueue(handle, background=background)
         if self.queue.interrupts.is_asked_for:  # nobody would have the handle
             self.queue.interrupts.deliver()
         return handle
 
-    def _run(self, handle: Handle) -> Any:
+    def _enqueue_and_wait(self, handle: Handle) -> Any:
         """Begin a collective, stay with it to its end, and return its result."""
-        self.queue.begin(handle, stays=True)
+        self.queue.enqueue(handle, stays=True)
         return handle.wait()
 
     def reform(self) -> Communicator:

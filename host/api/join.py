@@ -13,7 +13,7 @@ from typing import Any, Final
 import grpc
 import numpy as np
 
-from switchsum.connections.member_client import MemberClient, Replies
+from switchsum.connections.member_client import MemberClient, Replies, keep_to_this_process
 from switchsum.connections.starting import ANSWER_S, is_noted, launcher_has_ended, start_limit, switch_has_ended
 from switchsum.native.process.notices import QUIET_S, ranks_of, say, waiting_for
 from switchsum.protocol import member_rpc, reports, rpc_codec
@@ -33,7 +33,6 @@ from switchsum.protocol.wire import Address, build_frame, nonce_fields
 
 from ..links.base import Indices, Transport
 from .awaiting import Absence, Waiter, compared, cut
-from .lifeline import keep_to_this_process
 
 CALL_S: Final = 4.0
 """A controller that answers takes milliseconds; one that is away is given this long to come."""
@@ -192,10 +191,10 @@ class Membership:
         if (ended := launcher_has_ended(self._client.address)) is not None:
             raise ended
 
-    def admit(self, transport: Transport, timeout_s: float, links: Sequence[Transport] = ()) -> member_rpc.ReadyReply:
-        """Show this member to the switch and wait until all members are admitted.
+    def admit(self, shown: Sequence[Transport], timeout_s: float) -> member_rpc.ReadyReply:
+        """Show this member to the switch over each of its links, and wait until all members are admitted.
 
-        Of several links, which have one frame store, each shows it.
+        Several links have one frame store.
 
         Hellos are as long as contributions, so that a link which does not take those is found out here.  A controller
         that ends meanwhile may be followed by another one, which this member then joins as it did the first.
@@ -204,7 +203,6 @@ class Membership:
         ControllerUnreachable, or TransportError if the link does not take whole frames.
         """
         end, waiter = time.monotonic() + timeout_s, Waiter(self.job, self.rank, timeout_s, self._patience.switch_s)
-        shown = links or [transport]
         hellos, written_for = self._write_all_hellos(shown), self._links_of(shown)
         seen, sent = False, 0
         while True:

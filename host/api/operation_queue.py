@@ -1,4 +1,4 @@
-"""Operations in flight: how they are begun and brought to their end, by one thread at a time.
+"""Operations in flight: how they are begun and brought to their end, by one thread at a time, and callers' handles.
 
 A caller drives what it waits for; a thread in the background goes on with the rest while nobody waits.  What the
 operations are for nobody here knows.
@@ -16,25 +16,20 @@ import logging
 import os
 import threading
 import weakref
+from bisect import bisect_left, insort
 from collections import deque
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Final, NoReturn, Protocol
+from typing import Any, Final, NoReturn, Protocol
 
 import numpy.typing as npt
 
-from switchsum.protocol.errors import Interrupted, SwitchsumError, UsageError, WorkerLost
+from switchsum.protocol.errors import Interrupted, SumOverflow, SwitchsumError, UsageError, WorkerLost
 
-from ..engine.events import Failed, Outcome
+from ..engine.engine import Failed, Finished, Outcome
+from ..engine.loop import Driver
 from ..engine.operation import Operation
-from ..links.driver import Driver
-from .handle import Handle, check_process
+from .awaiting import Departures
 from .interrupts import Interrupts
-from .memory import Memory
-
-if TYPE_CHECKING:
-    from .departures import Departures
-    from .sparse import LastStep
-    from .steps import StepQueue
 
 _log: Final = logging.getLogger(__name__)
 LONGEST_WAIT_S: Final = 0.05
@@ -49,6 +44,125 @@ _WITHIN: Final = (
     "another one; have it set a flag, and call it when the first one has returned"
 )
 _CLOSED_WITHIN: Final = "this communicator was closed in the midst of a collective"
+
+
+def check_process(pid: int) -> None:
+    """Raise UsageError in a process that was forked from the one to which a communicator belongs."""
+    if os.getpid() != pid:
+        raise UsageError(f"this communicator belongs to process {pid}; connect in this one if it needs any")
+
+
+class Handle:
+    """A collective that was begun; its arrays belong to the communicator until `wait` returns."""
+
+    # Of the class until they change, for a small allreduce makes a handle each time.
+    finished: Finished | None = None
+    """What the engine has said of its end; None: it is in flight."""
+    memory: int | None = None
+    """Where the memory begins that it uses while it is in flight."""
+    saturates = False
+
+    def __init__(
+        self,
+        queue: OperationQueue,
+        operation: Operation,
+        values: npt.NDArray[Any] | None = None,
+        finish: Callable[[], Any] | None = None,
+        *,
+        saturates: bool = False,
+    ) -> None:
+        """Describe an operation that `queue` is to begin.
+
+        `values` is what the engine adds, in place: the caller's array itself if that can be, else a copy.  `finish`
+        puts the result where the caller wants it, and returns it; None: it is in `values`.  With `saturates` the
+        nearest value will do where an integer sum does not fit.
+        """
+        self.operation = operation
+        self.values = values
+        self._queue = queue
+        self._make_result = finish
+        if saturates:
+            self.saturates = True
+        self._callbacks: deque[Callable[[Handle], object]] = deque()
+        if finish is not None:
+            self._lock = threading.RLock()  # a signal handler may wait for what it has interrupted the end of
+        self._has_result = finish is None
+        self._result: Any = values
+
+    @property
+    def is_done(self) -> bool:
+        """Whether `wait` would return, or raise, at once."""
+        return self.finished is not None or self._queue.is_over
+
+    def add_done_callback(self, callback: Callable[[Handle], object]) -> None:
+        """Call `callback(self)` once `is_done`, from the thread that finds out, which it must neither block nor fail.
+
+        Without a background thread that is a thread that waits for something.
+        """
+        self._callbacks.append(callback)
+        if self.is_done:
+            self.call_back()
+
+    def wait(self) -> Any:
+        """Return the collective's result, once it is there; raises what it failed with, each time that it is called."""
+        finished = self.finished
+        if finished is None:
+            self._queue.wait(self)
+            finished = self.finished
+            assert finished is not None
+        if not self._has_result:
+            self._write_back()
+        if finished.overflowed and not self.saturates:
+            blocks = finished.overflowed
+            names = ", ".join(map(str, blocks[:8])) + (", ..." if len(blocks) > 8 else "")
+            raise SumOverflow(f"sums beyond {self.operation.dtype_name} in block {names}", blocks)
+        return self._result
+
+    def _write_back(self) -> None:
+        """Put the result where it belongs; where something is raised meanwhile, the next `wait` does it again."""
+        with self._lock:
+            if not self._has_result:
+                self._result = self._make_result() if self._make_result is not None else self.values
+                self._has_result = True
+
+    def note_finished(self, finished: Finished) -> None:
+        """Note that the switch has done its part; for the queue."""
+        self.finished = finished
+        if self._callbacks:
+            self.call_back()
+
+    def call_back(self) -> None:
+        """Call back; exactly once each, whoever of two threads sees first that it is done."""
+        while self._callbacks:
+            try:
+                callback = self._callbacks.popleft()
+            except IndexError:  # the other thread
+                return
+            try:
+                callback(self)
+            except BaseException:
+                self._callbacks.appendleft(callback)  # what a signal handler has raised: it is called again
+                raise
+
+
+class Memory:
+    """Memory of operations in flight: intervals of addresses, of which no two overlap."""
+
+    def __init__(self) -> None:
+        self.intervals: list[tuple[int, int]] = []
+
+    def hold(self, start: int, end: int) -> None:
+        """Note that a collective in flight uses the addresses from `start` to `end`, at least one."""
+        insort(self.intervals, (start, end))
+
+    def release(self, start: int) -> None:
+        """Forget the interval that begins there."""
+        del self.intervals[bisect_left(self.intervals, (start,))]
+
+    def overlaps(self, start: int, end: int) -> bool:
+        """Whether any of these addresses is in use."""
+        place = bisect_left(self.intervals, (end,))  # those before begin below `end`, and the last one ends last
+        return start < end and place > 0 and self.intervals[place - 1][1] > start
 
 
 class Member(Protocol):
@@ -77,10 +191,22 @@ class Member(Protocol):
         ...
 
 
+class Steps(Protocol):
+    """Collectives of several operations, each of which is begun when the one before has ended (`steps`)."""
+
+    def wait_for_last_steps(self) -> None:
+        """Wait until each of them has begun its last operation."""
+        ...
+
+    def close(self) -> None:
+        """Wait until nothing is done any more."""
+        ...
+
+
 class OperationQueue:
     """One rank's operations in flight, on an engine and its driver."""
 
-    steps: StepQueue | None = None
+    steps: Steps | None = None
     """Collectives of several operations, if there ever was one."""
 
     def __init__(self, driver: Driver, membership: Member, name: str) -> None:
@@ -111,8 +237,7 @@ class OperationQueue:
         self._waiters: set[int] = set()
         self._memory = Memory()
         self._loads = membership.loads
-        self._first_loads = membership.loads
-        self._departures: Departures | None = None
+        self._departures = Departures(driver.engine, membership.loads)
         self._is_noted = driver.trace is not None or _log.isEnabledFor(logging.DEBUG)
         self._began: dict[int, tuple[float, str]] = {}
         after_heartbeat = weakref.WeakMethod(self._after_heartbeat)
@@ -120,11 +245,7 @@ class OperationQueue:
 
     # What callers do.
 
-    def prepare(self, operation: Operation) -> Operation:
-        """Have an operation ready to be begun; raises UsageError."""
-        return self.driver.engine.prepare(operation)
-
-    def begin(self, handle: Handle, *, stays: bool = False, background: bool = False) -> None:
+    def enqueue(self, handle: Handle, *, stays: bool = False, background: bool = False) -> None:
         """Begin an operation; with `stays` drive it to its end, with `background` have a thread go on with it.
 
         Operations begin in the order of these calls, and after all but the last of those of `steps`.
@@ -132,30 +253,6 @@ class OperationQueue:
         if self.steps is not None:
             self.steps.wait_for_last_steps()
         self._take_turn(handle, begins=True, stays=stays, background=background)
-
-    def begin_steps(self, steps: Callable[[], LastStep]) -> Handle:
-        """Begin several operations, all but the last of which `steps` begins and waits for, on a thread for them.
-
-        What is raised in their midst breaks the communicator.
-        """
-        check_process(self.pid)
-        if self.closed:
-            raise UsageError("this communicator is closed")
-        if self.steps is None:
-            from .steps import StepQueue  # noqa: PLC0415 - most jobs have no collective of several steps
-
-            vars(self).setdefault("steps", StepQueue(f"{self.name} steps", self.pid))  # one, whoever is first
-        assert self.steps is not None
-        return self.steps.begin(lambda: self._all_but_last(steps))
-
-    def _all_but_last(self, steps: Callable[[], LastStep]) -> LastStep:
-        try:
-            return steps()
-        except SwitchsumError:
-            raise
-        except BaseException as error:
-            self.interrupted(error)
-            raise
 
     def wait(self, handle: Handle) -> None:
         """Drive an operation that was begun to its end; raises KeyboardInterrupt if that was asked for meanwhile."""
@@ -223,7 +320,7 @@ class OperationQueue:
                     self._check_clean()
                     self.is_dirty = True
                     if begins:
-                        self._begin(handle, stays=stays)
+                        self._hand_over(handle, stays=stays)
                     if stays and handle.finished is None:
                         self._drive(handle)
                     if background:
@@ -255,7 +352,7 @@ class OperationQueue:
         """Have the background thread make way."""
         self._waiters.add(threading.get_ident())
 
-    def _begin(self, handle: Handle, *, stays: bool) -> None:
+    def _hand_over(self, handle: Handle, *, stays: bool) -> None:
         """Hand an operation to the engine, and let the driver do one step."""
         engine = self.driver.engine
         while engine.is_full:
@@ -270,7 +367,7 @@ class OperationQueue:
             _log.debug("collective %d begins: %s", serial, handle.operation)
         if self._loads != self.membership.loads:
             self._note_restart()
-        self._note_events(self.driver.begin(handle.operation, values, LONGEST_WAIT_S if stays else 0.0))
+        self._note_events(self.driver.submit(handle.operation, values, LONGEST_WAIT_S if stays else 0.0))
         if not stays and handle.finished is None and values is not None and values.nbytes:
             start = handle.operation.addresses[0]
             self._memory.hold(start, start + values.nbytes)
@@ -323,10 +420,6 @@ class OperationQueue:
 
     def _note_departures(self, left: frozenset[int]) -> None:
         """Give up if this rank waits for one of those that have left."""
-        if self._departures is None:
-            from .departures import Departures  # noqa: PLC0415 - most jobs end before anybody has to know
-
-            self._departures = Departures(self.driver.engine, self._first_loads)
         try:
             self._departures.check(left, self.membership.loads, self.driver.clock())
         except WorkerLost as error:
@@ -351,7 +444,7 @@ class OperationQueue:
             if handle.memory is not None:
                 self._memory.release(handle.memory)
             self.finished += 1
-            handle.end(event)
+            handle.note_finished(event)
 
     def _note_span(self, began: float, name: str) -> None:
         """Have the trace show an operation that has ended."""

@@ -30,7 +30,7 @@ from ..engine.operation import SKIP_ZEROS, Operation, check
 from . import bitmap, collectives, owners
 from .bitmap import Indices, Words
 from .collectives import Collective, Members, Options, check_written, is_integer, native_values, returned
-from .handle import Handle
+from .operation_queue import Handle
 from .rough import rough_sums
 
 Array = npt.NDArray[Any]

@@ -11,12 +11,36 @@ from collections.abc import Callable
 from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
-from switchsum.protocol.errors import UsageError
+from switchsum.protocol.errors import SwitchsumError, UsageError
 
-from .handle import Handle, check_process
+from .operation_queue import Handle, OperationQueue, check_process
 
 if TYPE_CHECKING:
     from .sparse import LastStep
+
+
+def begin_steps(queue: OperationQueue, steps: Callable[[], LastStep]) -> Handle:
+    """Begin several operations, all but the last of which `steps` begins and waits for, on a thread for them.
+
+    What is raised in their midst breaks the communicator.
+    """
+    check_process(queue.pid)
+    if queue.closed:
+        raise UsageError("this communicator is closed")
+    if queue.steps is None:
+        vars(queue).setdefault("steps", StepQueue(f"{queue.name} steps", queue.pid))  # one, whoever is first
+    assert isinstance(queue.steps, StepQueue)
+    return queue.steps.begin(lambda: _all_but_last(queue, steps))
+
+
+def _all_but_last(queue: OperationQueue, steps: Callable[[], LastStep]) -> LastStep:
+    try:
+        return steps()
+    except SwitchsumError:
+        raise
+    except BaseException as error:
+        queue.interrupted(error)
+        raise
 
 
 class StepQueue:

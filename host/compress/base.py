@@ -16,7 +16,7 @@ import numpy.typing as npt
 
 from switchsum.protocol.errors import UsageError
 
-from ..api.handle import Handle
+from ..api.operation_queue import Handle
 from ..api.sparse import SparseSum
 
 Floats = npt.NDArray[np.float32]

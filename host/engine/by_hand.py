@@ -1,4 +1,7 @@
-"""What Python calls of an engine that no loop drives: in a test, or in a program with a link of its own."""
+"""What Python calls of an engine beside its loop.
+
+All but `restore_by_hand` is for engines that no loop drives: in a test, or in a program with a link of its own.
+"""
 
 from __future__ import annotations
 
@@ -11,13 +14,13 @@ from switchsum.protocol.frame import FRAME_BYTES
 
 from . import receiving, recovery, sending
 from .header import slot_of
-from .loop import state_at, submit_record
+from .state import state_at
 
 
 @Outlined
 def submit_by_hand(arrays: int, record: int, now: float) -> int:
     """Begin the operation whose `OPERATION` record is at an address."""
-    submit_record(arrays, record, now)
+    sending.take_operation(state_at(arrays), record, now)
     return 0
 
 
@@ -67,4 +70,11 @@ def tell_wake_at_by_hand(arrays: int, target: int) -> int:
 def sent_by_hand(arrays: int, count: int) -> int:
     """Note that the transport took the first `count` frames of the queue."""
     sending.sent(state_at(arrays), count)
+    return 0
+
+
+@Outlined
+def restore_by_hand(arrays: int, now: float) -> int:
+    """Begin to tell a restarted switch what it needs."""
+    recovery.restore(state_at(arrays), now)
     return 0

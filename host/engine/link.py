@@ -32,7 +32,7 @@ Three facts about a link decide how long work goes on before the link gets somet
 from __future__ import annotations
 
 from enum import IntEnum
-from typing import Final
+from typing import Final, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -127,3 +127,38 @@ class Operations:
     def address(self) -> int:
         """Return the address of the record."""
         return address_of(self.record.view(np.int64))
+
+
+class DrivenLink(Protocol):
+    """What a driver needs of a link; `switchsum.host.links.base.Transport` is all that a link must be able to do."""
+
+    @property
+    def tx_frames(self) -> npt.NDArray[np.uint8]:
+        """Return the frame store."""
+        ...
+
+    @property
+    def pushed(self) -> int:
+        """Return how many frames have been handed over since the link was opened."""
+        ...
+
+    @property
+    def reopened(self) -> int:
+        """Return how often the link was opened again."""
+        ...
+
+    def operations(self) -> Operations:
+        """Return what the loop calls."""
+        ...
+
+    def now(self) -> float:
+        """Return the time in seconds."""
+        ...
+
+    def wait(self, timeout_s: float) -> bool:
+        """Block until something may be received."""
+        ...
+
+    def close(self) -> None:
+        """Close the link."""
+        ...

@@ -1,19 +1,21 @@
 """The one loop: it moves frames between an engine and a link until something has happened or the time is over.
 
-It calls a link's operations by address (`link.py`), so that it is compiled once for all links.
+It calls a link's operations by address (`link.py`), so that it is compiled once for all links.  `Driver` is what Python
+knows of it.
 """
 
 from __future__ import annotations
 
-from typing import Final
+from collections import deque
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
+import numpy.typing as npt
 
-from switchsum.native.kernels.atomics import copy_bytes
 from switchsum.native.kernels.decorators import inner
 from switchsum.native.kernels.intrinsics import carray, pointer
 from switchsum.native.kernels.loading import address_of
-from switchsum.native.kernels.memory import call, integers_at
+from switchsum.native.kernels.memory import call
 from switchsum.native.kernels.outlined import Native, Outlined
 from switchsum.native.kernels.records import Int64, Record, dtype_of
 from switchsum.native.process.patience import FIELDS, step_aside
@@ -22,8 +24,13 @@ from switchsum.native.process.trace import Span, Spans, is_traced, note
 from switchsum.protocol.errors import SwitchLost, SwitchsumError
 
 from . import receiving, recovery, sending
-from .link import LINK, LinkRecord, Operations, Stop
-from .state import ARRAYS, CORE, OPERATION, OPERATIONS, ROW, SLOT, Arrays, Count, State, arrays_of
+from .engine import Engine, Outcome
+from .link import LINK, DrivenLink, LinkRecord, Stop
+from .operation import Operation
+from .state import ARRAYS, Arrays, Count, State, arrays_of, state_at
+
+if TYPE_CHECKING:
+    from switchsum.native.process.trace import Trace
 
 RETRY_S: Final = 0.0005
 """Pause before a full transport, or a row that it still reads, is looked at again."""
@@ -31,8 +38,6 @@ _NAP_ROUNDS: Final = 16
 """With so many rounds in flight a nap pays."""
 _NAP_SHARE: Final = 1 / 4
 """How long it is, as part of what a round takes."""
-
-_RECORD_BYTES: Final = OPERATION.itemsize
 
 
 class LoopRecord(Record):
@@ -56,12 +61,12 @@ LOOP: Final = dtype_of(LoopRecord)
 
 
 @Outlined
-def begin(loop: int, record: int, until: float) -> int:
-    """Submit an operation, and `run`."""
+def submit_and_run(loop: int, record: int, until: float) -> int:
+    """Submit the operation whose `OPERATION` record is at an address, and `run`."""
     here: LoopRecord = carray(pointer(loop), (1,), LOOP)[0]
     link: LinkRecord = carray(pointer(here.link), (1,), LINK)[0]
     call(link.now, here.link)
-    submit_record(here.arrays, record, link.time)
+    sending.take_operation(state_at(here.arrays), record, link.time)
     return int(call(here.run, loop, until))
 
 
@@ -79,9 +84,9 @@ def run(loop: int, until: float) -> int:
     link.stop = 0
     rested = True
     while True:
-        count, sent = _receive(here, link, state, spans)
+        count, sent = _drain_link(here, link, state, spans)
         recovery.poll(state, link.time)
-        sent += _send(here, link, state, spans)
+        sent += _send_queued(here, link, state, spans)
         if link.stop != 0:
             return int(link.stop)
         if core.progress.finished_count > 0 or core.progress.failure != 0 or link.time >= until:
@@ -103,7 +108,7 @@ def run(loop: int, until: float) -> int:
 
 
 @inner
-def _receive(here: LoopRecord, link: LinkRecord, state: State, spans: Spans) -> tuple[int, int]:
+def _drain_link(here: LoopRecord, link: LinkRecord, state: State, spans: Spans) -> tuple[int, int]:
     """Take what has come; return how many frames, and how many were sent meanwhile."""
     core = state.core[0]
     patience = carray(pointer(link.patience), (FIELDS,), np.float64)
@@ -115,10 +120,10 @@ def _receive(here: LoopRecord, link: LinkRecord, state: State, spans: Spans) -> 
         done = 0
         while done < came:
             part = min(link.turn, came - done)
-            _feed(link, state, done, part, spans)
+            _feed_engine(link, state, done, part, spans)
             done += part
             if core.link.queued >= link.turn:
-                sent += _send(here, link, state, spans)
+                sent += _send_queued(here, link, state, spans)
                 sending.consumed(state, call(link.consumed, here.link) - here.pushed_before)
                 step_aside(patience)
         call(link.release, here.link)
@@ -128,7 +133,7 @@ def _receive(here: LoopRecord, link: LinkRecord, state: State, spans: Spans) -> 
 
 
 @inner
-def _feed(link: LinkRecord, state: State, done: int, count: int, spans: Spans) -> None:
+def _feed_engine(link: LinkRecord, state: State, done: int, count: int, spans: Spans) -> None:
     """Let the engine have `count` of the frames that were taken, behind those that are done."""
     core = state.core[0]
     rows, lengths = link.rows + 4 * done, link.lengths + 4 * done
@@ -141,7 +146,7 @@ def _feed(link: LinkRecord, state: State, done: int, count: int, spans: Spans) -
 
 
 @inner
-def _send(here: LoopRecord, link: LinkRecord, state: State, spans: Spans) -> int:
+def _send_queued(here: LoopRecord, link: LinkRecord, state: State, spans: Spans) -> int:
     """Send what the engine has queued, as far as there is room; return how many frames went."""
     queued = state.core[0].link.queued
     if queued == 0:
@@ -162,73 +167,72 @@ def look_again_at(state: State, now: float) -> float:
     return now + RETRY_S if core.progress.blocked > 0 or core.link.queued > 0 else recovery.wake_at(state)
 
 
-@inner
-def state_at(arrays: int) -> State:
-    """Return the state of an engine, whose `Arrays` are at an address."""
-    here: Arrays = carray(pointer(arrays), (1,), ARRAYS)[0]
-    slots, rows = here.window, 2 * here.window
-    return State(
-        carray(pointer(here.core), (1,), CORE),
-        carray(pointer(here.slots), (slots,), SLOT),
-        carray(pointer(here.operations), (OPERATIONS,), OPERATION),
-        carray(pointer(here.rows), (rows,), ROW),
-        carray(pointer(here.queue), (2, rows), np.int32),
-        carray(pointer(here.kept), (slots, here.lanes_per_frame), np.uint32),
-        integers_at(here.last_sent, slots),
-    )
+class Driver:
+    """Drives one engine's loop on one link, from opening the link to opening it again; one thread at a time."""
 
+    def __init__(self, engine: Engine, transport: DrivenLink, *, trace: Trace | None = None) -> None:
+        """Note in `trace`, if there is one, what the loop does."""
+        self.engine = engine
+        self.transport = transport
+        self.clock = transport.now
+        self.trace = trace
+        self.kernels: tuple[Native, Native] = submit_and_run, run
+        """What is called: to submit an operation, and to run."""
+        self._is_open = True
+        self.describe()
 
-@inner
-def submit_record(arrays: int, record: int, now: float) -> None:
-    """Begin the operation whose `OPERATION` record is at an address."""
-    here: Arrays = carray(pointer(arrays), (1,), ARRAYS)[0]
-    state = state_at(arrays)
-    copy_bytes(here.operations + state.core[0].progress.submitted % OPERATIONS * _RECORD_BYTES, record, _RECORD_BYTES)
-    sending.submit(state, now)
-
-
-@Outlined
-def restore(arrays: int, now: float) -> int:
-    """Begin to tell a restarted switch what it needs."""
-    recovery.restore(state_at(arrays), now)
-    return 0
-
-
-class Loop:
-    """The loop of one engine on one link."""
-
-    def __init__(
-        self,
-        state: State,
-        pushed_before: int,
-        operations: Operations,
-        spans: Spans | None = None,
-        *,
-        begin: Native = begin,
-        run: Native = run,
-    ) -> None:
-        """`pushed_before` is how many frames the link was handed before the engine's first.
-
-        `spans` is where to note what was done (`switchsum.native.process.trace`).
-        """
-        self._operations = operations
-        arrays = arrays_of(state)
-        self._keep = state, arrays, spans
-        self._loop = np.zeros(1, LOOP)
+    def describe(self) -> None:
+        """Tell compiled code where engine and link are, and what to run."""
+        self._reopened = self.transport.reopened
+        operations, arrays = self.transport.operations(), arrays_of(self.engine.state)
+        spans = None if self.trace is None else self.trace.spans
         traced = (0, 0) if spans is None else (address_of(spans), len(spans))
-        self._loop[0] = address_of(arrays), pushed_before, operations.address, run.address, *traced
-        self._address = address_of(self._loop)
-        self._functions = run.function, begin.function
+        record = np.zeros(1, LOOP)
+        record[0] = address_of(arrays), self.engine.pushed_before, operations.address, self.kernels[1].address, *traced
+        self._record = address_of(record)
+        self._keep = record, arrays, spans
+        self._operations = operations
+        self._errors = operations.errors
+        self._submit_and_run, self._run = (kernel.function for kernel in self.kernels)
 
-    def run(self, until: float) -> bool:
-        """Move frames until something has happened or the link's clock says `until`; False: the switch has hung up.
+    def submit(self, operation: Operation, values: npt.NDArray[Any] | None, most_s: float) -> deque[Outcome]:
+        """Submit an operation on an array, and move frames as `step` does, in one native call; return what has ended.
 
-        Raises SwitchLost, and what an operation of the link has raised.
+        What else has happened, to the link or because nothing came, the next `step` says.  Raises UsageError, and what
+        the link's own code has raised.
         """
-        errors = self._operations.errors
+        if self.transport.reopened != self._reopened:
+            self._relink()  # or contributions would be packed into rows that nobody reads any more
+        now = self.clock()
+        self.engine.adopt(operation, values, now)
+        self._submit_and_run(self._record, operation.address, now + most_s)
+        errors = self._errors
+        if errors and not isinstance(errors[-1], SwitchsumError):
+            raise errors.pop()
+        return self.engine.events()
+
+    def step(self, most_s: float) -> deque[Outcome]:
+        """Move frames until something has happened or `most_s` is over; return what has happened.
+
+        The caller takes each event away once it is done with it.  Raises SwitchLost when the link is broken for good.
+        """
+        engine = self.engine
+        if self.transport.reopened != self._reopened:
+            self._relink()
+        if self._is_open:
+            self._is_open = self._move_frames(self.clock() + most_s)
+        else:  # time passes for the engine all the same
+            self._move_frames(self.clock())
+            self.transport.wait(most_s)
+        engine.note(self.clock())
+        return engine.events()
+
+    def _move_frames(self, until: float) -> bool:
+        """Run the loop; False: the switch has hung up.  Raises SwitchLost, and what the link's own code has raised."""
+        errors = self._errors
         if errors:
             raise errors.pop()
-        stop = self._functions[0](self._address, until)
+        stop = self._run(self._record, until)
         if stop == Stop.PAUSED:
             return True
         if stop == Stop.BROKEN:
@@ -237,12 +241,8 @@ class Loop:
             raise errors.pop()
         return bool(stop != Stop.HUNG_UP)
 
-    def begin(self, record: int, until: float) -> None:
-        """Submit the operation whose `OPERATION` record is at an address, and `run`, all in one native call.
-
-        What there is to say about the link the next `run` says; what else an operation of it has raised is raised.
-        """
-        self._functions[1](self._address, record, until)
-        errors = self._operations.errors
-        if errors and not isinstance(errors[-1], SwitchsumError):
-            raise errors.pop()
+    def _relink(self) -> None:
+        """Go on with a link that was opened again."""
+        self.engine.relink(self.transport.tx_frames, self.transport.pushed)
+        self.describe()
+        self._is_open = True

@@ -78,7 +78,7 @@ class Operation:
     """One collective; two members' are the same if `text`, whose digest is in every frame, is.
 
     It says nothing of an array but what all arrays have in common that it can be begun on: what comes back again and
-    again, a loss or a norm of one value, takes less time to add than to describe, and is prepared once.
+    again, a loss or a norm of one value, takes less time to add than to describe, and is described once.
     """
 
     kind: str
@@ -114,7 +114,7 @@ class Operation:
     has_marks: bool = field(default=False, init=False)
     """Whether an array is begun with a byte for each block of integers, in which the engine notes an overflow."""
     address: int = field(default=0, init=False)
-    """Of one `OPERATION`, once `prepare` was called."""
+    """Of one `OPERATION`, once `make_record` was called."""
     addresses: memoryview = field(default=_NO_RECORD, init=False, repr=False)
     """That record as 64-bit words: of the array that it is begun on, the first one is the address, and `MARKS`."""
 
@@ -125,8 +125,10 @@ class Operation:
         known |= {"shape": values.shape, "dtype_name": values.dtype.name, **facts}
         return cls(kind=kind, **known)
 
-    def prepare(self, lanes_per_frame: int, world_size: int) -> None:
-        """Make the record, for frames of so many 32-bit lanes; raises UsageError."""
+    def make_record(self, lanes_per_frame: int, world_size: int) -> None:
+        """Divide the array into blocks, for frames of so many 32-bit lanes, and make the record; raises UsageError."""
+        if self.address:
+            return
         code, format_ = self.code, self.format
         per_block = lanes_per_frame * LaneFormat.INT32.bits // format_.bits
         if code == EXACT:

@@ -68,7 +68,7 @@ def receive(
         progress.counts[Count.FRAMES_RECEIVED] += 1
         progress.counts[Count.BYTES_RECEIVED] += length
         lanes = _lanes_at(bodies, body_list, i, start)
-        progress.counts[_take(state, bytes_at(start, length), lanes, now)] += 1
+        progress.counts[_take_frame(state, bytes_at(start, length), lanes, now)] += 1
 
 
 @inner
@@ -86,7 +86,7 @@ def _lanes_at(bodies: int, body_list: npt.NDArray[np.uint64], index: int, start:
 
 
 @inner
-def _take(state: State, frame: Frame, lanes: int, now: float) -> int:
+def _take_frame(state: State, frame: Frame, lanes: int, now: float) -> int:
     """Take one frame, of which only the header is sure to be in `frame`, and whose lanes are at an address.
 
     Return under which `Count` it goes.
@@ -174,7 +174,7 @@ def _take_result(state: State, index: int, frame: Frame, lanes: int, now: float)
     slot.number = (slot.number + 1) & _WORD_MASK
     next_block = get32(frame, AT.next_block)
     next_exponent = frame[AT.next_exponent]
-    if _apply(state, index, frame[AT.flags], lanes):
+    if _write_sums(state, index, frame[AT.flags], lanes):
         # More rounds of the same block: its parts.
         contribute(state, index, now)
     elif next_block != NO_BLOCK:
@@ -210,7 +210,7 @@ def _agrees(core: Core, slot: Slot, operation: OperationRecord, frame: Frame) ->
 
 
 @inner
-def _apply(state: State, index: int, flags: int, lanes: int) -> bool:
+def _write_sums(state: State, index: int, flags: int, lanes: int) -> bool:
     """Write a round's sums to the array; True when the same block needs a further round."""
     core = state.core[0]
     slot = state.slots[index]

@@ -40,7 +40,7 @@ from switchsum.protocol.frame import AT, Flag
 
 from .header import fill_checksum
 from .rules import ACTIONS, Action, Event
-from .sending import acknowledge, contribute_blocked, queue, transmit
+from .sending import acknowledge, contribute_blocked, queue_contribution, queue_frame
 from .state import NEVER, Core, Count, Held, Outstanding, Slot, State
 
 _REPEAT: Final = int(Flag.REPEAT)
@@ -93,7 +93,7 @@ def _repeat(state: State, index: int, now: float) -> None:
     slot.repeats += 1
     if slot.repeats > 1 and ACTIONS[slot.phase, Event.REPEATED] == Action.REPEAT_FORMER:
         _recall(state, index)
-    transmit(state, index, row, now)
+    queue_contribution(state, index, row, now)
 
 
 @inner
@@ -117,7 +117,7 @@ def _recall(state: State, index: int) -> None:
     row = 2 * index + (~state.slots[index].number & 1)
     if 0 < state.rows[row].sequence <= state.core[0].link.consumed:
         _mark(state, row, _RECALL)
-        queue(state, row)
+        queue_frame(state, row)
         state.core[0].progress.counts[Count.RECALLED] += 1
 
 

@@ -6,6 +6,7 @@ from typing import Final
 
 import numpy as np
 
+from switchsum.native.kernels.atomics import copy_bytes
 from switchsum.native.kernels.decorators import inner
 from switchsum.native.kernels.memory import Scalar, bytes_at, call
 from switchsum.native.kernels.mixing import mixed
@@ -27,20 +28,23 @@ from .header import fill_checksum, put16, put32
 from .integers import ALL_ZERO
 from .kernels import item_bytes
 from .rules import ACTIONS, PHASES, Action, Event
-from .state import OPERATIONS, WHOLE, Body, Core, Count, OperationRecord, Outstanding, Phase, Slot, State
+from .state import OPERATION, OPERATIONS, WHOLE, Body, Core, Count, OperationRecord, Outstanding, Phase, Slot, State
 
 NO_RANK: Final = -1
 _ODD: Final = 0x9E37_79B1
 """What serial numbers are multiplied by, so that those near each other differ in many bits."""
 _WORD_MASK: Final = 0xFFFF_FFFF
+_RECORD_BYTES: Final = OPERATION.itemsize
 
 
 @inner
-def submit(state: State, now: float) -> None:
-    """Take the operation whose record was just filled in, as far as it is, and begin it in slots that are free."""
+def take_operation(state: State, record: int, now: float) -> None:
+    """Take the operation whose `OPERATION` record is at an address, and begin it in slots that are free."""
     core = state.core[0]
     progress = core.progress
-    operation = state.operations[progress.submitted % OPERATIONS]
+    place = progress.submitted % OPERATIONS
+    copy_bytes(state.operations.ctypes.data + place * _RECORD_BYTES, record, _RECORD_BYTES)
+    operation = state.operations[place]
     operation.digest = (operation.digest ^ progress.submitted * _ODD) & _WORD_MASK
     _assign_slots(core, operation)
     progress.submitted += 1
@@ -179,7 +183,7 @@ def contribute(state: State, index: int, now: float) -> None:
     slot.held = 0
     if enter(core, slot, Event.CONTRIBUTED) == Action.ACKNOWLEDGE:
         acknowledge(core, slot)
-    transmit(state, index, row, now)
+    queue_contribution(state, index, row, now)
 
 
 @inner
@@ -319,17 +323,17 @@ def round_exponent(slot: Slot) -> Scalar:
 
 
 @inner
-def transmit(state: State, index: int, row: int, now: float) -> None:
+def queue_contribution(state: State, index: int, row: int, now: float) -> None:
     """Queue the frame of a slot's round for the transport."""
     core = state.core[0]
-    queue(state, row)
+    queue_frame(state, row)
     state.slots[index].sent_at = now
     state.last_sent[index] = core.link.sequence
     core.recovery.moved_at = now
 
 
 @inner
-def queue(state: State, row: int) -> None:
+def queue_frame(state: State, row: int) -> None:
     """Queue the frame in a row."""
     core = state.core[0]
     link = core.link

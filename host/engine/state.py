@@ -13,7 +13,10 @@ from typing import Annotated, Any, Final, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from switchsum.native.kernels.decorators import inner
+from switchsum.native.kernels.intrinsics import carray, pointer
 from switchsum.native.kernels.loading import address_of
+from switchsum.native.kernels.memory import integers_at
 from switchsum.native.kernels.records import Float64, Int64, Record, Table, UInt8, UInt32, dtype_of, table
 from switchsum.protocol.frame import LOWER_BYTES, LaneFormat
 
@@ -437,3 +440,19 @@ def arrays_of(state: State) -> npt.NDArray[np.void]:
     record = np.zeros(1, ARRAYS)
     record[0] = *map(address_of, state), len(state.slots), state.kept.shape[1]
     return record
+
+
+@inner
+def state_at(arrays: int) -> State:
+    """Return the state of an engine, whose `Arrays` are at an address."""
+    here: Arrays = carray(pointer(arrays), (1,), ARRAYS)[0]
+    slots, rows = here.window, 2 * here.window
+    return State(
+        carray(pointer(here.core), (1,), CORE),
+        carray(pointer(here.slots), (slots,), SLOT),
+        carray(pointer(here.operations), (OPERATIONS,), OPERATION),
+        carray(pointer(here.rows), (rows,), ROW),
+        carray(pointer(here.queue), (2, rows), np.int32),
+        carray(pointer(here.kept), (slots, here.lanes_per_frame), np.uint32),
+        integers_at(here.last_sent, slots),
+    )

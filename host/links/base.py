@@ -8,12 +8,14 @@ its `operations` (host/engine/loop.py): compiled ones (native.py), or callbacks 
 from __future__ import annotations
 
 import ctypes
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Final, Protocol
 
 import numpy as np
 import numpy.typing as npt
 
+from switchsum.protocol.member_rpc import ReadyReply
 from switchsum.protocol.wire import Address
 
 from ..engine.link import Operations
@@ -107,6 +109,27 @@ class Transport(Protocol):
 
     def close(self) -> None:
         """Close the link; nothing but this may be called after it."""
+        ...
+
+
+class Told(Protocol):
+    """Who tells the other members, and hears from them."""
+
+    @property
+    def links_down(self) -> Collection[int]:
+        """Return the links that nobody uses any more."""
+        ...
+
+    def tell_down(self, link: int, reason: str) -> None:
+        """Have everybody do without a link; must not block."""
+        ...
+
+
+class Shown(Protocol):
+    """Who is shown to the switch, and waits for the others."""
+
+    def admit(self, links: Sequence[Transport], timeout_s: float) -> ReadyReply:
+        """Show a member over each of its links; return what all members have been given."""
         ...
 
 

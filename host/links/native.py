@@ -1,4 +1,7 @@
-"""Links whose operations are compiled: for the loop as they are, and for all others as Python methods over them."""
+"""Links whose operations are compiled: for the loop as they are, and for all others as Python methods over them.
+
+Operations that several of them have stand here, too.
+"""
 
 from __future__ import annotations
 
@@ -10,15 +13,18 @@ from typing import ClassVar, Final
 import numpy as np
 import numpy.typing as npt
 
+from switchsum.native.kernels.decorators import inner
+from switchsum.native.kernels.intrinsics import carray, pointer
 from switchsum.native.kernels.loading import address_of
-from switchsum.native.kernels.outlined import Native, prepare
+from switchsum.native.kernels.outlined import Native, Outlined, prepare
+from switchsum.native.process.system import monotonic, poll
 from switchsum.native.wires.rows import LEAD_BYTES, allocate_rows
 from switchsum.protocol.errors import SwitchLost
 from switchsum.protocol.frame import FRAME_BYTES
 from switchsum.protocol.wire import Address
 
-from ..engine.link import Operations, Stop
-from .base import Frames, Indices, Received, int32_at
+from ..engine.link import LINK, LinkRecord, Operations, Stop
+from .base import LONGEST_WAIT_S, Frames, Indices, Received, int32_at
 
 _MOST_TAKES: Final = 16
 """For one `receive`; there may be more all the time."""
@@ -26,7 +32,39 @@ NAP_S: Final = 0.002
 """Sockets nap for this long at most."""
 
 
-TELL_TIME: Final = Native(f"{__package__}.common_operations", "tell_time")
+@Outlined
+def tell_time(link: int) -> int:
+    """Tell what the operating system's clock says: the `now` of all native links."""
+    here: LinkRecord = carray(pointer(link), (1,), LINK)[0]
+    here.time = monotonic()
+    return 0
+
+
+@Outlined
+def keep_nothing(link: int) -> int:
+    """Do nothing: the `release` of a link whose next `take` overwrites the rows."""
+    return 0
+
+
+@Outlined
+def all_pushed(link: int) -> int:
+    """Return as many as were handed over: the `consumed` of a link of which the operating system copies."""
+    here: LinkRecord = carray(pointer(link), (1,), LINK)[0]
+    return int(here.pushed)
+
+
+@inner
+def sleep(link: LinkRecord, watched: int) -> int:
+    """Nap, or sleep until a descriptor (address of one that is watched) is ready; return what `poll` does."""
+    if link.nap_s > 0:
+        return poll(0, 0, nanoseconds(link.nap_s))
+    return poll(watched, 1, nanoseconds(link.until - link.time))
+
+
+@inner
+def nanoseconds(seconds: float) -> int:
+    """Return a time as `poll` takes it, where a negative one or infinity would mean something else."""
+    return int(min(max(seconds, 0.0), LONGEST_WAIT_S) * 1e9)
 
 
 class NativeTransport:

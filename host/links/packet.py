@@ -44,8 +44,7 @@ from switchsum.protocol.frame import ETHERNET_BYTES
 from switchsum.protocol.wire import Address, format_ip
 
 from ..engine.link import LINK, LinkRecord
-from .common_operations import all_pushed, keep_nothing, sleep, tell_time
-from .native import NAP_S, NativeTransport
+from .native import NAP_S, NativeTransport, all_pushed, keep_nothing, sleep, tell_time
 from .sockets import turn_frames
 
 _log: Final = logging.getLogger(__name__)
@@ -54,7 +53,7 @@ RING_FRAMES: Final = 512
 """Twice what may be in flight: results may be repeated."""
 
 
-class _Own(Record):
+class PacketRecord(Record):
     """What only the operations of such a link know."""
 
     ring: Int64
@@ -71,14 +70,14 @@ class _Own(Record):
     """Longest frame that may be sent together with others; 0: none may."""
 
 
-_OWN: Final = dtype_of(_Own)
+_OWN: Final = dtype_of(PacketRecord)
 _ERROR: Final = select.POLLERR << 16
 
 
 @Outlined
 def _take(link: int) -> int:
     here: LinkRecord = carray(pointer(link), (1,), LINK)[0]
-    own: _Own = carray(pointer(here.own), (1,), _OWN)[0]
+    own: PacketRecord = carray(pointer(here.own), (1,), _OWN)[0]
     ring = integers_at(own.ring, RING_FIELDS)
     rows = carray(pointer(here.rows), (MOST_TAKEN,), np.int32)
     lengths = carray(pointer(here.lengths), (MOST_TAKEN,), np.int32)
@@ -91,7 +90,7 @@ def _take(link: int) -> int:
 @Outlined
 def _send(link: int) -> int:
     here: LinkRecord = carray(pointer(link), (1,), LINK)[0]
-    own: _Own = carray(pointer(here.own), (1,), _OWN)[0]
+    own: PacketRecord = carray(pointer(here.own), (1,), _OWN)[0]
     rows = carray(pointer(here.queue_rows), (here.queued,), np.int32)
     lengths = carray(pointer(here.queue_lengths), (here.queued,), np.int32)
     addresses = np.empty(here.queued, np.int64)
@@ -105,7 +104,7 @@ def _send(link: int) -> int:
 @Outlined
 def _wait(link: int) -> int:
     here: LinkRecord = carray(pointer(link), (1,), LINK)[0]
-    own: _Own = carray(pointer(here.own), (1,), _OWN)[0]
+    own: PacketRecord = carray(pointer(here.own), (1,), _OWN)[0]
     watched = carray(pointer(own.watched), (1, 2), np.int32)
     ready = sleep(here, own.watched)
     if ready > 0 and watched[0, 1] & _ERROR:

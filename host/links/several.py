@@ -38,10 +38,8 @@ from ..engine.header import Frame, fill_checksum, get16, get32, put16, put32
 from ..engine.link import LINK, LinkRecord
 from ..engine.state import MOST_TREES
 from .base import Transport
-from .common_operations import all_pushed, nanoseconds, tell_time
-from .listed import NamedLink, split_links
-from .names import open_transport
-from .native import NativeTransport
+from .names import NamedLink, open_transport
+from .native import NativeTransport, all_pushed, nanoseconds, tell_time
 
 NOWHERE: Final = -1
 """As the link of a mirror: there is none."""
@@ -72,7 +70,7 @@ class _Part(Record):
     """Frames that came over it."""
 
 
-class _Own(Record):
+class SeveralRecord(Record):
     """What only the operations of several links know."""
 
     count: Int64
@@ -99,14 +97,14 @@ class _Own(Record):
 
 
 _PART: Final = dtype_of(_Part)
-_OWN: Final = dtype_of(_Own)
+_OWN: Final = dtype_of(SeveralRecord)
 _MOST_QUEUED: Final = 2 * MOST_IN_FLIGHT
 
 
 @Outlined
 def _take(link: int) -> int:
     here: LinkRecord = carray(pointer(link), (1,), LINK)[0]
-    own: _Own = carray(pointer(here.own), (1,), _OWN)[0]
+    own: SeveralRecord = carray(pointer(here.own), (1,), _OWN)[0]
     parts = carray(pointer(own.parts), (own.count,), _PART)
     for _ in range(own.count):
         own.turn = (own.turn + 1) % own.count
@@ -129,7 +127,7 @@ def _take(link: int) -> int:
 
 
 @inner
-def _receive_as_first(own: _Own, first: _Part, part: _Part, frame: Frame) -> None:
+def _receive_as_first(own: SeveralRecord, first: _Part, part: _Part, frame: Frame) -> None:
     """Make a frame that came over a link one that came over the first one, and of the tree that the engine knows."""
     if (
         get32(frame, _IP_DESTINATION) != part.ip
@@ -154,7 +152,7 @@ def _receive_as_first(own: _Own, first: _Part, part: _Part, frame: Frame) -> Non
 @Outlined
 def _release(link: int) -> int:
     here: LinkRecord = carray(pointer(link), (1,), LINK)[0]
-    own: _Own = carray(pointer(here.own), (1,), _OWN)[0]
+    own: SeveralRecord = carray(pointer(here.own), (1,), _OWN)[0]
     part: _Part = carray(pointer(own.parts), (own.count,), _PART)[own.turn]
     inner_link: LinkRecord = carray(pointer(part.link), (1,), LINK)[0]
     return int(call(inner_link.release, part.link))
@@ -163,7 +161,7 @@ def _release(link: int) -> int:
 @Outlined
 def _send(link: int) -> int:
     here: LinkRecord = carray(pointer(link), (1,), LINK)[0]
-    own: _Own = carray(pointer(here.own), (1,), _OWN)[0]
+    own: SeveralRecord = carray(pointer(here.own), (1,), _OWN)[0]
     for number in range(own.count):
         _send_over(here, own, number)
     here.pushed += here.queued
@@ -171,7 +169,7 @@ def _send(link: int) -> int:
 
 
 @inner
-def _send_over(here: LinkRecord, own: _Own, number: int) -> None:
+def _send_over(here: LinkRecord, own: SeveralRecord, number: int) -> None:
     """Send what is queued for one link.
 
     What a link does not take is lost, and repeated later: its queue drops frames, or it is dead.  Others do not wait
@@ -220,7 +218,7 @@ def _send_as(part: _Part, tree: int, frame: Frame) -> None:
 @Outlined
 def _wait(link: int) -> int:
     here: LinkRecord = carray(pointer(link), (1,), LINK)[0]
-    own: _Own = carray(pointer(here.own), (1,), _OWN)[0]
+    own: SeveralRecord = carray(pointer(here.own), (1,), _OWN)[0]
     if _is_ready(here, own):
         return 1
     if here.nap_s > 0:
@@ -231,7 +229,7 @@ def _wait(link: int) -> int:
 
 
 @inner
-def _is_ready(here: LinkRecord, own: _Own) -> bool:
+def _is_ready(here: LinkRecord, own: SeveralRecord) -> bool:
     """Whether something may have come over some link; errors of sockets that woke us are taken note of."""
     parts = carray(pointer(own.parts), (own.count,), _PART)
     ready = False
@@ -346,9 +344,8 @@ class SeveralLinks(NativeTransport):
             link.close()
 
 
-def open_several(text: str, **arguments: Any) -> SeveralLinks:
+def open_several(links: Sequence[NamedLink], **arguments: Any) -> SeveralLinks:
     """Open links, as `open_transport` opens one; raises TransportError, and then none of them is open."""
-    links = split_links(text)
     opened: list[Transport] = []
     try:
         for link in links:
@@ -360,9 +357,9 @@ def open_several(text: str, **arguments: Any) -> SeveralLinks:
         raise
 
 
-def rates_of(text: str) -> list[float]:
+def rates_of(links: Sequence[NamedLink]) -> list[float]:
     """Return the rates of links in Mbit/s: as given, else what the interface says; 0: not known."""
-    return [_rate(link) for link in split_links(text)]
+    return [_rate(link) for link in links]
 
 
 def _rate(link: NamedLink) -> float:

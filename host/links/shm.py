@@ -2,6 +2,9 @@
 
 The memory is the switch's.  When the switch ends, the link waits for another one under the same name, asks it for the
 same port, and moves its rows there.
+
+Waking up is what small messages cost.  So a wait looks for frames for a short while, as long as that has paid lately
+(native/process/patience.py), and asks to be rung only then.
 """
 
 from __future__ import annotations
@@ -16,11 +19,15 @@ from typing import ClassVar, Final
 
 import numpy as np
 
+from switchsum.native.kernels.decorators import inner
+from switchsum.native.kernels.intrinsics import carray, pointer
 from switchsum.native.kernels.loading import address_of
-from switchsum.native.kernels.outlined import Native
+from switchsum.native.kernels.memory import integers_at
+from switchsum.native.kernels.outlined import Native, Outlined
 from switchsum.native.kernels.records import Int64, Record, dtype_of
-from switchsum.native.process.system import watch
-from switchsum.native.wires import outbox
+from switchsum.native.process.patience import FIELDS, Patience, give_way, look_until, note_wait
+from switchsum.native.process.system import READY, monotonic, poll, ring_bell, silence_bell, watch
+from switchsum.native.wires import outbox, ring
 from switchsum.native.wires.outbox import LINK_FIELDS, OutboxLayout, fill_link, next_power_of_two
 from switchsum.native.wires.shared_memory import (
     DESCRIPTORS_PASSED,
@@ -35,9 +42,9 @@ from switchsum.protocol import rpc_codec
 from switchsum.protocol.errors import TransportError
 from switchsum.protocol.wire import Address
 
-from ..engine.link import Operations, Stop
+from ..engine.link import LINK, LinkRecord, Operations, Stop
 from .base import Frames
-from .native import TELL_TIME, NativeTransport
+from .native import NativeTransport, nanoseconds, tell_time
 
 OPEN_TIMEOUT_S: Final = 20.0
 """A switch that listens answers at once, but for one that compiles its kernels the first time on a busy machine."""
@@ -54,15 +61,13 @@ TURN_BYTES: Final = 64 << 10
 """Results that are taken before the contributions that follow them are handed over: meanwhile the switch adds those."""
 
 _log = logging.getLogger(__name__)
-_NAMES: Final = ("take", "release", "send", "consumed", "wait")
-_OPERATIONS: Final = {name: Native(f"{__package__}.shm_operations", name) for name in _NAMES} | {"now": TELL_TIME}
 
 
 class _LinkRefused(TransportError):
     """The switch is there, and has refused the link: another one has its port, say."""
 
 
-class Own(Record):
+class ShmRecord(Record):
     """What only the operations of such a link know."""
 
     ring: Int64
@@ -74,7 +79,90 @@ class Own(Record):
     switch_bell: Int64
 
 
-OWN: Final = dtype_of(Own)
+_OWN: Final = dtype_of(ShmRecord)
+
+
+@Outlined
+def _take(link: int) -> int:
+    """Take frames from the switch's outbox."""
+    here: LinkRecord = carray(pointer(link), (1,), LINK)[0]
+    own: ShmRecord = carray(pointer(here.own), (1,), _OWN)[0]
+    rows = carray(pointer(here.rows), (own.most,), np.int32)
+    lengths = carray(pointer(here.lengths), (own.most,), np.int32)
+    return int(ring.take(integers_at(own.ring, outbox.LINK_FIELDS), rows, lengths, integers_at(here.bodies, own.most)))
+
+
+@Outlined
+def _release(link: int) -> int:
+    """Let the switch have their rows."""
+    here: LinkRecord = carray(pointer(link), (1,), LINK)[0]
+    own: ShmRecord = carray(pointer(here.own), (1,), _OWN)[0]
+    ring.release(integers_at(own.ring, outbox.LINK_FIELDS))
+    return 0
+
+
+@Outlined
+def _send(link: int) -> int:
+    """Name what is queued in the own outbox."""
+    here: LinkRecord = carray(pointer(link), (1,), LINK)[0]
+    own: ShmRecord = carray(pointer(here.own), (1,), _OWN)[0]
+    words = integers_at(own.ring, outbox.LINK_FIELDS)
+    rows = carray(pointer(here.queue_rows), (here.queued,), np.int32)
+    lengths = carray(pointer(here.queue_lengths), (here.queued,), np.int32)
+    _, asleep = ring.push(words, rows, lengths)
+    if asleep:
+        ring_bell(own.switch_bell)
+    here.pushed = words[outbox.HEAD]
+    return 0
+
+
+@Outlined
+def _consumed(link: int) -> int:
+    """Return how many frames the switch has taken."""
+    here: LinkRecord = carray(pointer(link), (1,), LINK)[0]
+    own: ShmRecord = carray(pointer(here.own), (1,), _OWN)[0]
+    words = integers_at(own.ring, outbox.LINK_FIELDS)
+    count = ring.consumed(words)
+    if words[outbox.BROKEN] != 0:
+        here.stop = Stop.BROKEN
+    return int(count)
+
+
+@Outlined
+def _wait(link: int) -> int:
+    """Look for frames for a while, then sleep."""
+    here: LinkRecord = carray(pointer(link), (1,), LINK)[0]
+    own: ShmRecord = carray(pointer(here.own), (1,), _OWN)[0]
+    words = integers_at(own.ring, outbox.LINK_FIELDS)
+    watched = carray(pointer(own.watched), (2, 2), np.int32)
+    patience = carray(pointer(here.patience), (FIELDS,), np.float64)
+    began = monotonic()
+    if _look(words, patience, began, here.until) or not ring.fall_asleep(words):
+        note_wait(patience, True, monotonic() - began)
+        return 1
+    ready = poll(own.watched, 2, nanoseconds(here.until - monotonic()))
+    ring.set_sleeping(words, 0)
+    note_wait(patience, False, monotonic() - began)
+    if ready > 0:
+        if watched[1, 1] & READY:
+            here.stop = Stop.HUNG_UP
+            return 0
+        silence_bell(watched[0, 0])
+    came = ring.waiting(words) > 0
+    if words[outbox.BROKEN] != 0:
+        here.stop = Stop.BROKEN
+    return int(came)
+
+
+@inner
+def _look(words: outbox.RingPair, patience: Patience, now: float, until: float) -> bool:
+    """Look for frames for as long as patience allows, and the clock; True when frames have come."""
+    until = min(until, look_until(patience, now))
+    while ring.waiting(words) <= 0:
+        if now >= until:
+            return False
+        now = give_way(patience, now)
+    return True
 
 
 def cached_bytes(workers: int) -> int:
@@ -85,7 +173,14 @@ def cached_bytes(workers: int) -> int:
 class ShmTransport(NativeTransport):
     """A `Transport` over two shared outboxes."""
 
-    natives: ClassVar[Mapping[str, Native]] = _OPERATIONS
+    natives: ClassVar[Mapping[str, Native]] = {
+        "take": _take,
+        "release": _release,
+        "send": _send,
+        "consumed": _consumed,
+        "wait": _wait,
+        "now": tell_time,
+    }
 
     def __init__(self, name: str, *, rows: int, frame_bytes: int, answer_rows: int | None = None) -> None:
         """Connect to the switch called `name`; raises TransportError.
@@ -112,7 +207,7 @@ class ShmTransport(NativeTransport):
             peer = SharedMemory(descriptors[1], sizes[1], writable=False)
             bodies = SharedMemory(descriptors[4], sizes[2], writable=False) if answer.body_rows else None
         except OSError as error:  # the address space of this process is full, say
-            _release(connection, descriptors, ())
+            _give_back(connection, descriptors, ())
             raise TransportError(f"no {sum(sizes) / 1e6:.1f} MB of memory to map a link: {error.strerror}") from None
         self._connection, self._own, self._peer, self._bodies = connection, own, peer, bodies
         self._bell, self._switch_bell = descriptors[2:4]
@@ -137,7 +232,7 @@ class ShmTransport(NativeTransport):
         most = max(1, TURN_BYTES // answers.shape[1])
         rows, lengths, bodies = np.zeros(most, np.int32), np.zeros(most, np.int32), np.zeros(most, np.int64)
         watched = watch([self._bell, self._connection.fileno()])
-        own = np.zeros(1, OWN)
+        own = np.zeros(1, _OWN)
         own[0] = address_of(self._link), most, address_of(watched), self._switch_bell
         self.operate(own, self._link, watched, answers, rows, lengths, bodies)
         record = super().operations().record
@@ -157,7 +252,7 @@ class ShmTransport(NativeTransport):
         self.tx_frames[:] = before
         self._is_down = False
         self.reopened += 1
-        _release(*resources)
+        _give_back(*resources)
         _log.warning("the shared-memory link to the switch %r is open again", self._name)
         return True
 
@@ -184,14 +279,14 @@ class ShmTransport(NativeTransport):
         """Close the link; the memory stays for as long as the arrays do."""
         if self._bell < 0:
             return
-        _release(*self._resources())
+        _give_back(*self._resources())
         self._bell = self._switch_bell = -1
 
     def _resources(self) -> tuple[socket.socket, tuple[int, int], tuple[SharedMemory | None, ...]]:
         return self._connection, (self._bell, self._switch_bell), (self._own, self._peer, self._bodies)
 
 
-def _release(connection: socket.socket, bells: Iterable[int], memories: Iterable[SharedMemory | None]) -> None:
+def _give_back(connection: socket.socket, bells: Iterable[int], memories: Iterable[SharedMemory | None]) -> None:
     """Give back what a link has; memory stays for as long as arrays do."""
     connection.close()
     for bell in bells:

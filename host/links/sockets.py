@@ -31,11 +31,10 @@ from switchsum.protocol.frame import LOWER_BYTES
 from switchsum.protocol.wire import Address
 
 from ..engine.link import LINK, LinkRecord
-from .common_operations import all_pushed, keep_nothing, sleep, tell_time
-from .native import NAP_S, NativeTransport
+from .native import NAP_S, NativeTransport, all_pushed, keep_nothing, sleep, tell_time
 
 
-class _Own(Record):
+class SocketRecord(Record):
     """What only the operations of such a link know."""
 
     descriptor: Int64
@@ -54,7 +53,7 @@ class _Own(Record):
     lower_bytes: Int64
 
 
-_OWN: Final = dtype_of(_Own)
+_OWN: Final = dtype_of(SocketRecord)
 
 
 def turn_frames(frame_bytes: int) -> int:
@@ -65,7 +64,7 @@ def turn_frames(frame_bytes: int) -> int:
 @Outlined
 def _take(link: int) -> int:
     here: LinkRecord = carray(pointer(link), (1,), LINK)[0]
-    own: _Own = carray(pointer(here.own), (1,), _OWN)[0]
+    own: SocketRecord = carray(pointer(here.own), (1,), _OWN)[0]
     words = receive_words_at(own.receiver)
     rows = carray(pointer(here.rows), (MOST_TAKEN,), np.int32)
     lengths = carray(pointer(here.lengths), (MOST_TAKEN,), np.int32)
@@ -78,7 +77,7 @@ def _take(link: int) -> int:
 @Outlined
 def _send(link: int) -> int:
     here: LinkRecord = carray(pointer(link), (1,), LINK)[0]
-    own: _Own = carray(pointer(here.own), (1,), _OWN)[0]
+    own: SocketRecord = carray(pointer(here.own), (1,), _OWN)[0]
     rows = carray(pointer(here.queue_rows), (here.queued,), np.int32)
     lengths = carray(pointer(here.queue_lengths), (here.queued,), np.int32)
     addresses, sizes = np.empty(here.queued, np.int64), np.empty(here.queued, np.int32)
@@ -92,7 +91,7 @@ def _send(link: int) -> int:
 @Outlined
 def _wait(link: int) -> int:
     here: LinkRecord = carray(pointer(link), (1,), LINK)[0]
-    own: _Own = carray(pointer(here.own), (1,), _OWN)[0]
+    own: SocketRecord = carray(pointer(here.own), (1,), _OWN)[0]
     if has_more(receive_words_at(own.receiver).state):
         return 1
     return int(sleep(here, own.watched) > 0)

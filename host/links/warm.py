@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from switchsum.native.kernels.outlined import Native, prepare
 
-from ..engine.loop import begin, restore, run
+from ..engine.by_hand import restore_by_hand
+from ..engine.loop import run, submit_and_run
 from ..engine.state import BLOCK_KERNELS
 
 
@@ -13,7 +14,7 @@ def warm_up(link: str = "") -> None:
 
     With a link, as `connect` takes it, those of its loop as well, where they need nothing that a switch gives.
     """
-    wanted: list[Native] = [run, begin, restore, *BLOCK_KERNELS]
+    wanted: list[Native] = [run, submit_and_run, restore_by_hand, *BLOCK_KERNELS]
     if link.startswith("shm:"):
         from .shm import ShmTransport  # noqa: PLC0415 - a worker imports the one link that it has
 

@@ -14,19 +14,20 @@ from __future__ import annotations
 
 import logging
 from collections import deque
-from collections.abc import Callable, Collection, Sequence
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from collections.abc import Callable, Collection, Mapping
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy.typing as npt
 
+from switchsum.native.wires.messages import receive_bytes
 from switchsum.native.wires.packetsocket import is_running, longest_frame
 from switchsum.protocol.member_rpc import ReadyReply
 
-from ..engine.events import Outcome
+from ..engine.engine import Engine, Outcome
+from ..engine.loop import Driver
 from ..engine.operation import Operation
-from ..engine.worker import Engine
-from .base import Transport
-from .driver import Driver
+from .base import Shown, Told
+from .names import split_links
 from .several import NOWHERE, SeveralLinks, open_several, rates_of
 
 if TYPE_CHECKING:
@@ -48,19 +49,6 @@ MOST_STRIKES: Final = 3
 """So often a link may go on only after another one had to carry its frames: results may come where nothing goes."""
 FORGIVEN_S: Final = 60.0
 """After so long without one that is forgotten."""
-
-
-class Told(Protocol):
-    """Who tells the other members, and hears from them."""
-
-    @property
-    def links_down(self) -> Collection[int]:
-        """Return the links that nobody uses any more."""
-        ...
-
-    def tell_down(self, link: int, reason: str) -> None:
-        """Have everybody do without a link; must not block."""
-        ...
 
 
 class _Silence:
@@ -192,25 +180,32 @@ class LinkWatch:
         return max(fit, key=lambda other: self._links.rates[other], default=NOWHERE)
 
 
-class Shown(Protocol):
-    """Who is shown to the switch, and waits for the others."""
+class WatchedLinks:
+    """The links of a worker that has several, as `connect` uses them (a `WorkerLink`)."""
 
-    def admit(self, transport: Transport, timeout_s: float, links: Sequence[Transport] = ()) -> ReadyReply:
-        """Show a member over each of several links; return what all have been given."""
-        ...
+    def __init__(self, text: str) -> None:
+        self._named = split_links(text)
+        self.rates = rates_of(self._named)
+        """In Mbit/s; 0: not known."""
 
+    def most_in_flight(self, world_size: int) -> Mapping[str, int]:
+        """Return what a socket's buffer holds: each link may have to carry all."""
+        return {"receive_bytes": receive_bytes()} if any(link.name.startswith("udp:") for link in self._named) else {}
 
-def show(member: Shown, transport: SeveralLinks, timeout_s: float) -> ReadyReply:
-    """Show a member to the switch over each of its links, and wait for the others."""
-    ready = member.admit(transport, timeout_s, transport.links)
-    transport.admit(ready)
-    return ready
+    def open(self, **arguments: Any) -> SeveralLinks:
+        """Open all of them; raises TransportError, and then none is open."""
+        self._links = open_several(self._named, **arguments)
+        return self._links
 
+    def show(self, member: Shown, timeout_s: float) -> ReadyReply:
+        """Show a member to the switch over each link."""
+        ready = member.admit(self._links.links, timeout_s)
+        self._links.admit(ready)
+        return ready
 
-def drive(engine: Engine, transport: Transport, told: Told, trace: Trace | None) -> Driver:
-    """Return a driver that looks after the links of a transport of several."""
-    assert isinstance(transport, SeveralLinks)
-    return WatchingDriver(engine, transport, told, trace=trace)
+    def drive(self, engine: Engine, told: Told, trace: Trace | None) -> Driver:
+        """Return a driver that looks after the links as well."""
+        return WatchingDriver(engine, self._links, told, trace=trace)
 
 
 class WatchingDriver(Driver):
@@ -229,10 +224,10 @@ class WatchingDriver(Driver):
         self._look()
         return super().step(most_s)
 
-    def begin(self, operation: Operation, values: npt.NDArray[Any] | None, most_s: float) -> deque[Outcome]:
+    def submit(self, operation: Operation, values: npt.NDArray[Any] | None, most_s: float) -> deque[Outcome]:
         """Do what a driver does, and look at the links."""
         self._look()
-        return super().begin(operation, values, most_s)
+        return super().submit(operation, values, most_s)
 
     def _look(self) -> None:
         if self._watch.look(self.clock()):
@@ -244,6 +239,3 @@ class WatchingDriver(Driver):
         """Tell the engine which way each slot has: it takes a slot for overtaken by results of its own way alone."""
         slots = self.engine.state.slots
         slots["tree"] = self._links.ways[: len(slots)]
-
-
-__all__ = ["LinkWatch", "WatchingDriver", "drive", "open_several", "rates_of", "show"]

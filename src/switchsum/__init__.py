@@ -13,7 +13,7 @@ TYPE_CHECKING = (
 )
 if TYPE_CHECKING:
     from switchsum.host.api.communicator import Communicator
-    from switchsum.host.api.handle import Handle
+    from switchsum.host.api.operation_queue import Handle
     from switchsum.host.api.statistics import Statistics
     from switchsum.host.connect import connect
     from switchsum.protocol.errors import (
@@ -43,7 +43,7 @@ __version__ = "0.1.0"
 
 _ELSEWHERE = {
     "Communicator": "switchsum.host.api.communicator",
-    "Handle": "switchsum.host.api.handle",
+    "Handle": "switchsum.host.api.operation_queue",
     "Statistics": "switchsum.host.api.statistics",
     "connect": "switchsum.host.connect",
 }

@@ -12,7 +12,7 @@ import numpy.typing as npt
 import pytest
 
 from switchsum.host.api.communicator import Communicator
-from switchsum.host.api.handle import Handle
+from switchsum.host.api.operation_queue import Handle
 from switchsum.protocol.errors import OperationMismatch, UnsupportedDtype, UsageError
 from switchsum.protocol.frame import FRAME_BYTES, LANE_BYTES
 from switchsum.testing.local import communicators

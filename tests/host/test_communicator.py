@@ -19,7 +19,7 @@ import numpy.typing as npt
 import pytest
 
 from switchsum.host.api.communicator import Communicator
-from switchsum.host.api.handle import Handle
+from switchsum.host.api.operation_queue import Handle
 from switchsum.host.api.sparse import LastStep
 from switchsum.host.api.steps import StepQueue
 from switchsum.protocol.errors import (

@@ -12,8 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from switchsum.host.links.listed import NamedLink, split_links
-from switchsum.host.links.names import is_several
+from switchsum.host.links.names import NamedLink, is_several, split_links
 from switchsum.host.links.several import NOWHERE, dealt, dealt_without, open_several
 from switchsum.host.links.watching import FORGIVEN_S, LOOK_S, MOST_STRIKES, PROOF_S, RAIL_SILENT_S, SILENT_S, LinkWatch
 from switchsum.protocol.errors import UsageError
@@ -214,7 +213,7 @@ def test_an_answer_that_comes_over_another_link_than_its_slots_counts_unless_lin
         one.settimeout(10)
     names = ",".join(f"udp:127.0.0.1:{one.getsockname()[1]}" for one in switch)
     here = Address(mac=1, ip=0x0A000001, port=21333)
-    links = open_several(names, rows=64, frame_bytes=FRAME_BYTES, switch=here, together=False)
+    links = open_several(split_links(names), rows=64, frame_bytes=FRAME_BYTES, switch=here, together=False)
     links.admit(
         ReadyReply(
             admitted=True, hello_seen=True, first_slot=8, slot_count=8, link_rates=[1.0, 1.0], link_jobs=[5, 6],

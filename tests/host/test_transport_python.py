@@ -14,11 +14,11 @@ import numpy as np
 import pytest
 
 from switchsum.host.api.communicator import Communicator
+from switchsum.host.engine.engine import Engine
+from switchsum.host.engine.loop import Driver
 from switchsum.host.engine.operation import Operation
 from switchsum.host.engine.state import Count
-from switchsum.host.engine.worker import Engine
 from switchsum.host.links.callbacks import PythonTransport
-from switchsum.host.links.driver import Driver
 from switchsum.native.wires.packetsocket import open_packet_socket
 from switchsum.protocol.frame import FRAME_BYTES, payload_bytes
 from switchsum.protocol.slot_rules import ReferenceSwitch
@@ -177,7 +177,9 @@ def test_what_begins_after_a_link_was_opened_again_is_packed_into_its_new_rows()
     driver = Driver(Engine(config.engine(0), link.tx_frames, link.lead), link)
     link.open_again()
     values = np.ones(1000, np.int32)
-    is_over = driver.begin(driver.engine.prepare(Operation.of(values)), values, 0.0)
+    operation = Operation.of(values)
+    operation.make_record(driver.engine.lanes_per_frame, driver.engine.world_size)
+    is_over = driver.submit(operation, values, 0.0)
     for _ in range(1000):
         if is_over or driver.step(0.05):
             break

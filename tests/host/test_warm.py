@@ -12,7 +12,8 @@ import numpy as np
 import pytest
 
 from switchsum.host import connect
-from switchsum.host.engine.loop import begin, restore, run
+from switchsum.host.engine.by_hand import restore_by_hand
+from switchsum.host.engine.loop import run, submit_and_run
 from switchsum.host.engine.state import BLOCK_KERNELS
 from switchsum.host.links.shm import ShmTransport
 from switchsum.host.links.warm import warm_up
@@ -57,7 +58,7 @@ print(*(name for name in sys.modules if name.startswith(("switchsum.", "numba"))
 
 
 def test_every_kernel_is_where_its_name_says() -> None:
-    named = [begin, run, restore, *BY_HAND, *BLOCK_KERNELS, *ShmTransport.natives.values()]
+    named = [submit_and_run, run, restore_by_hand, *BY_HAND, *BLOCK_KERNELS, *ShmTransport.natives.values()]
     for native in named:
         assert name_of(native.written()) == name_of(native)
 

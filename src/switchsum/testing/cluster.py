@@ -10,13 +10,12 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from switchsum.host.engine.events import Failed, Finished, Outcome
+from switchsum.host.engine.engine import EngineConfig, Failed, Finished, Outcome
 from switchsum.host.engine.link import Operations, Stop
+from switchsum.host.engine.loop import Driver
 from switchsum.host.engine.operation import Operation
-from switchsum.host.engine.worker import EngineConfig
 from switchsum.host.links.base import Indices, Received
 from switchsum.host.links.callbacks import PythonTransport
-from switchsum.host.links.driver import Driver
 from switchsum.native.wires.rows import LEAD_BYTES, allocate_rows
 from switchsum.protocol.frame import FRAME_BYTES, payload_bytes
 from switchsum.protocol.slot_rules import SWITCH_ADDRESS, Member, ReferenceSwitch

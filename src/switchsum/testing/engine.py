@@ -8,8 +8,8 @@ import numpy as np
 import numpy.typing as npt
 
 from switchsum.host.engine import by_hand
+from switchsum.host.engine.engine import Engine
 from switchsum.host.engine.operation import Operation
-from switchsum.host.engine.worker import Engine
 from switchsum.native.kernels.loading import address_of
 
 BY_HAND: Final = (
@@ -28,7 +28,8 @@ class EngineByHand(Engine):
 
     def submit(self, operation: Operation, values: npt.NDArray[Any] | None, now: float) -> int:
         """Begin an operation on an array, or on None; return the serial number of its event (see `adopt`)."""
-        serial = self.adopt(self.prepare(operation), values, now)
+        operation.make_record(self.lanes_per_frame, self.world_size)
+        serial = self.adopt(operation, values, now)
         _SUBMIT(self.address, operation.address, now)
         return serial
 

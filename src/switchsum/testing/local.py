@@ -10,10 +10,10 @@ from collections.abc import Callable
 import numpy as np
 
 from switchsum.host.api.communicator import Communicator
-from switchsum.host.engine.worker import Engine
+from switchsum.host.engine.engine import Engine
+from switchsum.host.engine.loop import Driver
 from switchsum.host.links.base import Indices, Received
 from switchsum.host.links.callbacks import PythonTransport
-from switchsum.host.links.driver import Driver
 from switchsum.native.wires.rows import LEAD_BYTES, allocate_rows
 from switchsum.protocol.errors import SwitchsumError, UsageError
 from switchsum.protocol.frame import FRAME_BYTES, payload_bytes

@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from switchsum.host.api.communicator import Communicator
-from switchsum.host.api.handle import Handle
+from switchsum.host.api.operation_queue import Handle
 from switchsum.protocol.errors import OperationMismatch
 
 

@@ -10,7 +10,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import Final, Protocol
 
-from switchsum.host.api.handle import Handle
+from switchsum.host.api.operation_queue import Handle
 
 RELIEF_S: Final = 0.05
 """How long callbacks may keep the works behind theirs from being completed."""

@@ -9,7 +9,7 @@ from typing import Final
 import torch
 
 from switchsum.host.api.communicator import Communicator
-from switchsum.host.api.handle import Handle
+from switchsum.host.api.operation_queue import Handle
 from switchsum.torch.lane_choice import WIDEST, lanes_for
 from switchsum.torch.operators import Reduction
 from switchsum.torch.tensors import Staged, check_written, hand_out, join

@@ -15,7 +15,7 @@ from torch import nn
 from torch.futures import Future
 
 from switchsum.host.api.communicator import Communicator
-from switchsum.host.api.handle import Handle
+from switchsum.host.api.operation_queue import Handle
 from switchsum.host.compress.base import Part, split
 from switchsum.protocol.errors import UsageError
 from switchsum.torch.group import SwitchGroup

@@ -15,7 +15,7 @@ import torch
 import torch.distributed as dist
 from torch import nn
 
-from switchsum.host.api.handle import Handle
+from switchsum.host.api.operation_queue import Handle
 from switchsum.protocol.errors import UsageError
 from switchsum.torch.group import SwitchGroup
 from switchsum.torch.lane_choice import asked_for, lanes_for

@@ -6,7 +6,7 @@ import threading
 from collections.abc import Callable
 
 from switchsum.host.api.communicator import Communicator, is_failing
-from switchsum.host.api.handle import Handle
+from switchsum.host.api.operation_queue import Handle
 from switchsum.protocol.errors import UsageError
 from switchsum.torch.completer import Completer, keep_order
 from switchsum.torch.work import SwitchWork

@@ -17,7 +17,7 @@ from typing import Any, Protocol
 import torch
 
 from switchsum.host.api.communicator import Communicator
-from switchsum.host.api.handle import Handle
+from switchsum.host.api.operation_queue import Handle
 from switchsum.host.api.sparse import LastStep
 
 

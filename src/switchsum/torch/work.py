@@ -14,7 +14,7 @@ import torch
 import torch.distributed as dist
 from torch.futures import Future
 
-from switchsum.host.api.handle import Handle
+from switchsum.host.api.operation_queue import Handle
 from switchsum.protocol.errors import SwitchsumError, UsageError
 from switchsum.torch.completer import RELIEF_S, Completer
 from switchsum.torch.gradients import in_backward, in_last_callbacks

@@ -1,4 +1,4 @@
-"""The worker engine: arrays and frames in, frames and events out; no socket, no clock, no thread.
+"""The worker's engine: arrays and frames in, frames and events out; no socket, no clock, no thread.
 
 An operation over `B` blocks (of as many values as a frame has lanes of the operation's format) has `min(window, B)`
 columns (at least one): column `c` holds the blocks `c`, `c + columns`, `c + 2 * columns` and so on, and is worked
@@ -17,7 +17,8 @@ import functools
 import zlib
 from collections import deque
 from collections.abc import Callable
-from typing import Any, Final
+from dataclasses import dataclass
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -40,10 +41,9 @@ from switchsum.protocol.frame import (
 from switchsum.protocol.lanes import NOT_FINITE, full_scale, step
 from switchsum.protocol.wire import lower_headers
 
+from .by_hand import restore_by_hand
 from .config import EngineConfig
-from .events import Failed, Finished, Outcome
 from .failures import held_slots, refused, timed_out
-from .loop import restore
 from .operation import FLOAT_LANES, MARKS, Operation
 from .state import CORE, OPERATIONS, Count, Held, State, allocate, arrays_of
 
@@ -76,6 +76,26 @@ def _scales(world_size: int) -> tuple[Array, Array]:
             scales[lane_format, exponent] = full_scale(world_size, bits) * 2.0 ** (126 - max(exponent, 1))
             steps[lane_format, exponent] = step(exponent, world_size, bits)
     return scales, steps
+
+
+class Finished(NamedTuple):
+    """An operation is complete: its array holds the result."""
+
+    operation: int
+    """What `adopt` returned."""
+    overflowed: tuple[int, ...] = ()
+    """Blocks with integer sums beyond the dtype, replaced by the nearest value; the same ones on every rank."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Failed:
+    """The engine has given up: no operation that has not finished will."""
+
+    error: SwitchsumError
+    """Why."""
+
+
+Outcome = Finished | Failed
 
 
 class Engine:
@@ -179,6 +199,11 @@ class Engine:
         return self._config.world_size
 
     @property
+    def lanes_per_frame(self) -> int:
+        """32-bit lanes in a frame."""
+        return self._config.lanes_per_frame
+
+    @property
     def timeout_s(self) -> float:
         """Without progress for so long an operation fails."""
         return self._config.timeout_s
@@ -240,12 +265,6 @@ class Engine:
         """What has happened so far, by `Count`."""
         return self._state.core["progress"]["counts"][0]  # type: ignore[no-any-return]
 
-    def prepare(self, operation: Operation) -> Operation:
-        """Make an operation ready to be begun; raises UsageError."""
-        if not operation.address:
-            operation.prepare(self._config.lanes_per_frame, self._config.world_size)
-        return operation
-
     def adopt(self, operation: Operation, values: npt.NDArray[Any] | None, now: float) -> int:
         """Take note of an operation whose record the loop submits next; return its serial number.
 
@@ -297,7 +316,7 @@ class Engine:
 
     def restarted(self, now: float) -> None:
         """Take note that the switch was restarted: it is told again what other members may still need."""
-        restore(self.address, now)
+        restore_by_hand(self.address, now)
 
     def relink(self, frames: npt.NDArray[np.uint8], pushed: int) -> None:
         """Go on with a frame store that has moved, rows and all, on a link of which nobody reads the old one any more.
@@ -340,4 +359,4 @@ class Engine:
         return self._events
 
 
-__all__ = ["Count", "Engine", "EngineConfig"]
+__all__ = ["Count", "Engine", "EngineConfig", "Failed", "Finished", "Outcome"]
