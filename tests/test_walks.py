@@ -9,11 +9,12 @@ import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
 MOST_MODULES = 6
-LONGEST = {"An array's way there and back": 10}
-"""The way of an array passes each part of a worker once."""
+LONGEST = {"An array's way there and back": 10, "How would a lane format be added?": 15}
+"""The way of an array passes each part of a worker once, and a format each place that knows all of them."""
 *WALKS, _ = (ROOT / "docs/walks.md").read_text().split("\n## ")[1:]
 """Without the last section, which says how they are tried."""
 STEP = re.compile(r"^\d+\. (?:.|\n(?!\n|\d+\. ))*", re.MULTILINE)
+DEFINES = r"def|class|action|control|state|header|enum bit<\d+>"
 NAME = re.compile(r"`([^`\s]+)`")
 
 
@@ -34,11 +35,11 @@ def test_a_walk_is_short_and_names_what_is_there(walk: str) -> None:
         for name in names:
             if re.fullmatch(r"[A-Za-z_][\w.]*", name) and name != "held" and not is_file(name):
                 for part in name.split("."):
-                    assert re.search(rf"(def|class|action|control) {part}\b", text), (name, names[0])
+                    assert re.search(rf"({DEFINES}) {part}\b|^{part}: Final\b", text, re.MULTILINE), (name, names[0])
 
 
-def test_there_are_five_and_readme_leads_there() -> None:
-    assert len(WALKS) == 5
+def test_there_are_six_and_readme_leads_there() -> None:
+    assert len(WALKS) == 6
     assert "(docs/walks.md)" in (ROOT / "README.md").read_text()
 
 

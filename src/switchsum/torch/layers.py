@@ -4,18 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from switchsum.host.api.sparse import AUTO_BLOCK
 from switchsum.host.compress.base import Part, split
+from switchsum.host.engine.operation import FLOAT_LANES
 
 Floats = npt.NDArray[np.float32]
-
-_VALUE_BYTES: Final = {"int32": 4, "int16": 2, "int8": 1}
-"""What a rank sends."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -96,7 +94,7 @@ class Counted:
 def _payload(array: npt.NDArray[Any], options: dict[str, Any]) -> int:
     """Return the bytes that an array travels as."""
     is_narrow = array.dtype.kind not in "iub" and options.get("lanes", "int32") != "int32"
-    return array.size * _VALUE_BYTES[options["lanes"]] if is_narrow else array.nbytes
+    return array.size * FLOAT_LANES[options["lanes"]].value_bits // 8 if is_narrow else array.nbytes
 
 
 def _bytes_of_blocks(array: npt.NDArray[Any], block: int, value_bytes: int) -> int:
