@@ -17,7 +17,7 @@ import pytest
 from switchsum.protocol.errors import OperationMismatch, UsageError, WorkerLost
 
 from ..timing import eventually, patience
-from .calls import TOTAL, options
+from .calls import options
 from .conftest import RANKS, on_all
 
 torch = pytest.importorskip("torch", reason="PyTorch is not installed (make torch)")
@@ -263,7 +263,7 @@ def test_operations_overlap(groups: list[Any]) -> None:
 
 
 class Interrupted:
-    """A compressor that sends all; a signal handler raises where it finishes its second parameter first."""
+    """A compressor that sends all; a signal handler raises where it finishes its second parameter."""
 
     def __init__(self) -> None:
         self.finished: list[str] = []
@@ -287,15 +287,15 @@ class Interrupted:
         pass
 
 
-def test_a_hook_that_is_interrupted_finishes_each_parameter_once(groups: list[Any]) -> None:
+def test_what_interrupts_a_hook_reaches_who_waits(groups: list[Any]) -> None:
     def call(group: Any) -> None:
         compressor = Interrupted()
         buffer = torch.full((5,), group.rank() + 1.0)
         parameters = [torch.zeros(2), torch.zeros(3)]
         bucket: Any = SimpleNamespace(buffer=lambda: buffer, parameters=lambda: parameters, index=lambda: 0)
-        CompressedHook(compressor, group)(None, bucket).wait()
-        assert torch.equal(buffer, torch.full((5,), TOTAL / RANKS))
-        assert compressor.finished == ["0/2", "1/3", "1/3"]
+        with pytest.raises(RuntimeError, match="a signal handler's"):  # C++ hands on the text
+            CompressedHook(compressor, group)(None, bucket).wait()
+        assert compressor.finished == ["0/2", "1/3"]
 
     on_all(groups, call)
 

@@ -1,4 +1,4 @@
-"""What every call of a process group goes through, whoever does it: device, profiler, recorder, and what interrupts it.
+"""What every call of a process group goes through, whoever does it: device, profiler, recorder, and refusals.
 
 torch lets a process group that is written in Python replace the whole group.  So the group keeps what torch has made
 for other devices (`cpu:gloo,cuda:switchsum`), and hands on what is about their tensors.
@@ -16,8 +16,7 @@ import torch.distributed as dist
 
 from switchsum.protocol.errors import SwitchsumError
 from switchsum.torch.flight_recorder import FlightRecorder
-from switchsum.torch.gradients import in_backward
-from switchsum.torch.work import SwitchWork, raise_when_due
+from switchsum.torch.work import SwitchWork
 
 _P = ParamSpec("_P")
 _Method = Callable[_P, dist.Work]
@@ -28,7 +27,7 @@ PREFIX: Final = "switchsum:"
 
 def collective(method: _Method[_P]) -> _Method[_P]:
     """Make a method a call of a group whose collectives are begun on the switch."""
-    return _call(method.__name__, _calm(method))
+    return _call(method.__name__, _told(method))
 
 
 def passed_on(method: _Method[_P]) -> _Method[_P]:
@@ -105,49 +104,23 @@ def bytes_of(values: Iterable[Any]) -> int:
     return total
 
 
-def _calm(method: _Method[_P]) -> _Method[_P]:
-    """Have a call that a signal handler interrupts begin its collectives all the same, and once.
+def _told(method: _Method[_P]) -> _Method[_P]:
+    """Let the other ranks hear of a call that is refused, and break the communicator where one ends half begun.
 
-    Until they are begun everything can be done again.  What was raised is raised when they have ended.  Of a call that
-    is refused the other ranks hear.
+    What a signal handler raises in the midst of it reaches the caller unchanged.
     """
-
-    def told(*arguments: _P.args, **options: _P.kwargs) -> dist.Work:
-        """Call the method; if it refuses the caller's arguments, let the other ranks hear of it."""
-        group: Any = arguments[0]
-        before = group.begun_so_far()
-        try:
-            return method(*arguments, **options)
-        except Exception as error:
-            if group.begun_so_far() == before:
-                group.refuse(error)
-            raise
 
     @wraps(method)
     def call(*arguments: _P.args, **options: _P.kwargs) -> dist.Work:
         group: Any = arguments[0]
         before = group.begun_so_far()
-        held: BaseException | None = None
         try:
-            work = method(*arguments, **options)
+            return method(*arguments, **options)
         except BaseException as error:
-            if isinstance(error, SwitchsumError) or before is None:
-                if group.begun_so_far() == before:
-                    group.refuse(error)
-                raise
-            if group.begun_so_far() != before:
+            if group.begun_so_far() == before:
+                group.refuse(error)
+            elif before is not None and not isinstance(error, SwitchsumError):
                 group.break_off(error)
-                raise
-            work, held = told(*arguments, **options), error
-        if isinstance(work, SwitchWork):
-            held = held or work.held_back()
-            if held is not None and in_backward():
-                raise_when_due(held)  # DDP may wait for the future alone
-            elif held is not None:
-                work.hold_back(held)
-        elif held is not None:
-            work.wait()
-            raise held
-        return work
+            raise
 
     return call

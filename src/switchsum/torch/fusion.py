@@ -61,7 +61,9 @@ def fuse(tensors: Sequence[torch.Tensor], reductions: Sequence[Reduction]) -> li
     return parts
 
 
-def begin(communicator: Communicator, parts: Sequence[Fused | Single], asked: str | None, called: str) -> list[Handle]:
+def reduce_parts(
+    communicator: Communicator, parts: Sequence[Fused | Single], asked: str | None, called: str
+) -> list[Handle]:
     """Begin the reductions that a call is, in the lanes asked for; small tensors in those that round least."""
     handles = []
     for one in parts:

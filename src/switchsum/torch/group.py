@@ -27,7 +27,7 @@ from switchsum.torch import gradients, sparse
 from switchsum.torch.calls import collective
 from switchsum.torch.detours import Detours
 from switchsum.torch.forwarded import Forwarded, Tensors
-from switchsum.torch.fusion import Fused, Single, begin, fuse
+from switchsum.torch.fusion import Fused, Single, fuse, reduce_parts
 from switchsum.torch.gloo import LOOPBACK, open_gloo
 from switchsum.torch.graphs import kept_out_of_graphs
 from switchsum.torch.lane_choice import WIDEST, asked_for, lanes_for, of_call
@@ -141,11 +141,7 @@ class SwitchGroup(Forwarded):
         """Return work for collectives that were begun on the communicator; `finish` puts results into `tensors`."""
         work = SwitchWork(handles, tensors, finish)
         work.is_of_gradients = self._lanes_by_variable is not None and gradients.are_reduced()
-        try:
-            self.seat.watch(work, handles)
-        except BaseException as error:  # a signal handler's, for there is nothing else that could fail
-            work.hold_back(error)
-            self.seat.watch(work, handles)
+        self.seat.watch(work, handles)
         return self._noted(work)
 
     def begun_so_far(self) -> tuple[int, int] | None:
@@ -187,7 +183,7 @@ class SwitchGroup(Forwarded):
         if reductions is None:
             return self._over_gloo(name, tensors, opts, called=called)
         parts, asked = fuse(tensors, reductions), self._asked()
-        handles = self._started([one.part for one in parts], lambda to: begin(to, parts, asked, called))
+        handles = self._started([one.part for one in parts], lambda to: reduce_parts(to, parts, asked, called))
         return self.begun(handles, tensors, lambda: _deliver_as_is(parts))
 
     def _allreduce_sparse(self, tensors: list[torch.Tensor], opts: Any, called: str) -> dist.Work:

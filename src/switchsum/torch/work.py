@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -97,25 +96,17 @@ class SwitchWork(dist.Work):
     def complete(self, is_patient: Callable[[], bool] = lambda: True) -> None:
         """Wait for the results and put them where they belong; once, whichever thread comes first.
 
-        Another thread that is about it is waited for as long as `is_patient()`.  What a signal handler raises meanwhile
-        is kept until `wait`, so that nobody writes to tensors whose owner has gone on.
+        Another thread that is about it is waited for as long as `is_patient()`.  What is raised meanwhile is the
+        work's error, which `wait` raises; KeyboardInterrupt and the like are raised at once.
         """
         if self._is_interrupted():
             raise UsageError("a signal handler cannot wait for what its own thread is just waiting for")
-        for again in itertools.count():
-            try:
-                if self._done or not self._acquire(is_patient):
-                    break
-                try:
-                    self._bring_on()
-                finally:
-                    self._lock.release()
-            except BaseException as error:
-                if self._is_interrupted():
-                    self._lock.release()
-                self.hold_back(error)
-                if again >= MOST_AGAIN:
-                    self._error, self._done = error, True
+        try:
+            if not self._done and self._acquire(is_patient):
+                self._bring_on()
+        finally:
+            if self._is_interrupted():
+                self._lock.release()
         if self._done and (self.completer is None or self.completer.is_stopped):
             self.is_chained.set()
             self.tell()
@@ -138,7 +129,7 @@ class SwitchWork(dist.Work):
             for handle in self._handles:
                 handle.wait()
             self._finish()
-        except SwitchsumError as error:
+        except Exception as error:  # of a collective, of what writes results, or of a signal handler
             self._error = error
         # Whoever keeps the work, or a cycle of references, does not keep pinned memory with it: to pin the next call's
         # anew takes longer than to add it.
