@@ -311,6 +311,16 @@ class Header:
         ),
     ] = 0
 
+    @property
+    def link(self) -> int:
+        """Of a hello: the number of the link over which it goes, which stands where other frames have their tree."""
+        return self.tree
+
+    @property
+    def cell_version(self) -> int:
+        """Of query, set and state: the version of the slot that is meant, which stands in the same place."""
+        return self.tree
+
     def pack(self) -> bytes:
         """Encode; raises `struct.error` when a field does not fit its width."""
         return _LAYOUT.pack(*_VALUES(self))

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from .import_graph import circles, files, graph, imports, private_of_others, room, taken
+from .import_graph import circles, files, graph, imports, private_of_others, taken
 
 ROOT = Path(__file__).resolve().parent.parent
 FLOORS = {"p4src", "protocol", "native", "connections", "switch", "controller", "host"}
@@ -204,18 +204,6 @@ def test_what_computes_nothing_does_without_the_compiler(module: str) -> None:
     assert done.stdout.strip() == ""  # they take longer to import than all the rest
 
 
-# What is still to be taken apart.  Whoever removes a name from a room deletes it here; the list ends empty.
-STILL_TAKEN: dict[str, set[str]] = {
-    "torch": {
-        "_communicator",
-        "_each_over_gloo",
-        "_handles",
-        "_noted",
-        "_over_gloo",
-    },
-}
-
-
 def test_no_files_import_each_other_in_a_circle() -> None:
     found = graph()
     assert len(found) > 300
@@ -223,8 +211,22 @@ def test_no_files_import_each_other_in_a_circle() -> None:
 
 
 def test_nobody_takes_the_private_names_of_another_file() -> None:
-    wrong = {f"{module} takes {name}" for module, name in taken() if name not in STILL_TAKEN.get(room(module), ())}
+    wrong = {f"{module} takes {name}" for module, name in taken()}
     assert not wrong, sorted(wrong)
+
+
+@pytest.mark.parametrize("floor", ["native", "host"])
+def test_no_rooms_of_a_floor_import_each_other_in_a_circle(floor: str) -> None:
+    rooms: dict[str, set[str]] = {}
+    for module, others in graph().items():
+        own = module.split(".")
+        if own[1:2] == [floor] and len(own) > 3:
+            found = {
+                one.split(".")[2] for one in others if one.startswith(f"switchsum.{floor}.") and one.count(".") > 2
+            }
+            rooms.setdefault(own[2], set()).update(found - {own[2]})
+    assert len(rooms) >= 3
+    assert circles(rooms) == []
 
 
 def test_a_circle_is_seen() -> None:

@@ -9,7 +9,7 @@ import pytest
 
 from switchsum.cli.told import ToldClient
 from switchsum.launch.children import Children
-from switchsum.native.process import notices
+from switchsum.native import notices
 from switchsum.protocol.errors import SwitchsumError
 
 from .timing import eventually

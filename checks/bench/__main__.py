@@ -22,7 +22,7 @@ from checks.bench.choice import NARROWING, RUNS, Choice
 from checks.bench.needs import missing
 from checks.bench.page import publish
 from checks.bench.records import RESULTS, machine, save, show
-from switchsum.native.process.notices import waiting_for
+from switchsum.native.notices import waiting_for
 
 TABLE_COLUMNS = 200
 """For output into files."""

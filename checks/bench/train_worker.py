@@ -116,7 +116,7 @@ def processor_times() -> tuple[int, int]:
 def lanes() -> int:
     """Return how many lanes the frames of this rank's job have."""
     group: Any = dist.group.WORLD
-    return int(group._communicator.lanes_per_frame) if dist.get_backend() == "switchsum" else 0
+    return int(group.connect().lanes_per_frame) if dist.get_backend() == "switchsum" else 0
 
 
 def measure(name: str, steps: int, hook: Hook | None, count: Callable[[], tuple[int, int]]) -> Result:

@@ -190,7 +190,7 @@ class Keeper:
         header = packet.header
         nonce = nonce_from_fields(header.number, header.digest)
         whole = bool(header.flags & Flag.PAYLOAD)
-        now, link = self.clock(), header.tree
+        now, link = self.clock(), header.link
         if self.jobs.hello(nonce, header.rank, packet.source, port, now, whole=whole, switch=name, link=link):
             size = "whole" if whole else "short"
             log.debug("%s hello of rank %d from %s on port %d", size, header.rank, packet.source, port)

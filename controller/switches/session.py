@@ -294,7 +294,7 @@ class Session:
                 self._send(kind, list(under_way), own, token)
                 continue
             # A repeated query has two answers, and the second one finds its key gone.
-            key = header.slot, header.tree
+            key = header.slot, header.cell_version
             if key in under_way and (header.job << 16 | header.epoch) == token:
                 under_way.remove(key)
                 found[key] = _cell(header)
@@ -304,6 +304,7 @@ class Session:
     def _send(self, kind: Kind, cells: Sequence[tuple[int, int]], own: Address, token: int) -> None:
         packets = []
         for slot, version in cells:
+            # `tree` is read as `Header.cell_version`.
             header = Header(kind=kind, job=token >> 16, epoch=token & 0xFFFF, tree=version, slot=slot, number=version)
             frame = build_frame(CPU_SOURCE, own, header)
             packets.append(self._schema.encode_packet_out(frame, {"egress_port": 0, "unused": 0}))
@@ -371,7 +372,7 @@ def _update(change: Change, entity: Any) -> Any:
 def _cell(header: Header) -> Cell:
     return Cell(
         slot=header.slot,
-        version=header.tree,
+        version=header.cell_version,
         number=header.number,
         seen=header.bitmap,
         flags=int(header.flags),

@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Final
 
-from switchsum.native.process.notices import QUIET_S, ranks_of, say
+from switchsum.native.notices import QUIET_S, ranks_of, say
 from switchsum.protocol.errors import (
     TIMEOUT_OPTIONS,
     CollectiveTimeout,

@@ -15,7 +15,7 @@ import numpy as np
 
 from switchsum.connections.member_client import MemberClient, Replies, keep_to_this_process
 from switchsum.connections.starting import ANSWER_S, is_noted, launcher_has_ended, start_limit, switch_has_ended
-from switchsum.native.process.notices import QUIET_S, ranks_of, say, waiting_for
+from switchsum.native.notices import QUIET_S, ranks_of, say, waiting_for
 from switchsum.protocol import member_rpc, reports, rpc_codec
 from switchsum.protocol.errors import (
     CollectiveTimeout,
@@ -271,7 +271,7 @@ class Membership:
             job=self.reply.job_number,
             epoch=self.reply.epoch,
             rank=self.rank,
-            tree=link,
+            tree=link,  # which is read as `Header.link`
             number=number,
             digest=digest,
         )

@@ -2,7 +2,6 @@
 
 - `system`: what kernels ask of the operating system: the time, sleep, bells, many messages with one call.
 - `patience`: when a waiting worker or switch yields its core, and when it sleeps.
-- `notices`: lines on standard error for the user, and what a long wait waits for.
 - `logs`: logs of all processes of a job (`SWITCHSUM_DEBUG`).
 - `runtime_directory`: Unix sockets that only their user reaches, and where they lie.
 - `trace`: what a process did when; `trace_files`: where traces are put, and how one is made of them.

@@ -59,7 +59,7 @@ def tree(tmp_path: Path) -> Path:
         (tmp_path / "switchsum" / package).mkdir(exist_ok=True)
         (tmp_path / "switchsum" / package / "__init__.py").touch()
     shutil.copytree(SOURCES / "kernels", tmp_path / "switchsum" / "native" / "kernels")
-    shutil.copy(SOURCES / "process" / "notices.py", tmp_path / "switchsum" / "native" / "process")
+    shutil.copy(SOURCES / "notices.py", tmp_path / "switchsum" / "native")
     host = tmp_path / "switchsum" / "host"
     (host / "constants.py").write_text("STEP = 1\n")
     (host / "callee.py").write_text(CALLEE)

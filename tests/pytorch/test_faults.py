@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 from switchsum.connections.controller_client import ControllerClient
-from switchsum.native.process import notices
+from switchsum.native import notices
 from switchsum.protocol.errors import CollectiveTimeout, NoCapacity, UnknownJob, UsageError
 
 from ..timing import eventually, patience

@@ -12,7 +12,7 @@ from rich.table import Table
 
 from switchsum.cli.output import JsonOption, print_json
 from switchsum.doctor import Finding, Verdict, examine
-from switchsum.native.process.notices import waiting_for
+from switchsum.native.notices import waiting_for
 
 STYLES = {Verdict.OK: "green", Verdict.LIMITED: "yellow", Verdict.MISSING: "yellow"}
 

@@ -14,7 +14,7 @@ from switchsum.cli.controller import read_ip, read_mac
 from switchsum.cli.fields import takes
 from switchsum.cli.output import JsonOption, check_seconds, print_json
 from switchsum.cli.remote import CONTROLLER, ControllerOption, address_of
-from switchsum.native.process.notices import waiting_for
+from switchsum.native.notices import waiting_for
 from switchsum.protocol.errors import UsageError
 from switchsum.protocol.frame import AGGREGATION_PORT, LANE_BUILDS
 from switchsum.protocol.wire import Address

@@ -6,7 +6,7 @@ from typing import Any
 
 from switchsum.connections.controller_client import ControllerClient
 from switchsum.connections.member_client import Reply
-from switchsum.native.process.notices import waiting_for
+from switchsum.native.notices import waiting_for
 
 
 class ToldClient(ControllerClient):

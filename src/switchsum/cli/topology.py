@@ -12,7 +12,7 @@ import typer
 from switchsum.cli.output import JsonOption, print_json
 from switchsum.cli.remote import DeviceOption
 from switchsum.launch.builds import AUTO, LanesOption, read_lanes
-from switchsum.native.process.notices import waiting_for
+from switchsum.native.notices import waiting_for
 from switchsum.protocol.errors import LocalError, UsageError
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ import typer
 from switchsum.cli.output import JsonOption, WatchOption, print_json, print_records, repeat
 from switchsum.cli.remote import CONTROLLER, ControllerOption, connect_to_look
 from switchsum.cli.topology import MbitOption, SourceArgument, read
-from switchsum.native.process.notices import waiting_for
+from switchsum.native.notices import waiting_for
 from switchsum.protocol.errors import LocalError, UsageError
 from switchsum.protocol.rpc import JobInfo, JobRequest
 

@@ -22,7 +22,7 @@ from switchsum.connections.starting import HINT, start_limit
 from switchsum.launch.children import Child, Children
 from switchsum.launch.thrift import set_queue_depths
 from switchsum.launch.wires import End
-from switchsum.native.process.notices import waiting_for
+from switchsum.native.notices import waiting_for
 from switchsum.protocol.errors import LocalError
 
 PROGRAM: Final = "simple_switch_grpc"

@@ -14,7 +14,7 @@ from types import TracebackType
 from typing import IO, Final
 
 from switchsum.launch.ending import Guard, shell_code
-from switchsum.native.process.notices import waiting_for
+from switchsum.native.notices import waiting_for
 from switchsum.protocol.errors import LocalError
 
 OURSELVES: Final = (sys.executable, "-P", "-m", "switchsum")

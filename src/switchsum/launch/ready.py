@@ -17,7 +17,7 @@ from typing import Any, Final
 from switchsum.connections.starting import HINT
 from switchsum.launch.children import POLL_S, Child, Children
 from switchsum.native.kernels.turns import tell_too
-from switchsum.native.process.notices import waiting_for
+from switchsum.native.notices import waiting_for
 from switchsum.protocol.errors import LocalError
 
 READY_FD: Final = "SWITCHSUM_READY_FD"

@@ -282,7 +282,7 @@ class Forwarded(dist.ProcessGroup):
         context: AbstractContextManager[object] = nullcontext() if self.size() == 1 else self.connect().checked()
         return context
 
-    def _over_gloo(self, name: str, *arguments: Any, called: str = "", counts: Counts | None = None) -> dist.Work:
+    def over_gloo(self, name: str, *arguments: Any, called: str = "", counts: Counts | None = None) -> dist.Work:
         """Have gloo do a call, on which all ranks have agreed through the switch if it has a name in words.
 
         gloo compares nothing: it waits for its time-out, adds what does not belong together, or ends the process.
@@ -305,7 +305,7 @@ class Forwarded(dist.ProcessGroup):
             work = self._when_agreed(name, agreed, begin, results, arguments[-1])
         if name in _WITHOUT_FUTURE and not isinstance(work, SwitchWork):
             work = _Behind(name, [work], results)
-        return self._noted(work)
+        return self.noted(work)
 
     def _when_agreed(
         self, name: str, agreed: Agreement, begin: Callable[[], dist.Work], results: list[torch.Tensor], opts: Any
@@ -318,19 +318,19 @@ class Forwarded(dist.ProcessGroup):
         self._last_begun = begun
         return _Behind(name, [_Later(before, begun, agreed, begin)], results)
 
-    def _noted(self, work: Begun) -> Begun:
+    def noted(self, work: Begun) -> Begun:
         """Note a work that was begun, where torch has asked for coalescing, and return it."""
         if self._coalesced is not None:
             self._coalesced.append(work)
         return work
 
-    def _each_over_gloo(self, name: str, outputs: Tensors, inputs: Tensors, opts: Any, called: str = "") -> dist.Work:
+    def each_over_gloo(self, name: str, outputs: Tensors, inputs: Tensors, opts: Any, called: str = "") -> dist.Work:
         """Have gloo do a call for each of several tensors: its coalesced forms are called otherwise in each torch."""
-        works = [self._over_gloo(name, *pair, opts, called=called) for pair in zip(outputs, inputs, strict=True)]
+        works = [self.over_gloo(name, *pair, opts, called=called) for pair in zip(outputs, inputs, strict=True)]
         if len(works) == 1:
             return works[0]
         return _Behind(name, works, list(outputs))
 
     def _passed_on(self, name: str, *arguments: Any, called: str = "", counts: Counts | None = None) -> dist.Work:
         self._detours.note(name)
-        return self._over_gloo(name, *arguments, called=called, counts=counts)
+        return self.over_gloo(name, *arguments, called=called, counts=counts)

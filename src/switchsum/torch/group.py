@@ -142,7 +142,7 @@ class SwitchGroup(Forwarded):
         work = SwitchWork(handles, tensors, finish)
         work.is_of_gradients = self._lanes_by_variable is not None and gradients.are_reduced()
         self.seat.watch(work, handles)
-        return self._noted(work)
+        return self.noted(work)
 
     def begun_so_far(self) -> tuple[int, int] | None:
         """Return how many collectives were begun, here and on gloo; None while there is no communicator."""
@@ -175,13 +175,13 @@ class SwitchGroup(Forwarded):
 
     def _allreduce(self, tensors: list[torch.Tensor], opts: Any, name: str) -> dist.Work:
         if self._is_alone or not tensors:
-            return self._over_gloo(name, tensors, opts)
+            return self.over_gloo(name, tensors, opts)
         called = self._reduces("all_reduce", tensors, opts)
         if tensors[0].layout == torch.sparse_coo:
             return self._allreduce_sparse(tensors, opts, called)
         reductions = self._choose(name, tensors, opts)
         if reductions is None:
-            return self._over_gloo(name, tensors, opts, called=called)
+            return self.over_gloo(name, tensors, opts, called=called)
         parts, asked = fuse(tensors, reductions), self._asked()
         handles = self._started([one.part for one in parts], lambda to: reduce_parts(to, parts, asked, called))
         return self.begun(handles, tensors, lambda: _deliver_as_is(parts))
@@ -189,10 +189,10 @@ class SwitchGroup(Forwarded):
     def _allreduce_sparse(self, tensors: list[torch.Tensor], opts: Any, called: str) -> dist.Work:
         reductions = self._choose("allreduce of sparse tensors", [tensor._values() for tensor in tensors], opts)
         if reductions is None:
-            return self._over_gloo("allreduce", tensors, opts, called=called)
+            return self.over_gloo("allreduce", tensors, opts, called=called)
         if any(tensor.sparse_dim() != 1 for tensor in tensors):
             self._detours.take("allreduce of tensors that are sparse in several dimensions")
-            return self._over_gloo("allreduce", tensors, opts, called=called)
+            return self.over_gloo("allreduce", tensors, opts, called=called)
         if any(reduction.operator not in ("sum", "average") for reduction in reductions):
             raise NotImplementedError(
                 "allreduce of sparse tensors: what is missing is zero to a sum, and to nothing else"
@@ -208,12 +208,12 @@ class SwitchGroup(Forwarded):
         """Reduce a tensor over all ranks; only the root gets the result."""
         tensors = _listed(tensors)
         if self._is_alone:
-            return self._over_gloo("reduce", tensors, opts)
+            return self.over_gloo("reduce", tensors, opts)
         called = self._reduces("reduce", tensors, opts, opts.rootRank)
         check_written(*tensors[: opts.rootRank == self.rank()])
         reductions = self._choose("reduce", tensors, opts)
         if reductions is None:
-            return self._over_gloo("reduce", tensors, opts, called=called)
+            return self.over_gloo("reduce", tensors, opts, called=called)
         reduction, communicator = reductions[0], self.connect()
         part, operator = reduction.stage(tensors[0]), reduction.operator
         lanes = lanes_for(part.plain(), operator, communicator, self._asked())
@@ -236,13 +236,13 @@ class SwitchGroup(Forwarded):
         check_written(*outputs)
         lists = [list(group) for group in inputs]
         if self._is_alone:
-            return self._over_gloo("reduce_scatter", list(outputs), lists, opts)
+            return self.over_gloo("reduce_scatter", list(outputs), lists, opts)
         if same_size(shares):  # then a rank takes down its own alone
             return self._reduce_scatter(list(outputs), [join(shares)], opts)
         called = self._reduces("reduce_scatter", shares, opts)
         reductions = self._choose("reduce_scatter", shares[:1], opts)
         if reductions is None:
-            return self._over_gloo("reduce_scatter", list(outputs), lists, opts, called=called)
+            return self.over_gloo("reduce_scatter", list(outputs), lists, opts, called=called)
         reduction, communicator = reductions[0], self.connect()
         part = reduction.stage(join(shares), copy=True)
         operator = reduction.operator
@@ -275,7 +275,7 @@ class SwitchGroup(Forwarded):
         called = self._reduces("reduce_scatter", inputs, opts)
         reductions = None if self._is_alone else self._choose("reduce_scatter", inputs, opts)
         if reductions is None:
-            return self._each_over_gloo("_reduce_scatter_base", outputs, inputs, opts, called=called)
+            return self.each_over_gloo("_reduce_scatter_base", outputs, inputs, opts, called=called)
         rows, asked = self.size(), self._asked()
         parts = [(one, one.stage_result(output)) for one, output in zip(reductions, outputs, strict=True)]
         staged = [one.stage(whole) for one, whole in zip(reductions, inputs, strict=True)]
@@ -316,7 +316,7 @@ class SwitchGroup(Forwarded):
         opts = opts or c10d.BroadcastOptions()
         called = words("broadcast", tensors, root=opts.rootRank)
         if self._is_alone or tensors[0].layout != torch.strided:
-            return self._over_gloo("broadcast", tensors, opts, called=called)
+            return self.over_gloo("broadcast", tensors, opts, called=called)
         parts = [(stage if opts.rootRank == self.rank() else room)(tensor) for tensor in tensors]
 
         def start(to: Communicator) -> list[Handle]:
@@ -331,7 +331,7 @@ class SwitchGroup(Forwarded):
         gathered, own = list(outputs[0]), _listed(inputs)[0]
         if self._is_alone or own.layout != torch.strided:
             opts = opts or c10d.AllgatherOptions()
-            return self._over_gloo("allgather", [gathered], [own], opts, called=words("all_gather", [own]))
+            return self.over_gloo("allgather", [gathered], [own], opts, called=words("all_gather", [own]))
         if len(gathered) != self.size() or not same_size([own, *gathered]):
             raise ValueError(f"allgather needs {self.size()} tensors of the input's size and dtype")
         return self._allgather([gathered], [own])
@@ -340,7 +340,7 @@ class SwitchGroup(Forwarded):
     def allgather_coalesced(self, outputs: Sequence[Tensors], inputs: Tensors, opts: Any = None) -> dist.Work:
         """Give every rank the lists of tensors of all ranks."""
         if self._is_alone:
-            return self._over_gloo("allgather_coalesced", [list(one) for one in outputs], list(inputs), opts)
+            return self.over_gloo("allgather_coalesced", [list(one) for one in outputs], list(inputs), opts)
         return self._allgather([list(one) for one in zip(*outputs, strict=True)], list(inputs))
 
     def _allgather(self, outputs: list[list[torch.Tensor]], inputs: list[torch.Tensor]) -> dist.Work:
@@ -369,7 +369,7 @@ class SwitchGroup(Forwarded):
             if output.dtype != own.dtype or output.numel() != own.numel() * self.size():
                 raise ValueError(f"the gathered tensor must have {self.size()} times the input's size, and its dtype")
         if self._is_alone:
-            return self._each_over_gloo("_allgather_base", outputs, inputs, opts or c10d.AllgatherOptions())
+            return self.each_over_gloo("_allgather_base", outputs, inputs, opts or c10d.AllgatherOptions())
         parts = [room(output) for output in outputs]
         handles = self._started_gathers([stage(own) for own in inputs], parts)
         return self.begun(handles, outputs, lambda: _deliver_as_is(parts))
@@ -378,7 +378,7 @@ class SwitchGroup(Forwarded):
     def barrier(self, opts: Any = None) -> dist.Work:
         """Wait for every rank."""
         if self._is_alone:
-            return self._over_gloo("barrier", opts or c10d.BarrierOptions())
+            return self.over_gloo("barrier", opts or c10d.BarrierOptions())
         return self.begun([self.connect().barrier_async()], [], lambda: None)
 
     def _start_coalescing(self, device: torch.device) -> None:
@@ -393,7 +393,7 @@ class SwitchGroup(Forwarded):
         if device.type in self.others:
             return self.others[device.type]._end_coalescing(device)
         works, self._coalesced = self._coalesced or [], None
-        handles = [handle for work in works if isinstance(work, SwitchWork) for handle in work._handles]
+        handles = [handle for work in works if isinstance(work, SwitchWork) for handle in work.handles]
         return self.begun(handles, [], lambda: [work.wait() for work in works])
 
     # torch 2.13 still calls some of these, and scripts of its users all of them.

@@ -17,7 +17,7 @@ from switchsum.host.api.communicator import Communicator
 from switchsum.host.api.join import CALL_S
 from switchsum.host.connect import connect
 from switchsum.host.links.warm import warm_up
-from switchsum.native.process.notices import QUIET_S, ranks_of, say, waiting_for
+from switchsum.native.notices import QUIET_S, ranks_of, say, waiting_for
 from switchsum.protocol import member_rpc, rpc
 from switchsum.protocol.errors import NoCapacity, RankTaken, SwitchsumError, UnknownJob, UsageError
 from switchsum.torch import machines

@@ -19,7 +19,7 @@ from switchsum.connections.tls import VARIABLE
 from switchsum.launch.children import Children
 from switchsum.launch.runs import findable
 from switchsum.launch.session import daemon
-from switchsum.native.process.notices import ranks_of, waiting_for
+from switchsum.native.notices import ranks_of, waiting_for
 from switchsum.protocol import rpc
 from switchsum.protocol.errors import SwitchsumError, UsageError
 from switchsum.protocol.frame import LANE_BUILDS

@@ -10,7 +10,7 @@ from typing import Any, Final
 
 import torch.distributed as dist
 
-from switchsum.native.process.notices import waiting_for
+from switchsum.native.notices import waiting_for
 from switchsum.protocol import rpc_codec
 from switchsum.protocol.errors import CollectiveTimeout, SwitchsumError, UsageError
 

@@ -60,7 +60,7 @@ class SwitchWork(dist.Work):
 
     def __init__(self, handles: Sequence[Handle], tensors: list[torch.Tensor], finish: Callable[[], object]) -> None:
         super().__init__()
-        self._handles = handles
+        self.handles = handles
         self._tensors = tensors
         self._finish = finish
         self._lock = threading.RLock()
@@ -126,14 +126,14 @@ class SwitchWork(dist.Work):
         if self._done:
             return
         try:
-            for handle in self._handles:
+            for handle in self.handles:
                 handle.wait()
             self._finish()
         except Exception as error:  # of a collective, of what writes results, or of a signal handler
             self._error = error
         # Whoever keeps the work, or a cycle of references, does not keep pinned memory with it: to pin the next call's
         # anew takes longer than to add it.
-        self._handles, self._finish = (), _nothing
+        self.handles, self._finish = (), _nothing
         self._done = True
         if self._at_end is not None:
             self._at_end(self._error)
@@ -236,7 +236,7 @@ class SwitchWork(dist.Work):
 
     def _wait_for_completer(self) -> None:
         try:
-            for handle in self._handles:
+            for handle in self.handles:
                 handle.wait()
         except SwitchsumError:
             pass  # the future has it
@@ -251,7 +251,7 @@ class SwitchWork(dist.Work):
 
     def is_completed(self) -> bool:
         """Whether the tensors hold the results, or the collective has failed."""
-        if not self._done and not self._is_interrupted() and all(handle.is_done for handle in self._handles):
+        if not self._done and not self._is_interrupted() and all(handle.is_done for handle in self.handles):
             self.complete()
         return self._done
 
