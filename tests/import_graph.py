@@ -137,9 +137,3 @@ def taken() -> set[tuple[str, str]]:
     """Return each module of the product with a private name that it takes from another."""
     every = set().union(*(bound_here(tree) for tree in trees().values()))
     return {(name, one) for name, tree in trees().items() for one in private_of_others(tree, name, every)}
-
-
-def room(module: str) -> str:
-    """Return the room of a module: `host/api`, `controller`, `torch`."""
-    parts = module.split(".")[1:] or [module]
-    return "/".join(parts[:2]) if parts[0] == "host" else parts[0]

@@ -1,4 +1,4 @@
-"""Operations in flight: how they are begun and brought to their end, by one thread at a time, and callers' handles.
+"""Operations under way: how they are begun and brought to their end, by one thread at a time, and callers' handles.
 
 A caller drives what it waits for; a thread in the background goes on with the rest while nobody waits.  What the
 operations are for nobody here knows.
@@ -57,9 +57,9 @@ class Handle:
 
     # Of the class until they change, for a small allreduce makes a handle each time.
     finished: Finished | None = None
-    """What the engine has said of its end; None: it is in flight."""
+    """What the engine has said of its end; None: it is under way."""
     memory: int | None = None
-    """Where the memory begins that it uses while it is in flight."""
+    """Where the memory begins that it uses while it is under way."""
     saturates = False
 
     def __init__(
@@ -146,13 +146,13 @@ class Handle:
 
 
 class Memory:
-    """Memory of operations in flight: intervals of addresses, of which no two overlap."""
+    """Memory of operations under way: intervals of addresses, of which no two overlap."""
 
     def __init__(self) -> None:
         self.intervals: list[tuple[int, int]] = []
 
     def hold(self, start: int, end: int) -> None:
-        """Note that a collective in flight uses the addresses from `start` to `end`, at least one."""
+        """Note that an operation under way uses the addresses from `start` to `end`, at least one."""
         insort(self.intervals, (start, end))
 
     def release(self, start: int) -> None:
@@ -204,7 +204,7 @@ class Steps(Protocol):
 
 
 class OperationQueue:
-    """One rank's operations in flight, on an engine and its driver."""
+    """One rank's operations under way, on an engine and its driver."""
 
     steps: Steps | None = None
     """Collectives of several operations, if there ever was one."""
@@ -214,7 +214,7 @@ class OperationQueue:
         self.name = name
         self.driver = driver
         self.membership = membership
-        self.in_flight: dict[int, Handle] = {}
+        self.under_way: dict[int, Handle] = {}
         """Handles of the operations that have begun and not ended, by serial number."""
         self.error: SwitchsumError | None = None
         """Why nothing works any more."""
@@ -282,7 +282,7 @@ class OperationQueue:
 
     @property
     def is_over(self) -> bool:
-        """Whether nothing that is in flight will end any more."""
+        """Whether nothing that is under way will end any more."""
         return self.error is not None or self.closed
 
     def close(self) -> None:
@@ -291,7 +291,7 @@ class OperationQueue:
             # A signal handler has interrupted an operation of its own thread, which closes the link when it ends.
             self.closed = True
             return
-        if self.in_flight:  # else this would wait as long as threads that wait for them
+        if self.under_way:  # else this would wait as long as threads that wait for them
             self._fail(UsageError(_CLOSED_WITHIN))
         self._ask_for_turn()
         with self._turn:
@@ -335,7 +335,7 @@ class OperationQueue:
             self._owner = 0
         if self.thread is not None:
             self._waiters.discard(own)
-            if self.in_flight or self.driver.engine.awaits_switch:
+            if self.under_way or self.driver.engine.awaits_switch:
                 self._wanted.set()
         if self.closed:
             self._close_link()
@@ -361,7 +361,7 @@ class OperationQueue:
         if self._memory.intervals and values is not None:
             self._wait_for_memory(values)
         serial = engine.submitted
-        self.in_flight[serial] = handle
+        self.under_way[serial] = handle
         if self._is_noted:
             self._began[serial] = self.driver.clock(), str(handle.operation)
             _log.debug("collective %d begins: %s", serial, handle.operation)
@@ -374,13 +374,13 @@ class OperationQueue:
             handle.memory = start
 
     def _wait_for_memory(self, values: npt.NDArray[Any]) -> None:
-        """Wait until no operation in flight uses an array's memory: overlapping ones are added in turn."""
+        """Wait until no operation under way uses an array's memory: overlapping ones are added in turn."""
         start = values.ctypes.data
         while self._memory.overlaps(start, start + values.nbytes):
             self._pass_time()
 
     def _pass_time(self) -> None:
-        """Drive what is in flight for a moment; raises if nothing of it will end any more."""
+        """Drive what is under way for a moment; raises if nothing of it will end any more."""
         self._step(LONGEST_WAIT_S)
         self._check()
         if self.interrupts.is_asked_for:
@@ -415,7 +415,7 @@ class OperationQueue:
             self._fail(error)
             return
         self._note_events(events)
-        if self.in_flight and (left := self.membership.left):
+        if self.under_way and (left := self.membership.left):
             self._note_departures(left)
 
     def _note_departures(self, left: frozenset[int]) -> None:
@@ -438,7 +438,7 @@ class OperationQueue:
             if isinstance(event, Failed):
                 self._fail(self.membership.explain(event.error))
                 continue
-            handle = self.in_flight.pop(event.operation)
+            handle = self.under_way.pop(event.operation)
             if self._is_noted:
                 self._note_span(*self._began.pop(event.operation))
             if handle.memory is not None:
@@ -460,7 +460,7 @@ class OperationQueue:
 
     def _call_back(self) -> None:
         """Have everybody called back whose operation will not end any more."""
-        for handle in list(self.in_flight.values()):
+        for handle in list(self.under_way.values()):
             handle.call_back()
 
     # The background.
@@ -474,12 +474,12 @@ class OperationQueue:
         self._wanted.set()
 
     def work(self) -> bool:
-        """Drive for a moment if operations are in flight and nobody waits; False: there will be nothing to do."""
+        """Drive for a moment if operations are under way and nobody waits; False: there will be nothing to do."""
         if self.is_dirty:
             self.interrupted()
         if self.is_over:
             return False
-        if self._waiters or not (self.in_flight or self.driver.engine.awaits_switch):
+        if self._waiters or not (self.under_way or self.driver.engine.awaits_switch):
             self._wanted.clear()
             return True
         if self.membership.error is not None:

@@ -43,7 +43,7 @@ class Reporter:
         seen = counts[Count.ROUNDS], begun
         if seen != self._seen:
             self._seen, self._changed_s = seen, now
-        quiet_s, in_flight = round(now - self._changed_s, 3), begun > oldest
+        quiet_s, is_under_way = round(now - self._changed_s, 3), begun > oldest
         return reports.WorkerReport(
             job=job,
             nonce=nonce,
@@ -52,9 +52,9 @@ class Reporter:
             link=self._link,
             begun=begun,
             finished=min(communicator.queue.finished, begun),
-            operation=engine.name_of(oldest)[: reports.MOST_TEXT] if in_flight else "",
-            waiting_s=quiet_s if in_flight else 0.0,
-            idle_s=0.0 if in_flight else quiet_s,
+            operation=engine.name_of(oldest)[: reports.MOST_TEXT] if is_under_way else "",
+            waiting_s=quiet_s if is_under_way else 0.0,
+            idle_s=0.0 if is_under_way else quiet_s,
             collective_s=round(communicator.queue.seconds, 6),
             waiting_slots=max(0, engine.slots_waiting),
             rounds=counts[Count.ROUNDS],

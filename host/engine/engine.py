@@ -219,8 +219,8 @@ class Engine:
         return self._pushed_before
 
     @property
-    def in_flight(self) -> int:
-        """How many operations have not finished; the glossary's word is of contributions."""
+    def under_way(self) -> int:
+        """How many operations have not finished."""
         return len(self._operations)
 
     @property
@@ -251,7 +251,7 @@ class Engine:
         held[held == Held.NOW] = Held.EARLIER
 
     def name_of(self, serial: int) -> str:
-        """Return what an operation in flight is called; empty where it has not been taken note of."""
+        """Return what an operation under way is called; empty where it has not been taken note of."""
         known = self._operations.get(serial)
         return str(known[0]) if known is not None else ""
 
@@ -277,7 +277,7 @@ class Engine:
         words = self._words
         serial = words[_SUBMITTED]
         if serial - words[_OLDEST] >= OPERATIONS:
-            raise UsageError(f"{OPERATIONS} operations are in flight already")
+            raise UsageError(f"{OPERATIONS} operations are under way already")
         if not self._operations:
             self._silence_s = self._unheard_s = 0.0
             self._polled_at = now

@@ -27,7 +27,7 @@ Floats = npt.NDArray[np.float64]
 Octets = npt.NDArray[np.uint8]
 
 OPERATIONS: Final = 1024
-"""Operations that may be in flight; a power of two is not needed, a bound is: the oldest one keeps its record."""
+"""Operations that may be under way; a power of two is not needed, a bound is: the oldest one keeps its record."""
 
 
 NEVER: Final = np.iinfo(np.int64).max

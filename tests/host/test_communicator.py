@@ -167,7 +167,7 @@ def test_a_background_thread_goes_on_with_what_was_begun(ranks: list[Communicato
     arrays = [np.full(3000, rank, np.float32) for rank in range(RANKS)]
     handles = [communicator.allreduce_async(array) for communicator, array in zip(ranks, arrays, strict=True)]
     end = time.monotonic() + patience(20)
-    while any(communicator.queue.in_flight for communicator in ranks) and time.monotonic() < end:
+    while any(communicator.queue.under_way for communicator in ranks) and time.monotonic() < end:
         time.sleep(0.01)  # nobody waits for a handle
     for array, handle in zip(arrays, handles, strict=True):
         np.testing.assert_array_equal(array, 3.0)

@@ -379,7 +379,7 @@ def test_more_operations_than_the_table_holds_must_wait() -> None:
     for _ in range(OPERATIONS):
         cluster.submit(0, arrays[0])
     assert cluster.workers[0].engine.is_full
-    with pytest.raises(UsageError, match="in flight"):
+    with pytest.raises(UsageError, match="under way"):
         cluster.submit(0, arrays[0])
 
 

@@ -200,7 +200,7 @@ def test_a_handler_that_calls_a_collective_in_the_midst_of_one_is_refused() -> N
         with ThreadPoolExecutor(1) as pool:
 
             def other() -> npt.NDArray[Any]:
-                while not ranks[0].queue.in_flight:
+                while not ranks[0].queue.under_way:
                     time.sleep(0.001)
                 signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGUSR1)
                 while not said:
@@ -227,7 +227,7 @@ def deferring() -> Iterator[list[Communicator]]:
 
 
 def press(communicator: Communicator, times: int = 1) -> None:
-    while not communicator.queue.in_flight:
+    while not communicator.queue.under_way:
         time.sleep(0.001)
     for _ in range(times):
         signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
@@ -324,7 +324,7 @@ def test_a_child_is_refused_everything_while_a_sparse_sum_is_pending(call: str) 
     ranks = pair()
     arguments = np.array([1]), np.ones(1, np.float32), 10
     handle = ranks[0].allreduce_sparse_async(*arguments)
-    while not ranks[0].queue.in_flight:
+    while not ranks[0].queue.under_way:
         time.sleep(0.001)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DeprecationWarning)  # of newer Pythons: there are threads

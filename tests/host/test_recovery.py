@@ -65,7 +65,7 @@ def test_what_waits_for_a_late_rank_is_not_taken_for_slow_rounds() -> None:
     with pytest.raises(TimeoutError):
         cluster.run(lambda: False, limit_s=1.0)
     cluster.submit(1, values[1:2])
-    cluster.run(lambda: not any(worker.engine.in_flight for worker in cluster.workers))
+    cluster.run(lambda: not any(worker.engine.under_way for worker in cluster.workers))
     assert core["recovery"]["smoothed_s"] == pytest.approx(expected, rel=0.1)
 
 
@@ -223,7 +223,7 @@ def test_a_contribution_that_is_lost_again_does_not_wait_for_slots_that_a_late_r
     began = cluster.clock.now_s
     for rank, blocks in ((0, 1), (0, slots - 1), (1, 1)):
         submit(cluster, rank, blocks)
-    cluster.run(lambda: cluster.workers[1].engine.in_flight == 0, limit_s=100.0)
+    cluster.run(lambda: cluster.workers[1].engine.under_way == 0, limit_s=100.0)
     assert len(lost) == copies_lost
     assert cluster.clock.now_s - began < 2.0
 
@@ -249,7 +249,7 @@ def test_a_result_that_is_lost_comes_again_among_many_slots_that_a_late_rank_hol
     assert np.asarray(first.engine._state.slots)["held"].all()
     began = cluster.clock.now_s
     submit(cluster, 1, 1)
-    cluster.run(lambda: first.engine.in_flight == 1, limit_s=100.0)
+    cluster.run(lambda: first.engine.under_way == 1, limit_s=100.0)
     assert len(lost) == copies_lost
     assert cluster.clock.now_s - began < 6.0
 
@@ -264,7 +264,7 @@ def test_what_passes_an_operation_that_a_late_rank_has_not_begun_is_no_evidence_
         submit(cluster, 1, blocks)
         with pytest.raises(TimeoutError):
             cluster.run(lambda: False, limit_s=0.003)
-    cluster.run(lambda: not any(worker.engine.in_flight for worker in cluster.workers))
+    cluster.run(lambda: not any(worker.engine.under_way for worker in cluster.workers))
     assert [worker.engine.counts[Count.OVERTAKEN] for worker in cluster.workers] == [0, 0]
 
 

@@ -153,7 +153,7 @@ def test_what_a_method_raises_is_raised_once_and_the_loop_goes_on_from_there(nam
             raised.append(str(error))
     assert raised == [name]
     assert (values == 1).all()
-    assert engine.in_flight == 0
+    assert engine.under_way == 0
     core = engine.state.core[0]
     assert core["link"]["sequence"] - core["link"]["queued"] == link.pushed
 
@@ -183,7 +183,7 @@ def test_what_begins_after_a_link_was_opened_again_is_packed_into_its_new_rows()
     for _ in range(1000):
         if is_over or driver.step(0.05):
             break
-    assert driver.engine.in_flight == 0
+    assert driver.engine.under_way == 0
     assert driver.engine.counts[Count.PROBES] + driver.engine.counts[Count.OVERTAKEN] == 0
 
 

@@ -71,7 +71,7 @@ def groups(shared_groups: list[list[Any]]) -> Iterator[list[Any]]:
     for group in made:
         group._detours = type(group._detours)()
     yield made
-    if any(group.connect().queue.in_flight or group.connect().queue.error for group in made):
+    if any(group.connect().queue.under_way or group.connect().queue.error for group in made):
         shared_groups.clear()  # a test has failed
 
 
