@@ -20,7 +20,7 @@ from switchsum.host.links.warm import warm_up
 from switchsum.native.notices import QUIET_S, ranks_of, say, waiting_for
 from switchsum.protocol import member_rpc, rpc
 from switchsum.protocol.errors import NoCapacity, RankTaken, SwitchsumError, UnknownJob, UsageError
-from switchsum.torch import machines
+from switchsum.torch import switches_of_machines
 from switchsum.torch.gloo import LOOPBACK, is_loopback, own_address
 from switchsum.torch.members import job_name
 from switchsum.torch.services import LEAVE_S, LocalServices, ranks_in, start_alone
@@ -55,7 +55,7 @@ class Place:
     """Whether the group is one of some ranks: it leaves slots to others."""
     links: list[str] | None = None
     """How each rank of all reaches its machine's switch, where ranks have started them."""
-    certificate: machines.Certificate | None = None
+    certificate: switches_of_machines.Certificate | None = None
     """What to show the controller, where ranks have started it."""
     switch: str | None = None
     """P4Runtime address of the switch that rank 0 has started for the group; None: it has started none."""
@@ -78,12 +78,12 @@ def meet(meeting: Meeting, start: Callable[[], LocalServices] = start_alone) -> 
         try:
             place, services = _decide(meeting, start)
         except SwitchsumError as error:
-            machines.fail(meeting, error)
+            switches_of_machines.fail(meeting, error)
             tell_error(meeting, _PLACE, error)
             raise
         store.set(_PLACE, json.dumps(asdict(place)))
     else:
-        services = machines.follow(meeting, _hosts())
+        services = switches_of_machines.follow(meeting, _hosts())
         try:
             if not os.environ.get("SWITCHSUM_CONTROLLER"):
                 warm_up("shm:")  # while rank 0 starts a switch: what has to be compiled is, on another core
@@ -95,7 +95,7 @@ def meet(meeting: Meeting, start: Callable[[], LocalServices] = start_alone) -> 
     if services is not None:
         services.controller = place.controller
     if place.certificate is not None:
-        machines.trust(place.controller, place.certificate)
+        switches_of_machines.trust(place.controller, place.certificate)
     return place if place.links is None else replace(place, link=place.links[meeting.rank]), services
 
 
@@ -226,7 +226,7 @@ def _decide(meeting: Meeting, start: Callable[[], LocalServices]) -> tuple[Place
             "set SWITCHSUM_CONTROLLER, too, or neither, and rank 0 starts a switch"
         )
     if not controller and not is_alone:
-        found = machines.lead(meeting, standing, _hosts(), beacon or LOOPBACK)
+        found = switches_of_machines.lead(meeting, standing, _hosts(), beacon or LOOPBACK)
         services: LocalServices | None = found.services
         place = Place(
             controller=found.services.controller,
@@ -239,7 +239,7 @@ def _decide(meeting: Meeting, start: Callable[[], LocalServices]) -> tuple[Place
             beacon=beacon,
         )
         return place, services
-    machines.no_tasks(meeting)
+    switches_of_machines.no_tasks(meeting)
     if controller:
         shared = own_link if own_link.startswith("udp:") or is_alone else None
         job = given or job_name(meeting.store)
