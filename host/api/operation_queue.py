@@ -191,7 +191,7 @@ class Member(Protocol):
         ...
 
 
-class Steps(Protocol):
+class FormerSteps(Protocol):
     """Collectives of several operations, each of which is begun when the one before has ended (`steps`)."""
 
     def wait_for_last_steps(self) -> None:
@@ -206,7 +206,7 @@ class Steps(Protocol):
 class OperationQueue:
     """One rank's operations under way, on an engine and its driver."""
 
-    steps: Steps | None = None
+    steps: FormerSteps | None = None
     """Collectives of several operations, if there ever was one."""
 
     def __init__(self, driver: Driver, membership: Member, name: str) -> None:
