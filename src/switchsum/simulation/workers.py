@@ -9,10 +9,9 @@ import numpy as np
 import numpy.typing as npt
 
 from switchsum.host.engine import by_hand
-from switchsum.host.engine.events import Failed, Finished
+from switchsum.host.engine.engine import Engine, EngineConfig, Failed, Finished
 from switchsum.host.engine.operation import Operation
 from switchsum.host.engine.state import CORE, Count
-from switchsum.host.engine.worker import Engine, EngineConfig
 from switchsum.native.kernels.loading import address_of
 from switchsum.native.wires.rows import LEAD_BYTES, row_stride
 from switchsum.protocol.frame import AT, FRAME_BYTES, Flag, payload_bytes
@@ -71,7 +70,8 @@ class Worker:
     def begin(self, operation: Operation, values: npt.NDArray[Any], now_s: float) -> int:
         """Begin an operation on an array; return its serial number."""
         engine = self.engine
-        serial = engine.adopt(engine.prepare(operation), values, now_s)
+        operation.make_record(engine.lanes_per_frame, engine.world_size)
+        serial = engine.adopt(operation, values, now_s)
         by_hand.submit_by_hand(engine.address, operation.address, now_s)
         return serial
 

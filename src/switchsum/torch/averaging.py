@@ -15,7 +15,7 @@ import torch
 import torch.distributed as dist
 
 from switchsum.host.api.communicator import Communicator
-from switchsum.host.api.handle import Handle
+from switchsum.host.api.operation_queue import Handle
 from switchsum.host.api.sparse import LastStep
 from switchsum.host.compress.base import Part
 from switchsum.protocol.errors import UsageError
