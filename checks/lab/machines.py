@@ -25,7 +25,7 @@ from checks.bench.star import lay
 from switchsum.launch import wires
 from switchsum.launch.bmv2 import free_port
 from switchsum.launch.children import Children
-from switchsum.native.process.notices import waiting_for
+from switchsum.native.notices import waiting_for
 from switchsum.protocol.wire import format_ip
 
 DEFAULTS: Final = ("2", "4", "200mbit", "10")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from switchsum.host.engine.events import Failed
+from switchsum.host.engine.engine import Failed
 from switchsum.host.engine.operation import Operation
 from switchsum.host.engine.state import Count
 from switchsum.protocol.errors import (
