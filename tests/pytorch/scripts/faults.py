@@ -74,7 +74,13 @@ def switch() -> None:
         children = Path(f"/proc/self/task/{os.getpid()}/children").read_text().split()
         [pid] = [int(one) for one in children if b"--shm" in Path(f"/proc/{one}/cmdline").read_bytes().split(b"\0")]
         os.kill(pid, signal.SIGKILL)
-    dist.all_reduce(torch.ones(4))
+    store = dist.distributed_c10d._get_default_store()
+    try:
+        dist.all_reduce(torch.ones(4))
+    finally:
+        store.set(f"told {dist.get_rank()}", "")
+        if dist.get_rank() == 0:  # with its end the controller ends, which is another thing to hear of
+            store.wait([f"told {rank}" for rank in range(dist.get_world_size())])
 
 
 def late() -> None:
@@ -119,6 +125,7 @@ if __name__ == "__main__":
             "dies": dies,
             "first": first,
             "starter": starter,
+            "switch": switch,
             "raises": raises,
             "cleans": cleans,
             "exits": exits,
