@@ -46,12 +46,13 @@ def cases(p4c: Path) -> Iterator[Case]:
         for test in sorted((p4c / "testdata" / folder).rglob("*.stf")):
             name = test.relative_to(p4c / "testdata").with_suffix("").as_posix()
             source = test.with_suffix(".p4")
-            yield Case(name=name, source=source, excluded=_excluded(source))
+            yield Case(name=name, source=source, excluded=excluded(source))
             if "parser-inline" in name:
                 yield Case(name=f"{name} --parser-inline-opt", source=source, options=("--parser-inline-opt",))
 
 
-def _excluded(source: Path) -> str:
+def excluded(source: Path) -> str:
+    """Return why a program does not apply; nothing if it may."""
     if not source.is_file():
         return "no program of that name"
     included = re.findall(r'#include\s*[<"]([^>"]+)[>"]', source.read_text(errors="replace"))

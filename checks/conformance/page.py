@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
 from .cases import PASSED, SWITCHES
+from .published import LISTS, verdict
 
 NAMES: Final = {"interpreter": "embedded switch, interpreter", "native": "embedded switch, native", "bmv2": "BMv2"}
 HEAD: Final = """# What of v1model runs
@@ -26,36 +28,54 @@ $ python -m checks.conformance path/of/a/clone/of/p4c
 DIFFERENCES: Final = Path(__file__).with_name("differences.md")
 
 
+PUBLISHED: Final = ("4ward", "bmv2")
+REPOSITORIES: Final = {"4ward": "4ward-p4/4ward", "bmv2": "p4lang/p4c"}
+
+
 def page(record: Mapping[str, Any]) -> str:
     """Return the text of the page for a record."""
+    lists = json.loads(LISTS.read_text())
+    cases = record["cases"]
     return "\n".join(
-        [HEAD, *_summary(record), *_failures(record["cases"]), *_excluded(record["cases"]), "", DIFFERENCES.read_text()]
+        [HEAD, *_summary(record, lists), *_failures(cases, lists), *_excluded(cases), "", DIFFERENCES.read_text()]
     )
 
 
-def _summary(record: Mapping[str, Any]) -> Iterator[str]:
+def _list_name(lists: Mapping[str, Any], who: str) -> str:
+    if who == "4ward":
+        return f"4ward, by its own list of {lists[who]['date']}"
+    return f"BMv2, by the list of p4c {lists[who]['p4c']}"
+
+
+def _summary(record: Mapping[str, Any], lists: Mapping[str, Any]) -> Iterator[str]:
     cases = [case for case in record["cases"] if not case["excluded"]]
     languages = sorted({case["language"] for case in cases}, reverse=True)
     yield f"p4c {record['p4c']}, BMv2 {record['bmv2']}, {record['date']}:"
     yield ""
     yield "| switch | " + " | ".join(f"{language} passed" for language in languages) + " | refused | wrong |"
     yield "|---|" + "---|" * (len(languages) + 2)
+    total = Counter(case["language"] for case in cases)
     for switch in SWITCHES:
         results = [(case["language"], case["results"].get(switch, "")) for case in cases]
         passed = Counter(language for language, result in results if result == PASSED)
-        total = Counter(language for language, _ in results)
         refused = sum(result.startswith("refused") for _, result in results)
         wrong = sum(result != PASSED and not result.startswith("refused") for _, result in results)
         cells = [f"{passed[language]} of {total[language]}" for language in languages]
         yield f"| {NAMES[switch]} | {' | '.join(cells)} | {refused} | {wrong} |"
+    for who in PUBLISHED:
+        said = Counter(case["language"] for case in cases if verdict(lists, who, case["name"]) == PASSED)
+        cells = [f"{said[one]} of {total[one]}" if said[one] else "none listed" for one in languages]
+        yield f"| {_list_name(lists, who)} | {' | '.join(cells)} | | |"
     yield ""
-    yield (
-        "Another P4 simulator, 4ward, gives 186 of 186 for v1model in its own list of July 2026; it counts programs in "
-        "another way, and was not run here."
-    )
+    yield "The last two rows are what others publish of the same tests; nothing was run for them."
+    yield ""
+    fourward, bmv2 = (f"`{lists[who]['list']}` of github.com/{REPOSITORIES[who]}" for who in PUBLISHED)
+    yield f"- 4ward: {fourward} names the tests that must pass there. It has none of P4_14, and no test that p4c"
+    yield "  compiles with another option; a test that it lacks need not fail."
+    yield f"- BMv2: {bmv2} names the programs that are expected to fail there."
 
 
-def _failures(cases: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+def _failures(cases: Sequence[Mapping[str, Any]], lists: Mapping[str, Any]) -> Iterator[str]:
     failed = [
         case for case in cases if not case["excluded"] and any(result != PASSED for result in case["results"].values())
     ]
@@ -63,12 +83,13 @@ def _failures(cases: Sequence[Mapping[str, Any]]) -> Iterator[str]:
         return
     yield "\n## Tests that do not pass\n"
     yield "p4c's own runner does not look at `check_counter`; this one does, on BMv2 as well.\n"
-    yield "| test | embedded switch | BMv2 |"
-    yield "|---|---|---|"
+    yield "| test | embedded switch | BMv2 | 4ward's list | p4c's list of BMv2 |"
+    yield "|---|---|---|---|---|"
     for case in failed:
         interpreted, native, bmv2 = (_cell(case["results"].get(switch, "not run")) for switch in SWITCHES)
         ours = native if native == interpreted else f"interpreter: {interpreted}; native: {native}"
-        yield f"| {case['name']} | {ours} | {bmv2} |"
+        said = " | ".join(verdict(lists, who, case["name"]) for who in PUBLISHED)
+        yield f"| {case['name']} | {ours} | {bmv2} | {said} |"
 
 
 def _cell(text: str) -> str:

@@ -7,7 +7,9 @@ from pathlib import Path
 
 from checks.conformance.__main__ import PAGE, RECORD, as_record
 from checks.conformance.cases import PASSED, Case, cases, run_case
+from checks.conformance.load import load_seconds, summary
 from checks.conformance.page import page
+from checks.conformance.published import LISTS, bmv2_fails, fourward_passes, verdict
 
 PROGRAMS = Path(__file__).parents[1] / "switch" / "programs"
 STF = Path(__file__).parents[1] / "switch" / "stf"
@@ -67,3 +69,42 @@ def test_what_fails_and_what_is_refused_are_told_apart(tmp_path: Path) -> None:
     assert outcomes["good"] == PASSED
     assert outcomes["bad"].startswith("line 2: port 2: byte 0 differs")
     assert outcomes["refused"].startswith("refused: no BMv2 program")
+
+
+def test_published_lists_are_read() -> None:
+    suites = """
+corpus_test_suite(
+    name = "v1model_stf_corpus_test",
+    includes = ["@p4c//testdata:skeleton.p4"],
+    tests = [
+        "one-bmv2",
+        "two-bmv2",  # a remark
+    ],
+)
+corpus_test_suite(
+    name = "slow_test",
+    tests = [
+        "three-bmv2",
+    ],
+)
+"""
+    assert fourward_passes(suites) == ["p4_16_samples/one-bmv2", "p4_16_samples/two-bmv2"]
+    programs = "  # why\n  testdata/p4_16_samples/four-bmv2.p4 # more\n  testdata/p4_14_samples/five.p4\n)"
+    assert bmv2_fails(programs) == ["p4_16_samples/four-bmv2", "p4_14_samples/five"]
+
+
+def test_published_lists_are_of_the_tests_of_the_record() -> None:
+    lists = json.loads(LISTS.read_text())
+    applied = {case["name"] for case in json.loads(RECORD.read_text())["cases"] if not case["excluded"]}
+    assert set(lists["4ward"]["passes"]) <= applied
+    assert verdict(lists, "4ward", lists["4ward"]["passes"][0]) == PASSED
+    assert verdict(lists, "4ward", "p4_14_samples/bridge1") == "not listed"
+    assert verdict(lists, "bmv2", f"{lists['bmv2']['fails'][0]} --parser-inline-opt") == "expected to fail"
+
+
+def test_a_cold_load_is_timed() -> None:
+    seconds = {name: load_seconds((PROGRAMS / f"{name}.json").read_bytes()) for name in ("lives", "sets")}
+    assert all(time_s > 0 for time_s in seconds.values())
+    first, *rest = summary({"a": 0.5, "b": 0.25, "c": 2.0}, refused=1)
+    assert first == "3 programs load, 1 are refused: median 0.50 s, 95 % within 2.00 s, longest 2.00 s"
+    assert rest == ["0.25 s b", "0.50 s a", "2.00 s c"]

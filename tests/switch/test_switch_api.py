@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ipaddress
 import json
+import shutil
 import stat
 import sys
 from pathlib import Path
@@ -341,6 +342,19 @@ def test_a_program_is_compiled_by_the_p4c_on_path(tmp_path: Path, monkeypatch: p
     assert "SwitchIngress.stations" in Switch.from_p4(source, engine="interpreter").tables
     with pytest.raises(ProgramError, match="type-error"):
         Switch.from_p4(source, compiler_options=("-DWRONG",))
+
+
+@pytest.mark.skipif(shutil.which("p4c-bm2-ss") is None, reason="p4c-bm2-ss is not on PATH")
+def test_real_p4c_compiles_a_program(tmp_path: Path) -> None:
+    source = tmp_path / "own.p4"
+    source.write_bytes((FORWARDER / "solution.p4").read_bytes())
+    switch = Switch.from_p4(source)
+    switch.tables["stations"].insert({STATION: 1}, "forward", port=3)
+    frame = bytes(5) + b"\1" + bytes(8)
+    assert switch.process(1, frame) == [(3, frame)]
+    source.write_text(source.read_text().replace("transition accept", "transition nowhere"))
+    with pytest.raises(ProgramError, match="nowhere"):
+        Switch.from_p4(source)
 
 
 def test_a_notebook_shows_tables_and_arrays(switch: Switch) -> None:
