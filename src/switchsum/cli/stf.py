@@ -222,6 +222,9 @@ def trace(
     stf_file: Annotated[
         Path | None, typer.Option("--stf", help="Entries, groups and packets that come before, as an STF test.")
     ] = None,
+    bmv2: Annotated[
+        Path | None, typer.Option("--bmv2", help="Folder for the trace in the form of BMv2's packet_trace.proto.")
+    ] = None,
     as_json: JsonOption = False,
 ) -> None:
     """Show what a program does to a frame: states, lookups, fields before and after, registers, copies, as a tree."""
@@ -245,6 +248,10 @@ def trace(
         for problem in outcome.problems:
             typer.echo(f"{stf_file.name}:{problem.line}: {problem.text}", err=True)
     _, step = switch.pipeline.trace(port, frame)
+    if bmv2 is not None:
+        from switchsum.switch.packet_trace import write_packet_traces
+
+        write_packet_traces(step, bmv2)
     if as_json:
         print_json(step.as_json())
     else:
