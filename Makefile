@@ -27,6 +27,8 @@ TORCH ?=
 MN = $(SUDO) env SWITCHSUM_BIN=$(abspath $(BIN)) mn --custom mininet/custom.py --switch $(SWITCH) --topo $(TOPO) \
   $(if $(RATE),--link tc$(COMMA)bw=$(RATE)$(COMMA)use_tbf=1$(COMMA)latency_ms=1000)
 COMMA := ,
+DIFFERED := $(addprefix checks/bench/p4/,router firewall balancer telemetry learning) \
+  $(addprefix tests/switch/programs/,matching parsing stateful replication stacks)
 SUDO = $(if $(filter-out 0,$(shell id -u)),sudo)
 
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
@@ -39,7 +41,7 @@ export PYTHONPYCACHEPREFIX := $(abspath $(VENV))/bytecode
 endif
 
 .DEFAULT_GOAL := help
-.PHONY: help demo mininet mininet-cli needs-mininet test verify networks fuzz soak soak-starts endings bench bench-small bench-sparse bench-train coverage screenshots lint p4 docs site examples torch torch-tests mutate clean
+.PHONY: help demo mininet mininet-cli needs-mininet test verify networks fuzz differ soak soak-starts endings bench bench-small bench-sparse bench-train coverage screenshots lint p4 docs site examples torch torch-tests mutate clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  make %-11s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -73,6 +75,10 @@ fuzz: $(STAMP) ## fuzz worker, switch, loader and P4Runtime server, each for SEC
 	$(BIN)/python -m pip install --quiet --editable '.[$(EXTRAS),fuzz]'
 	$(BIN)/python -m checks.fuzz --seconds $(or $(SECONDS),3600) $(ARGS)
 
+differ: $(STAMP) ## compare interpreter, native code and BMv2 (if on PATH) by random packets, SECONDS (600) on each of ten programs
+	for program in $(DIFFERED); do echo $$program; \
+	  $(BIN)/switchsum differ $$program.json $$program.p4info.txtpb --seconds $(or $(SECONDS),600) $(ARGS) || exit 1; done
+
 soak: $(STAMP) ## random jobs on 8 workers with loss and kills, for SECONDS (1800) and until FRAMES have passed; ARGS='--leaves 2': over a tree
 	$(BIN)/python -m checks.soak --seconds $(or $(SECONDS),1800) --frames $(FRAMES) $(ARGS)
 
@@ -82,7 +88,7 @@ soak-starts: $(STAMP) ## kill and stop parts of a system while the ranks of a jo
 endings: torch ## end STARTS (100) PyTorch jobs of two ranks in each way there is, and look what is left of them
 	$(BIN)/python -m checks.soak.endings --starts $(or $(STARTS),100) $(ARGS)
 
-bench: $(STAMP) ## measure; ONLY=switch, kernels, allreduce, udp, links, veth, loss, scaling, start, load or train for a part
+bench: $(STAMP) ## measure; ONLY=switch, programs, kernels, allreduce, udp, links, veth, loss, scaling, start, load or train for a part
 	$(BIN)/python -m checks.bench $(if $(ONLY),--only $(ONLY)) $(ARGS)
 
 bench-small: $(STAMP) ## under a minute; fails when a kernel is slow beside a plain copy in the same process

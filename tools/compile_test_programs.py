@@ -1,4 +1,4 @@
-"""Compile the P4 programs of the switch's tests with p4c, one JSON and one P4Info beside each.
+"""Compile the P4 programs of the switch's tests and of its benchmark with p4c, one JSON and one P4Info beside each.
 
 Run as `python tools/compile_test_programs.py` (p4c-bm2-ss must be on PATH); a test compares what it makes with what is
 committed.
@@ -17,7 +17,8 @@ from rich.console import Console
 from rich.progress import track
 
 COMPILER = "p4c-bm2-ss"
-PROGRAMS = Path(__file__).parent.parent / "tests" / "switch" / "programs"
+ROOT = Path(__file__).parent.parent
+FOLDERS = (ROOT / "tests" / "switch" / "programs", ROOT / "checks" / "bench" / "p4")
 
 
 def compile_program(source: Path, target: Path) -> None:
@@ -32,7 +33,7 @@ def compile_program(source: Path, target: Path) -> None:
 
 def sources() -> list[Path]:
     """Return the programs; common.p4 is included by them."""
-    return sorted(path for path in PROGRAMS.glob("*.p4") if path.stem != "common")
+    return sorted(path for folder in FOLDERS for path in folder.glob("*.p4") if path.stem != "common")
 
 
 def main() -> int:
@@ -43,8 +44,10 @@ def main() -> int:
     with tempfile.TemporaryDirectory() as scratch:
         for source in track(sources(), COMPILER, console=Console(stderr=True)):
             compile_program(source, Path(scratch))
-        for made in Path(scratch).iterdir():
-            shutil.copyfile(made, PROGRAMS / made.name)
+        for source in sources():
+            for suffix in (".json", ".p4info.txtpb"):
+                made = source.with_suffix(suffix)
+                shutil.copyfile(Path(scratch) / made.name, made)
     return 0
 
 

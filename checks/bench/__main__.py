@@ -26,7 +26,20 @@ from switchsum.native.notices import waiting_for
 
 TABLE_COLUMNS = 200
 """For output into files."""
-PARTS = ("switch", "kernels", "allreduce", "udp", "links", "veth", "loss", "scaling", "start", "load", "train")
+PARTS = (
+    "switch",
+    "programs",
+    "kernels",
+    "allreduce",
+    "udp",
+    "links",
+    "veth",
+    "loss",
+    "scaling",
+    "start",
+    "load",
+    "train",
+)
 _Value = TypeVar("_Value")
 OUT = RESULTS.parents[3] / "build" / "bench.json"
 """Where measurements go unless --out says otherwise: not into the records that are committed."""

@@ -39,7 +39,7 @@ NEEDS: Final = {
     "simple_switch_grpc": Need(
         is_there=lambda: shutil.which("simple_switch_grpc") is not None,
         remedy="switchsum doctor says how",
-        without=dict.fromkeys(("switch", "veth"), "BMv2"),
+        without=dict.fromkeys(("switch", "programs", "veth"), "BMv2"),
     ),
     "torch": Need(
         is_there=lambda: find_spec("torch") is not None,

@@ -79,7 +79,10 @@ CHOICE: Final = {
 OTHERS: Final = {"gloo": "gloo", "openmpi": "Open MPI", "bmv2": "BMv2"}
 
 PAGES: Final = {
-    "switch": ("The switch alone", {"switch.": "Contributions", "load.": "Loading the program"}),
+    "switch": (
+        "The switch alone",
+        {"switch.": "Contributions", "programs.": "Programs, files to files", "load.": "Loading the program"},
+    ),
     "kernels": ("Kernels", {"kernels.": "Kernels beside a plain copy"}),
     "memory": (
         "Allreduce on one machine",

@@ -6,6 +6,7 @@ import json
 import tempfile
 import time
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
@@ -32,6 +33,21 @@ _PRIVATE_GROUP: Final = 1 << 15
 _MAP_PORTS: Final = 512
 
 
+@dataclass(frozen=True, slots=True)
+class PcapFiles:
+    """Files from which BMv2 takes frames and to which it writes them: `1_in.pcap` and `1_out.pcap` of port 1."""
+
+    folder: Path
+    ports: tuple[int, ...]
+    wait_s: int
+    """From its start until it begins to read."""
+
+    def options(self) -> list[str]:
+        """Return BMv2's options."""
+        ports = [word for port in self.ports for word in ("--interface", f"{port}@{self.folder}/{port}")]
+        return [*ports, "--use-files", str(self.wait_s)]
+
+
 class SimpleSwitch:
     """BMv2 with a program."""
 
@@ -42,8 +58,12 @@ class SimpleSwitch:
         quiet_s: float = QUIET_S,
         options: Sequence[str] = (),
         log: bool = False,
+        files: PcapFiles | None = None,
     ) -> None:
-        """Start it, with a log if wanted; raises LocalError if it ends, as it does on a program that it refuses."""
+        """Start it, with a log if wanted; raises LocalError if it ends, as it does on a program that it refuses.
+
+        `files`: where frames come from in place of `send`, and where they go.
+        """
         text = device_config.encode() if isinstance(device_config, str) else device_config
         self.names = Names(read_program(text))
         self._tables = {table.name: table for table in self.names.tables()}
@@ -58,7 +78,8 @@ class SimpleSwitch:
         (folder / "program.json").write_bytes(text)
         self._children = Children()
         port = free_port()
-        command = [PROGRAM, str(folder / "program.json"), "--packet-in", f"ipc://{folder}/frames"]
+        command = [PROGRAM, str(folder / "program.json")]
+        command += ["--packet-in", f"ipc://{folder}/frames"] if files is None else files.options()
         command += ["--thrift-port", str(port), "--notifications-addr", f"ipc://{folder}/notes"]
         command += ["--log-level", "trace" if log else "off"]
         command += ["--log-file", f"{folder}/log", "--log-flush"] if log else []
@@ -70,7 +91,7 @@ class SimpleSwitch:
         self._is_busy = False
         try:
             self._client = self._connect(port)
-            self._frames = FramePair(f"ipc://{folder}/frames")
+            self._frames = FramePair(f"ipc://{folder}/frames") if files is None else None
         except BaseException:
             self._children.stop()
             self._scratch.cleanup()
@@ -101,7 +122,8 @@ class SimpleSwitch:
 
     def close(self) -> None:
         """End BMv2."""
-        self._frames.close()
+        if self._frames is not None:
+            self._frames.close()
         self._client.close()
         self._children.stop()
         self._scratch.cleanup()
@@ -131,6 +153,24 @@ class SimpleSwitch:
         group = self._call("standard:bm_mt_act_prof_create_group", CONTEXT, profile)
         self._call("standard:bm_mt_act_prof_add_member_to_group", CONTEXT, profile, member, group)
         return int(self._call("standard:bm_mt_indirect_ws_add_entry", CONTEXT, table, encoded, group, options))
+
+    def insert_group(
+        self, table: str, match: tuple[Match, ...], members: Sequence[tuple[str, tuple[int, ...]]]
+    ) -> None:
+        """Add an entry whose action a selector chooses among members."""
+        keys = [key for key in self._tables[table].keys if key.kind != "selector"]
+        encoded = Items([_match(key.kind, one, self.names.width(key)) for key, one in zip(keys, match, strict=True)])
+        profile = self._profiles[table]
+        group = self._call("standard:bm_mt_act_prof_create_group", CONTEXT, profile)
+        for action, params in members:
+            data = self._data(table, action, params)
+            member = self._call("standard:bm_mt_act_prof_add_member", CONTEXT, profile, action, data)
+            self._call("standard:bm_mt_act_prof_add_member_to_group", CONTEXT, profile, member, group)
+        self._call("standard:bm_mt_indirect_ws_add_entry", CONTEXT, table, encoded, group, Struct({1: None}))
+
+    def lengthen_queues(self, frames: int) -> None:
+        """Let every egress queue hold so many frames: the 65th that waits is dropped otherwise."""
+        self._call("simple_switch:set_all_egress_queue_depths", frames)
 
     def set_default(self, table: str, action: str, params: tuple[int, ...]) -> None:
         """Set a table's default action."""
@@ -211,7 +251,7 @@ class SimpleSwitch:
         """Let a frame arrive."""
         self._line = line
         self._is_busy = True
-        self._frames.send(port, frame)
+        self._connected().send(port, frame)
 
     def wait(self) -> None:
         """Let BMv2 come through; there is no clock to set, and no test needs the second."""
@@ -229,8 +269,13 @@ class SimpleSwitch:
 
     def receive(self, count: int, patience_s: float) -> None:
         """Note frames that leave until there are `count`, or none has come for `patience_s`."""
-        while len(self._left) < count and (frame := self._frames.receive(patience_s)) is not None:
+        while len(self._left) < count and (frame := self._connected().receive(patience_s)) is not None:
             self._left.append(Left(*frame, self._line))
+
+    def _connected(self) -> FramePair:
+        if self._frames is None:
+            raise LocalError("frames come from files here")
+        return self._frames
 
     def log(self) -> list[str]:
         """Return the lines of the log."""
@@ -239,7 +284,7 @@ class SimpleSwitch:
 
     def _settle(self) -> None:
         while self._is_busy:
-            frame = self._frames.receive(self._quiet_s)
+            frame = self._connected().receive(self._quiet_s)
             if frame is None:
                 self._is_busy = False
             else:
