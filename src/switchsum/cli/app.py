@@ -36,6 +36,7 @@ COMMANDS: Final = {
     "job": "job:app",
     "topology": "topology:app",
     "tree": "tree:app",
+    "simulate": "simulate:simulate",
     "link": "link:app",
     "slots": "observe:slots",
     "stats": "observe:stats",

@@ -13,7 +13,7 @@ ETHERNET_OVERHEAD: Final = 24
 """Bytes of each frame that are on the cable alone: preamble 8, checksum 4, gap 12."""
 _RATE: Final = re.compile(r"(\d+(?:\.\d+)?)\s*([kmgt]?)(?:bit(?:/s)?|bps)?", re.IGNORECASE)
 _TIME: Final = re.compile(r"(\d+(?:\.\d+)?)\s*(ps|ns|us|ms|s)?", re.IGNORECASE)
-_SIZE: Final = re.compile(r"(\d+(?:\.\d+)?)\s*([kmg]?)(i?)b?", re.IGNORECASE)
+_SIZE: Final = re.compile(r"(\d+(?:\.\d+)?)\s*([kmgt]?)(i?)b?", re.IGNORECASE)
 _THOUSANDS: Final = {"": 0, "k": 1, "m": 2, "g": 3, "t": 4}
 _UNITS: Final = {"ps": 1e-12, "ns": 1e-9, "us": 1e-6, "ms": 1e-3, "s": 1.0}
 

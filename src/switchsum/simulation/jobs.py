@@ -23,7 +23,7 @@ from switchsum.host.engine.config import EngineConfig
 from switchsum.host.engine.operation import Operation
 from switchsum.planning import topology, trees
 from switchsum.protocol.errors import UsageError
-from switchsum.protocol.frame import AGGREGATION_PORT, FRAME_BYTES, MOST_WORKERS, payload_bytes
+from switchsum.protocol.frame import AGGREGATION_PORT, ETHERNET_BYTES, FRAME_BYTES, MOST_WORKERS, payload_bytes
 from switchsum.protocol.wire import Address
 from switchsum.switch.switch import Switch
 
@@ -32,6 +32,7 @@ from .conditions import HostCost, Link
 from .network import Network
 from .records import Stop
 from .workers import Worker
+from .world import MOST_BYTES
 
 SLOTS: Final = 1024
 """Of the program."""
@@ -57,16 +58,17 @@ def build(
     conditions: Link,
     *,
     lanes: int,
+    mtu: int = 1500,
     seed: int = 0,
-    most_bytes: int | None = None,
+    most_bytes: int = MOST_BYTES,
 ) -> Network:
     """Return a network of a topology's switches, which run our program, and the cables between them; no hosts yet.
 
     Rates are those of the topology; all else is as `conditions` say.
     """
     program = p4src.load(lanes)
-    options = {} if most_bytes is None else {"most_bytes": most_bytes}
-    network = Network(seed=seed, frame_bytes=max(FRAME_BYTES + payload_bytes(lanes), 1514), **options)
+    longest = max(FRAME_BYTES + payload_bytes(lanes), mtu + ETHERNET_BYTES)
+    network = Network(seed=seed, frame_bytes=longest, most_bytes=most_bytes)
     for name in planned.switches:
         switch = network.switch(name, Switch(program.device_config))
         write(switch, Entry(table=IDENTITY, action="SwitchIngress.identify", params=_identity(), is_default=True))
@@ -76,14 +78,25 @@ def build(
     return network
 
 
-def attach(network: Network, planned: topology.Network, host: str, conditions: Link) -> None:
+def access_links(planned: topology.Network, hosts: Sequence[str]) -> dict[str, topology.Cable]:
+    """Return the cable of each host; raises UsageError for a host that has not one."""
+    near: dict[str, list[topology.Cable]] = {host: [] for host in hosts}
+    for cable in _merged(planned):
+        for end in cable.ends:
+            if end in near:
+                near[end].append(cable)
+    for host, found in near.items():
+        if len(found) != 1:
+            raise UsageError(f"host {host} has {len(found)} links: a simulated host has one")
+    return {host: found[0] for host, found in near.items()}
+
+
+def attach(network: Network, cable: topology.Cable, conditions: Link) -> None:
     """Connect a host with its switch."""
-    cable = _cable_of(planned, host)
-    far = cable.ends[1] if cable.ends[0] == host else cable.ends[0]
+    far, host = cable.ends if cable.ends[0] in network.switches else cable.ends[::-1]
     # The host itself does not drop what it sends: it waits for its own link.
     down = _at_rate(conditions, cable)
-    up = replace(down, queue_bytes=None, queue_frames=None)
-    network.link(host, far, up, back=down)
+    network.link(host, far, replace(down, queue_bytes=None, queue_frames=None), back=down)
 
 
 def _merged(planned: topology.Network) -> list[topology.Cable]:
@@ -95,13 +108,6 @@ def _merged(planned: topology.Network) -> list[topology.Cable]:
         mbit = cable.free_mbit + (before.mbit if before else 0.0)
         found[key] = topology.Cable(ends=before.ends if before else cable.ends, mbit=mbit)
     return list(found.values())
-
-
-def _cable_of(planned: topology.Network, host: str) -> topology.Cable:
-    found = [cable for cable in _merged(planned) if host in cable.ends]
-    if len(found) != 1:
-        raise UsageError(f"host {host} has {len(found)} links: a simulated host has one")
-    return found[0]
 
 
 def _at_rate(conditions: Link, cable: topology.Cable) -> Link:
@@ -166,21 +172,23 @@ class Job:
         shares = trees.share(self.window_slots, [tree.rate_mbit for tree in found])
         self.trees = [replace(tree, slots=slots) for tree, slots in zip(found, shares, strict=True)]
         """Over which the job is added."""
+        self._neighbours: dict[str, list[int]] = {}
+        for rank, host in enumerate(hosts):
+            self._neighbours.setdefault(self.trees[0].parents[host], []).append(rank)
         self.workers: list[Worker] = []
         """By rank."""
         self.numbers: list[int] = []
         """Of their nodes."""
-        arena = Arena()
+        arena, cables = Arena(), access_links(planned, hosts)
         for rank, host in enumerate(hosts):
             worker = Worker(self._config(rank, options), arena)
             self.workers.append(worker)
             self.numbers.append(network.native_host(host, worker, cost))
-            attach(network, planned, host, conditions)
+            attach(network, cables[host], conditions)
         self._write_entries()
 
     def _config(self, rank: int, options: Mapping[str, Any]) -> EngineConfig:
-        leaf = self.trees[0].parents[self.hosts[rank]]
-        here = [other for other, host in enumerate(self.hosts) if self.trees[0].parents[host] == leaf]
+        here = self._neighbours[self.trees[0].parents[self.hosts[rank]]]
         return EngineConfig(
             rank=rank,
             world_size=len(self.hosts),
@@ -258,6 +266,11 @@ class Job:
             if stop is Stop.IDLE or (until_s is not None and world.now_s >= until_s):
                 break
         return Ended(seconds=world.now_s - began, is_complete=done == len(self.workers), finished=done)
+
+    @property
+    def finished(self) -> int:
+        """How many workers have finished what was begun last."""
+        return len(self.workers) - max(0, self.network.world.unfinished)
 
     @property
     def repeats(self) -> int:

@@ -317,7 +317,7 @@ def _send_all(world: WorldRecord, node: NodeRecord, number: Scalar, queued: Scal
             index = new_frame(world, length, NONE)
             frame = frames_of(world)[index]
             frame.head = node.head
-            frame.body = start + node.head
+            frame.body = node.body if node.body != 0 else start + node.head
             copy_bytes(head_at(world, index), start, node.head)
         ready: Scalar = world.now
         if node.frame_cost + node.byte_cost > 0:

@@ -276,6 +276,10 @@ class Network:
                 return port
         raise UsageError(f"no link leads from {name} to {neighbour}")
 
+    def number_of(self, name: str) -> int:
+        """Return the number of a node."""
+        return self._numbers[name]
+
     @property
     def now(self) -> float:
         """The virtual time in seconds."""

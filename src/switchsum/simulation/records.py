@@ -186,6 +186,8 @@ class NodeRecord(Record):
     """Address of those rows, and bytes from one to the next, and in front of each frame."""
     head: Int64
     """Bytes of a frame after which it does not change while it is on the link; 0: all of it may."""
+    body: Int64
+    """Address of what follows the head of every frame; 0: in each frame's row."""
     flags_at: Int64
     repeated: Int64
     """Where in a frame its flags are, and those of which one says that this does not hold for it."""

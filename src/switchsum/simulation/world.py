@@ -236,6 +236,11 @@ class World:
         loop.bring_up_to_date(address_of(self._record), link)
         return int(self.links[link]["queued"]), int(self.links[link]["queued_bytes"])
 
+    @property
+    def unfinished(self) -> int:
+        """How many of the hosts that are waited for have not finished; negative: none is waited for."""
+        return int(self._record["waiting"][0])
+
     def wait_for(self, hosts: list[int]) -> None:
         """Let the next runs end when these hosts have finished what they do."""
         self.nodes["is_waited_for"] = 0

@@ -1,0 +1,228 @@
+"""`switchsum simulate`: an allreduce on any network, in virtual time."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from typer import Option
+
+from switchsum.cli.fields import takes
+from switchsum.cli.output import JsonOption, print_json
+from switchsum.native.process.notices import waiting_for
+from switchsum.protocol.errors import LocalError, UsageError
+
+if TYPE_CHECKING:
+    from switchsum.simulation.network import Network
+    from switchsum.simulation.scenario import Result, Scenario
+
+_SHOWN_LINKS = 5
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SimulateOptions:
+    """The options of `switchsum simulate`."""
+
+    topology: Annotated[str, Option(help="A YAML file, or a shape: star,8; leaf-spine,4,2,4; fat-tree,4.")]
+    size: Annotated[str, Option("--bytes", help="Bytes of each rank's array: 10MB, 64KiB.")] = "1MB"
+    workers: Annotated[int | None, Option("--workers", "-n", help="Ranks, one a host; else all hosts.")] = None
+    rate: Annotated[str, Option(help="Rate of the links of a shape.")] = "10gbit"
+    delay: Annotated[str, Option(help="Of each cable.")] = "1us"
+    queue: Annotated[str | None, Option(help="Of each port: 64KiB, or 64f (frames); else without limit.")] = None
+    loss: Annotated[float, Option(help="Probability that a frame is lost on a link.")] = 0.0
+    overhead: Annotated[int, Option(min=0, help="Bytes of each frame on the cable alone; 0 of a veth pair.")] = 24
+    lanes: Annotated[str, Option(help="Lanes per frame, 256 or 2048; or int32, int16, int8; or 2048,int8.")] = "256"
+    density: Annotated[float, Option(help="Share of each rank's blocks that are not zero.")] = 1.0
+    window: Annotated[int | None, Option(help="Slots; else what a round trip needs.")] = None
+    frame_cost: Annotated[str, Option(help="Time of a host's processor for each frame.")] = "0s"
+    against: Annotated[
+        str, Option(help="Hosts alone, with commas: ring, two-level-ring, halving-doubling, ideal-ring.")
+    ] = "ideal-ring"
+    seed: Annotated[int, Option(help="All chance comes from it.")] = 0
+    until: Annotated[str | None, Option(help="End at this virtual time.")] = None
+    longest: Annotated[str, Option(help="Refuse a run that is estimated to take longer.")] = "3600s"
+    pcap: Annotated[str | None, Option(help="Write the frames of a link, LINK or LINK=FILE, such as h1->s1.")] = None
+    trace: Annotated[Path | None, Option(help="Write the queues of all links, or of --plot's, for Perfetto.")] = None
+    plot: Annotated[str | None, Option(help="Draw the queue of a link over time.")] = None
+    as_json: JsonOption = False
+
+    def scenario(self) -> Scenario:
+        """Return what is to be simulated; raises UsageError and TopologyError."""
+        from switchsum.cli.topology import read
+        from switchsum.simulation.conditions import HostCost, Link, parse_rate, parse_time
+        from switchsum.simulation.conditions import parse_size as size_of
+        from switchsum.simulation.scenario import Scenario
+
+        planned = read(self.topology, parse_rate(self.rate) / 1e6)
+        per_frame, kind = _lanes(self.lanes)
+        queue_bytes, queue_frames = _queue(self.queue)
+        return Scenario(
+            planned=planned,
+            workers=self.workers if self.workers is not None else len(planned.hosts),
+            size=size_of(self.size),
+            conditions=Link(
+                delay_s=parse_time(self.delay),
+                queue_bytes=queue_bytes,
+                queue_frames=queue_frames,
+                loss=self.loss,
+                overhead_bytes=self.overhead,
+            ),
+            lanes_per_frame=per_frame,
+            lanes=kind,
+            density=self.density,
+            window_slots=self.window,
+            cost=HostCost(frame_s=parse_time(self.frame_cost)),
+            seed=self.seed,
+            against=tuple(name for name in self.against.split(",") if name),
+            until_s=None if self.until is None else parse_time(self.until),
+        )
+
+
+@takes(SimulateOptions)
+def simulate(options: SimulateOptions) -> None:
+    """Simulate an allreduce: real P4 programs and workers on links of any rate, in virtual time.
+
+    Every figure that it prints is simulated.  The same options and seed give the same figures.
+    """
+    from switchsum.simulation import scenario as scenarios
+    from switchsum.simulation.conditions import parse_time
+
+    wanted = options.scenario()
+    scenarios.check_room(wanted, most_s=parse_time(options.longest))
+    observer = _Observer(options.pcap, options.plot, options.trace)
+    with waiting_for("the simulation"):
+        results = scenarios.simulate(wanted, watch=observer.watch)
+    observer.write()
+    if options.as_json:
+        print_json(_record(wanted, results))
+    else:
+        typer.echo(_text(wanted, results))
+        if options.plot is not None:
+            typer.echo(observer.drawing())
+    if not all(one.is_complete for one in results):
+        raise typer.Exit(1)
+
+
+def _lanes(text: str) -> tuple[int, str]:
+    per_frame, kind = 256, "int32"
+    for part in text.split(","):
+        if part in ("256", "2048"):
+            per_frame = int(part)
+        elif part in ("int32", "int16", "int8"):
+            kind = part
+        else:
+            raise UsageError(f"--lanes {text}: {part!r} is none of 256, 2048, int32, int16 and int8")
+    return per_frame, kind
+
+
+def _queue(text: str | None) -> tuple[int | None, int | None]:
+    """Return the most bytes and the most frames of a queue."""
+    from switchsum.simulation.conditions import parse_size
+
+    if text is None:
+        return None, None
+    if text.endswith("f") and text[:-1].isdigit():
+        return None, int(text[:-1])
+    return parse_size(text), None
+
+
+class _Observer:
+    """Looks at links while the switches add."""
+
+    def __init__(self, pcap: str | None, plot: str | None, trace: Path | None) -> None:
+        name, _, file = (pcap or "").partition("=")
+        self._pcap, self._file = name, Path(file or f"{name.replace('->', '-')}.pcap")
+        self._plot, self._trace = plot, trace
+        self._network: Network | None = None
+
+    def watch(self, network: Network, way: str) -> None:
+        """Note frames of the links that were asked for."""
+        if way != "switches":
+            return
+        self._network = network
+        for name, with_bytes in ((self._plot, False), (self._pcap or None, True)):
+            if name is not None:
+                self._link(name).watch(with_bytes=with_bytes)
+        if self._trace is not None and self._plot is None:
+            for link in network.links.values():
+                link.watch()
+
+    def _link(self, name: str) -> Any:
+        assert self._network is not None
+        if name not in self._network.links:
+            some = ", ".join([*self._network.links][:4])
+            raise UsageError(f"there is no link {name!r}: they are called {some} and so on")
+        return self._network.links[name]
+
+    def write(self) -> None:
+        """Write the files that were asked for; raises LocalError."""
+        from switchsum.simulation import outputs
+
+        if self._network is None:
+            return
+        try:
+            if self._pcap:
+                outputs.write_pcap(self._file, self._link(self._pcap).sent)
+            if self._trace is not None:
+                names = [self._plot] if self._plot is not None else [*self._network.links]
+                outputs.write_trace(self._trace, {name: self._link(name) for name in names})
+        except OSError as error:
+            raise LocalError(f"{error.filename} cannot be written: {error.strerror}") from error
+
+    def drawing(self) -> str:
+        """Return the plot of a queue as text."""
+        from switchsum.simulation import outputs
+
+        assert self._plot is not None
+        return outputs.queue_text(self._plot, self._link(self._plot).depth())
+
+
+def _record(scenario: Scenario, results: list[Result]) -> dict[str, Any]:
+    from switchsum.simulation.scenario import ideals
+
+    return {
+        "simulated": True,
+        "workers": scenario.workers,
+        "bytes": scenario.size,
+        "seed": scenario.seed,
+        "ideals_s": ideals(scenario),
+        "results": [asdict(one) for one in results],
+    }
+
+
+def _text(scenario: Scenario, results: list[Result]) -> str:
+    from switchsum.simulation.scenario import IDEAL, ideals
+
+    lines = [
+        f"Simulated, not measured: {scenario.workers} workers, {scenario.size:,} bytes each, "
+        f"{scenario.rate_bps / 1e9:g} Gbit/s, seed {scenario.seed}"
+    ]
+    for one in results:
+        says = _seconds(one.simulated_s) if one.is_complete else f"ended after {_seconds(one.simulated_s)}"
+        right = {True: ", every sum right", False: ", SUMS WRONG", None: ""}[one.is_right]
+        name = "switches add" if one.way == "switches" else one.way
+        lines.append(f"{name:18} {says:>12}   {one.frames:,} frames, {one.repeats:,} repeats{right}")
+        if not one.is_complete:
+            lines.append(f"{'':18} {one.finished} of {scenario.workers} workers had finished")
+    formulas = ideals(scenario)
+    for name in ("ideal switches", *((IDEAL,) if IDEAL in scenario.against else ())):
+        lines.append(f"{name:18} {_seconds(formulas[name]):>12}   closed formula: headers counted, delays not")
+    first = results[0]
+    lines += ["", f"Longest queues, and what these links carried while {'the switches added'}:"]
+    lines += [
+        f"  {link.name:18} {link.most_queued_bytes:>12,} bytes queued at most, {link.bytes:,} carried"
+        + (f", {link.dropped:,} dropped" if link.dropped else "")
+        + (f", {link.lost:,} lost" if link.lost else "")
+        + (f", {link.marked:,} marked" if link.marked else "")
+        for link in first.links[:_SHOWN_LINKS]
+    ]
+    return "\n".join(lines)
+
+
+def _seconds(value: float) -> str:
+    for unit, size in (("s", 1.0), ("ms", 1e-3), ("us", 1e-6)):
+        if value >= size or unit == "us":
+            return f"{value / size:.4g} {unit}"
+    return ""

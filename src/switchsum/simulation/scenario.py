@@ -1,0 +1,293 @@
+"""A question to the simulator: a network, a job, what links are like; and the answer, in numbers.
+
+`simulate` runs the job with switches that add, and then each peer that was asked for on a fresh copy of the same
+network.  Everything in the answer is simulated.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+
+from switchsum.planning import topology
+from switchsum.planning.runs import places
+from switchsum.protocol.errors import LocalError, UsageError
+from switchsum.protocol.frame import ETHERNET_BYTES, FRAME_BYTES, payload_bytes
+
+from . import jobs, peers
+from .conditions import HostCost, Link
+from .network import LinkView, Network
+
+IDEAL: Final = "ideal-ring"
+PEERS: Final = (*peers.ALGORITHMS, IDEAL)
+OWN_ARRAYS_BYTES: Final = 1 << 29
+"""As long as the arrays of all ranks are no more together, each rank has one of its own; else all have the same."""
+_WORKER_BYTES: Final = 400_000
+"""Of an engine, beside its rows."""
+_SWITCH_BYTES: Final = 16_000_000
+_FRAMES_A_SECOND: Final = 400_000
+"""With a thousand workers on a slow core; for the estimate of a run's time."""
+LONGEST_S: Final = 3600.0
+"""A run that would take longer is refused unless the caller allows it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Scenario:
+    """What is to be simulated."""
+
+    planned: topology.Network
+    workers: int
+    size: int
+    """Bytes of each rank's array of float32."""
+    conditions: Link = field(default_factory=Link)
+    """Of all links but for their rates, which the topology has."""
+    lanes_per_frame: int = 256
+    lanes: str = "int32"
+    """What sums travel as."""
+    density: float = 1.0
+    """Share of each rank's blocks that are not zero; which ones is drawn for each rank."""
+    window_slots: int | None = None
+    cost: HostCost = field(default_factory=HostCost)
+    seed: int = 0
+    against: tuple[str, ...] = ()
+    """Names of `PEERS`."""
+    until_s: float | None = None
+
+    def __post_init__(self) -> None:
+        """Raise UsageError for what is no scenario."""
+        if self.size < 4:
+            raise UsageError(f"an array has 4 bytes at least, not {self.size}")
+        if not 0 <= self.density <= 1:
+            raise UsageError(f"a density is 0 to 1, not {self.density:g}")
+        for name in self.against:
+            if name not in PEERS:
+                raise UsageError(f"{name} is none of {', '.join(PEERS)}")
+        if not 2 <= self.workers <= len(self.planned.hosts):
+            raise UsageError(f"the topology has {len(self.planned.hosts)} hosts: 2 to so many workers")
+
+    @property
+    def hosts(self) -> list[str]:
+        """The host of each rank."""
+        return places(self.planned.hosts, self.workers)
+
+    @property
+    def mtu(self) -> int:
+        """Of the links: what a frame of so many lanes needs, as Ethernet has it."""
+        return 1500 if FRAME_BYTES + payload_bytes(self.lanes_per_frame) - ETHERNET_BYTES <= 1500 else 9000
+
+    @property
+    def rate_bps(self) -> float:
+        """Of the slowest link of a host."""
+        hosts = set(self.hosts)
+        return min(cable.free_mbit for cable in self.planned.cables if hosts & set(cable.ends)) * 1e6
+
+    @property
+    def shares_array(self) -> bool:
+        """Whether all ranks have the same array."""
+        return self.size * self.workers > OWN_ARRAYS_BYTES
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LinkResult:
+    """One direction of a link."""
+
+    name: str
+    bytes: int
+    most_queued_bytes: int
+    dropped: int
+    lost: int
+    marked: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Result:
+    """What one way of adding came to; all of it is simulated."""
+
+    way: str
+    simulated_s: float
+    is_complete: bool
+    finished: int
+    """Hosts that have finished."""
+    is_right: bool | None
+    """Whether every rank has the sum; None: nothing is added."""
+    repeats: int
+    frames: int
+    """That links have taken."""
+    digest: str
+    """Equal runs have equal ones."""
+    links: tuple[LinkResult, ...]
+    """The one with the longest queue first."""
+
+
+def estimate(scenario: Scenario) -> tuple[int, float]:
+    """Return about how many bytes of memory a scenario needs, and how many seconds of one core."""
+    levels = 3 if len(scenario.planned.switches) > 40 else min(2, len(scenario.planned.switches))
+    window = scenario.window_slots or jobs.fitting_window(
+        scenario.conditions, scenario.planned, scenario.hosts, scenario.lanes_per_frame, levels
+    )
+    row = FRAME_BYTES + payload_bytes(scenario.lanes_per_frame)
+    arrays = scenario.size * (1 if scenario.shares_array else scenario.workers)
+    ring = "ring" in scenario.against or "two-level-ring" in scenario.against
+    peer = 2 * scenario.size // (scenario.mtu - 40) * 2 if ring else 0
+    memory = arrays + scenario.workers * (_WORKER_BYTES + 4 * window * row + peer)
+    memory += len(scenario.planned.switches) * _SWITCH_BYTES
+    blocks = scenario.size / payload_bytes(scenario.lanes_per_frame) + window
+    frames = 2 * scenario.workers * blocks * 1.1
+    per_hop = 2 * scenario.workers * scenario.size / (scenario.mtu - 40) * 1.25 * 2 * levels
+    frames += per_hop * sum(name != IDEAL for name in scenario.against)
+    return int(memory), frames / _FRAMES_A_SECOND
+
+
+def check_room(scenario: Scenario, *, most_s: float = LONGEST_S) -> None:
+    """Raise LocalError if a scenario needs more memory than there is, or more time than allowed: before it runs."""
+    memory, seconds = estimate(scenario)
+    available = _available_bytes()
+    if available is not None and memory > available:
+        raise LocalError(
+            f"this needs about {memory / 1e9:.3g} GB of memory, and {available / 1e9:.3g} GB are available: fewer "
+            "workers, or a smaller window"
+        )
+    if seconds > most_s:
+        raise LocalError(
+            f"this takes about {seconds / 3600:.3g} h of one core: fewer workers or bytes, or --longest {seconds:.0f}s"
+        )
+
+
+def _available_bytes() -> int | None:
+    """Return what the system says is available; None where it does not say."""
+    try:
+        found = re.search(r"MemAvailable:\s+(\d+) kB", Path("/proc/meminfo").read_text())
+    except OSError:
+        return None
+    return int(found[1]) * 1024 if found else None
+
+
+def simulate(scenario: Scenario, *, watch: Callable[[Network, str], object] | None = None) -> list[Result]:
+    """Simulate the job, then its peers; return a result for each.
+
+    `watch` is called with each network and what runs on it before anything happens there.  On an interrupt the results
+    so far are returned, of which the last one is not complete.
+    """
+    found: list[Result] = []
+    for way in ("switches", *(name for name in scenario.against if name != IDEAL)):
+        network = jobs.build(
+            scenario.planned,
+            scenario.conditions,
+            lanes=scenario.lanes_per_frame,
+            mtu=scenario.mtu,
+            seed=scenario.seed,
+        )
+        run = _added_by_switches if way == "switches" else _added_by_hosts
+        found.append(run(network, scenario, way, watch or _no_watch))
+        if not found[-1].is_complete:
+            break
+    return found
+
+
+def _no_watch(network: Network, way: str) -> None:
+    """Do nothing."""
+
+
+def _added_by_switches(
+    network: Network, scenario: Scenario, way: str, watch: Callable[[Network, str], object]
+) -> Result:
+    job = jobs.Job(
+        network,
+        scenario.planned,
+        scenario.hosts,
+        scenario.conditions,
+        lanes=scenario.lanes_per_frame,
+        window_slots=scenario.window_slots,
+        cost=scenario.cost,
+        seed=scenario.seed,
+    )
+    watch(network, way)
+    arrays, total = _arrays(scenario)
+    try:
+        ended = job.allreduce(arrays, lanes=scenario.lanes, until_s=scenario.until_s)
+    except KeyboardInterrupt:  # what there is of it is a result, too
+        ended = jobs.Ended(seconds=network.now, is_complete=False, finished=job.finished)
+    right = None
+    if ended.is_complete:
+        exact = scenario.lanes == "int32"
+        first = arrays[0]
+        right = all(array.tobytes() == first.tobytes() for array in arrays[1:])
+        right = right and (not exact or bool(np.allclose(first, total, rtol=1e-5, atol=1e-3)))
+    return _result(network, way, ended, job.repeats, right)
+
+
+def _added_by_hosts(network: Network, scenario: Scenario, way: str, watch: Callable[[Network, str], object]) -> Result:
+    watch(network, way)
+    window = jobs.fitting_window(scenario.conditions, scenario.planned, scenario.hosts, scenario.lanes_per_frame, 3)
+    ended, repeats = peers.run(
+        network,
+        scenario.planned,
+        scenario.hosts,
+        scenario.conditions,
+        algorithm=way,
+        size=scenario.size,
+        mtu=scenario.mtu,
+        window=window,
+        cost=scenario.cost,
+        until_s=scenario.until_s,
+    )
+    return _result(network, way, ended, repeats, None)
+
+
+def _arrays(scenario: Scenario) -> tuple[list[npt.NDArray[np.float32]], npt.NDArray[np.float32]]:
+    """Return each rank's array, and their sum."""
+    values, per_block = scenario.size // 4, scenario.lanes_per_frame
+    blocks = -(-values // per_block)
+    random = np.random.default_rng(scenario.seed)
+
+    def draw(value: float) -> npt.NDArray[np.float32]:
+        kept = random.random(blocks) < scenario.density if scenario.density < 1 else np.ones(blocks, bool)
+        array = np.repeat(np.where(kept, value, 0).astype(np.float32), per_block)[:values]
+        return np.ascontiguousarray(array)
+
+    if scenario.shares_array:
+        array = draw(1.0)
+        return [array] * scenario.workers, array * scenario.workers
+    arrays = [draw(rank % 7 + 1) for rank in range(scenario.workers)]
+    return arrays, np.sum(arrays, axis=0, dtype=np.float32)
+
+
+def _result(network: Network, way: str, ended: jobs.Ended, repeats: int, is_right: bool | None) -> Result:
+    return Result(
+        way=way,
+        simulated_s=ended.seconds,
+        is_complete=ended.is_complete,
+        finished=ended.finished,
+        is_right=is_right,
+        repeats=repeats,
+        frames=network.world.frames_moved,
+        digest=network.digest,
+        links=tuple(_link_result(link) for link in network.busiest()),
+    )
+
+
+def _link_result(link: LinkView) -> LinkResult:
+    return LinkResult(
+        name=link.name,
+        bytes=link.bytes,
+        most_queued_bytes=link.most_queued_bytes,
+        dropped=link.dropped,
+        lost=link.lost,
+        marked=link.marked,
+    )
+
+
+def ideals(scenario: Scenario) -> dict[str, float]:
+    """Return closed formulas: what takes at least so long on these links, headers counted and delays not."""
+    frame = FRAME_BYTES + payload_bytes(scenario.lanes_per_frame) + scenario.conditions.overhead_bytes
+    per_byte = (
+        frame / payload_bytes(scenario.lanes_per_frame) * {"int32": 1.0, "int16": 0.5, "int8": 0.5}[scenario.lanes]
+    )
+    ring = peers.ideal_ring_s(scenario.workers, scenario.size, scenario.conditions, scenario.rate_bps, scenario.mtu)
+    return {"ideal switches": scenario.size * per_byte * 8 / scenario.rate_bps, IDEAL: ring}

@@ -1,0 +1,90 @@
+"""`switchsum simulate`: what it prints, what it writes, what it refuses, and what an interrupt leaves."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+from switchsum.cli import application
+from switchsum.protocol.errors import SwitchsumError
+from switchsum.simulation import scenario
+from switchsum.simulation.world import World
+
+SMALL = ["simulate", "--topology", "star,2", "--bytes", "40KB", "--rate", "1gbit"]
+
+
+def simulate(*options: str) -> Any:
+    return CliRunner().invoke(application("simulate"), [*SMALL, *options], catch_exceptions=False)
+
+
+def test_figures_are_called_simulated_and_are_the_same_each_time() -> None:
+    first = simulate("--against", "ring,ideal-ring", "--loss", "0.001", "--density", "0.5")
+    assert first.exit_code == 0
+    assert first.stdout.startswith("Simulated, not measured: 2 workers, 40,000 bytes each")
+    assert "every sum right" in first.stdout
+    assert simulate("--against", "ring,ideal-ring", "--loss", "0.001", "--density", "0.5").stdout == first.stdout
+
+
+def test_programs_get_json_and_other_tools_their_files(tmp_path: Path) -> None:
+    pcap, trace = tmp_path / "link.pcap", tmp_path / "trace.json"
+    found = simulate("--json", "--pcap", f"h1->s1={pcap}", "--trace", str(trace), "--plot", "s1->h2")
+    record = json.loads(found.stdout)
+    assert record["simulated"] is True
+    [result] = record["results"]
+    assert result["is_complete"]
+    assert result["is_right"]
+    [up] = [link for link in result["links"] if link["name"] == "h1->s1"]
+    frames, rest = divmod(pcap.stat().st_size - 24 - up["bytes"], 16)  # a header of the file, and of each frame
+    assert rest == 0
+    assert frames > 40
+    events = json.loads(trace.read_text())["traceEvents"]
+    assert {event["ph"] for event in events} == {"M", "C", "X"}
+
+
+def test_a_queue_is_drawn() -> None:
+    found = simulate("--plot", "h1->s1")
+    assert "Queue of h1->s1 in bytes (simulated)" in found.stdout
+    assert "|####" in found.stdout
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        (["--rate", "0gbit"], "a rate is like 10gbit"),
+        (["--topology", "nowhere.yaml"], "there is no file nowhere.yaml"),
+        (["--workers", "3"], "the topology has 2 hosts"),
+        (["--bytes", "500TB"], "GB of memory"),
+        (["--bytes", "1GB", "--longest", "1s"], "h of one core"),
+        (["--against", "telepathy"], "telepathy is none of"),
+        (["--density", "2"], "a density is 0 to 1"),
+        (["--lanes", "77"], "'77' is none of"),
+        (["--plot", "h1->h2"], "there is no link 'h1->h2'"),
+        (["--queue", "0f"], "takes no frame"),
+    ],
+)
+def test_what_cannot_be_simulated_is_refused_with_the_reason(options: list[str], says: str) -> None:
+    with pytest.raises(SwitchsumError, match=says):
+        simulate(*options)
+
+
+def test_an_interrupt_leaves_the_results_so_far(monkeypatch: pytest.MonkeyPatch) -> None:
+    run = World.run
+
+    def interrupted(self: World, until_s: float | None = None, **options: Any) -> Any:
+        run(self, 100e-6, **options)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(World, "run", interrupted)
+    found = simulate("--against", "ring")
+    assert found.exit_code == 1
+    assert "ended after 100 us" in found.stdout
+    assert "0 of 2 workers had finished" in found.stdout
+
+
+def test_many_workers_share_an_array(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(scenario, "OWN_ARRAYS_BYTES", 1000)
+    assert "every sum right" in simulate().stdout
