@@ -30,6 +30,7 @@ from .batch import Output
 from .clock import Clock
 from .cpu import CpuPort
 from .departures import Departures
+from .liveness import Liveness
 from .loop import HELD, UNSENT, Loop
 from .p4runtime import Device, Notices, Refused, Server, Service
 from .pace import NAP_NS, is_fast, new_pace, note_frames
@@ -42,7 +43,7 @@ from .ports.shm import ShmPorts
 from .ports.taps import FrameLog, InterfaceFiles, Tap
 from .ports.udp import UdpPort
 from .queue_settings import QueueSetting
-from .queues import Queues
+from .queues import PORTS, Queues
 from .traffic_manager import TrafficManager
 from .v1model import DROP_PORT, PASSES
 
@@ -125,7 +126,7 @@ class SwitchProcess:
         """Open the ports and the P4Runtime server; raises SwitchsumError, and then nothing is left open."""
         self._queues = queues = Queues(config.priority_queues)
         self.clock = config.clock or Clock()
-        manager = TrafficManager(queues)
+        manager, status = TrafficManager(queues), Liveness(range(PORTS))
         self._departures = Departures(manager, self.clock, self._send)
         self.device: Device[Pipeline] = Device(
             lambda data: Pipeline.load(
@@ -133,6 +134,7 @@ class SwitchProcess:
                 engine=config.engine,
                 drop_port=config.drop_port,
                 queues=queues,
+                ports=status,
                 passes=config.max_passes,
             ),
             self.clock,
@@ -149,7 +151,7 @@ class SwitchProcess:
         reserved = {config.drop_port} if config.cpu_port is None else {config.drop_port, config.cpu_port}
         for setting in config.queues:
             setting.apply(manager, except_for=reserved)
-        table = PortTable(reserved, queues, self.clock)
+        table = PortTable(reserved, queues, self.clock, status)
         # Whatever has been opened is closed again if a later step raises; at the end it belongs to `self`.
         with ExitStack() as opened:
             groups = []

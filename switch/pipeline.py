@@ -21,6 +21,7 @@ from . import ir
 from .batch import DEFAULT_ARENA_BYTES, DEFAULT_FRAMES, FRAME_ALIGN, CodeEntry, Output
 from .digests import Digest
 from .errors import LARGER_THAN_MEMORY, ProgramError, StateError
+from .liveness import Liveness
 from .lock import StateLock
 from .lower import lower
 from .meters import Meter
@@ -112,6 +113,7 @@ class Pipeline:
         engine: EngineName = "native",
         drop_port: int = DROP_PORT,
         queues: Queues | None = None,
+        ports: Liveness | None = None,
         passes: int = PASSES,
         debug: bool = False,
         on_lookup: Callable[[str, bool, str], object] | None = None,
@@ -119,9 +121,9 @@ class Pipeline:
         """Load the text of a BMv2 JSON file; raises ProgramError if it is none or needs a feature that is missing.
 
         `queues` hold the frames that wait for their port; the port number of a frame that leaves names its queue (see
-        QUEUE_SHIFT).  `passes` is how often ingress may run for one frame, 1 to MAX_PASSES.  With `debug`, native code
-        stops the process when an index is beyond the end of an array.  The interpreter tells `on_lookup` the table,
-        whether it hit, and the action of each lookup.
+        QUEUE_SHIFT).  `ports` says which ports are up.  `passes` is how often ingress may run for one frame, 1 to
+        MAX_PASSES.  With `debug`, native code stops the process when an index is beyond the end of an array.  The
+        interpreter tells `on_lookup` the table, whether it hit, and the action of each lookup.
         """
         queues = queues or Queues()
         try:
@@ -129,7 +131,7 @@ class Pipeline:
         except RecursionError:
             raise ProgramError("no BMv2 program that this switch can take: it is nested too deeply") from None
         try:
-            state = make_state(program, queues)
+            state = make_state(program, queues, ports)
         except MemoryError:
             raise ProgramError(LARGER_THAN_MEMORY) from None
         if engine == "interpreter":
@@ -272,9 +274,9 @@ def room(growth_bytes: int, copies: int, frame_bytes: int) -> tuple[int, int]:
     return copies, copies * (frame_bytes + growth_bytes + FRAME_ALIGN)
 
 
-def make_state(program: ir.Program, queues: Queues | None = None) -> ProgramState:
+def make_state(program: ir.Program, queues: Queues | None = None, ports: Liveness | None = None) -> ProgramState:
     """Return the initial state of a program; raises ProgramError if an entry that it declares is impossible."""
-    lock = StateLock()
+    lock, ports = StateLock(), ports or Liveness()
     tables = {}
     for info in (*program.fixed_tables, *program.tables):
         table = Table(info.spec, lock, info.default)
@@ -303,8 +305,9 @@ def make_state(program: ir.Program, queues: Queues | None = None) -> ProgramStat
             for name, numbers in program.value_sets
         },
         digests={digest.name: Digest(digest.name, digest.widths, lock) for digest in program.digests},
-        multicast=Multicast(lock),
-        clones=CloneSessions(lock),
+        multicast=Multicast(lock, ports),
+        clones=CloneSessions(lock, ports),
+        ports=ports,
         queues=queues or Queues(program.queues),
     )
 

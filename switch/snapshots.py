@@ -61,11 +61,11 @@ def restore(state: ProgramState, snapshot: Snapshot) -> None:
         for group in state.multicast.groups():
             state.multicast.delete(group)
         for group, replicas in snapshot.groups.items():
-            state.multicast.set(group, _pairs(replicas))
+            state.multicast.set(group, replicas)
         for number in state.clones.sessions():
             state.clones.delete(number)
         for number, session in snapshot.sessions.items():
-            state.clones.set(number, _pairs(session.replicas), session.length_limit)
+            state.clones.set(number, session.replicas, session.length_limit)
 
 
 def _arrays(state: ProgramState) -> list[npt.NDArray[Any]]:
@@ -74,7 +74,3 @@ def _arrays(state: ProgramState) -> list[npt.NDArray[Any]]:
     meters = [meter.cells for meter in state.meters.values()]
     digests = [digest.memory for digest in state.digests.values()]
     return [*counters, *registers, *meters, *digests, state.random]
-
-
-def _pairs(replicas: tuple[Replica, ...]) -> list[tuple[int, int]]:
-    return [(replica.port, replica.instance) for replica in replicas]

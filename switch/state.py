@@ -17,6 +17,7 @@ import numpy.typing as npt
 from .counts import Counts
 from .digests import Digest
 from .errors import BadEntry, EntryMissing
+from .liveness import Liveness
 from .lock import StateLock
 from .meters import Meter
 from .profiles import Profile
@@ -121,6 +122,12 @@ class Replica:
     """Egress port, 0 to 511."""
     instance: int
     """16 bits; egress reads it as `standard_metadata.egress_rid`."""
+    backups: tuple[Replica, ...] = ()
+    """Where the copy goes instead while the port is down: to the first of these whose port is up."""
+
+    def live(self, ports: Liveness) -> Replica:
+        """Return the replica itself or a backup, whichever is first with its port up; itself if all are down."""
+        return next((one for one in (self, *self.backups) if ports.is_up(one.port)), self)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -135,8 +142,10 @@ class CloneSession:
 class Multicast:
     """Multicast groups; replicas leave in the order in which the control plane gave them."""
 
-    def __init__(self, lock: StateLock) -> None:
+    def __init__(self, lock: StateLock, ports: Liveness) -> None:
         self._lock = lock
+        self._ports = ports
+        ports.follow(self)
         self._groups: dict[int, tuple[Replica, ...]] = {}
         self._cells: dict[int, np.ndarray] = {}
         self.largest = 0
@@ -144,12 +153,12 @@ class Multicast:
         self.directory = np.zeros((MAX_GROUP + 1, 2), dtype=np.uint64)
         """By group, for native code: address of its (port, instance) pairs of 32 bits each, and their number."""
 
-    def set(self, group: int, replicas: Sequence[tuple[int, int]]) -> None:
-        """Create or replace a group of (port, instance) pairs; raises BadEntry."""
+    def set(self, group: int, replicas: Sequence[tuple[int, int] | Replica]) -> None:
+        """Create or replace a group of (port, instance) pairs or replicas with backups; raises BadEntry."""
         _check_number("multicast group", group, MAX_GROUP)
         made = _replicas(replicas)
-        cells = _cells(made)
         with self._lock:
+            cells = _cells(made, self._ports)
             self._groups[group] = made
             self._cells[group] = cells
             self.directory[group] = cells.ctypes.data, len(made)
@@ -175,6 +184,16 @@ class Multicast:
         with self._lock:
             return dict(self._groups)
 
+    def copies(self, group: int) -> tuple[Replica, ...]:
+        """Return where the copies of a packet to a group go now; none if there is no such group."""
+        return tuple(replica.live(self._ports) for replica in self._groups.get(group, ()))
+
+    def ports_changed(self) -> None:
+        """Send copies to ports that are up."""
+        with self._lock:
+            for group, replicas in self._groups.items():
+                self._cells[group][:] = _cells(replicas, self._ports)
+
     def _measure(self) -> None:
         self.largest = max(map(len, self._groups.values()), default=0)
 
@@ -182,8 +201,10 @@ class Multicast:
 class CloneSessions:
     """Clone sessions, which simple_switch calls mirroring sessions."""
 
-    def __init__(self, lock: StateLock) -> None:
+    def __init__(self, lock: StateLock, ports: Liveness) -> None:
         self._lock = lock
+        self._ports = ports
+        ports.follow(self)
         self._sessions: dict[int, CloneSession] = {}
         self._cells: dict[int, np.ndarray] = {}
         self.largest = 0
@@ -191,12 +212,12 @@ class CloneSessions:
         self.directory = np.zeros((MAX_SESSION + 1, 3), dtype=np.uint64)
         """By session, for native code: the two words of `Multicast.directory`, and the length limit."""
 
-    def set(self, session: int, replicas: Sequence[tuple[int, int]], length_limit: int = 0) -> None:
-        """Create or replace a session of (port, instance) pairs; raises BadEntry."""
+    def set(self, session: int, replicas: Sequence[tuple[int, int] | Replica], length_limit: int = 0) -> None:
+        """Create or replace a session of (port, instance) pairs or replicas with backups; raises BadEntry."""
         _check_number("clone session", session, MAX_SESSION)
         made = CloneSession(replicas=_replicas(replicas), length_limit=length_limit)
-        cells = _cells(made.replicas)
         with self._lock:
+            cells = _cells(made.replicas, self._ports)
             self._sessions[session] = made
             self._cells[session] = cells
             self.directory[session] = cells.ctypes.data, len(made.replicas), length_limit
@@ -222,22 +243,35 @@ class CloneSessions:
         with self._lock:
             return dict(self._sessions)
 
+    def copies(self, session: int) -> tuple[tuple[Replica, ...], int]:
+        """Return where the clones of a packet go now, and their length limit; no clones if there is no such session."""
+        found = self._sessions.get(session, CloneSession(replicas=()))
+        return tuple(replica.live(self._ports) for replica in found.replicas), found.length_limit
+
+    def ports_changed(self) -> None:
+        """Send clones to ports that are up."""
+        with self._lock:
+            for number, session in self._sessions.items():
+                self._cells[number][:] = _cells(session.replicas, self._ports)
+
     def _measure(self) -> None:
         self.largest = max((len(session.replicas) for session in self._sessions.values()), default=0)
 
 
-def _replicas(pairs: Sequence[tuple[int, int]]) -> tuple[Replica, ...]:
-    made = tuple(Replica(port, instance) for port, instance in pairs)
-    for replica in made:
-        if not (0 <= replica.port < 512 and 0 <= replica.instance < 1 << 16):
-            raise BadEntry(f"replica to port {replica.port}, instance {replica.instance} is out of range")
-    if len(set(made)) != len(made):
+def _replicas(given: Sequence[tuple[int, int] | Replica]) -> tuple[Replica, ...]:
+    made = tuple(one if isinstance(one, Replica) else Replica(*one) for one in given)
+    pairs = [(one.port, one.instance) for replica in made for one in (replica, *replica.backups)]
+    for port, instance in pairs:
+        if not (0 <= port < 512 and 0 <= instance < 1 << 16):
+            raise BadEntry(f"replica to port {port}, instance {instance} is out of range")
+    if len(set(pairs)) != len(pairs):
         raise BadEntry("a replica is named twice")
     return made
 
 
-def _cells(replicas: Sequence[Replica]) -> np.ndarray:
-    return np.array([(replica.port, replica.instance) for replica in replicas], dtype=np.uint32).reshape(-1, 2)
+def _cells(replicas: Sequence[Replica], ports: Liveness) -> np.ndarray:
+    live = [replica.live(ports) for replica in replicas]
+    return np.array([(replica.port, replica.instance) for replica in live], dtype=np.uint32).reshape(-1, 2)
 
 
 def _check_number(what: str, number: int, largest: int) -> None:
@@ -260,6 +294,8 @@ class ProgramState:
     digests: Mapping[str, Digest]
     multicast: Multicast
     clones: CloneSessions
+    ports: Liveness
+    """Which ports are up."""
     queues: Queues = field(default_factory=Queues)
     random: np.ndarray = field(default_factory=lambda: np.array([RANDOM_SEED], dtype=np.uint64))
     """ProgramState of the generator behind `random()`: xorshift64* (Vigna 2016), one word, never 0."""

@@ -223,6 +223,18 @@ class Switch:
         """
         return QueueView(self._manager, port, priority)
 
+    def set_port(self, port: int, *, up: bool) -> None:
+        """Let a port go down or up; all are up at first.
+
+        A replica whose port is down goes to its first backup whose port is up.  Other frames to a port that is down
+        leave nevertheless, for the test to see.
+
+        Raises:
+            ValueError: There is no such port.
+
+        """
+        self.pipeline.state.ports.set(port, up=up)
+
     def _queue(self) -> None:
         """Let the packets wait that ingress has parked."""
         if parked := self.pipeline.parked():

@@ -34,7 +34,6 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 
 from . import ir
-from .errors import EntryMissing
 from .interpreter import Interpreter, Packet
 from .parking import Parked
 from .queues import PORTS
@@ -180,7 +179,7 @@ class InterpretedSwitch:
             self._note("resubmit", "resubmit: the frame enters ingress again as it arrived")
         elif group := packet.fields[names.mcast_grp]:
             packet.set(names.instance_type, REPLICATION)
-            replicas = self._state.multicast.groups().get(group, ())
+            replicas = self._state.multicast.copies(group)
             with self._inside("copy", f"multicast group {group}: {len(replicas)} replicas", group=group):
                 self._replicate(packet, replicas)
         elif packet.fields[names.egress_spec] != self._program.drop_port:
@@ -299,12 +298,7 @@ class InterpretedSwitch:
 
     def _session(self, packet: Packet) -> tuple[tuple[Replica, ...], int]:
         """Return the replicas of the session that a packet is cloned to, and their length limit; no session: none."""
-        number = packet.fields[self._names.clone]
-        try:
-            session = self._state.clones.get(number - 1)
-        except EntryMissing:
-            return (), 0
-        return session.replicas, session.length_limit
+        return self._state.clones.copies(packet.fields[self._names.clone] - 1)
 
     def _kept(self, packet: Packet, number: int, instance_type: int) -> dict[int, int]:
         """Return the metadata with which a new life begins: the values of a field list, and the instance type."""

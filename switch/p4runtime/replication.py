@@ -6,11 +6,11 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from switchsum.protocol.p4runtime import Code, encode_uint, v1
+from switchsum.protocol.p4runtime import encode_uint, v1
 
 from ..errors import EntryExists, EntryMissing
 from ..state import CloneSession, ProgramState, Replica
-from .refusal import Refused, invalid
+from .refusal import invalid
 from .table_entries import DELETE, INSERT
 from .targets import Undo
 from .translate import decode_value
@@ -68,8 +68,8 @@ class ReplicationEngine:
             multicast.delete(group)
             form = WrittenAs()
         else:
-            pairs, port_numbers = _decode_replicas(message.replicas)
-            multicast.set(group, pairs)
+            replicas, port_numbers = _decode_replicas(message.replicas)
+            multicast.set(group, replicas)
             form = WrittenAs(port_numbers=port_numbers, metadata=message.metadata)
         restore_form = self._remember(("group", group), form)
 
@@ -78,7 +78,7 @@ class ReplicationEngine:
             if old is None:
                 multicast.delete(group)
             else:
-                multicast.set(group, _pairs(old))
+                multicast.set(group, old)
 
         return undo
 
@@ -94,8 +94,8 @@ class ReplicationEngine:
                 raise invalid("the switch has one class of service, 0")
             if message.packet_length_bytes < 0:
                 raise invalid("packet_length_bytes is negative")
-            pairs, port_numbers = _decode_replicas(message.replicas)
-            clones.set(session, pairs, message.packet_length_bytes)
+            replicas, port_numbers = _decode_replicas(message.replicas)
+            clones.set(session, replicas, message.packet_length_bytes)
             form = WrittenAs(port_numbers=port_numbers)
         restore_form = self._remember(("session", session), form)
 
@@ -104,7 +104,7 @@ class ReplicationEngine:
             if old is None:
                 clones.delete(session)
             else:
-                clones.set(session, _pairs(old.replicas), old.length_limit)
+                clones.set(session, old.replicas, old.length_limit)
 
         return undo
 
@@ -152,26 +152,29 @@ def _current(what: str, kind: int, number: int, get: Callable[[int], Stored]) ->
     return stored
 
 
-def _decode_replicas(messages: Iterable[Any]) -> tuple[list[tuple[int, int]], bool]:
-    """Read replicas as (port, instance) pairs; also return whether all name their port in the deprecated field."""
-    pairs, kinds = [], set()
+def _decode_replicas(messages: Iterable[Any]) -> tuple[list[Replica], bool]:
+    """Read replicas; also return whether all name their port in the deprecated field."""
+    replicas, kinds = [], set()
     for message in messages:
-        if len(getattr(message, "backup_replicas", ())):  # a field since P4Runtime 1.5
-            raise Refused(Code.UNIMPLEMENTED, "backup replicas are not supported")
         kind = message.WhichOneof("port_kind")
         if kind is None:
             raise invalid("a replica names no port")
         port = message.egress_port if kind == "egress_port" else decode_value(message.port, PORT_BITS, "port")
-        pairs.append((port, message.instance))
+        backups = tuple(
+            Replica(decode_value(backup.port, PORT_BITS, "port of a backup"), backup.instance)
+            for backup in message.backup_replicas
+        )
+        replicas.append(Replica(port, message.instance, backups))
         kinds.add(kind)
-    return pairs, kinds == {"egress_port"}
+    return replicas, kinds == {"egress_port"}
 
 
 def _encode_replicas(replicas: Iterable[Replica], form: WrittenAs) -> list[Any]:
-    if form.port_numbers:
-        return [v1.Replica(egress_port=replica.port, instance=replica.instance) for replica in replicas]
-    return [v1.Replica(port=encode_uint(replica.port), instance=replica.instance) for replica in replicas]
-
-
-def _pairs(replicas: Iterable[Replica]) -> list[tuple[int, int]]:
-    return [(replica.port, replica.instance) for replica in replicas]
+    made = []
+    for replica in replicas:
+        port = {"egress_port": replica.port} if form.port_numbers else {"port": encode_uint(replica.port)}
+        message = v1.Replica(**port, instance=replica.instance)
+        for backup in replica.backups:
+            message.backup_replicas.add(port=encode_uint(backup.port), instance=backup.instance)
+        made.append(message)
+    return made

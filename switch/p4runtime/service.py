@@ -34,7 +34,7 @@ from .device import Device, Pipeline
 from .refusal import Refused, invalid
 from .stream import MAX_STREAMS, Stream
 
-API_VERSION: Final = "1.4.1"
+API_VERSION: Final = "1.5.0"
 """Version of P4Runtime whose messages are understood, with any release of the protobuf definitions."""
 
 RESPONSE_BYTES: Final = 1 << 20
@@ -195,7 +195,7 @@ class Service(Generic[Pipeline]):
 
     def capabilities(self, request: Any, context: grpc.ServicerContext) -> Any:
         """Serve Capabilities."""
-        if getattr(request, "device_id", 0):  # a field since P4Runtime 1.5
+        if request.device_id:  # clients of P4Runtime before 1.5 name none
             self._require_device(request.device_id)
         return v1.CapabilitiesResponse(p4runtime_api_version=API_VERSION)
 

@@ -31,6 +31,7 @@ from switchsum.native.kernels.records import Int64, Record, Table, dtype_of, tab
 from switchsum.protocol.errors import TransportError
 
 from ..clock import Clock
+from ..liveness import Liveness
 from ..queues import PORTS, Queues
 from ..v1model import DROP_PORT
 
@@ -134,8 +135,11 @@ class PortTable:
         reserved: Collection[int] = (CPU_PORT, DROP_PORT),
         queues: Queues | None = None,
         clock: Clock | None = None,
+        status: Liveness | None = None,
     ) -> None:
         """Keep the numbers `reserved` free of ports."""
+        self.status = status or Liveness(range(PORTS))
+        """Which ports are up: those that are open, and whose link is not down."""
         self.clock = clock or Clock()
         """The switch's time."""
         self.queues = queues or Queues()
@@ -157,11 +161,13 @@ class PortTable:
         if not 0 <= number < PORTS:
             raise TransportError(f"no port can have the number {number}")
         self._ports[number] = PortInfo(number=number, kind=kind, name=name)
+        self.status.set(number, up=True)
         return number
 
     def give_back(self, number: int) -> None:
         """Free a number."""
         del self._ports[number]
+        self.status.set(number, up=False)
 
     def ports(self) -> list[PortInfo]:
         """Return the ports that are up, by number."""

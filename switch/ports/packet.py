@@ -11,6 +11,7 @@ from __future__ import annotations
 import logging
 import select
 import socket
+import time
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -18,7 +19,7 @@ import numpy as np
 
 from switchsum.native.wires.messages import grow_buffers
 from switchsum.native.wires.packetring import PacketRing, forget_error
-from switchsum.native.wires.packetsocket import interface_mtu, segments
+from switchsum.native.wires.packetsocket import interface_mtu, is_running, segments
 from switchsum.native.wires.segmentation import VNET_BYTES, FrameSender
 from switchsum.protocol.frame import ETHERNET_BYTES
 
@@ -30,6 +31,9 @@ from .packet_kernels import DESCRIPTOR, IS_BLOCKED, PACKET, TAG_BYTES, TOGETHER,
 _log: Final = logging.getLogger(__name__)
 RING_FRAMES: Final = 1024
 """Slots of a port's receive ring: it holds the windows of four workers while the switch is busy."""
+
+LOOK_EVERY_S: Final = 0.1
+"""How often it is looked which links are up: four system calls an interface."""
 
 OFFLOADS: Final = (
     "port %d, %s, drops super-frames of TCP, which no wire carries: `ethtool -K %s gro off lro off`, and at the other "
@@ -65,6 +69,8 @@ class PacketPorts(PortGroup):
         self._deep = deep
         self._writable = select.epoll()
         """Watches the sockets of the ports that have a backlog; its own descriptor is readable if one takes frames."""
+        self._look_at = 0.0
+        """When it is looked again which links are up."""
         self._ports: dict[int, _Port] = {}
         self._sender = FrameSender()
         self.words = packet_words(len(interfaces), self._sender)
@@ -163,11 +169,16 @@ class PacketPorts(PortGroup):
         return [port.ring.link.fileno() for port in self._ports.values()]
 
     def service(self) -> None:
-        """Count the frames that the rings dropped, and clear the errors of interfaces that went down.
+        """Note which links are up, count the frames that the rings dropped, and clear the errors of dead interfaces.
 
         An interface whose super-frames are dropped is named once: TCP crawls over it, and nothing else says why.
         """
+        looks = time.monotonic() >= self._look_at
+        if looks:
+            self._look_at = time.monotonic() + LOOK_EVERY_S
         for port in self._ports.values():
+            if looks:
+                self.table.status.set(port.number, up=is_running(port.interface))
             forget_error(port.ring.ring)
             dropped = port.ring.dropped
             self.table.counters[port.number, PortCounter.RX_DROPS] += dropped - port.dropped

@@ -104,11 +104,21 @@ def test_bad_session_is_refused(client: Client, field: dict[str, int]) -> None:
     refused(Code.INVALID_ARGUMENT, client, INSERT, **session(1, ONE, **field))
 
 
-def test_backup_replicas_are_refused(client: Client) -> None:
-    if "backup_replicas" not in v1.Replica.DESCRIPTOR.fields_by_name:
-        pytest.skip("the installed P4Runtime messages have no backup replicas")
-    replica = {"port": b"\x01", "backup_replicas": [{"port": b"\x02"}]}
-    refused(Code.UNIMPLEMENTED, client, INSERT, **group(1, replica))
+@pytest.mark.parametrize("make", [group, session])
+def test_backup_replicas_are_read_back_and_checked(client: Client, make: Any) -> None:
+    backups = [{"port": b"\x02", "instance": 4}, {"port": b"\x03", "instance": 5}]
+    entity = make(1, {"port": b"\x01", "instance": 3, "backup_replicas": backups}, {"port": b"\x04"})
+    client.insert(**entity)
+    assert client.read(v1.Entity(**make(0))) == [v1.Entity(**entity)]
+    for code, backup in (
+        (Code.INVALID_ARGUMENT, {"port": b"\x01", "instance": 3}),  # as the replica itself
+        (Code.INVALID_ARGUMENT, {"port": b"\x02", "instance": 65536}),
+        (Code.OUT_OF_RANGE, {"port": b"\x02\x00"}),
+        (Code.OUT_OF_RANGE, {"instance": 1}),
+    ):
+        replica = {"port": b"\x01", "instance": 3, "backup_replicas": [backup]}
+        refused(code, client, MODIFY, **make(1, replica))
+    assert client.read(v1.Entity(**make(0))) == [v1.Entity(**entity)]
 
 
 def test_engine_entry_without_type_is_refused(client: Client) -> None:

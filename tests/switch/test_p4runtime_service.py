@@ -345,7 +345,11 @@ def test_capabilities_name_the_version(rig: Rig) -> None:
     client = rig.client()
     method = METHODS["Capabilities"]
     call = client.channel.unary_unary(method.path, method.request.SerializeToString, method.response.FromString)
-    assert call(method.request()).p4runtime_api_version == "1.4.1"
+    assert call(method.request()) == method.response(p4runtime_api_version="1.5.0")  # nothing is experimental
+    assert call(method.request(device_id=DEVICE_ID)).p4runtime_api_version == "1.5.0"
+    with pytest.raises(grpc.RpcError) as error:
+        call(method.request(device_id=DEVICE_ID + 1))
+    assert error.value.code() is grpc.StatusCode.NOT_FOUND
 
 
 @pytest.mark.skipif(shutil.which("p4c-bm2-ss") is None, reason="p4c-bm2-ss is not on PATH")
