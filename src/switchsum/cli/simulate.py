@@ -11,7 +11,7 @@ from typer import Option
 
 from switchsum.cli.fields import takes
 from switchsum.cli.output import JsonOption, print_json
-from switchsum.native.process.notices import waiting_for
+from switchsum.native.notices import waiting_for
 from switchsum.protocol.errors import LocalError, UsageError
 
 if TYPE_CHECKING:
