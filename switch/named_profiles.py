@@ -7,7 +7,7 @@ from typing import Any
 
 from .named import Named
 from .named_tables import params_of
-from .profiles import Profile, Weighted
+from .profiles import Profile, Watch, Weighted
 
 
 class NamedProfile:
@@ -44,10 +44,16 @@ class NamedProfile:
         """Remove a member; raises EntryMissing, or InUse while an entry or a group names it."""
         self.profile.delete_member(number)
 
-    def set_group(self, number: int, members: Iterable[int] | Mapping[int, int]) -> None:
-        """Create a group or replace its members, given as numbers, or as numbers with weights; raises BadEntry."""
+    def set_group(
+        self, number: int, members: Iterable[int] | Mapping[int, int], watch: Mapping[int, int] | None = None
+    ) -> None:
+        """Create a group or replace its members, given as numbers, or as numbers with weights; raises BadEntry.
+
+        `watch` gives members a port each: such a member is chosen only while its port is up.
+        """
         weights = members if isinstance(members, Mapping) else dict.fromkeys(members, 1)
-        self.profile.set_group(number, [Weighted(member, weight) for member, weight in weights.items()])
+        ports = {member: Watch(port) for member, port in (watch or {}).items()}
+        self.profile.set_group(number, [Weighted(one, weight, ports.get(one)) for one, weight in weights.items()])
 
     def delete_group(self, number: int) -> None:
         """Remove a group; raises EntryMissing, or InUse while an entry names it."""

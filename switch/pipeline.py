@@ -287,7 +287,7 @@ def make_state(program: ir.Program, queues: Queues | None = None, ports: Livenes
                 raise ProgramError(f"no BMv2 program: {error}") from None
         tables[info.spec.name] = table
     profiles = {
-        info.name: Profile(info, [table for table in tables.values() if table.spec.profile == info.name], lock)
+        info.name: Profile(info, [table for table in tables.values() if table.spec.profile == info.name], lock, ports)
         for info in program.profiles
     }
     return ProgramState(

@@ -12,7 +12,9 @@ from dataclasses import dataclass, replace
 
 from . import ir
 from .errors import BadEntry, EntryExists, EntryMissing, InUse, StateError, TableFull
+from .liveness import Liveness
 from .lock import StateLock
+from .queues import PORTS
 from .tables import NO_ACTION, Group, Member, Mirror, Table
 
 
@@ -29,12 +31,23 @@ class MemberAction:
 
 
 @dataclass(frozen=True, slots=True)
+class Watch:
+    """The port of which a member of a group depends."""
+
+    port: int
+    by_number: bool = False
+    """A client named it in P4Runtime's deprecated field `watch`, and reads it there."""
+
+
+@dataclass(frozen=True, slots=True)
 class Weighted:
     """A member of a group."""
 
     member: int
     weight: int = 1
     """How often it is chosen, compared with the group's other members."""
+    watch: Watch | None = None
+    """It is chosen only while this port is up."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +76,8 @@ class SetAction:
     action: str
     params: tuple[int, ...]
     weight: int
+    watch: Watch | None = None
+    """It is chosen only while this port is up."""
 
 
 ONE_SHOT = 1 << 32
@@ -74,7 +89,9 @@ MOST_CHOICES = 1 << 16
 class Profile:
     """The members and groups of one action profile; every method holds the pipeline's lock."""
 
-    def __init__(self, info: ir.ProfileInfo, tables: Sequence[Table], lock: StateLock) -> None:
+    def __init__(self, info: ir.ProfileInfo, tables: Sequence[Table], lock: StateLock, ports: Liveness) -> None:
+        self._ports = ports
+        ports.follow(self)
         self.name = info.name
         self.size = info.size
         """Most members."""
@@ -175,7 +192,7 @@ class Profile:
             try:
                 for number, one in enumerate(actions, start=first):
                     self.add_member(number, one.action, one.params)
-                    added.append(Weighted(number, one.weight))
+                    added.append(Weighted(number, one.weight, one.watch))
                 self.set_group(made.number, added)
             except StateError:
                 for weighted in added:
@@ -195,8 +212,8 @@ class Profile:
     def actions_of(self, group: Group) -> list[SetAction]:
         """Return the actions of a group's members; raises EntryMissing."""
         with self._lock:
-            found = [(self._members[one.member], one.weight) for one in self.group(group.number).members]
-            return [SetAction(member.action, member.params, weight) for member, weight in found]
+            found = [(self._members[one.member], one) for one in self.group(group.number).members]
+            return [SetAction(member.action, member.params, one.weight, one.watch) for member, one in found]
 
     def number_of(self, via: Member | Group) -> int:
         """Return the number of the choice that a member or group is; raises BadEntry if there is none."""
@@ -223,6 +240,12 @@ class Profile:
             self._put_member(number, member)
         for number in self._groups:
             self._put_group(number)
+
+    def ports_changed(self) -> None:
+        """Choose among the members whose ports are up."""
+        with self._lock:
+            for number in self._groups:
+                self._put_group(number)
 
     def save(self) -> ProfileContent:
         """Return a copy of everything that can change."""
@@ -251,8 +274,12 @@ class Profile:
             mirror.put_choice(group.choice, slots)
 
     def _listed(self, group: GroupMembers) -> list[int]:
-        """Return the members of a group by the order in which they were added, each as often as its weight says."""
-        ordered = sorted(group.members, key=lambda one: self._members[one.member].order)
+        """Return the members of a group by the order in which they were added, each as often as its weight says.
+
+        Members whose port is down are left out.
+        """
+        up = [one for one in group.members if one.watch is None or self._ports.is_up(one.watch.port)]
+        ordered = sorted(up, key=lambda one: self._members[one.member].order)
         return [one.member for one in ordered for _ in range(one.weight)]
 
     def _free_choice(self) -> int:
@@ -276,6 +303,8 @@ class Profile:
         for one in members:
             if one.member not in self._members:
                 raise BadEntry(f"{what}: there is no member {one.member}")
+            if one.watch is not None and not 0 <= one.watch.port < PORTS:
+                raise BadEntry(f"{what}: member {one.member} watches port {one.watch.port}, and there is none")
             if one.weight < 1:
                 raise BadEntry(f"{what}: member {one.member} has the weight {one.weight}, not 1 or more")
         total = sum(one.weight for one in members)

@@ -13,10 +13,10 @@ from switchsum.protocol.p4runtime import v1
 
 from ..errors import EntryExists
 from ..profiles import Profile, Weighted
-from .refusal import invalid, refuse_watch
+from .refusal import invalid
 from .schema import ProfileSchema, Schema, lookup
 from .table_entries import DELETE, INSERT
-from .targets import Undo
+from .targets import Undo, decode_watch, encode_watch
 from .translate import decode_action_of, encode_action_of
 
 
@@ -88,7 +88,7 @@ class Profiles:
                 message = v1.ActionProfileGroup(action_profile_id=schema.identifier, group_id=number)
                 message.max_size = group.max_size
                 for one in group.members:
-                    message.members.add(member_id=one.member, weight=one.weight)
+                    encode_watch(one.watch, message.members.add(member_id=one.member, weight=one.weight))
                 yield message
 
     def _selected(self, query: Any) -> Iterable[ProfileSchema]:
@@ -105,8 +105,7 @@ def _set_group(schema: ProfileSchema, number: int, message: Any, old: _Old | Non
         raise invalid(f"group {number}: max_size cannot be changed")
     members = []
     for one in message.members:
-        refuse_watch(one)
-        members.append(Weighted(one.member_id, one.weight))
+        members.append(Weighted(one.member_id, one.weight, decode_watch(one)))
     max_size = message.max_size or (old.max_size if old else 0) or schema.max_group_size
     schema.profile.set_group(number, members, max_size)
 

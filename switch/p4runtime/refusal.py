@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any, Final
+from typing import Final
 
 from switchsum.protocol.errors import SwitchsumError
 from switchsum.protocol.p4runtime import Code
@@ -42,9 +42,3 @@ def refusals() -> Iterator[None]:
 def invalid(message: str) -> Refused:
     """Return a refusal with the code INVALID_ARGUMENT."""
     return Refused(Code.INVALID_ARGUMENT, message)
-
-
-def refuse_watch(message: Any) -> None:
-    """Raise Refused if a member is to be used only while a port is up: the state of links is not known here."""
-    if message.WhichOneof("watch_kind") is not None:
-        raise Refused(Code.UNIMPLEMENTED, "members that watch a port are not supported")

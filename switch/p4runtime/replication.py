@@ -13,9 +13,8 @@ from ..state import CloneSession, ProgramState, Replica
 from .refusal import invalid
 from .table_entries import DELETE, INSERT
 from .targets import Undo
-from .translate import decode_value
+from .translate import PORT_BITS, decode_value
 
-PORT_BITS = 9
 Stored = TypeVar("Stored")
 
 

@@ -9,13 +9,13 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from switchsum.protocol.p4runtime import v1
+from switchsum.protocol.p4runtime import encode_uint, v1
 
-from ..profiles import ONE_SHOT, Profile, SetAction
+from ..profiles import ONE_SHOT, Profile, SetAction, Watch
 from ..tables import Entry, Group, Member
-from .refusal import invalid, refuse_watch
+from .refusal import invalid
 from .schema import TableSchema
-from .translate import decode_action, decode_action_of, encode_action, encode_action_of
+from .translate import PORT_BITS, decode_action, decode_action_of, decode_value, encode_action, encode_action_of
 
 Undo = Callable[[], object]
 """Takes a write back; called under the same lock, for the newest write first."""
@@ -60,11 +60,32 @@ def encode_target(schema: TableSchema, entry: Entry) -> Any:
             for one in profile.actions_of(entry.via):
                 made = message.action_profile_action_set.action_profile_actions.add(weight=one.weight)
                 encode_action_of(schema, one.action, one.params, made.action)
+                encode_watch(one.watch, made)
         case Group(number):
             message.action_profile_group_id = number
         case None:
             return encode_action(schema, entry.action, entry.params)
     return message
+
+
+def decode_watch(message: Any) -> Watch | None:
+    """Read which port a member of a group or a set watches; None: none."""
+    match message.WhichOneof("watch_kind"):
+        case "watch_port":
+            return Watch(decode_value(message.watch_port, PORT_BITS, "watch_port"))
+        case "watch":
+            return Watch(message.watch, by_number=True)
+    return None
+
+
+def encode_watch(watch: Watch | None, message: Any) -> None:
+    """Write which port a member watches, in the field in which a client gave it."""
+    if watch is None:
+        return
+    if watch.by_number:
+        message.watch = watch.port
+    else:
+        message.watch_port = encode_uint(watch.port)
 
 
 @contextmanager
@@ -82,8 +103,8 @@ def _decode_set(schema: TableSchema, message: Any) -> list[SetAction]:
         raise invalid(f"table {schema.name}: a set of actions has one at least")
     made = []
     for one in message.action_profile_actions:
-        refuse_watch(one)
-        made.append(SetAction(*decode_action_of(schema, one.action, as_default=False), one.weight))
+        action, params = decode_action_of(schema, one.action, as_default=False)
+        made.append(SetAction(action, params, one.weight, decode_watch(one)))
     return made
 
 

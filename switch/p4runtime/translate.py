@@ -7,7 +7,7 @@ everything is left out (section 9.1.1).  A message in another form is refused.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Protocol
+from typing import Any, Final, Protocol
 
 from switchsum.protocol.p4runtime import Code, decode_uint, encode_uint, v1
 
@@ -15,6 +15,9 @@ from ..meters import MeterRates
 from ..tables import Exact, Lpm, Match, MatchKind, Range, Ternary
 from .refusal import Refused, invalid
 from .schema import ActionSchema, FieldSchema, RegisterSchema, TableSchema
+
+PORT_BITS: Final = 9
+"""Width of a port's number."""
 
 
 class HasFields(Protocol):

@@ -249,9 +249,54 @@ def test_what_p4runtime_refuses(switch: Switch) -> None:
     client = Controller(switch)
     client.write("INSERT", client.member(1, 1, 1))
     watched = client.group(1, {1: 1})
-    watched.action_profile_group.members[0].watch_port = b"\1"
+    watched.action_profile_group.members[0].watch = 600
     direct = client.entry(action=client.action(1, 1))
     wrong = [client.member(0, 1, 1), client.group(0, {}), client.group(1, {9: 1}), watched, direct, client.entry()]
-    codes = [Code.INVALID_ARGUMENT] * 3 + [Code.UNIMPLEMENTED] + [Code.INVALID_ARGUMENT] * 2
-    assert client.write("INSERT", *wrong) == codes
+    assert client.write("INSERT", *wrong) == [Code.INVALID_ARGUMENT] * 6
+    watched.action_profile_group.members[0].watch_port = b"\2\0"
+    assert client.write("INSERT", watched) == [Code.OUT_OF_RANGE]
     assert not client.read(action_profile_group={})
+
+
+def test_a_member_whose_port_is_down_is_not_chosen(switch: Switch) -> None:
+    client = Controller(switch)
+    client.write("INSERT", client.member(1, 1, 1), client.member(2, 2, 2), client.member(3, 3, 3))
+    group = client.group(5, {1: 1, 2: 2, 3: 1})
+    group.action_profile_group.members[0].watch_port = b"\1"
+    group.action_profile_group.members[1].watch = 2
+    assert client.write("INSERT", group, client.entry(action_profile_group_id=5)) == [Code.OK] * 2
+    assert client.read(action_profile_group={}) == [group]
+
+    def choices() -> list[int]:
+        return [chosen(switch, SPREAD_TOO, entropy)[0] for entropy in range(4)]
+
+    assert choices() == [1, 2, 2, 3]
+    switch.set_port(2, up=False)
+    assert choices() == [1, 3, 1, 3]
+    switch.set_port(1, up=False)
+    assert choices() == [3, 3, 3, 3]
+    switch.set_port(2, up=True)
+    assert choices() == [2, 2, 3, 2]
+    assert client.read(action_profile_group={}) == [group]
+
+
+def test_actions_of_a_set_watch_ports_too(switch: Switch) -> None:
+    client = Controller(switch)
+    actions = [{"action": client.action(port, port), "weight": 1, "watch_port": bytes([port])} for port in (1, 2)]
+    entry = client.entry(action_profile_action_set={"action_profile_actions": actions})
+    assert client.write("INSERT", entry) == [Code.OK]
+    switch.set_port(1, up=False)
+    assert [chosen(switch, SPREAD_TOO, entropy)[0] for entropy in range(2)] == [2, 2]
+    [read] = client.read(table_entry={"table_id": client.ids["spreading_too"]})
+    assert read == entry
+
+
+def test_members_watch_ports_that_a_test_takes_down(switch: Switch) -> None:
+    spread = switch.profiles["spread"]
+    for number in (1, 2):
+        spread.add_member(number, "choose", which=number, port=number)
+    spread.set_group(1, {1: 1, 2: 1}, watch={1: 7})
+    switch.tables["spreading"].insert({KEY: SPREAD}, Group(1), priority=1)
+    assert [chosen(switch, SPREAD, entropy)[0] for entropy in range(2)] == [1, 2]
+    switch.set_port(7, up=False)
+    assert [chosen(switch, SPREAD, entropy)[0] for entropy in range(2)] == [2, 2]
