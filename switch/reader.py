@@ -7,7 +7,7 @@ hand gives an error text such as "root.pipelines[0].tables[2] has no key", and n
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Final, TypeVar
 
@@ -323,12 +323,19 @@ def _control(node: Node, actions: tuple[model.Action, ...]) -> model.Control:
         start=node.text_or_none("init_table"),
         tables=node.list("tables", lambda item: _table(item, actions)),
         conditionals=node.list("conditionals", _conditional),
-        profiles=node.list("action_profiles", _profile),
+        profiles=(*node.list("action_profiles", _profile), *_profiles_of_tables(node)),
     )
 
 
-def _profile(node: Node) -> model.Profile:
-    name, selector = _name(node), node.get("selector")
+def _profiles_of_tables(node: Node) -> Iterator[model.Profile]:
+    """Yield the profiles that tables have in themselves, as in files from before 2017; their size is the table's."""
+    for table in node["tables"].items():
+        if (name := table.text_or_none("act_prof_name")) is not None:
+            yield _profile(table, name)
+
+
+def _profile(node: Node, name: str | None = None) -> model.Profile:
+    name, selector = name or _name(node), node.get("selector")
     calculation = None
     if selector is not None:
         calculation = model.Calculation(
@@ -372,6 +379,7 @@ def _table(node: Node, actions: tuple[model.Action, ...]) -> model.Table:
     if "__HIT__" in following or "__MISS__" in following:
         by_hit = following.get("__HIT__", otherwise), following.get("__MISS__", otherwise)
     default, profile = node.get("default_entry"), node.text_or_none("action_profile")
+    profile = profile or node.text_or_none("act_prof_name")
     # On a miss a table without a default action does nothing, as in BMv2.
     nothing = model.DefaultEntry(action_id=_NO_ACTION.id, arguments=(), const=False)
     return model.Table(

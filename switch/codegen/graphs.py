@@ -16,7 +16,6 @@ from typing import Any, Final
 import llvmlite.ir as ll
 
 from .. import ir
-from ..digests import CAPACITY, HEAD_BYTES, record_bytes, value_bytes
 from ..meters import CELL_WORDS, MeterUnit
 from ..passes.analysis import (
     is_wide,
@@ -59,6 +58,7 @@ from .layout import (
     register_word,
     table_word,
 )
+from .learning import append_record
 from .lookups import Lookup, row_address
 from .metering import colour_of
 from .values import Values
@@ -410,23 +410,9 @@ class GraphEmitter:
 
     def _learn(self, statement: ir.Learn) -> None:
         """Append a record to a digest's memory, or count it as lost."""
-        emit, build = self._emit, self._emit.build
         values = [self._values.integer(value) for value in statement.values]
-        memory = emit.context_word(self._packet.context, digest_word(self._program, statement.digest))
-        count = emit.load(I64, memory, 8)
-        fits = build.icmp_unsigned("<", count, constant(64, CAPACITY))
-        with build.if_else(fits, likely=True) as (room, none):
-            with room:
-                size = record_bytes(self._program.digests[statement.digest].widths)
-                place = emit.at(emit.at(memory, HEAD_BYTES), build.mul(count, constant(64, size)))
-                for value in values:
-                    whole = value_bytes(value.type.width)
-                    emit.store_network(emit.resize(value, 8 * whole), place)
-                    place = emit.at(place, whole)
-                emit.store(build.add(count, constant(64, 1)), memory, 8)
-            with none:
-                lost = emit.at(memory, 8)
-                emit.store(build.add(emit.load(I64, lost, 8), constant(64, 1)), lost, 8)
+        memory = self._emit.context_word(self._packet.context, digest_word(self._program, statement.digest))
+        append_record(self._emit, memory, values)
 
     def _store(self, slot: int, value: Value) -> None:
         if is_wide(self._program, slot):

@@ -1,14 +1,8 @@
-"""Actions: from BMv2's primitives to statements, and from its jumps to blocks.
-
-A BMv2 action is a flat list of primitives; `if` within an action is `_jump_if_zero` and `_jump` to a position in that
-list.  Each position that is the target of a jump begins a block.  The body of an action is made anew for each table
-that uses it, and for hit and miss, since the arguments and the block that follows differ.
-"""
+"""Primitives of actions, each as statements; `bodies.py` makes blocks of them."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 
 from .. import ir, model
 from ..ir import Op, Relation
@@ -21,127 +15,16 @@ from .expressions import (
     Scope,
     choose,
     field_of,
-    index_of,
     last_fields,
     low_bits,
     members,
-    nonzero,
     resize,
     unsigned,
 )
-from .graph import GraphBuilder
 from .symbols import DIGEST, HIDDEN, INDEX, Symbols
 
 # v1model.p4 lets compilers leave assert and assume out; BMv2 ends with the packet for which one of them is false.
 _NOTHING = {"no_op", "log_msg", "assert", "assume"}
-_OF_HEADERS = {"add_header", "remove_header", "assign_header", "copy_header", "assign_union"}
-"""Primitives whose operands may be a member of a stack at an index that is known only at run time."""
-
-
-class ActionLowering:
-    """One use of an action: its body as blocks that end in `following`.
-
-    In BMv2 `exit` sets a flag: the rest of the action runs, and the control ends after it.  (The P4_16 specification,
-    "The exit statement", would end it at once.)  The flag is not kept at run time.  Instead a block is made twice if
-    necessary, once for each value of the flag, and the copy after an exit ends in `after_exit`.
-    """
-
-    def __init__(
-        self,
-        builder: GraphBuilder,
-        symbols: Symbols,
-        action: model.Action,
-        arguments: Sequence[ir.Expr],
-        following: int,
-        after_exit: int,
-    ) -> None:
-        self._builder = builder
-        self._symbols = symbols
-        self._action = action
-        self._arguments = arguments
-        self._following = {False: following, True: after_exit}
-        self._blocks: dict[tuple[int, bool], int] = {}
-        self._targets = {
-            operand.value
-            for primitive in action.primitives
-            if primitive.operation in ("_jump", "_jump_if_zero")
-            for operand in primitive.operands[-1:]
-            if isinstance(operand, model.Number)
-        }
-
-    def entry(self) -> int:
-        """Make the blocks and return the number of the first one."""
-        return self._block(0, False)
-
-    def _block(self, start: int, exited: bool) -> int:
-        if start >= len(self._action.primitives):
-            return self._following[exited]
-        if (start, exited) not in self._blocks:
-            number = self._builder.new(f"{self._action.name}.{start}")
-            self._blocks[start, exited] = number
-            self._fill(number, start, exited)
-        return self._blocks[start, exited]
-
-    def _fill(self, number: int, start: int, exited: bool) -> None:
-        # A block ends at a jump, at an exit, or before a position to which another primitive jumps.
-        statements: list[ir.Statement] = []
-        for position in range(start, len(self._action.primitives)):
-            if position in self._targets and position > start:
-                self._builder.fill(number, statements, ir.Jump(self._block(position, exited)))
-                return
-            primitive = self._action.primitives[position]
-            scope = Scope(self._symbols, self._arguments, primitive.source or self._action.source)
-            match primitive.operation, primitive.operands:
-                case "_jump", (model.Number(target),):
-                    self._builder.fill(number, statements, ir.Jump(self._block(target, exited)))
-                    return
-                case "_jump_if_zero", (condition, model.Number(target)):
-                    following = self._block(position + 1, exited), self._block(target, exited)
-                    self._builder.fill(number, statements, ir.Branch(nonzero(scope, condition), *following))
-                    return
-                case "exit", ():
-                    self._builder.fill(number, statements, ir.Jump(self._block(position + 1, True)))
-                    return
-                case (operation, operands) if operation in _OF_HEADERS and _member_among(operands) is not None:
-                    after = self._block(position + 1, exited)
-                    self._builder.fill(number, statements, ir.Jump(self._each_member(scope, primitive, after)))
-                    return
-            statements += lower_primitive(scope, primitive)
-        self._builder.fill(number, statements, ir.Jump(self._following[exited]))
-
-    def _each_member(self, scope: Scope, primitive: model.Primitive, after: int) -> int:
-        """Make a primitive of headers, one of which is a member of a stack whose index is known only at run time."""
-        # One branch for each member; an index beyond the end does nothing.  A copy may have two such members.
-        place = _member_among(primitive.operands)
-        if place is None:
-            return self._builder.add(f"{self._action.name}.member", lower_primitive(scope, primitive), ir.Jump(after))
-        index, names = _names(scope, primitive.operands[place])
-        following = after
-        for position, name in reversed(list(enumerate(names))):
-            operands = (*primitive.operands[:place], name, *primitive.operands[place + 1 :])
-            chosen = self._each_member(scope, replace(primitive, operands=operands), after)
-            if index is None:
-                return chosen
-            condition = choose(index, [FALSE] * position + [TRUE])
-            branch = self._builder.new(f"{self._action.name}.members")
-            self._builder.fill(branch, [], ir.Branch(condition, chosen, following))
-            following = branch
-        return following
-
-
-def _member_among(operands: Sequence[model.Operand]) -> int | None:
-    """Return the place of the first operand that is no header by name; None if all are."""
-    return next((place for place, operand in enumerate(operands) if isinstance(operand, model.Operation)), None)
-
-
-def _names(scope: Scope, operand: model.Operand) -> tuple[ir.Expr | None, list[model.Named]]:
-    """Return the headers or unions that an operand may mean, and the index that chooses one; None: there is one."""
-    match operand:
-        case model.Operation("dereference_union_stack", model.Named(_, stack), right) if not isinstance(right, int):
-            unions = scope.symbols.union_stack(stack)
-            return index_of(scope, right), [model.Named("header_union", name) for name in unions]
-    index, headers = members(scope, operand)
-    return index, [model.Named("header", scope.symbols.headers[header].name) for header in headers]
 
 
 def lower_primitive(scope: Scope, primitive: model.Primitive) -> list[ir.Statement]:
@@ -223,8 +106,17 @@ def _compute(operator: str) -> Callable[..., list[ir.Statement]]:
 
 
 def _assign_header(scope: Scope, target: model.Operand, source: model.Operand) -> list[ir.Statement]:
-    to, of = _name(scope, target, "header"), _name(scope, source, "header")
-    return [ir.CopyHeader(scope.symbols.header(to), scope.symbols.header(of))]
+    symbols, to, of = scope.symbols, _name(scope, target, "header"), _name(scope, source, "header")
+    if not symbols.is_metadata(to):
+        return [ir.CopyHeader(symbols.header(to), symbols.header(of))]
+    # p4c copies standard metadata as a whole where log_msg names it.
+    slots = symbols.slots_of(to), symbols.slots_of(of)
+    if not symbols.is_metadata(of) or len(slots[0]) != len(slots[1]):
+        raise scope.refuse(f"copying {of} to {to}")
+    return [
+        ir.Assign(one, resize(symbols.number(other), symbols.fields[one].width))
+        for one, other in zip(*slots, strict=True)
+    ]
 
 
 def _assign_union(scope: Scope, target: model.Operand, source: model.Operand) -> list[ir.Statement]:

@@ -26,7 +26,7 @@ from ..tables import (
     TableSpec,
     Ternary,
 )
-from .actions import ActionLowering
+from .bodies import ActionLowering
 from .calculations import hash_over
 from .expressions import Scope, leaf, truth
 from .graph import GraphBuilder

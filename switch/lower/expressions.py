@@ -212,6 +212,8 @@ def members(scope: Scope, header: model.Operand) -> tuple[ir.Expr | None, Sequen
         case model.Operation("dereference_header_stack" | "dereference_stack", model.Named(_, name), right):
             if not isinstance(right, int):
                 return index_of(scope, right), scope.symbols.stack(name)
+        case model.StackField(stack, "last"):  # p4c's form of `stack.last` as a whole header
+            return last_index(scope.symbols, stack), scope.symbols.stack(stack)
         case model.Operation("access_union_header", union, int(place)) if union is not None:
             index, unions = _unions(scope, union)
             if all(place < len(union) for union in unions):
@@ -272,9 +274,12 @@ def last_fields(symbols: Symbols, operand: model.StackField) -> tuple[ir.Expr, l
     stack, part = operand.stack, operand.part
     headers = symbols.stack(stack) if part is None else symbols.parts(stack, part)
     names = [symbols.headers[header].name for header in headers]
-    # `stack.last` is the member before the next one.
-    last = ir.Binary(32, Op.SUB, symbols.field(symbols.next_slot(stack)), ir.Const(32, 1))
-    return last, [symbols.field(symbols.slot(name, operand.field)) for name in names]
+    return last_index(symbols, stack), [symbols.field(symbols.slot(name, operand.field)) for name in names]
+
+
+def last_index(symbols: Symbols, stack: str) -> ir.Expr:
+    """Return the index of `stack.last`, which is the element before the next one."""
+    return ir.Binary(32, Op.SUB, symbols.field(symbols.next_slot(stack)), ir.Const(32, 1))
 
 
 def leaf(scope: Scope, operand: model.Operand) -> ir.Expr:

@@ -16,6 +16,7 @@ from ..model import refusal
 from ..tables import ActionSpec, KeySpec, MatchKind, TableSpec
 from ..value_sets import MEMBER
 from .actions import lower_primitive
+from .bodies import each_member, is_of_member
 from .expressions import Scope, leaf, low_bits, resize, truth, unsigned
 from .graph import GraphBuilder
 from .symbols import HIDDEN, VARIABLE, Symbols
@@ -25,7 +26,8 @@ _NO_ERROR = "NoError"
 _STACK_FULL = "StackOutOfBounds"
 _TOO_LONG = "HeaderTooShort"
 PARTS_OF_STATES: Final = {
-    *("", "error", "select", "taken", "free", "extracted", "verified", "advance", "advanced", "variable")
+    *("", "error", "select", "taken", "free", "extracted", "verified", "advance", "advanced", "variable"),
+    *("copied", "member", "members"),
 }
 """Last parts of the names of blocks that begin no state; the block in front of the first state has no name."""
 
@@ -101,6 +103,11 @@ class ParserLowering:
                     wrong = self._fail(low_bits(scope, error, 32))
                     self._builder.fill(block, statements, ir.Branch(truth(scope, condition), fine, wrong))
                     block, statements = fine, []
+                case _ if is_of_member(operation):
+                    after = self._builder.new(f"{state.name}.copied")
+                    chosen = each_member(self._builder, scope, operation, state.name, after)
+                    self._builder.fill(block, statements, ir.Jump(chosen))
+                    block, statements = after, []
                 case _:
                     statements += lower_primitive(scope, operation)
         self._select(state, block, statements)
@@ -197,9 +204,10 @@ class ParserLowering:
 
     def _select(self, state: model.ParserState, block: int, statements: list[ir.Statement]) -> None:
         scope = Scope(self._symbols, (), state.source)
-        # A select that looks ahead of the packet's end is an error of the parser, and no case of the select.
-        for operand in state.key:
-            statements += _require_peeked(operand)
+        # A select that looks ahead of the packet's end is an error of the parser, and no case of the select.  Each
+        # block that looks ahead requires it for itself.
+        required = [statement for operand in state.key for statement in _require_peeked(operand)]
+        statements = [*statements, *required]
         keys = [self._key(scope, operand) for operand in state.key]
         for transition in state.transitions:
             following = self._block(transition.next_state)
@@ -207,7 +215,7 @@ class ParserLowering:
                 otherwise = self._builder.new(f"{state.name}.select")
                 table = self._value_set(scope, transition, keys)
                 self._builder.fill(block, statements, ir.Apply(table, (following,), (otherwise,)))
-                block, statements = otherwise, []
+                block, statements = otherwise, required
                 continue
             if transition.value is None:
                 self._builder.fill(block, statements, ir.Jump(following))
@@ -215,7 +223,7 @@ class ParserLowering:
             otherwise = self._builder.new(f"{state.name}.select")
             condition = _case(keys, transition.value, transition.mask)
             self._builder.fill(block, statements, ir.Branch(condition, following, otherwise))
-            block, statements = otherwise, []
+            block, statements = otherwise, required
         self._builder.fill(block, statements, ir.Jump(self._accept))
 
     def _value_set(self, scope: Scope, transition: model.Transition, keys: list[ir.Expr]) -> int:

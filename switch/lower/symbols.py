@@ -124,6 +124,10 @@ class Symbols:
             raise ProgramError(f"metadata {name} where a header is needed is not supported")
         return index
 
+    def is_metadata(self, name: str) -> bool:
+        """Return whether a name is that of metadata and not of a header."""
+        return self.headers[_find(self._header_index, "header", name)].metadata
+
     def slots_of(self, name: str) -> tuple[int, ...]:
         """Return the fields of a header or of metadata."""
         return self.headers[_find(self._header_index, "header", name)].wire

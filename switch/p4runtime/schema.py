@@ -1,7 +1,8 @@
 """P4Info bound to a loaded program: from ids and message types to the switch's own objects.
 
-Everything that P4Info names must exist in the program, with the same widths and match kinds; otherwise the P4Info is
-refused.  The program may have more: p4c does not list tables that it makes itself.
+What P4Info names must exist in the program, with the same widths and match kinds; otherwise the P4Info is refused.
+The program may have more: p4c does not list tables that it makes itself.  It may lack some tables, digests, and action
+profiles that no table uses: p4c leaves out what is never applied, but keeps it in P4Info.
 """
 
 from __future__ import annotations
@@ -163,7 +164,7 @@ def lookup(what: str, by_id: Mapping[int, Found], identifier: int) -> Found:
     if not identifier:
         raise invalid(f"no {what} id is given")
     if identifier not in by_id:
-        raise invalid(f"P4Info has no {what} {identifier}")
+        raise invalid(f"P4Info has no {what} {identifier} that is in the program")
     return by_id[identifier]
 
 
@@ -172,19 +173,31 @@ def bind(p4info: Any, state: ProgramState) -> Schema:
     _refuse_unsupported(p4info)
     actions, forms = {action.preamble.id: action for action in p4info.actions}, Forms(p4info.type_info)
     names = {profile.preamble.id: profile.preamble.name for profile in p4info.action_profiles}
-    for info in p4info.tables:
+    infos = [info for info in p4info.tables if info.preamble.name in state.tables]
+    if not infos and any(table.spec.keys for table in state.tables.values()):
+        infos = p4info.tables  # the P4Info is that of another program
+    used = {info.implementation_id for info in infos}
+    for info in infos:
         table = _named("table", info, state.tables)
         if names.get(info.implementation_id) != table.spec.profile:
             raise invalid(f"table {table.spec.name} has another action profile in P4Info than in the program")
-    tables = _by_id("table", p4info.tables, lambda info: _table(info, p4info, actions, forms, state.tables))
+    tables = _by_id("table", infos, lambda info: _table(info, p4info, actions, forms, state.tables))
     return Schema(
         tables=tables,
-        profiles=_by_id("action profile", p4info.action_profiles, lambda info: _profile(info, tables, state.profiles)),
+        profiles=_by_id(
+            "action profile",
+            (info for info in p4info.action_profiles if info.preamble.id in used),
+            lambda info: _profile(info, tables, state.profiles),
+        ),
         counters=_by_id("counter", p4info.counters, lambda info: _array("counter", info, state.counters)),
         meters=_by_id("meter", p4info.meters, lambda info: _meter(info, state.meters)),
         value_sets=_by_id("value set", p4info.value_sets, lambda info: _value_set(info, state.value_sets)),
         registers=_by_id("register", p4info.registers, lambda info: _register(info, state.registers)),
-        digests=_by_id("digest", p4info.digests, lambda info: _digest(info, p4info.type_info, state.digests)),
+        digests=_by_id(
+            "digest",
+            (info for info in p4info.digests if info.preamble.name in state.digests),
+            lambda info: _digest(info, p4info.type_info, state.digests),
+        ),
         packet_in=ControllerHeader.named(p4info, "packet_in"),
         packet_out=ControllerHeader.named(p4info, "packet_out"),
     )
