@@ -37,6 +37,7 @@ COMMANDS: Final = {
     "topology": "topology:app",
     "tree": "tree:app",
     "simulate": "simulate:simulate",
+    "plan": "plan:plan",
     "link": "link:app",
     "slots": "observe:slots",
     "stats": "observe:stats",

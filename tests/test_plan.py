@@ -1,0 +1,62 @@
+"""`switchsum plan`: the formulas, what it says plainly, and what it would change first."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from typer.testing import CliRunner
+
+from switchsum.cli import application
+from switchsum.planning.advice import Question, advice, ways
+from switchsum.protocol.errors import UsageError
+
+FOUR = Question(machines=4, rate_bps=1e9, size=100_000_000)
+
+
+def seconds(question: Question, name: str) -> float:
+    return next(way.seconds for way in ways(question) if way.name.startswith(name))
+
+
+def test_four_machines_without_a_switch_are_told_that_dense_floats_gain_nothing() -> None:
+    first, second, *_ = advice(FOUR)
+    assert first.startswith("Dense float32 gains nothing over a ring here")
+    assert second.endswith("get links of ten times the rate")
+    assert any("8 bits a value" in line for line in advice(FOUR))
+    assert ways(FOUR)[0].name.startswith("gloo's ring")
+    assert seconds(FOUR, "a switch on one") == pytest.approx(3 * 100e6 * 8 / 1e9 * 1138 / 1024)
+
+
+def test_a_switch_in_the_network_wins_by_the_factor_of_a_ring_less_its_headers() -> None:
+    found = ways(replace(FOUR, has_switch=True, mtu=9000))
+    assert found[0].name == "the network's switch adds"
+    factor = seconds(replace(FOUR, mtu=9000), "gloo") / found[0].seconds
+    assert factor == pytest.approx(2 * 3 / 4, rel=0.02)
+    assert advice(replace(FOUR, has_switch=True, mtu=9000))[0].startswith("the network's switch adds: 1.4")
+
+
+def test_ranks_of_one_machine_are_added_there_first() -> None:
+    eight = replace(FOUR, ranks=8, has_switch=True)
+    assert ways(eight)[0].name.startswith("a switch on each machine, the network's above")
+    assert seconds(eight, "the network's switch") == pytest.approx(8 * ways(eight)[0].seconds)
+
+
+def test_what_is_set_already_is_no_advice() -> None:
+    done = replace(FOUR, has_switch=True, mtu=9000, lanes="int8")
+    assert [line for line in advice(done)[1:] if "links of ten" not in line] == []
+    assert advice(Question(machines=1, ranks=4, rate_bps=1e9, size=1000))[0].startswith("All ranks are on one machine")
+
+
+@pytest.mark.parametrize("wrong", [{"machines": 1}, {"mtu": 500}, {"lanes": "int7"}, {"size": 1}])
+def test_what_cannot_be_is_refused(wrong: dict[str, object]) -> None:
+    with pytest.raises(UsageError):
+        replace(FOUR, **wrong)  # type: ignore[arg-type]
+
+
+def test_the_command_says_it() -> None:
+    options = ["plan", "--machines", "4", "--rate", "1gbit", "--model", "100MB"]
+    found = CliRunner().invoke(application("plan"), options, catch_exceptions=False)
+    assert "Dense float32 gains nothing over a ring here" in found.stdout
+    assert "gloo's ring, float32" in found.stdout
+    as_json = CliRunner().invoke(application("plan"), [*options, "--json"], catch_exceptions=False)
+    assert '"advice"' in as_json.stdout
