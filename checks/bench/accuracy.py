@@ -24,7 +24,8 @@ import numpy.typing as npt
 
 from checks.bench import gradients
 from switchsum.host.compress import block_scaled, packed, small_blocks
-from switchsum.host.engine import dtypes, kernels, narrow
+from switchsum.host.engine import dtypes, each, kernels, narrow
+from switchsum.host.engine.operation import EACH
 from switchsum.native.kernels.loading import address_of
 from switchsum.protocol import lanes as definition
 from switchsum.protocol.errors import UsageError
@@ -69,7 +70,7 @@ LARGE: Final = {"Heavy tails": "heavy", "Layers of different size": "mixed"}
 """Inputs that the page also has in large frames, where more values share an exponent."""
 SMALL: Final = (
     "A layer beside one a million times larger: normal values times 1e-3 and 1e3, in runs of 100.\n"
-    "L2 of float32 within the smaller layer, in int32 lanes:"
+    "L2 of float32 within the smaller layer:"
 )
 SEED: Final = 7
 """Of what compressors draw."""
@@ -151,6 +152,22 @@ def through_lanes(dtype: str, lanes: str, arrays: Sequence[Array], frame_lanes: 
             kernels.unpack(code, address_of(frame), count, target, step)
         else:
             narrow.unpack_narrow(code, address_of(frame), count, target, step)
+    return result
+
+
+def by_own_exponents(arrays: Sequence[Array]) -> Array:
+    """Return the sum in lanes of values that have an exponent each."""
+    words = [array.astype(np.float32).view(np.uint32) for array in arrays]
+    exponents = np.empty((len(words), words[0].size), np.uint8)
+    for own, row in zip(words, exponents, strict=True):
+        each.find_exponents(own, row)
+    largest = exponents.max(axis=0)
+    for own in words:
+        each.narrow(own, largest)
+    total: Array = np.sum([own.view(np.int32) for own in words], axis=0, dtype=np.int32)
+    total = total.view(np.uint32)
+    each.widen(total, largest, 1.0)
+    result: Array = total.view(np.float32).astype(arrays[0].dtype)
     return result
 
 
@@ -251,6 +268,7 @@ def errors(kind: str, dtype: str, ranks: int, frame_lanes: int = FRAME_LANES) ->
     arrays = draw(kind, ranks, DTYPES[dtype][1])
     exact = exact_sum(arrays)
     found = {lanes: Error.of(through_lanes(dtype, lanes, arrays, frame_lanes), exact) for lanes in VALUE_BITS}
+    found[EACH] = Error.of(by_own_exponents(arrays), exact)
     return {**found, "ring": Error.of(around_a_ring(arrays), exact)}
 
 
@@ -301,29 +319,30 @@ def table(
     frame_lanes: int = FRAME_LANES,
 ) -> Iterator[str]:
     """Yield the lines of one table."""
-    ways = (*(f"{lanes} lanes" for lanes in VALUE_BITS), "ring")
+    ways = (*(f"{lanes} lanes" for lanes in (*VALUE_BITS, EACH)), "ring")
     yield f"| dtype | ranks | {' | '.join(f'{way}: L2 | worst' for way in ways)} |"
     yield "|---" * (2 + 2 * len(ways)) + "|"
     for dtype in dtypes:
         yield from (row(kind, dtype, count, frame_lanes) for count in ranks)
 
 
-def within_small(ranks: int, frame_lanes: int) -> tuple[float, float]:
-    """Return the L2 errors of float32 within the small layer, in int32 lanes and around the ring."""
+def within_small(ranks: int, frame_lanes: int) -> tuple[float, float, float]:
+    """Return the L2 errors of float32 within the small layer: int32 lanes, lanes of each value, and the ring."""
     arrays = draw(APART, ranks, np.dtype(np.float32))
     exact, small = exact_sum(arrays), is_small()
-    sums = through_lanes("float32", "int32", arrays, frame_lanes), around_a_ring(arrays)
-    ours, ring = (Error.of(found[small], exact[small]).relative for found in sums)
-    return ours, ring
+    sums = through_lanes("float32", "int32", arrays, frame_lanes), by_own_exponents(arrays), around_a_ring(arrays)
+    ours, own, ring = (Error.of(found[small], exact[small]).relative for found in sums)
+    return ours, own, ring
 
 
 def small_table(ranks: Sequence[int] = RANKS) -> Iterator[str]:
     """Yield the lines of the table of errors within a small layer."""
-    yield f"| ranks | {' | '.join(f'frames of {lanes:,} lanes' for lanes in FRAMES)} | ring |"
-    yield "|---" * (2 + len(FRAMES)) + "|"
+    yield f"| ranks | {' | '.join(f'int32, frames of {lanes:,} lanes' for lanes in FRAMES)} | {EACH} | ring |"
+    yield "|---" * (3 + len(FRAMES)) + "|"
     for count in ranks:
         found = [within_small(count, lanes) for lanes in FRAMES]
-        yield f"| {count} | {' | '.join(f'{ours:.1e}' for ours, _ in found)} | {found[0][1]:.1e} |"
+        ways = *(ours for ours, _, _ in found), *found[0][1:]
+        yield f"| {count} | {' | '.join(f'{way:.1e}' for way in ways)} |"
 
 
 def where_the_ring_is_ahead(ranks: Sequence[int] = RANKS) -> list[tuple[str, int, int, float]]:

@@ -122,7 +122,7 @@ class Model:
 
     def start(self, collective: Collective, *, stays: bool = False) -> Any:
         """Combine arrays in place."""
-        operation, values, _, _ = collective
+        operation, values, *_ = collective
         assert values is not None
         self._network.allreduce(self.rank, values, operation.operator, operation.lanes)
         return _Done()

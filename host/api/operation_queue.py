@@ -61,6 +61,10 @@ class Handle:
     memory: int | None = None
     """Where the memory begins that it uses while it is under way."""
     saturates = False
+    at_end: Callable[[], object] | None = None
+    """What the queue calls when the switch has done its part, before anybody else may use the memory."""
+    holds: npt.NDArray[Any] | None = None
+    """Memory that it uses."""
 
     def __init__(
         self,
@@ -78,9 +82,9 @@ class Handle:
         nearest value will do where an integer sum does not fit.
         """
         self.operation = operation
-        self.values = values
+        self.values = self.holds = values
         self._queue = queue
-        self._make_result = finish
+        self.make_result = finish
         if saturates:
             self.saturates = True
         self._callbacks: deque[Callable[[Handle], object]] = deque()
@@ -122,7 +126,7 @@ class Handle:
         """Put the result where it belongs; where something is raised meanwhile, the next `wait` does it again."""
         with self._lock:
             if not self._has_result:
-                self._result = self._make_result() if self._make_result is not None else self.values
+                self._result = self.make_result() if self.make_result is not None else self.values
                 self._has_result = True
 
     def note_finished(self, finished: Finished) -> None:
@@ -288,8 +292,7 @@ class OperationQueue:
     def close(self) -> None:
         """Stop all work, and close the link."""
         if self.is_driven_by(threading.get_ident()):
-            # A signal handler has interrupted an operation of its own thread, which closes the link when it ends.
-            self.closed = True
+            self.closed = True  # by a signal handler; the operation that it has interrupted closes the link
             return
         if self.under_way:  # else this would wait as long as threads that wait for them
             self._fail(UsageError(_CLOSED_WITHIN))
@@ -357,9 +360,9 @@ class OperationQueue:
         engine = self.driver.engine
         while engine.is_full:
             self._pass_time()
-        values = handle.values
-        if self._memory.intervals and values is not None:
-            self._wait_for_memory(values)
+        values, held = handle.values, handle.holds
+        if self._memory.intervals and held is not None:
+            self._wait_for_memory(held)
         serial = engine.submitted
         self.under_way[serial] = handle
         if self._is_noted:
@@ -368,9 +371,9 @@ class OperationQueue:
         if self._loads != self.membership.loads:
             self._note_restart()
         self._note_events(self.driver.submit(handle.operation, values, LONGEST_WAIT_S if stays else 0.0))
-        if not stays and handle.finished is None and values is not None and values.nbytes:
-            start = handle.operation.addresses[0]
-            self._memory.hold(start, start + values.nbytes)
+        if not stays and handle.finished is None and held is not None and held.nbytes:
+            start = handle.operation.addresses[0] if held is values else held.ctypes.data
+            self._memory.hold(start, start + held.nbytes)
             handle.memory = start
 
     def _wait_for_memory(self, values: npt.NDArray[Any]) -> None:
@@ -441,6 +444,8 @@ class OperationQueue:
             handle = self.under_way.pop(event.operation)
             if self._is_noted:
                 self._note_span(*self._began.pop(event.operation))
+            if handle.at_end is not None:
+                handle.at_end()
             if handle.memory is not None:
                 self._memory.release(handle.memory)
             self.finished += 1

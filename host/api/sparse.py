@@ -26,8 +26,8 @@ from switchsum.protocol.errors import OperationMismatch, SumOverflow, SwitchsumE
 from switchsum.protocol.frame import LANE_BYTES
 
 from ..engine.kernels import scan
-from ..engine.operation import SKIP_ZEROS, Operation, check
-from . import bitmap, collectives, owners
+from ..engine.operation import EACH, SKIP_ZEROS, Operation, check
+from . import bitmap, collectives, each, owners
 from .bitmap import Indices, Words
 from .collectives import Collective, Members, Options, check_written, is_integer, native_values, returned
 from .operation_queue import Handle
@@ -69,7 +69,12 @@ class Begins(Protocol):
     world_size: int
     supports: npt.NDArray[np.int64]
 
-    def start(self, collective: Collective, *, stays: bool = False) -> Handle:
+    @property
+    def queue(self) -> each.Queues:
+        """What is in flight."""
+        ...
+
+    def start(self, collective: Collective, *, stays: bool = False, background: bool = False) -> Handle:
         """Begin a collective, and drive it to its end if wanted."""
         ...
 
@@ -194,7 +199,7 @@ def allreduce_sparse(
     if keep is not None and keep < ROUGH_UP_TO * len(union) and values.dtype.kind not in "iu":
         chosen = largest(rough_sums(comm, compacted), keep)
         union, compacted = union[chosen], compacted[chosen]
-    handle = comm.allreduce_async(compacted, how.operator, lanes=how.lanes, background=background)
+    handle = _begin(comm, compacted, how, background)
 
     def finish() -> SparseSum:
         if order is not None:
@@ -316,6 +321,8 @@ def put_blocks(whole: Array, block: int, chosen: Indices, rows: Array) -> None:
 
 
 def _begin(comm: Begins, array: Array, how: Options, background: bool) -> Handle:
+    if how.lanes == EACH:
+        return each.begin(comm, collectives.allreduce(array, how, comm.members), background=background)
     return comm.allreduce_async(array, how.operator, lanes=how.lanes, saturate=how.saturate, background=background)
 
 

@@ -56,7 +56,14 @@ class StepQueue:
         """Set when the latest of them has begun its last step; not its future, which keeps the memory of its result."""
 
     def begin(self, steps: Callable[[], LastStep]) -> SteppedHandle:
-        """Do all steps but the last on a thread of their own; raises UsageError once the communicator is closed."""
+        """Do all steps but the last on a thread of their own; raises UsageError once the communicator is closed.
+
+        What a step begins takes its first steps at once: behind others that wait for the thread, ranks might differ.
+        """
+        if threading.get_ident() == self._thread:
+            within: Future[LastStep] = Future()
+            within.set_result(steps())
+            return SteppedHandle(within, self._pid)
         try:
             begun = self._executor.submit(steps)
         except RuntimeError as error:

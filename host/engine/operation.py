@@ -60,7 +60,14 @@ OPERATORS: Final = ("sum", *(name for name in _OPERATORS if name != "sum"))
 BITWISE: Final = tuple(name for name, operator in _OPERATORS.items() if operator.is_bitwise)
 SKIP_ZEROS: Final = tuple(name for name in OPERATORS if _OPERATORS[name].skips_zeros)
 """Those of which zero is the identity."""
-FLOAT_LANES: Final = {"int32": LaneFormat.INT32, "int16": LaneFormat.INT16, "int8": LaneFormat.WIDENED}
+EACH: Final = "each"
+"""Lanes of values of which each has its own exponent: sums of integers to the engine (`switchsum.host.api.each`)."""
+FLOAT_LANES: Final = {
+    "int32": LaneFormat.INT32,
+    "int16": LaneFormat.INT16,
+    "int8": LaneFormat.WIDENED,
+    EACH: LaneFormat.INT32,
+}
 """What sums of floats may travel as."""
 _WAYS_OUT: Final = {
     "float64": "allow narrow=True, or cast it to float32 first: array.astype(np.float32)",
@@ -109,6 +116,8 @@ class Operation:
     """Rank of which the first part is."""
     gathers: bool = False
     """Whether a part is what its rank gives to all others, and not what it gets of them."""
+    steps: tuple[Operation, ...] = field(default=(), init=False, repr=False)
+    """What it is made of, where that was asked for: see `switchsum.host.api.each`."""
     blocks: int = field(default=0, init=False)
     """Of as many values as a frame holds."""
     has_marks: bool = field(default=False, init=False)
@@ -187,7 +196,8 @@ class Operation:
     @property
     def is_dense(self) -> bool:
         """Whether blocks of zeros must travel, zero being no identity of the operator."""
-        return not self.wire_operator.skips_zeros
+        is_least = self.wire_operator is Operator.MAX and self.is_unsigned
+        return not (self.wire_operator.skips_zeros or is_least)
 
     @property
     def is_unsigned(self) -> bool:

@@ -20,6 +20,7 @@ from .conftest import RANKS, SCRIPTS, Launch, make_groups, on_all
 
 torch = pytest.importorskip("torch", reason="PyTorch is not installed (make torch)")
 import switchsum.torch  # noqa: E402  (it needs torch)
+from switchsum.torch.compression import compressor_of  # noqa: E402  (it needs torch)
 from switchsum.torch.gloo import LOOPBACK, open_gloo  # noqa: E402  (it needs torch)
 from switchsum.torch.lane_choice import FEW_BYTES, MOST_RANKS, asked_for, lanes_for  # noqa: E402  (it needs torch)
 
@@ -166,6 +167,64 @@ def test_wide_lanes_of_the_environment_are_for_all_sums(asked_groups: list[Any])
         group.allreduce([values(group.rank(), torch.bfloat16)], options()).wait()
 
     assert WIDE - 0.4 < sent_each_way(asked_groups, call) < WIDE
+
+
+def in_one(group: Any, tensors: list[Any]) -> None:
+    """Add tensors side by side, as a bucket."""
+    whole = torch.cat(tensors)
+    group.allreduce([whole], options()).wait()
+    for tensor, part in zip(tensors, whole.split([one.numel() for one in tensors]), strict=True):
+        tensor.copy_(part)
+
+
+def one_by_one(group: Any, tensors: list[Any]) -> None:
+    works = [group.allreduce([tensor], options()) for tensor in tensors]
+    for work in works:
+        work.wait()
+
+
+def fused(group: Any, tensors: list[Any]) -> None:
+    group.allreduce_coalesced(tensors, options()).wait()
+
+
+def as_rows(group: Any, tensors: list[Any]) -> None:
+    """Add them as rows of a sparse tensor."""
+    for tensor in tensors:
+        own, places = tensor[:, None].clone(), torch.arange(len(tensor))[None]
+        rows = torch.sparse_coo_tensor(places, own, own.shape, check_invariants=False)
+        group.allreduce([rows], options()).wait()
+        tensor.copy_(rows.to_dense()[:, 0])
+
+
+@pytest.mark.parametrize("asked_groups", ["each"], indirect=True)
+def test_lanes_of_each_value_give_the_same_bits_however_tensors_are_cut(asked_groups: list[Any]) -> None:
+    sizes, found = [7, 300, 2000, 1, FEW_BYTES // 4, 20_000, 23], set()
+    for call in (in_one, one_by_one, fused, as_rows):
+
+        def add(group: Any, call: Any = call) -> bytes:
+            drawn = values(group.rank(), torch.float32) * 10.0 ** torch.linspace(-20, 20, VALUES).round()
+            tensors = [part.clone() for part in drawn[: sum(sizes)].split(sizes)]
+            call(group, tensors)
+            return torch.cat(tensors).numpy().tobytes()
+
+        found.update(on_all(asked_groups, add))
+    assert len(found) == 1
+    assert 5 < sent_each_way(asked_groups, own_sum) < 5.7
+
+
+def test_the_hook_of_each_value_averages_a_bucket_and_its_parts_to_the_same_bits(groups: list[Any]) -> None:
+    def average(group: Any, pieces: int) -> bytes:
+        drawn = values(group.rank(), torch.float32) * 10.0 ** torch.linspace(-20, 20, VALUES).round()
+        found = []
+        for part in np.array_split(drawn[:3001].numpy(), pieces):
+            exchange = compressor_of("each").begin(group.connect(), "a parameter", part)
+            for handle in exchange.handles:
+                handle.wait()
+            found.append(exchange.finish())
+        return np.concatenate(found).tobytes()
+
+    whole, parts = on_all(groups, lambda group: average(group, 1)), on_all(groups, lambda group: average(group, 7))
+    assert len({*whole, *parts}) == 1
 
 
 def test_a_call_or_a_group_has_narrow_lanes_by_the_callers_word(groups: list[Any]) -> None:

@@ -23,10 +23,10 @@ from switchsum.host.compress import (
     ThresholdTopK,
     TopK,
 )
-from switchsum.host.engine.operation import FLOAT_LANES
+from switchsum.host.engine.operation import EACH, FLOAT_LANES
 from switchsum.protocol.errors import UsageError
 from switchsum.torch.group import SwitchGroup
-from switchsum.torch.hooks import CompressedHook, Compressor, NarrowLanes, SmallBlocks, compressed
+from switchsum.torch.hooks import CompressedHook, Compressor, EachValue, NarrowLanes, SmallBlocks, compressed
 
 KEEP: Final = "keep"
 SHARE: Final = "a share above 0 and up to 1"
@@ -128,6 +128,11 @@ METHODS: Final[Mapping[str, Method]] = MappingProxyType(
         "terngrad": Method(
             make=lambda _: TernGrad(), example="terngrad", own_lanes="levels of terngrad travel in lanes of 8 bits"
         ),
+        EACH: Method(
+            make=lambda _: EachValue(),
+            example=EACH,
+            own_lanes="each sends everything, with an exponent of its own",
+        ),
     }
 )
 
@@ -135,8 +140,8 @@ METHODS: Final[Mapping[str, Method]] = MappingProxyType(
 def compress(model: DistributedDataParallel, how: str, *, check_every: int = 0) -> CompressedHook:
     """Compress the gradients of `model` from its next step on; return the hook, whose state belongs into checkpoints.
 
-    `how` is `METHOD` or `METHOD:NUMBER`, then `+int16` or `+int8` for what its values travel as, and `+keep` for as
-    many sums as a rank sends: "int16", "int8", "blocks:32", "topk:0.01", "topk:0.01+int16+keep", "powersgd:4".
+    `how` is `METHOD` or `METHOD:NUMBER`, then `+int16`, `+int8` or `+each` for what its values travel as, and `+keep`
+    for as many sums as a rank sends: "int16", "blocks:32", "topk:0.01", "topk:0.01+int16+keep", "powersgd:4", "each".
     Methods that are not right in the mean have error feedback.  docs/compression.md says what to choose.
 
     The hook's `statistics()` are bytes saved by layer, and errors added in one of `check_every` steps (0: in none).
@@ -196,7 +201,8 @@ def _options(method: Method, how: str, first: str, others: list[str]) -> tuple[s
     lanes = [word for word in others if word in tuple(FLOAT_LANES)]
     unknown = [word for word in others if word not in (*FLOAT_LANES, KEEP)]
     if unknown:
-        raise UsageError(f"{how!r}: nothing is called {unknown[0]!r}; what can be added is +int16, +int8 and +{KEEP}")
+        can_be_added = f"+int16, +int8, +{EACH} and +{KEEP}"
+        raise UsageError(f"{how!r}: nothing is called {unknown[0]!r}; what can be added is {can_be_added}")
     if len(lanes) > 1:
         raise UsageError(f"{how!r} has lanes twice: {first}+{lanes[0]}, or {first}+{lanes[1]}")
     if lanes and method.own_lanes:

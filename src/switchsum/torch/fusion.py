@@ -10,6 +10,7 @@ import torch
 
 from switchsum.host.api.communicator import Communicator
 from switchsum.host.api.operation_queue import Handle
+from switchsum.host.engine.operation import EACH
 from switchsum.torch.lane_choice import WIDEST, lanes_for
 from switchsum.torch.operators import Reduction
 from switchsum.torch.tensors import Staged, check_written, hand_out, join
@@ -68,7 +69,8 @@ def reduce_parts(
     handles = []
     for one in parts:
         whole, operator = one.part.plain(), one.reduction.operator
-        lanes = WIDEST if isinstance(one, Fused) else lanes_for(whole, operator, communicator, asked)
+        is_small = isinstance(one, Fused) and asked != EACH
+        lanes = WIDEST if is_small else lanes_for(whole, operator, communicator, asked)
         pieces = [whole] if one.part.device is None else one.part.pieces()
         label = called if len(one.part.coming) < 2 else f"{called} in pieces, from {one.part.tensor.device.type}"
         handles += [

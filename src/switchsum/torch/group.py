@@ -20,6 +20,7 @@ import torch
 import torch.distributed as dist
 from torch.distributed import distributed_c10d as c10d
 
+from switchsum.host.api.collectives import Options
 from switchsum.host.api.communicator import Communicator
 from switchsum.host.api.operation_queue import Handle
 from switchsum.host.api.statistics import Statistics
@@ -30,7 +31,7 @@ from switchsum.torch.forwarded import Forwarded, Tensors
 from switchsum.torch.fusion import Fused, Single, fuse, reduce_parts
 from switchsum.torch.gloo import LOOPBACK, open_gloo
 from switchsum.torch.graphs import kept_out_of_graphs
-from switchsum.torch.lane_choice import WIDEST, asked_for, lanes_for, of_call
+from switchsum.torch.lane_choice import LOSSLESS, asked_for, lanes_for, of_call, rows_lanes
 from switchsum.torch.operators import Reduction, choose, deliver, kind_of
 from switchsum.torch.seat import Seat
 from switchsum.torch.staging import begin_later
@@ -197,10 +198,9 @@ class SwitchGroup(Forwarded):
             raise NotImplementedError(
                 "allreduce of sparse tensors: what is missing is zero to a sum, and to nothing else"
             )
-        sums = [
-            sparse.SparseSum(self.connect(), tensor, reduction.operator, called)
-            for tensor, reduction in zip(tensors, reductions, strict=True)
-        ]
+        lanes = rows_lanes(self._asked())
+        ways = [Options(operator=one.operator, lanes=lanes, label=called) for one in reductions]
+        sums = [sparse.SparseSum(self.connect(), tensor, how) for tensor, how in zip(tensors, ways, strict=True)]
         return self.begun([one.handle for one in sums], tensors, lambda: _deliver_as_is(sums))
 
     @collective
@@ -416,7 +416,7 @@ class SwitchGroup(Forwarded):
     def _asked(self) -> str | None:
         """Return the lanes that a call's floats are asked to travel in, by the caller, or by the environment."""
         asked, by_variable = of_call() or self.lanes, self._lanes_by_variable
-        if asked is None and (by_variable == WIDEST or (by_variable is not None and gradients.are_reduced())):
+        if asked is None and (by_variable in LOSSLESS or (by_variable is not None and gradients.are_reduced())):
             return by_variable
         return asked
 

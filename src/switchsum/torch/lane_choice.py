@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from switchsum.host.api.communicator import Communicator
-from switchsum.host.engine.operation import FLOAT_LANES
+from switchsum.host.engine.operation import EACH, FLOAT_LANES
 from switchsum.protocol.errors import UsageError
 
 VARIABLE: Final = "SWITCHSUM_LANES"
@@ -24,6 +24,9 @@ MOST_RANKS: Final = {128: 8, 256: 8, 2048: 4}
 """By lanes in a frame, up to how many ranks sums of bfloat16 in lanes of 16 bits are no worse than gloo's ring.
 
 That is one that rounds to bfloat16: docs/accuracy.md.  Sums of float16, which has three bits more, are worse."""
+
+LOSSLESS: Final = (WIDEST, EACH)
+"""Lanes that the environment asks for of all sums: the others are for gradients, of which training loses nothing."""
 
 _BFLOAT16: Final = np.dtype(ml_dtypes.bfloat16)
 _of_thread = threading.local()
@@ -44,9 +47,10 @@ def asked_for() -> str | None:
 
 @contextmanager
 def lanes(kind: str) -> Iterator[None]:
-    """Have sums of floats that this thread begins within travel in lanes of a kind: "int32", "int16" or "int8".
+    """Have sums of floats that this thread begins within travel in lanes of a kind: "int32", "int16", "int8" or "each".
 
-    All ranks do so for the same calls.  Small tensors (up to 16 KiB) travel in lanes of 32 bits all the same.
+    All ranks do so for the same calls.  Small tensors (up to 16 KiB) travel in lanes of 32 bits all the same, unless
+    it is "each": then the bits of a sum do not depend on what it travels with.
 
     Raises:
         UsageError: There are no such lanes.
@@ -72,9 +76,16 @@ def of_call() -> str | None:
 def lanes_for(values: npt.NDArray[Any], operator: str, communicator: Communicator, asked: str | None) -> str:
     """Return what values travel as: the same on all ranks that reduce the same."""
     is_float = values.dtype == _BFLOAT16 or values.dtype.kind == "f"
-    if operator not in ("sum", "average") or not is_float or values.nbytes <= FEW_BYTES:
+    if operator not in ("sum", "average") or not is_float:
+        return WIDEST
+    if values.nbytes <= FEW_BYTES and asked != EACH:
         return WIDEST
     if asked is not None:
         return asked
     is_narrow = values.dtype == _BFLOAT16 and communicator.world_size <= MOST_RANKS.get(communicator.lanes_per_frame, 0)
     return "int16" if is_narrow else WIDEST
+
+
+def rows_lanes(asked: str | None) -> str:
+    """Return what rows of sparse tensors travel as."""
+    return EACH if asked == EACH else WIDEST

@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from switchsum.host.api.sparse import AUTO_BLOCK
 from switchsum.host.compress.base import Part, split
-from switchsum.host.engine.operation import FLOAT_LANES
+from switchsum.host.engine.operation import EACH, FLOAT_LANES
 
 Floats = npt.NDArray[np.float32]
 
@@ -94,7 +94,9 @@ class Counted:
 def _payload(array: npt.NDArray[Any], options: dict[str, Any]) -> int:
     """Return the bytes that an array travels as."""
     is_narrow = array.dtype.kind not in "iub" and options.get("lanes", "int32") != "int32"
-    return array.size * FLOAT_LANES[options["lanes"]].value_bits // 8 if is_narrow else array.nbytes
+    if not is_narrow:
+        return array.nbytes
+    return array.size * (FLOAT_LANES[options["lanes"]].value_bits // 8 + (options["lanes"] == EACH))
 
 
 def _bytes_of_blocks(array: npt.NDArray[Any], block: int, value_bytes: int) -> int:

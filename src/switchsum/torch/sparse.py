@@ -17,16 +17,14 @@ class SparseSum:
     The steps before are taken at once, and not by a thread: waking one up on each rank takes longer than they do.
     """
 
-    def __init__(self, communicator: Communicator, tensor: torch.Tensor, operator: str, called: str) -> None:
+    def __init__(self, communicator: Communicator, tensor: torch.Tensor, how: Options) -> None:
         """Agree on the rows, and begin the sum; the tensor is sparse in its first dimension only."""
         self._tensor = tensor
         own = tensor.detach().coalesce()
         indices = own.indices()[0].cpu().numpy()
         self._part = stage(own.values())
         values = self._part.array()
-        self._sum = sparse.allreduce_sparse(
-            communicator, indices, values, own.shape[0], Options(operator=operator, label=called), True
-        )
+        self._sum = sparse.allreduce_sparse(communicator, indices, values, own.shape[0], how, True)
         self.handle = self._sum.handle
 
     def deliver(self) -> None:

@@ -1,0 +1,89 @@
+"""Hot loops over floats of which each has an exponent of its own, and not one in common with its block.
+
+`switchsum.protocol.lanes.quantise_each` and `dequantise_each` are the definition.  Values become lanes, and lanes sums,
+where they lie in memory; as float32, the other dtypes are narrower.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+
+from switchsum.native.kernels.decorators import inner, kernel
+from switchsum.native.kernels.floats import restore_floats, usual_floats
+from switchsum.native.kernels.memory import Scalar
+from switchsum.native.kernels.plain import wrapping
+from switchsum.protocol.lanes import EACH_BITS, MINUS, NO_NUMBER, NOT_FINITE, PLUS
+
+Words = npt.NDArray[np.uint32]
+"""Float32 as bits, or lanes."""
+Exponents = npt.NDArray[np.uint8]
+
+_UNIT: Final = 126 + EACH_BITS
+"""What is taken from an exponent to get that of a lane's unit."""
+_DOUBLE_BIAS: Final = 1023
+_DOUBLE_FRACTION_BITS: Final = 52
+_MAGNITUDE: Final = 0x7FFF_FFFF
+_INFINITY: Final = 0x7F80_0000
+_MINUS_INFINITY: Final = 0xFF80_0000
+_NAN: Final = 0x7FC0_0000
+
+
+@kernel
+def find_exponents(words: Words, exponents: Exponents) -> None:
+    """Write the biased exponent of each value."""
+    for i in range(words.size):
+        exponents[i] = (words[i] >> np.uint32(23)) & np.uint32(0xFF)
+
+
+@kernel
+@wrapping
+def narrow(words: Words, exponents: Exponents) -> None:
+    """Make lanes of values, by the largest exponent that any rank has in each."""
+    mode = usual_floats()
+    for i in range(words.size):
+        exponent: Scalar = max(np.int64(exponents[i]), 1)
+        value = np.float64(np.uint32(words[i]).view(np.float32))
+        lane = np.int32(np.rint(value * _power(_UNIT - exponent)))
+        words[i] = np.uint32(lane) if exponents[i] != NOT_FINITE else _counted(words[i])
+    restore_floats(mode)
+
+
+@kernel
+@wrapping
+def widen(words: Words, exponents: Exponents, divisor: float) -> None:
+    """Make values of sums of lanes, each over `divisor`."""
+    mode = usual_floats()
+    for i in range(words.size):
+        exponent: Scalar = max(np.int64(exponents[i]), 1)
+        total = np.int32(words[i])
+        value = np.float32(np.float64(total) / divisor * _power(exponent - _UNIT))
+        value = np.float32(value + np.float32(0))  # -0 becomes 0
+        words[i] = np.float32(value).view(np.uint32) if exponents[i] != NOT_FINITE else _outcome(total)
+    restore_floats(mode)
+
+
+@inner
+def _power(exponent: Scalar) -> Any:
+    """Return 2 to the power of an exponent."""
+    return np.uint64((exponent + _DOUBLE_BIAS) << _DOUBLE_FRACTION_BITS).view(np.float64)
+
+
+@inner
+def _counted(word: Scalar) -> Scalar:
+    """Return the lane of a value that some rank has no finite one for."""
+    magnitude = word & np.uint32(_MAGNITUDE)
+    infinite = np.uint32(PLUS) if word == magnitude else np.uint32(MINUS)
+    lane = infinite if magnitude == np.uint32(_INFINITY) else np.uint32(0)
+    return np.uint32(NO_NUMBER) if magnitude > np.uint32(_INFINITY) else lane
+
+
+@inner
+def _outcome(total: Scalar) -> Scalar:
+    """Return the bits of what infinities and NaN of all ranks come to."""
+    has_plus, has_minus = total & (MINUS - 1) != 0, total & (NO_NUMBER - MINUS) != 0
+    infinite = np.uint32(_INFINITY) if has_plus else np.uint32(_MINUS_INFINITY)
+    is_none = (total >= NO_NUMBER) | (has_plus & has_minus)
+    return np.uint32(_NAN) if is_none else infinite
