@@ -164,8 +164,7 @@ def by_own_exponents(arrays: Sequence[Array]) -> Array:
     largest = exponents.max(axis=0)
     for own in words:
         each.narrow(own, largest)
-    total: Array = np.sum([own.view(np.int32) for own in words], axis=0, dtype=np.int32)
-    total = total.view(np.uint32)
+    total = np.add.reduce([own.view(np.int32) for own in words], dtype=np.int32).view(np.uint32)
     each.widen(total, largest, 1.0)
     result: Array = total.view(np.float32).astype(arrays[0].dtype)
     return result
