@@ -58,8 +58,9 @@ def test_a_worker_takes_the_parts_that_are_for_it(gathers: bool) -> None:
 
 def test_zeros_travel_where_they_change_something() -> None:
     values = np.array([1] * 8 + [0] * 8 + [1] * 8, np.int32)
-    for operator, nexts in (("max", [1, 2, NO_BLOCK]), ("sum", [2, NO_BLOCK])):
-        packets = one_slot().add(values.copy(), operator=operator)
+    cases = [("max", np.int32, [1, 2, NO_BLOCK]), ("sum", np.int32, [2, NO_BLOCK]), ("max", np.uint32, [2, NO_BLOCK])]
+    for operator, dtype, nexts in cases:
+        packets = one_slot().add(values.astype(dtype), operator=operator)
         assert [packet.header.next_block for packet in packets] == nexts
 
 
