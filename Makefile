@@ -41,7 +41,7 @@ export PYTHONPYCACHEPREFIX := $(abspath $(VENV))/bytecode
 endif
 
 .DEFAULT_GOAL := help
-.PHONY: help demo mininet mininet-cli needs-mininet test verify networks fuzz differ soak soak-starts endings bench bench-small bench-sparse bench-train coverage screenshots lint p4 docs site examples torch torch-tests mutate clean
+.PHONY: help demo mininet mininet-cli needs-mininet test verify networks fuzz differ soak soak-starts endings bench bench-small bench-sparse bench-train scale coverage screenshots lint p4 docs site examples torch torch-tests mutate clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  make %-11s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -93,6 +93,9 @@ bench: $(STAMP) ## measure; ONLY=switch, programs, kernels, allreduce, udp, link
 
 bench-small: $(STAMP) ## under a minute; fails when a kernel is slow beside a plain copy in the same process
 	$(BIN)/python -m checks.bench --small
+
+scale: $(STAMP) ## the table of docs/scale.md: simulated times of 64 to 1,024 workers (minutes; ARGS='--workers 64')
+	$(BIN)/python -m checks.lab.scale $(ARGS)
 
 bench-sparse: torch ## sparse allreduces beside gloo and others' on slow links, with plots (root; half an hour; ARGS='--workers 4 --rate 1gbit')
 	$(BIN)/python -m pip install --quiet 'matplotlib>=3.8'
