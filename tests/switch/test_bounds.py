@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import ctypes
+import mmap
 import os
 import resource
 import signal
 from collections.abc import Callable
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from switchsum.switch import ir
+from switchsum.switch.batch import Output
 from switchsum.switch.codegen import compile_program
 from switchsum.switch.pipeline import Pipeline, make_state
 
@@ -109,3 +113,26 @@ def test_an_index_into_a_header_stack_chooses_among_its_members_or_nothing(index
         assert switch.process(0, frame) == [(1, frame)]
     frame = bytes([write, 2, 0]) + members
     assert switch.process(0, frame) != [(1, frame)]
+
+
+@pytest.mark.filterwarnings("ignore:This process:DeprecationWarning")
+@pytest.mark.parametrize("bits", [0, 8, 96, 104])
+def test_a_field_of_variable_length_is_not_read_beyond_the_frame(bits: int) -> None:
+    """Behind the frame is a page that may not be read: it is shorter than its header might be."""
+    switch = Pipeline.load(Path(__file__).with_name("programs").joinpath("varbit.json").read_bytes())
+    frame = bytes([0, bits]) + bytes(6) + b"\x30" + bytes([0xAA] * min(bits // 8, 12)) + b"\0\0"
+    pages = mmap.mmap(-1, 2 * mmap.PAGESIZE)
+    start = ctypes.addressof(ctypes.c_char.from_buffer(pages))
+    assert ctypes.CDLL(None).mprotect(ctypes.c_void_p(start + mmap.PAGESIZE), mmap.PAGESIZE, 0) == 0
+    place = mmap.PAGESIZE - len(frame)
+    pages[place : mmap.PAGESIZE] = frame
+    columns = np.array([start + place], np.uint64), np.array([len(frame)], np.uint32), np.array([0], np.uint32)
+
+    def run() -> None:
+        output = Output(8, 1 << 16)
+        switch.process_batch(*columns, 1, output)
+        [(_, sent)] = output.frames()
+        if (sent == frame) != (bits <= 96):
+            os.abort()  # an exception would leave the child by way of the test
+
+    assert signal_of(run) == 0
