@@ -44,7 +44,7 @@ class Note:
     """The older form of metadata, 64 bits."""
 
 
-Place = tuple[int, tuple[Match, ...] | None, int]
+RowPlace = tuple[int, tuple[Match, ...] | None, int]
 """Table id, match and priority; a match of None stands for the default action."""
 
 
@@ -66,7 +66,7 @@ class TableEntries:
     def __init__(self, schema: Schema, clock: Clock) -> None:
         self._tables = schema.tables
         self._clock = clock
-        self._notes: dict[Place, Note] = {}
+        self._notes: dict[RowPlace, Note] = {}
 
     def write(self, kind: int, message: Any) -> Undo:
         """Carry out an update of a TableEntry."""
@@ -259,14 +259,14 @@ class TableEntries:
 
         return undo
 
-    def _note(self, place: Place, source: Any) -> Undo:
+    def _note(self, place: RowPlace, source: Any) -> Undo:
         """Store the metadata of `source`, a TableEntry or a Note; return a function that restores the old."""
         old = self._notes.get(place)
         new = Note(metadata=source.metadata, controller_metadata=source.controller_metadata)
         self._put_note(place, new)
         return lambda: self._put_note(place, old)
 
-    def _put_note(self, place: Place, note: Note | None) -> None:
+    def _put_note(self, place: RowPlace, note: Note | None) -> None:
         if note is None or note == Note():
             self._notes.pop(place, None)
         else:
@@ -301,7 +301,7 @@ class TableEntries:
     def _encode(self, schema: TableSchema, entry: Entry | None) -> Any:
         table = schema.table
         if entry is None:
-            place: Place = (schema.identifier, None, 0)
+            place: RowPlace = (schema.identifier, None, 0)
             message = v1.TableEntry(is_default_action=True, is_const=table.spec.const_default)
             action = encode_action(schema, *table.default)
         else:

@@ -20,9 +20,9 @@ import torch
 
 from switchsum.connections.controller_client import ControllerClient
 from switchsum.host.api.communicator import Communicator
-from switchsum.host.api.handle import Handle
+from switchsum.host.api.operation_queue import Handle
 from switchsum.host.connect import connect
-from switchsum.native.process.notices import say
+from switchsum.native.notices import say
 from switchsum.native.process.runtime_directory import controller_address
 from switchsum.protocol import rpc
 from switchsum.protocol.errors import (

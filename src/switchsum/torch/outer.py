@@ -17,7 +17,7 @@ import torch
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
-from switchsum.host.api.handle import Handle
+from switchsum.host.api.operation_queue import Handle
 from switchsum.protocol.errors import UsageError, WorkerLost
 from switchsum.torch.averaging import Average, Group, Here, Work, local, share
 from switchsum.torch.elastic import ElasticGroup
