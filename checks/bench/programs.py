@@ -15,6 +15,7 @@ import zlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, Final, Protocol
 
@@ -199,7 +200,9 @@ def filtered_frames(rng: random.Random, count: int = RULES, masks: int = 32) -> 
 
 def fill_balancer(target: Target) -> None:
     """Write one virtual address with eight servers."""
-    members = [("SwitchIngress.serve", (1 + number % PORTS, 0x0A00_0001 + number, MACS[number])) for number in range(8)]
+    members: list[tuple[str, tuple[int, ...]]] = [
+        ("SwitchIngress.serve", (1 + number % PORTS, 0x0A00_0001 + number, MACS[number])) for number in range(8)
+    ]
     target.insert_group("SwitchIngress.addresses", (Exact(0x0A00_00FE),), members)
 
 
@@ -349,16 +352,16 @@ def table_sizes(runs: int) -> list[Record]:
     for count in TABLE_SIZES:
         made = replace(
             router,
-            fill=lambda target, count=count: fill_router(target, count),
-            frames=lambda rng, count=count: routed_frames(rng, count),
+            fill=partial(fill_router, count=count),
+            frames=partial(routed_frames, count=count),
         )
         records.append(_sized(f"programs.lpm.{count}", made, f"router with {count:,} routes", runs))
     for count in TABLE_SIZES:
         for masks in (64, count):
             made = replace(
                 firewall,
-                fill=lambda target, count=count, masks=masks: fill_firewall(target, count, masks),
-                frames=lambda rng, count=count, masks=masks: filtered_frames(rng, count, masks),
+                fill=partial(fill_firewall, count=count, masks=masks),
+                frames=partial(filtered_frames, count=count, masks=masks),
             )
             if masks <= 64 or count <= 64 or count == TABLE_SIZES[0]:
                 text = f"firewall with {count:,} rules of {min(masks, count)} masks"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, Final
 
 from .schema import Schema
-from .table_entries import Place, TableEntries
+from .table_entries import RowPlace, TableEntries
 
 SWEEP_US: Final = 100_000
 """All entries are looked at so often, by the switch's clock; BMv2 does it once a second."""
@@ -18,7 +18,7 @@ class IdleTimeouts:
         self._tables = [table for table in schema.tables.values() if table.ages]
         self._entries = entries
         self._swept_us: int | None = None
-        self._told: dict[Place, int] = {}
+        self._told: dict[RowPlace, int] = {}
         """The entries of which clients were told, and their last hits before that: they are told once for each."""
 
     @property
@@ -33,13 +33,13 @@ class IdleTimeouts:
     def due(self, now_us: int) -> list[Any]:
         """Return messages of the entries that have timed out since the last call."""
         self._swept_us = now_us
-        told: dict[Place, int] = {}
+        told: dict[RowPlace, int] = {}
         messages = []
         for schema in self._tables:
             for entry in schema.table.entries():
                 if not entry.idle_timeout_ns:
                     continue
-                place: Place = (schema.identifier, entry.match, entry.priority)
+                place: RowPlace = (schema.identifier, entry.match, entry.priority)
                 hit_us = schema.table.last_hit_us(entry, now_us)
                 if 1000 * (now_us - hit_us) < entry.idle_timeout_ns:
                     continue
