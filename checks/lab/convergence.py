@@ -118,6 +118,20 @@ def quick(with_times: bool) -> None:
                 say(line)
 
 
+def slow(options: argparse.Namespace) -> list[str]:
+    """Train in the ways for slow links, or measure steps, and publish; return a line for what has failed."""
+    from checks.lab import slow_links
+
+    failed: list[str] = []
+    if options.times:
+        failed = slow_links.measure_slow(options.tasks, options.rates or slow_links.MEASURED)
+    else:
+        slow_links.train_slow(options.tasks, options.seeds, options.steps, again=options.again)
+    if options.publish:
+        slow_links.publish(Results.read(), Results.read(slow_links.KEPT))
+    return failed
+
+
 def main() -> int:
     """Train or measure, and publish; returns 1 where something could not be measured."""
     parser = argparse.ArgumentParser(prog="python -m checks.lab.convergence", description=__doc__)
@@ -129,20 +143,25 @@ def main() -> int:
     parser.add_argument("--steps", type=int, help="of each training (default: as many as the page has)")
     parser.add_argument("--again", action="store_true", help="train also what has been trained")
     parser.add_argument("--times", action="store_true", help="measure steps in place of training (root)")
-    parser.add_argument("--rates", nargs="+", choices=RATES, default=tuple(RATES), help="of the links of --times")
+    parser.add_argument("--rates", nargs="+", help="of the links of --times, as 50mbit (default: those of the page)")
     parser.add_argument("--publish", action="store_true", help="write docs/convergence.md and its plots afterwards")
+    parser.add_argument(
+        "--slow", action="store_true", help="ways for slow links, and docs/slow-links.md with --publish"
+    )
     parser.add_argument("--quick", action="store_true", help="only see that it runs, and keep nothing")
     options = parser.parse_args()
     failed: list[str] = []
     if options.quick:
         quick(options.times)
         return 0
-    if options.times:
-        failed = measure(Measured(tasks=options.tasks, rates=options.rates), RESULTS)
+    if options.slow:
+        failed = slow(options)
+    elif options.times:
+        failed = measure(Measured(tasks=options.tasks, rates=options.rates or tuple(RATES)), RESULTS)
     else:
         names = {name: getattr(options, name) for name in ("tasks", "ways", "seeds", "steps", "again")}
         train_all(Asked(**names))
-    if options.publish:
+    if options.publish and not options.slow:
         from checks.lab.convergence_page import publish
 
         publish(Results.read())

@@ -39,6 +39,8 @@ class Measured:
     rates: Sequence[str] = tuple(RATES)
     rounds: int = ROUNDS
     steps: int = STEPS
+    worker: str = "checks.lab.convergence_worker"
+    """The module that each rank runs."""
 
 
 BACKENDS: Final[Mapping[str, Callable[[str, Sequence[str]], list[str]]]] = MappingProxyType(
@@ -72,7 +74,7 @@ def trained(backend: str, rate: str, asked: Measured) -> tuple[Steps, int]:
     """Let real ranks train; return their steps, those before a failure too, and how the job has ended."""
     with tempfile.TemporaryDirectory(prefix="switchsum-bench-") as scratch:
         path = Path(scratch, "steps.json")
-        worker = [sys.executable, "-m", "checks.lab.convergence_worker", backend, str(asked.steps), str(path)]
+        worker = [sys.executable, "-m", asked.worker, backend, str(asked.steps), str(path)]
         job = subprocess.Popen(BACKENDS[backend](rate, [*worker, *asked.tasks]))
         try:
             code = job.wait(PATIENCE_S)

@@ -28,6 +28,15 @@ def test_losses_are_those_of_gloo(launch: Launch, name: str) -> None:
 
 
 @pytest.mark.timeout(120)
+def test_few_synchronisations_send_few_bytes(launch: Launch) -> None:
+    text = launch(2, EXAMPLES / "diloco.py", "--steps", "13", "--every", "6", "--delay", "2").check()
+    first, last = map(float, re.findall(r"loss ([\d.]+) in the first step, ([\d.]+) in the last ten", text)[0])
+    assert last < first
+    sent, whole = map(float, re.findall(r"([\d.]+) MB sent in 13 steps; ([\d.]+) MB are all", text)[0])
+    assert sent < 4 * whole  # the model at first, and less than two thirds of it for each of four outer steps
+
+
+@pytest.mark.timeout(120)
 def test_the_demo_beside_gloo(tmp_path: Path) -> None:
     demo = [
         sys.executable,

@@ -45,7 +45,7 @@ Reply = TypeVar("Reply")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Place:
+class JobAddress:
     """Where a group's job is."""
 
     controller: str
@@ -128,7 +128,7 @@ class ElasticGroup:
             UsageError: a job or link is not named; and what `switchsum.connect` raises.
 
         """
-        self.place = Place(
+        self.place = JobAddress(
             controller=controller or os.environ.get("SWITCHSUM_CONTROLLER") or controller_address(),
             job=_named("job", job, "SWITCHSUM_JOB"),
             link=_named("link", link, "SWITCHSUM_LINK"),
