@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from dataclasses import replace
 
 import numpy as np
@@ -197,3 +198,23 @@ def test_a_packet_that_waits_does_not_enter_ingress_more_often() -> None:
             pair.egress(packets, (0, 0), turns)
     pair.check_state()
     assert (turns, pair.state.registers["register0"].read(0)) == (5, 5)
+
+
+@pytest.mark.parametrize("name", sorted(path.stem for path in PROGRAMS.glob("*.json")))
+def test_every_program_makes_the_same_frames_of_packets_that_waited(name: str) -> None:
+    text, draw = (PROGRAMS / f"{name}.json").read_bytes(), random.Random(3)
+    at_once, waiting = (Pipeline.load(text) for _ in range(2))
+    for port in range(511):
+        waiting.state.queues.hold(port, True)
+    for pipeline in (at_once, waiting):
+        for number in range(1, 6):
+            pipeline.multicast.set(number, [(port, port) for port in range(1, 4)])
+            pipeline.clones.set(number, [(7, 1)])
+    for _ in range(30):
+        size = draw.choice((20, 60, 120))
+        frame = bytes(draw.choice((*range(9), draw.randrange(256))) for _ in range(size))
+        made = waiting.process(1, frame, 77)
+        while packets := waiting.parked():
+            for packet in packets:
+                made += waiting.egress(packet, 77)
+        assert sorted(made) == sorted(at_once.process(1, frame, 77))
