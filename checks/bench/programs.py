@@ -288,10 +288,12 @@ def _bmv2_run(program: Program) -> float:
             write_pcap(folder / f"{port}_in.pcap", frames if port == ENTERS else [], REPEATS["bmv2"])
         files = PcapFiles(folder, tuple(range(1, PORTS + 1)), round(start_limit(BMV2_WAIT_S)))
         with SimpleSwitch(program.text, files=files) as bmv2:
+            pid = bmv2.child.process.pid
+            before = _read_bytes(pid)
             bmv2.lengthen_queues(len(frames) * REPEATS["bmv2"])
             program.fill(bmv2)
             paths = [folder / f"{port}_out.pcap" for port in range(1, PORTS + 1)]
-            started = _begins_to_read(bmv2.child.process.pid)
+            started = _begins_to_read(pid, before)
             head = PORTS * FILE_HEAD.size
             last = (started, head)
             while last[1] < expected + head:
@@ -308,17 +310,19 @@ def _bmv2_run(program: Program) -> float:
     return len(frames) * REPEATS["bmv2"] * share / (last[0] - started)
 
 
-def _begins_to_read(pid: int) -> float:
-    """Wait until a process reads its files; return when that was.
+def _read_bytes(pid: int) -> int:
+    """Return how much a process has read of files."""
+    return int(Path(f"/proc/{pid}/io").read_text().split()[1])
+
+
+def _begins_to_read(pid: int, before: int) -> float:
+    """Wait until a process that had read so many bytes reads its files; return when that was.
 
     Frames that leave tell it too late: they may come in a burst after all have entered.
     """
-
-    def read_bytes() -> int:
-        return int(Path(f"/proc/{pid}/io").read_text().split()[1])
-
-    before = read_bytes()
-    while read_bytes() - before < 2 * READ_BYTES:
+    if _read_bytes(pid) - before >= 2 * READ_BYTES:
+        raise RuntimeError(f"BMv2 read its files before it had its entries, for which it waits {BMV2_WAIT_S} s")
+    while _read_bytes(pid) - before < 2 * READ_BYTES:
         time.sleep(0.001)
     return time.perf_counter()
 
