@@ -24,7 +24,7 @@ from switchsum.protocol.errors import SwitchsumError, UsageError
 
 from ..engine.loop import Driver
 from ..engine.operation import EACH, Operation
-from . import collectives, each, parts
+from . import collectives, parts
 from .collectives import Collective, Members, Options
 from .operation_queue import Handle, Member, OperationQueue
 
@@ -570,6 +570,8 @@ class Communicator:
         """Return the handle of a collective that is to be begun; raises UsageError."""
         operation, values, finish, saturates, at_end, holds = collective
         if operation.lanes == EACH:
+            from . import each  # noqa: PLC0415 - most jobs have none of these
+
             each.check_ranks(self.world_size)
         operation.make_record(self.lanes_per_frame, self.world_size)
         handle = Handle(self.queue, operation, values, finish, saturates=saturates)
@@ -587,7 +589,9 @@ class Communicator:
 
     def _enqueue(self, handle: Handle, background: bool) -> Handle:
         if handle.operation.lanes == EACH:
-            return self.begin_steps(lambda: self._last_step(handle))
+            from . import each  # noqa: PLC0415
+
+            return self.begin_steps(lambda: each.last_step(self, handle))
         self.queue.enqueue(handle, background=background)
         if self.queue.interrupts.is_asked_for:  # nobody would have the handle
             self.queue.interrupts.deliver()
@@ -596,20 +600,11 @@ class Communicator:
     def _enqueue_and_wait(self, handle: Handle) -> Any:
         """Begin a collective, stay with it to its end, and return its result."""
         if handle.operation.lanes == EACH:
-            return self._last_of(handle, background=False).wait()
+            from . import each  # noqa: PLC0415
+
+            return each.enqueue(self, handle, background=False).wait()
         self.queue.enqueue(handle, stays=True)
         return handle.wait()
-
-    def _last_of(self, handle: Handle, *, background: bool) -> Handle:
-        """Take the first step of a sum whose values have exponents of their own, and begin the last."""
-        described = Collective(handle.operation, handle.values, handle.make_result)
-        return each.begin(self, described, background=background)
-
-    def _last_step(self, handle: Handle) -> LastStep:
-        from .sparse import LastStep  # noqa: PLC0415
-
-        last = self._last_of(handle, background=True)
-        return LastStep(handle=last, finish=last.wait)
 
     def reform(self) -> Communicator:
         """Go on without the ranks that are lost: return a new communicator of all the others; this one is closed.

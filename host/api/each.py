@@ -1,24 +1,27 @@
 """Sums of floats of which each has an exponent of its own: the same bits however arrays are cut into frames and calls.
 
 Two operations that the switch knows: the largest exponent that any rank has in each value, of 8 bits, and then the sum
-of integers that are scaled by it (`switchsum.protocol.lanes.quantise_each`).  What an element comes to depends on the
-ranks' values of that element, and on nothing beside it.
+of integers that are scaled by it (`switchsum.protocol.each_lanes`).  What an element comes to depends on the ranks'
+values of that element, and on nothing beside it.
 """
 
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Final, Protocol
+from typing import TYPE_CHECKING, Final, Protocol
 
 import numpy as np
 
+from switchsum.protocol.each_lanes import EACH_MOST_WORKERS
 from switchsum.protocol.errors import UsageError
-from switchsum.protocol.lanes import EACH_MOST_WORKERS
 
 from ..engine.each import find_exponents, narrow, widen
 from ..engine.operation import EACH, Operation
 from .collectives import Collective
 from .operation_queue import Handle
+
+if TYPE_CHECKING:
+    from .sparse import LastStep
 
 _EXPONENT: Final = np.dtype(np.uint8)
 _LANE: Final = np.dtype(np.int32)
@@ -112,3 +115,16 @@ def _exponents_of(operation: Operation) -> Operation:
     """Return the operation that finds the largest exponents; ranks agree in all that they agree in about the sum."""
     kind = f"exponents of {operation.kind}, {operation.operator}"
     return replace(operation, kind=kind, operator="max", dtype=_EXPONENT, words=str(operation), part=0, root=0)
+
+
+def enqueue(comm: Starts, handle: Handle, *, background: bool) -> Handle:
+    """Take the first step of a sum that a handle describes, and begin the last, whose handle this returns."""
+    return begin(comm, Collective(handle.operation, handle.values, handle.make_result), background=background)
+
+
+def last_step(comm: Starts, handle: Handle) -> LastStep:
+    """Do so in the background."""
+    from .sparse import LastStep  # noqa: PLC0415 - which imports this module
+
+    last = enqueue(comm, handle, background=True)
+    return LastStep(handle=last, finish=last.wait)

@@ -1,7 +1,7 @@
 """Hot loops over floats of which each has an exponent of its own, and not one in common with its block.
 
-`switchsum.protocol.lanes.quantise_each` and `dequantise_each` are the definition.  Values become lanes, and lanes sums,
-where they lie in memory; as float32, the other dtypes are narrower.
+`switchsum.protocol.each_lanes` is the definition.  Values become lanes, and lanes sums, where they lie in memory; as
+float32, the other dtypes are narrower.
 """
 
 from __future__ import annotations
@@ -15,7 +15,8 @@ from switchsum.native.kernels.decorators import inner, kernel
 from switchsum.native.kernels.floats import restore_floats, usual_floats
 from switchsum.native.kernels.memory import Scalar
 from switchsum.native.kernels.plain import wrapping
-from switchsum.protocol.lanes import EACH_BITS, MINUS, NO_NUMBER, NOT_FINITE, PLUS
+from switchsum.protocol.each_lanes import EACH_BITS, MINUS, NO_NUMBER, PLUS
+from switchsum.protocol.lanes import NOT_FINITE
 
 Words = npt.NDArray[np.uint32]
 """Float32 as bits, or lanes."""

@@ -21,7 +21,7 @@ from switchsum.host.api.communicator import Communicator
 from switchsum.host.api.each import EachSum
 from switchsum.host.engine.each import find_exponents, narrow, widen
 from switchsum.host.engine.operation import Operation
-from switchsum.protocol import lanes as definition
+from switchsum.protocol import each_lanes as definition
 from switchsum.protocol.errors import OperationMismatch, UsageError
 from switchsum.protocol.frame import LANE_BUILDS
 from switchsum.testing.cluster import Cluster, ClusterConfig
