@@ -27,6 +27,7 @@ ONE_IDEA = {
     "host/api/communicator.py": "the calls that users make: their docstrings are the reference",
     "host/api/operation_queue.py": "what is under way: handles, and the queue that brings them to their end",
     "host/api/sparse.py": "one collective, step by step",
+    "host/engine/state.py": "the engine's records, each field with what it means, are read side by side",
     "switch/ir.py": "the nodes of the representation, each with what it means, are read side by side",
     "switch/lower/expressions.py": "one recursion over the operands of an expression, with its two ways and its bounds",
     "switch/tables.py": "entries, and all that finds, orders, counts, saves and mirrors them, change together",
