@@ -182,9 +182,7 @@ class Communicator:
 
         `lanes` is what floats travel as in sums and averages: "int16" takes half of the bytes, "int8" a quarter up
         and half down; both round at random, right in the mean, and are off by up to n steps (16 ranks in int8: by 2 %).
-        With "each", of up to 64 ranks, every value has an exponent of its own: a sum's bits depend on that element's
-        values alone, and not on where arrays are cut.  It takes five bytes a value, and NaN and infinities stay in
-        their element.
+        With "each", of up to 64 ranks, a sum's bits depend on that element's values alone (docs/accuracy.md).
 
         Blocks that are zero on all ranks do not travel.  They are as large as a frame; for arrays with smaller ones,
         `block` is the number of values (32 to 2,048 make sense), and several of them share a frame, at the price of a
@@ -569,10 +567,6 @@ class Communicator:
     def _handle(self, collective: Collective) -> Handle:
         """Return the handle of a collective that is to be begun; raises UsageError."""
         operation, values, finish, saturates, at_end, holds = collective
-        if operation.lanes == EACH:
-            from . import each  # noqa: PLC0415 - most jobs have none of these
-
-            each.check_ranks(self.world_size)
         operation.make_record(self.lanes_per_frame, self.world_size)
         handle = Handle(self.queue, operation, values, finish, saturates=saturates)
         if at_end is not None:

@@ -103,6 +103,7 @@ class EachSum:
 def begin(comm: Starts, collective: Collective, *, background: bool) -> Handle:
     """Agree on the exponents of a collective's values, and begin their sum."""
     assert collective.values is not None
+    check_ranks(comm.world_size)
     for earlier in list(comm.queue.under_way.values()):
         if earlier.holds is not None and np.may_share_memory(earlier.holds, collective.values):
             comm.queue.wait(earlier)

@@ -60,8 +60,7 @@ OPERATORS: Final = ("sum", *(name for name in _OPERATORS if name != "sum"))
 BITWISE: Final = tuple(name for name, operator in _OPERATORS.items() if operator.is_bitwise)
 SKIP_ZEROS: Final = tuple(name for name in OPERATORS if _OPERATORS[name].skips_zeros)
 """Those of which zero is the identity."""
-EACH: Final = "each"
-"""Lanes of values of which each has its own exponent: sums of integers to the engine (`switchsum.host.api.each`)."""
+EACH: Final = "each"  # each value has its own exponent: switchsum.host.api.each
 FLOAT_LANES: Final = {
     "int32": LaneFormat.INT32,
     "int16": LaneFormat.INT16,
@@ -116,8 +115,7 @@ class Operation:
     """Rank of which the first part is."""
     gathers: bool = False
     """Whether a part is what its rank gives to all others, and not what it gets of them."""
-    steps: tuple[Operation, ...] = field(default=(), init=False, repr=False)
-    """What it is made of, where that was asked for: see `switchsum.host.api.each`."""
+    steps: tuple[Operation, ...] = field(default=(), init=False, repr=False)  # see EACH
     blocks: int = field(default=0, init=False)
     """Of as many values as a frame holds."""
     has_marks: bool = field(default=False, init=False)
