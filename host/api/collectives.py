@@ -43,10 +43,8 @@ class Collective(NamedTuple):
     """Puts the result where the caller wants it, and returns it; None: it is in `values`."""
     saturates: bool = False
     """Whether the nearest value will do where an integer sum does not fit."""
-    at_end: Callable[[], object] | None = None
-    """Makes the result of what was added, as soon as it is there; whoever drives the operation calls it."""
-    holds: Array | None = None
-    """Memory that is the collective's until then; None: that of `values`."""
+    at_end: Callable[[], object] | None = None  # makes the result of what was added; whoever drives it calls it
+    holds: Array | None = None  # memory that is the collective's until then, if not that of `values`
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

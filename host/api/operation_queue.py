@@ -61,10 +61,8 @@ class Handle:
     memory: int | None = None
     """Where the memory begins that it uses while it is under way."""
     saturates = False
-    at_end: Callable[[], object] | None = None
-    """What the queue calls when the switch has done its part, before anybody else may use the memory."""
-    holds: npt.NDArray[Any] | None = None
-    """Memory that it uses."""
+    at_end: Callable[[], object] | None = None  # called when the switch has done its part, before memory is let go
+    holds: npt.NDArray[Any] | None = None  # memory that it uses
 
     def __init__(
         self,
