@@ -13,6 +13,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
+from rich.console import Console
+from rich.progress import track
+
 from switchsum.protocol.errors import SwitchsumError
 from switchsum.switch.codegen import compile_program
 from switchsum.switch.lower import lower
@@ -66,7 +69,7 @@ def main() -> None:
     seconds: dict[str, float] = {}
     refused = 0
     with tempfile.TemporaryDirectory(prefix="switchsum-load-") as scratch:
-        for case in samples(options.p4c):
+        for case in track(list(samples(options.p4c)), "programs", console=Console(stderr=True)):
             if options.only not in case.name or (text := compile_case(case, Path(scratch))) is None:
                 continue
             try:

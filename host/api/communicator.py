@@ -1,7 +1,6 @@
 """The communicator: collectives for callers, on top of a queue of operations.
 
-Each collective is made of a caller's array (`collectives`), begun on the queue, and waited for by its handle.  A call
-that blocks is the one that does not, followed by `wait`; it only lets the queue stay with it from the beginning.
+A collective is made of a caller's array (`collectives`), begun on the queue, and waited for.  A call that blocks waits.
 """
 
 from __future__ import annotations
@@ -29,8 +28,9 @@ from .collectives import Collective, Members, Options
 from .operation_queue import Handle, Member, OperationQueue
 
 if TYPE_CHECKING:
-    from .sparse import LastStep, SparseSum
+    from .sparse import SparseSum
     from .statistics import Statistics
+    from .steps import LastStep
 
 Array = TypeVar("Array", bound=npt.NDArray[Any])
 Made = TypeVar("Made")

@@ -8,7 +8,7 @@ values of that element, and on nothing beside it.
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import Final, Protocol
 
 import numpy as np
 
@@ -19,9 +19,7 @@ from ..engine.each import find_exponents, narrow, widen
 from ..engine.operation import EACH, Operation
 from .collectives import Collective
 from .operation_queue import Handle
-
-if TYPE_CHECKING:
-    from .sparse import LastStep
+from .steps import LastStep
 
 _EXPONENT: Final = np.dtype(np.uint8)
 _LANE: Final = np.dtype(np.int32)
@@ -125,7 +123,5 @@ def enqueue(comm: Starts, handle: Handle, *, background: bool) -> Handle:
 
 def last_step(comm: Starts, handle: Handle) -> LastStep:
     """Do so in the background."""
-    from .sparse import LastStep  # noqa: PLC0415 - which imports this module
-
     last = enqueue(comm, handle, background=True)
     return LastStep(handle=last, finish=last.wait)

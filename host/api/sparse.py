@@ -14,7 +14,6 @@ may begin.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Final, NoReturn, Protocol
 
@@ -32,6 +31,7 @@ from .bitmap import Indices, Words
 from .collectives import Collective, Members, Options, check_written, is_integer, native_values, returned
 from .operation_queue import Handle
 from .rough import rough_sums
+from .steps import LastStep
 
 Array = npt.NDArray[Any]
 
@@ -109,23 +109,6 @@ class SparseSum:
         dense = np.zeros((self.size, *self.values.shape[1:]), self.values.dtype)
         dense[self.indices] = self.values
         return dense
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LastStep:
-    """What is still under way, and what makes the result of it."""
-
-    handle: Handle
-    finish: Callable[[], Any]
-
-    def result(self) -> Any:
-        """Wait, and return the result; raises what the last step failed with."""
-        try:
-            self.handle.wait()
-        except SumOverflow:
-            self.finish()
-            raise
-        return self.finish()
 
 
 def check_blocks(array: Array, how: Options) -> None:

@@ -9,14 +9,29 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass
+from typing import Any
 
-from switchsum.protocol.errors import SwitchsumError, UsageError
+from switchsum.protocol.errors import SumOverflow, SwitchsumError, UsageError
 
 from .operation_queue import Handle, OperationQueue, check_process
 
-if TYPE_CHECKING:
-    from .sparse import LastStep
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LastStep:
+    """What is still under way, and what makes the result of it."""
+
+    handle: Handle
+    finish: Callable[[], Any]
+
+    def result(self) -> Any:
+        """Wait, and return the result; raises what the last step failed with."""
+        try:
+            self.handle.wait()
+        except SumOverflow:
+            self.finish()
+            raise
+        return self.finish()
 
 
 def begin_steps(queue: OperationQueue, steps: Callable[[], LastStep]) -> Handle:

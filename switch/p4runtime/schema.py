@@ -174,8 +174,9 @@ def bind(p4info: Any, state: ProgramState) -> Schema:
     actions, forms = {action.preamble.id: action for action in p4info.actions}, Forms(p4info.type_info)
     names = {profile.preamble.id: profile.preamble.name for profile in p4info.action_profiles}
     infos = [info for info in p4info.tables if info.preamble.name in state.tables]
-    if not infos and any(table.spec.keys for table in state.tables.values()):
-        infos = p4info.tables  # the P4Info is that of another program
+    named = {info.preamble.name for info in infos}
+    if any(table.spec.keys and name not in named for name, table in state.tables.items()):
+        infos = p4info.tables  # the program has a table in place of one that it lacks: P4Info is another program's
     used = {info.implementation_id for info in infos}
     for info in infos:
         table = _named("table", info, state.tables)

@@ -13,16 +13,17 @@ SHOWS = re.compile(
 )
 STARTED_BY_OTHERS = {
     *(f"checks/bench/{name}_worker.py" for name in ("allreduce", "loss", "recovery", "train")),
-    *("checks/bench/tcp_stream.py", "checks/lab/convergence_worker.py"),
+    *("checks/bench/tcp_stream.py", "checks/lab/convergence_worker.py", "checks/lab/slow_worker.py"),
     "checks/bench/star.py",  # the command that it is given
 }
 """Programs whose parent, or child, shows what it waits for."""
 QUICK = {
     *(f"tools/{name}.py" for name in ("site_pages", "frame_tables", "p4runtime_descriptors", "draw_machines")),
+    "checks/conformance/published.py",  # reads two files
     "tools/compile_p4.py",  # has a line for each build
 }
 COMMANDS_AT_ONCE = {
-    *("app", "bmv2", "draw", "fields", "observe", "shipped", "switches", "tls"),
+    *("app", "bmv2", "draw", "fields", "observe", "plan", "shipped", "switches", "tls"),
     *("explain", "job", "link"),  # ask a controller: told.py says what it waits for
     *("controller", "switch", "shell", "top"),  # run until they are stopped
     *("run", "stf", "warm"),  # what they start or compile says so itself

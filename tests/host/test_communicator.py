@@ -20,8 +20,7 @@ import pytest
 
 from switchsum.host.api.communicator import Communicator
 from switchsum.host.api.operation_queue import Handle
-from switchsum.host.api.sparse import LastStep
-from switchsum.host.api.steps import StepQueue
+from switchsum.host.api.steps import LastStep, StepQueue
 from switchsum.protocol.errors import (
     CollectiveTimeout,
     Interrupted,

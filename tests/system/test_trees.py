@@ -139,7 +139,7 @@ def test_a_job_goes_on_after_leaf_root_both_and_the_controller_were_killed_and_w
 def test_a_leaf_that_is_killed_for_good_ends_the_job_of_all_ranks_in_its_name(tmp_path: Path) -> None:
     with ExitStack() as stack:
         tree = Tree(stack, tmp_path, ROOTS[:1])
-        workers = tree.start_all(SWITCH_S=str(patience(5)))
+        workers = tree.start_all(SWITCH_S=str(patience(5)), OUTLIVE=str(tmp_path))
         tree.kill("left")
         ended = [worker.communicate(timeout=patience(100))[0] for worker in workers]
         assert [worker.returncode for worker in workers] == [1, 1], ended

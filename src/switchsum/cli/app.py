@@ -120,11 +120,15 @@ def main() -> None:
         sys.exit(INTERRUPT_EXIT_CODE)
     except SwitchsumError as error:
         typer.echo(f"switchsum: {error}", err=True)
+        try:
+            sys.stdout.flush()
+        except OSError:
+            sys.stdout = None  # else Python would try to write the rest again when it ends, and end with another code
         sys.exit(USAGE_EXIT_CODE if isinstance(error, UsageError) else 1)
     except OSError as error:
         if error.errno not in OUTPUT_ERRORS or error.filename is not None:
             raise
-        sys.stdout = None  # so that Python does not try to write the rest again when it ends
+        sys.stdout = None  # as above
         sys.exit(f"switchsum: the output cannot be written: {error.strerror}")
     except (MemoryError, RuntimeError) as error:
         if isinstance(error, RuntimeError) and not is_exhausted(error):

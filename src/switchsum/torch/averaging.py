@@ -16,7 +16,7 @@ import torch.distributed as dist
 
 from switchsum.host.api.communicator import Communicator
 from switchsum.host.api.operation_queue import Handle
-from switchsum.host.api.sparse import LastStep
+from switchsum.host.api.steps import LastStep
 from switchsum.host.compress.base import Part
 from switchsum.protocol.errors import UsageError
 from switchsum.torch.compression import compressor_of

@@ -18,7 +18,7 @@ import torch
 
 from switchsum.host.api.communicator import Communicator
 from switchsum.host.api.operation_queue import Handle
-from switchsum.host.api.sparse import LastStep
+from switchsum.host.api.steps import LastStep
 
 
 class Mark(Protocol):
