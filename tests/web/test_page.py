@@ -1,6 +1,6 @@
 """The page in headless Chromium, of real jobs: what is wrong with each is found on it by name.
 
-With SWITCHSUM_SCREENSHOTS=docs/images (`make screenshots`) it writes the pictures of docs/operations.md and README.md.
+With SWITCHSUM_SCREENSHOTS=docs/images (`make screenshots`) it writes the pictures of docs/live-page.md and README.md.
 """
 
 from __future__ import annotations
