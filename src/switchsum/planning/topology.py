@@ -1,7 +1,7 @@
 """A topology: switches, hosts and the links between them, read from a YAML file and checked.
 
-docs/topologies.md describes the format.  `parse` collects all that is wrong, so that one look at the output is enough
-to mend a file.  networkx, scipy and PyYAML come with the extra `trees`.
+docs/topology-files.md describes the format.  `parse` collects all that is wrong, so that one look at the output is
+enough to mend a file.  networkx, scipy and PyYAML come with the extra `trees`.
 """
 
 from __future__ import annotations
