@@ -1,4 +1,4 @@
-"""How exact sums are: `python -m checks.bench.accuracy` prints tables, `--publish` writes them to docs/accuracy.md.
+"""How exact sums are: `python -m checks.bench.accuracy` prints tables, `--publish` writes them to a page.
 
 Every rank's values are packed by the workers' own kernels, the lanes are added as the switch adds them, and the sum is
 unpacked by the workers' kernels.  Beside it stands the ring that gloo runs, whose partial sums are rounded to the dtype
@@ -34,7 +34,7 @@ from switchsum.protocol.frame import FRAME_BYTES, LANE_BYTES
 Array = npt.NDArray[Any]
 
 ROOT: Final = Path(__file__).parents[2]
-PAGE: Final = ROOT / "docs" / "accuracy.md"
+PAGE: Final = ROOT / "docs" / "results" / "accuracy.md"
 BEGIN, END = "<!-- errors: python -m checks.bench.accuracy --publish -->", "<!-- end of errors -->"
 RANKS: Final = (2, 4, 8, 16, 32, 64)
 FRAME_LANES: Final = 256
@@ -378,7 +378,7 @@ def main() -> None:
     parser.add_argument("--ranks", nargs="+", type=int, default=RANKS)
     parser.add_argument("--lanes", type=int, default=FRAME_LANES, help="32-bit lanes in a frame")
     parser.add_argument("--finer", action="store_true", help="only what takes less than 32 bits a value")
-    parser.add_argument("--publish", action="store_true", help="write all tables to docs/accuracy.md")
+    parser.add_argument("--publish", action="store_true", help="write all tables to docs/results/accuracy.md")
     options = parser.parse_args()
     if options.publish:
         publish()

@@ -1,4 +1,4 @@
-"""The tables of errors in docs/accuracy.md are what the command makes, and the ring beside them is a ring."""
+"""Tables of errors in docs/results/accuracy.md are what the command makes, and docs/accuracy.md says what they say."""
 
 from __future__ import annotations
 
@@ -11,6 +11,10 @@ from checks.bench import accuracy
 from switchsum.host.engine.state import Count
 from switchsum.protocol.frame import FRAME_BYTES
 from switchsum.testing.cluster import Cluster, ClusterConfig
+
+PAGE = accuracy.ROOT / "docs" / "accuracy.md"
+"""The page that says which lanes to choose; the tables are on accuracy.PAGE."""
+MOST_WORDS = 1500
 
 
 @pytest.mark.parametrize("kind", accuracy.INPUTS)
@@ -70,7 +74,7 @@ def test_a_small_layer_beside_large_ones_keeps_fewer_bits_as_the_page_says() -> 
     arrays = accuracy.draw("mixed", 4, accuracy.DTYPES["bfloat16"][1])
     exact, layer = accuracy.exact_sum(arrays), np.arange(accuracy.VALUES) // 100 % 3 == 2
     ours, ring = accuracy.through_lanes("bfloat16", "int16", arrays), accuracy.around_a_ring(arrays)
-    assert "is 2 % in int16 lanes, 0.26 % on gloo's ring" in accuracy.PAGE.read_text()
+    assert "is 2 % in int16 lanes, 0.26 % on gloo's ring" in PAGE.read_text()
     assert accuracy.Error.of(ours[layer], exact[layer]).relative == pytest.approx(0.02, rel=0.1)
     assert accuracy.Error.of(ring[layer], exact[layer]).relative == pytest.approx(0.0026, rel=0.1)
 
@@ -87,19 +91,48 @@ def test_the_page_has_large_frames_beside_the_ring(name: str, kind: str, dtype: 
         np.testing.assert_allclose(found, expected, rtol=0.1)
 
 
-def first_paragraph() -> str:
-    """Return the page's first paragraph on one line."""
-    return " ".join(accuracy.PAGE.read_text().split("\n\n")[1].split())
+def exceptions() -> str:
+    """Return the page's section on what a ring does better, on one line."""
+    return " ".join(PAGE.read_text().partition("\n## When a ring is more exact\n")[2].partition("\n## ")[0].split())
 
 
-def test_the_first_paragraph_says_where_a_ring_is_clearly_better() -> None:
+def test_the_page_begins_with_a_choice_and_is_short() -> None:
+    text = PAGE.read_text()
+    assert text.split("\n\n")[1:2] == ["## Which lanes to choose"]
+    assert len(text.split()) <= MOST_WORDS
+
+
+COLUMNS = {"int32": 2, "int16": 4, '`lanes="int8"`': 6, "each": 8}
+FINER_COLUMNS = {"int10": 3, '`compress(model, "int8")`': 5, "int16:32": 6}
+"""Of lanes on the page: their columns in the tables of errors."""
+
+
+def test_the_table_of_lanes_has_the_errors_of_the_tables() -> None:
+    errors = {}
+    for line in accuracy.PAGE.read_text().split("Normal values")[1].split("\n\n")[1].splitlines():
+        cells = [cell.strip() for cell in line.strip("|").split("|")]
+        if cells[0] == "float32":
+            errors.update({(name, cells[1]): float(cells[column]) for name, column in COLUMNS.items()})
+    for line in re.findall(r"^\| normal \|.*", accuracy.PAGE.read_text(), re.MULTILINE):
+        cells = [cell.strip() for cell in line.strip("|").split("|")]
+        errors.update({(name, cells[1]): float(cells[column]) for name, column in FINER_COLUMNS.items()})
+    table = {line.split(" | ")[0][2:]: line for line in PAGE.read_text().split("\n\n")[2].splitlines()[2:]}
+    assert table.keys() == {*COLUMNS, *FINER_COLUMNS}
+    for name, line in table.items():
+        said = re.findall(r"([\d.]+(?:e-\d+)?)( %)? at (\d+)", line)
+        assert said, line
+        for number, percent, ranks in said:
+            assert float(number) * (0.01 if percent else 1) == pytest.approx(errors[name, ranks], rel=0.25), line
+
+
+def test_the_page_says_where_a_ring_is_clearly_better() -> None:
     ahead = {
         (kind, lanes, ranks): times for kind, lanes, ranks, times in accuracy.where_the_ring_is_ahead((4, 16, 32, 64))
     }
     words = re.search(
         r"at 32 ranks by ([\d.]+) times in frames of 256 lanes and by ([\d.]+) times in frames of 2,048, "
         r"at 64 ranks by ([\d.]+) and ([\d.]+) times",
-        first_paragraph(),
+        exceptions(),
     )
     assert words
     cases = [("heavy", lanes, ranks) for ranks in (32, 64) for lanes in accuracy.FRAMES]
@@ -107,8 +140,8 @@ def test_the_first_paragraph_says_where_a_ring_is_clearly_better() -> None:
     np.testing.assert_allclose([ahead[case] for case in cases], [float(times) for times in words.groups()], rtol=0.05)
 
 
-def test_the_first_paragraph_says_what_is_left_of_a_small_layer() -> None:
-    words = re.search(r"off by ([\d.]+) % at 4 ranks and by ([\d.]+) % at 16", first_paragraph())
+def test_the_page_says_what_is_left_of_a_small_layer() -> None:
+    words = re.search(r"off by ([\d.]+) % at 4 ranks and by ([\d.]+) % at 16", exceptions())
     assert words
     table = accuracy.PAGE.read_text().split(accuracy.SMALL)[1].split("\n\n")[1]
     for ranks, percent in zip((4, 16), words.groups(), strict=True):

@@ -62,6 +62,7 @@ def test_the_pages_are_those_of_the_records() -> None:
     pages = page.results(rows(RESULTS))
     assert {path.stem for path in (page.ROOT / "docs/results").glob("*.md")} == {
         *pages,
+        "accuracy",
         "sparse",
         "method",
         "experiments",
