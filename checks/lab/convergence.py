@@ -146,7 +146,7 @@ def main() -> int:
     parser.add_argument("--rates", nargs="+", help="of the links of --times, as 50mbit (default: those of the page)")
     parser.add_argument("--publish", action="store_true", help="write docs/convergence.md and its plots afterwards")
     parser.add_argument(
-        "--slow", action="store_true", help="ways for slow links, and docs/slow-links.md with --publish"
+        "--slow", action="store_true", help="ways for slow links, and docs/results/slow-links.md with --publish"
     )
     parser.add_argument("--quick", action="store_true", help="only see that it runs, and keep nothing")
     options = parser.parse_args()

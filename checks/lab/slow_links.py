@@ -23,7 +23,7 @@ from checks.lab.outer_ways import OUTER, train_outer
 ROOT: Final = Path(__file__).parents[2]
 KEPT: Final = RESULTS.parent / "slow_links.json"
 """What was trained and measured for this page; ways of docs/convergence.md are in that one's file."""
-PAGE: Final = ROOT / "docs" / "slow-links.md"
+PAGE: Final = ROOT / "docs" / "results" / "slow-links.md"
 BEGIN, END = "<!-- tables: python -m checks.lab.convergence --slow --publish -->", "<!-- end of tables -->"
 STEP_MS: Final = 6.0
 """What a step computes, in the formula: what one of the small GPT takes on one core of an AMD EPYC."""
