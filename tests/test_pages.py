@@ -46,6 +46,21 @@ def test_every_path_in_backticks_is_there() -> None:
     assert {name for _, name in missing} == set(NOT_THERE)  # what has come, or is no longer named, leaves the list
 
 
+SHORT = ("accuracy", "compression", "numpy", "slow-links")
+"""Pages that are as short as a page should be."""
+MOST_WORDS = 1_500
+LONGEST_SENTENCE = 40
+
+
+@pytest.mark.parametrize("name", SHORT)
+def test_short_pages_stay_short_and_so_do_their_sentences(name: str) -> None:
+    text = (ROOT / "docs" / f"{name}.md").read_text()
+    assert len(text.split()) <= MOST_WORDS
+    prose = re.sub(r"^(?:\||#).*$", "", CODE_BLOCK.sub("", text), flags=re.MULTILINE)
+    sentences = re.split(r"[.?](?:\*\*)?\s|\n\n|\n- ", prose)
+    assert [one for one in sentences if len(one.split()) > LONGEST_SENTENCE] == []
+
+
 MOST_LINES_OF_AN_ALLREDUCE = 4_000
 
 

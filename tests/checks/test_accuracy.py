@@ -14,7 +14,6 @@ from switchsum.testing.cluster import Cluster, ClusterConfig
 
 PAGE = accuracy.ROOT / "docs" / "accuracy.md"
 """The page that says which lanes to choose; the tables are on accuracy.PAGE."""
-MOST_WORDS = 1500
 
 
 @pytest.mark.parametrize("kind", accuracy.INPUTS)
@@ -96,10 +95,8 @@ def exceptions() -> str:
     return " ".join(PAGE.read_text().partition("\n## When a ring is more exact\n")[2].partition("\n## ")[0].split())
 
 
-def test_the_page_begins_with_a_choice_and_is_short() -> None:
-    text = PAGE.read_text()
-    assert text.split("\n\n")[1:2] == ["## Which lanes to choose"]
-    assert len(text.split()) <= MOST_WORDS
+def test_the_page_begins_with_a_choice() -> None:
+    assert PAGE.read_text().split("\n\n")[1] == "## Which lanes to choose"
 
 
 COLUMNS = {"int32": 2, "int16": 4, '`lanes="int8"`': 6, "each": 8}
