@@ -61,8 +61,10 @@ class Handle:
     memory: int | None = None
     """Where the memory begins that it uses while it is under way."""
     saturates = False
-    at_end: Callable[[], object] | None = None  # called when the switch has done its part, before memory is let go
-    holds: npt.NDArray[Any] | None = None  # memory that it uses
+    at_end: Callable[[], object] | None = None
+    """Called when the switch has done its part, before its memory is let go."""
+    holds: npt.NDArray[Any] | None = None
+    """The array in whose memory it works while it is under way."""
 
     def __init__(
         self,
