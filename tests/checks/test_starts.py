@@ -47,7 +47,6 @@ def test_a_trial_is_well_only_if_all_ranks_end_in_the_same_way_and_for_a_reason(
     assert "are stated" in Trial(0, part, act, dict(enumerate([DONE] * lived)), 21.0).problem(lived, 20.0)
 
 
-@pytest.mark.slow
 @pytest.mark.timeout(400)
 def test_twenty_starts_outlive_what_is_killed_and_stopped(tmp_path: Path) -> None:
     with Children() as children:
