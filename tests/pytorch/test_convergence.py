@@ -50,7 +50,8 @@ def test_narrow_ways_learn_what_whole_gradients_do_and_others_with_far_fewer_byt
 
 
 def test_every_method_of_compress_is_compared() -> None:
-    assert {name.partition(":")[0] for name in WAYS} >= METHODS.keys()
+    lossless = {"each"}  # learns as float32 does
+    assert {name.partition(":")[0] for name in WAYS} >= METHODS.keys() - lossless
     assert ways_of(ALL_OF) == tuple(WAYS)
     assert {*ways_of("gpt")} == {*MAIN} == {*COLOURS}
 

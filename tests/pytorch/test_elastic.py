@@ -21,7 +21,7 @@ KILLED = -9
 @pytest.mark.timeout(120)
 @pytest.mark.parametrize(("victim", "then"), [(1, "comes"), (0, "comes"), (2, "vanishes")])
 def test_a_rank_that_dies_is_left_out_and_one_that_comes_gets_the_model(launch: Launch, victim: int, then: str) -> None:
-    seconds = patience(2) if then == "vanishes" else patience(30)
+    seconds = patience(4) if then == "vanishes" else patience(30)
     ended = launch(4, SCRIPTS / "comes_and_goes.py", victim, then, seconds)
     assert ended.codes == [KILLED if rank == victim else 0 for rank in range(4)], ended.text
     said = re.findall(r"sizes (\[.*?\]), after (\d+) more steps (\w+)", ended.text)

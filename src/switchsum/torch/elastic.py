@@ -214,10 +214,9 @@ class ElasticGroup:
             self.communicator = self._join_after(epoch, rank)
         except CollectiveTimeout:
             say(f"rank {rank}: a new rank has not come after all; {size} ranks go on")
-            epoch = self.place.show().epoch
             if rank == 0:
                 self.place.resize(size)
-            self.communicator = self._join_after(epoch, rank)
+            self.communicator = self._join_after(epoch, rank, size)
 
     def _invite(self, size: int, epoch: int) -> int:
         """Tell the ranks that wait their numbers; return how many have heard it."""
@@ -243,8 +242,11 @@ class ElasticGroup:
             meeting.broadcast(told, 0)
         return self._join_after(int(told[1]), int(told[0]))
 
-    def _join_after(self, epoch: int, rank: int) -> Communicator:
-        """Join the job under the epoch that follows one; raises CollectiveTimeout when patience has ended."""
+    def _join_after(self, epoch: int, rank: int, size: int | None = None) -> Communicator:
+        """Join the job under an epoch that follows one, once it has `size` ranks if that is given.
+
+        Raises CollectiveTimeout when patience has ended.
+        """
         deadline = time.monotonic() + self._patience_s
         refused = "it has no other size yet"
         while (left_s := deadline - time.monotonic()) > 0:
@@ -253,7 +255,7 @@ class ElasticGroup:
             timer.start()
             try:
                 job = self.place.show()
-                if job.epoch != epoch:
+                if job.epoch != epoch and size in (None, job.workers):
                     return self.place.connect(rank, job.workers, cancelled=late)
             except (WorldSizeMismatch, RankTaken, NotAdmitted, UsageError) as error:
                 refused = str(error)
