@@ -407,11 +407,7 @@ def test_a_rank_joins_the_controller_that_follows_one_that_has_ended(
         assert last is not None
         assert wire.nonce_from_fields(last.header.number, last.header.digest) == NONCE - 1
         assert last.header.epoch == 4
-        wait_until(
-            lambda: (
-                ("Attend", NONCE - 1) in [(name, call.nonce) for name, call in follower.calls[-9:] if name == "Attend"]
-            )
-        )
+        wait_until(lambda: any(name == "Attend" and call.nonce == NONCE - 1 for name, call in follower.calls))
         assert membership.error is None
         assert f"the controller at {controller.address} has ended: waiting for another one" in capsys.readouterr().err
         membership.leave()
