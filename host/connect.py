@@ -76,7 +76,7 @@ def connect(
     Raises ControllerUnreachable, UnknownJob, RankTaken, WorldSizeMismatch, VersionMismatch, TransportError,
     CollectiveTimeout with the ranks that are missing, SwitchLost, or UsageError, also when it is cancelled.
     """
-    rank_variable, size_variable = next((pair for pair in _LAUNCHERS if os.environ.get(pair[0])), _LAUNCHERS[0])
+    rank_variable, size_variable = launcher_variables()
     settings = _Settings(
         controller=controller or os.environ.get("SWITCHSUM_CONTROLLER") or _own_controller(),
         job=_setting("job", job, "SWITCHSUM_JOB", str),
@@ -95,6 +95,11 @@ def connect(
 
         log_as("worker", rank=settings.rank, job=settings.job)
     return _join(settings)
+
+
+def launcher_variables() -> tuple[str, str]:
+    """Return the names of the variables in which the launcher, if there is one, has put rank and world size."""
+    return next((pair for pair in _LAUNCHERS if os.environ.get(pair[0])), _LAUNCHERS[0])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

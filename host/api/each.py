@@ -47,7 +47,7 @@ class Starts(Protocol):
 
     @property
     def queue(self) -> Queues:
-        """What is in flight."""
+        """What is under way."""
         ...
 
     def start(self, collective: Collective, *, stays: bool = False, background: bool = False) -> Handle:

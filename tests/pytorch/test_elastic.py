@@ -40,12 +40,16 @@ def test_a_rank_that_dies_is_left_out_and_one_that_comes_gets_the_model(launch: 
         ({"job": "a"}, {}, "no link: pass ElasticGroup"),
         ({"job": "a", "link": "shm:x", "rank": 0}, {}, "no world_size: pass ElasticGroup"),
         ({"job": "a", "link": "shm:x"}, {"RANK": "first"}, "RANK is 'first', which is no number"),
+        # Ranks that mpirun or srun has started are first ranks, and do not wait to be taken in.
+        ({"job": "a", "link": "shm:x"}, {"OMPI_COMM_WORLD_RANK": "0"}, "set OMPI_COMM_WORLD_SIZE"),
+        ({"job": "a", "link": "shm:x"}, {"SLURM_PROCID": "1"}, "set SLURM_NTASKS"),
     ],
 )
 def test_what_is_missing_is_named(
     monkeypatch: pytest.MonkeyPatch, given: dict[str, Any], variables: dict[str, str], text: str
 ) -> None:
-    for name in ("SWITCHSUM_JOB", "SWITCHSUM_LINK", "RANK", "WORLD_SIZE"):
+    launchers = ("RANK", "WORLD_SIZE", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "PMI_RANK", "SLURM_PROCID")
+    for name in ("SWITCHSUM_JOB", "SWITCHSUM_LINK", *launchers, "SLURM_NTASKS"):
         monkeypatch.delenv(name, raising=False)
     for name, value in variables.items():
         monkeypatch.setenv(name, value)

@@ -21,7 +21,7 @@ import torch
 from switchsum.connections.controller_client import ControllerClient
 from switchsum.host.api.communicator import Communicator
 from switchsum.host.api.operation_queue import Handle
-from switchsum.host.connect import connect
+from switchsum.host.connect import connect, launcher_variables
 from switchsum.native.notices import say
 from switchsum.native.process.runtime_directory import controller_address
 from switchsum.protocol import rpc
@@ -117,7 +117,8 @@ class ElasticGroup:
         Args:
             controller: Address of the controller.
             job: Its name.
-            rank: Of one of the first ranks; None, with no RANK in the environment: this rank is new.
+            rank: Of one of the first ranks; None, where no launcher (switchsum run, torchrun, mpirun, srun) has set
+                one in the environment: this rank is new.
             world_size: How many first ranks there are.
             link: How this rank reaches the switch.
             timeout_s: How long to wait for other ranks, here and in collectives; the job's own if not given.
@@ -135,10 +136,11 @@ class ElasticGroup:
             timeout_s=timeout_s,
         )
         self._patience_s = patience_s
-        rank = rank if rank is not None else _number("RANK")
-        world_size = world_size if world_size is not None else _number("WORLD_SIZE")
+        rank_variable, size_variable = launcher_variables()
+        rank = rank if rank is not None else _number(rank_variable)
+        world_size = world_size if world_size is not None else _number(size_variable)
         if rank is not None and world_size is None:
-            raise UsageError("no world_size: pass ElasticGroup(world_size=...) or set WORLD_SIZE")
+            raise UsageError(f"no world_size: pass ElasticGroup(world_size=...) or set {size_variable}")
         self.communicator = self._enter() if rank is None else self.place.connect(rank, world_size or 1)
 
     @property
