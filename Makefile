@@ -41,7 +41,7 @@ export PYTHONPYCACHEPREFIX := $(abspath $(VENV))/bytecode
 endif
 
 .DEFAULT_GOAL := help
-.PHONY: help demo mininet mininet-cli needs-mininet test verify networks fuzz differ soak soak-starts endings bench bench-small bench-sparse bench-train scale coverage screenshots lint p4 docs site examples torch torch-tests mutate clean
+.PHONY: help demo mininet mininet-cli needs-mininet test verify networks fuzz differ soak soak-starts endings bench bench-small bench-sparse bench-train scale coverage screenshots lint p4 docs prose site examples torch torch-tests mutate clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  make %-11s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -122,6 +122,9 @@ p4: $(STAMP) ## compile the P4 program (needs p4c-bm2-ss) into p4src/compiled, a
 
 docs: $(STAMP) ## run the examples in README.md and docs/
 	$(BIN)/python -m pytest --doctest-glob='*.md' README.md docs $(ARGS)
+
+prose: $(STAMP) ## print sentences of pages and public docstrings that are long or lack a verb (ARGS=docs/tour.md: of one file)
+	$(BIN)/python -m tools.prose $(ARGS)
 
 site: $(STAMP) ## build the site into build/site (warnings are errors); nothing in it is loaded from elsewhere
 	@$(BIN)/python -c 'import zensical, griffe' 2>/dev/null || $(BIN)/python -m pip install --quiet --editable '.[$(EXTRAS),site]'
