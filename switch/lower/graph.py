@@ -36,8 +36,9 @@ class GraphBuilder:
     def finish(self) -> ir.Graph:
         """Return the graph with chains of blocks joined, without unreachable blocks, in reverse postorder.
 
-        In reverse postorder a block comes before all that follow it, unless there is a loop (only parsers have some).
-        So a forward analysis over the blocks in order needs one pass (`passes/lanes.py`).
+        In reverse postorder a block comes before all that follow it, unless there is a loop: parsers have
+        some, and `for` in actions.  So a forward analysis over the blocks in order needs one pass where there is none
+        (`passes/lanes.py`).
         """
         blocks = self._blocks
         if not blocks:

@@ -11,6 +11,7 @@ from ..model import refusal
 from ..v1model import DROP_PORT, PASSES
 from .calculations import hash_of
 from .controls import ControlLowering
+from .endless import bound_loops
 from .expressions import Scope, resize, truth
 from .graph import GraphBuilder
 from .parser import ParserLowering
@@ -32,7 +33,7 @@ def lower(program: model.Bmv2Program, drop_port: int = DROP_PORT, queues: int = 
         if len(graph) > MAX_BLOCKS:
             what = f"{len(graph)} states, cases, branches and actions in the {name}"
             raise refusal(f"{what} are not supported, but {MAX_BLOCKS}", None)
-    return ir.Program(
+    made = ir.Program(
         headers=tuple(symbols.headers),
         fields=tuple(symbols.fields),
         tables=tuple(controls.tables),
@@ -57,6 +58,7 @@ def lower(program: model.Bmv2Program, drop_port: int = DROP_PORT, queues: int = 
         passes=passes,
         queues=queues,
     )
+    return bound_loops(made, symbols.error("ParserTimeout"))
 
 
 def _checksums(symbols: Symbols, checksums: Sequence[model.Checksum], verify: bool) -> ir.Graph:

@@ -43,7 +43,7 @@ def _split_graph(program: ir.Program, graph: ir.Graph) -> ir.Graph:
     if not any(_adds_wide(value) for statement in statements for value in values_of(statement)):
         return graph
     if any(target <= number for number, block in enumerate(graph) for target in targets(block.end)):
-        return graph  # the parser has a loop, and does not add lanes
+        return graph  # one pass is not enough: a parser that comes back to a state, or an action with a loop
     entering: dict[int, _Bits] = {0: {}}
     made = []
     for number, block in enumerate(graph):
