@@ -1,9 +1,15 @@
-"""Meters: two rates and three colours (RFC 2698, colour-blind mode), over bytes or packets.
+"""Meters of three colours, over bytes or packets: of two rates (RFC 2698) or of one (RFC 2697), in colour-blind mode.
 
 A cell has two token buckets.  Each fills at its rate up to its burst.  A packet needs as many tokens as it has bytes,
 or one in a meter of packets.  It is red if the peak bucket has too few; yellow if only the committed bucket has too
 few; green if both have enough.  It takes its tokens from the peak bucket unless it is red, and from the committed
 bucket if it is green.
+
+A meter of one rate has an excess bucket in the place of the peak bucket.  It gets the tokens for which the committed
+bucket has no room.  A packet is green if the committed bucket has enough, else yellow if the excess bucket has, and
+takes its tokens from that one of the two.
+
+Each cell also counts the packets and bytes of each colour.
 
 Buckets hold millionths of a token: a rate in tokens a second, multiplied by microseconds, then needs no division.  So
 native code and the interpreter round nowhere, and give every packet the same colour.
@@ -27,12 +33,18 @@ MAX_RATE: Final = (1 << 63) - 1
 """Tokens a second; P4Runtime's numbers are int64."""
 MAX_BURST: Final = ((1 << 63) - 1) // MICRO
 """Tokens of a full bucket, so that a bucket's units fit 63 bits: 9 terabytes."""
+_WORD: Final = (1 << 64) - 1
 
 LAST, PEAK, COMMITTED = 0, 1, 4
-"""Words of a cell: time of the last packet in microseconds; from PEAK and from COMMITTED on, a bucket's three words."""
+"""Words of a cell: time of the last packet in microseconds; from PEAK and from COMMITTED on, a bucket's three words.
+The excess bucket of a meter of one rate is at PEAK."""
 RATE, BURST, TOKENS = range(3)
 CONFIGURED: Final = 7
-CELL_WORDS: Final = 8
+"""Word that says how the cell works: 0, it gives green; TWO_RATES or ONE_RATE."""
+TWO_RATES, ONE_RATE = 1, 2
+COUNTS: Final = 8
+"""From this word on, packets and bytes of each colour."""
+CELL_WORDS: Final = 16
 
 
 class MeterUnit(Enum):
@@ -49,7 +61,11 @@ class MeterRates:
     committed: int
     committed_burst: int
     peak: int
+    """Of a meter of one rate the same as `committed`."""
     peak_burst: int
+    """Of a meter of one rate the same as `committed_burst`."""
+    excess_burst: int | None = None
+    """Of a meter of one rate; None: it has two."""
 
 
 class Meter:
@@ -65,13 +81,15 @@ class Meter:
 
     def configure(self, index: int, rates: MeterRates | None) -> None:
         """Set a cell's rates and fill its buckets; None: the cell gives green again.  Raises BadEntry."""
-        made = [0] * CELL_WORDS
+        made = [0] * COUNTS
         if rates is not None:
             self._check(rates)
-            peak, committed = rates.peak_burst * MICRO, rates.committed_burst * MICRO
-            made = [0, rates.peak, peak, peak, rates.committed, committed, committed, 1]
+            kind = TWO_RATES if rates.excess_burst is None else ONE_RATE
+            other = MICRO * (rates.peak_burst if rates.excess_burst is None else rates.excess_burst)
+            committed = rates.committed_burst * MICRO
+            made = [0, rates.peak, other, other, rates.committed, committed, committed, kind]
         with self._lock:
-            self.cells[self._checked(index)] = made
+            self.cells[self._checked(index), :COUNTS] = made
 
     def rates(self, index: int) -> MeterRates | None:
         """Return the configuration of a cell, None if it has none; raises BadEntry."""
@@ -79,34 +97,55 @@ class Meter:
             cell = self.cells[self._checked(index)].tolist()
         if not cell[CONFIGURED]:
             return None
+        committed, other = cell[COMMITTED + BURST] // MICRO, cell[PEAK + BURST] // MICRO
+        of_one = cell[CONFIGURED] == ONE_RATE
         return MeterRates(
             committed=cell[COMMITTED + RATE],
-            committed_burst=cell[COMMITTED + BURST] // MICRO,
+            committed_burst=committed,
             peak=cell[PEAK + RATE],
-            peak_burst=cell[PEAK + BURST] // MICRO,
+            peak_burst=committed if of_one else other,
+            excess_burst=other if of_one else None,
         )
+
+    def counts(self, index: int) -> tuple[tuple[int, int], ...]:
+        """Return the packets and bytes that were green, yellow and red in a cell; raises BadEntry."""
+        with self._lock:
+            words = self.cells[self._checked(index), COUNTS:].tolist()
+        return tuple((words[2 * colour], words[2 * colour + 1]) for colour in (GREEN, YELLOW, RED))
+
+    def clear_counts(self, index: int) -> None:
+        """Set the counts of a cell to 0; raises BadEntry."""
+        with self._lock:
+            self.cells[self._checked(index), COUNTS:] = 0
 
     def execute(self, index: int, frame_bytes: int, now_us: int) -> int:
         """Pass a packet through a cell and return its colour; native code does the same."""
         cell = self.cells[index].tolist()
-        if not cell[CONFIGURED]:
-            return GREEN
+        colour = self._pass(cell, frame_bytes, now_us) if cell[CONFIGURED] else GREEN
+        for word, amount in enumerate((1, frame_bytes), start=COUNTS + 2 * colour):
+            cell[word] = cell[word] + amount & _WORD
+        self.cells[index] = cell
+        return colour
+
+    def _pass(self, cell: list[int], frame_bytes: int, now_us: int) -> int:
+        """Fill the buckets of a cell, and take the tokens of a packet; return its colour."""
         needed = MICRO * (frame_bytes if self.unit is MeterUnit.BYTES else 1)
         # A caller may pass an earlier time than before; a meter's time never runs back.
         elapsed_us = max(0, now_us - cell[LAST])
         cell[LAST] += elapsed_us
+        filled = {bucket: cell[bucket + TOKENS] + elapsed_us * cell[bucket + RATE] for bucket in (PEAK, COMMITTED)}
+        of_one = cell[CONFIGURED] == ONE_RATE
+        if of_one:
+            filled[PEAK] = cell[PEAK + TOKENS] + max(0, filled[COMMITTED] - cell[COMMITTED + BURST])
         for bucket in (PEAK, COMMITTED):
-            filled = cell[bucket + TOKENS] + elapsed_us * cell[bucket + RATE]
-            cell[bucket + TOKENS] = min(filled, cell[bucket + BURST])
-        colour = RED
-        if cell[PEAK + TOKENS] >= needed:
-            cell[PEAK + TOKENS] -= needed
-            colour = YELLOW
-            if cell[COMMITTED + TOKENS] >= needed:
-                cell[COMMITTED + TOKENS] -= needed
-                colour = GREEN
-        self.cells[index] = cell
-        return colour
+            cell[bucket + TOKENS] = min(filled[bucket], cell[bucket + BURST])
+        enough = {bucket: cell[bucket + TOKENS] >= needed for bucket in (PEAK, COMMITTED)}
+        green = enough[COMMITTED] and (of_one or enough[PEAK])
+        # A green packet pays from the committed bucket, and with two rates from the peak bucket as well.
+        pays = {PEAK: enough[PEAK] and not (green and of_one), COMMITTED: green}
+        for bucket in (PEAK, COMMITTED):
+            cell[bucket + TOKENS] -= needed * pays[bucket]
+        return GREEN if green else YELLOW if enough[PEAK] else RED
 
     def _checked(self, index: int) -> int:
         if not 0 <= index < self.size:
@@ -118,3 +157,11 @@ class Meter:
             raise BadEntry(f"meter {self.name}: the committed rate is to lie between 0 and the peak rate")
         if not (0 <= rates.committed_burst <= MAX_BURST and 0 <= rates.peak_burst <= MAX_BURST):
             raise BadEntry(f"meter {self.name}: bursts are to lie between 0 and {MAX_BURST}")
+        if rates.excess_burst is None:
+            return
+        if (rates.peak, rates.peak_burst) != (rates.committed, rates.committed_burst):
+            raise BadEntry(
+                f"meter {self.name}: with an excess burst it has one rate, and the peak is the committed one"
+            )
+        if not 0 <= rates.excess_burst <= MAX_BURST:
+            raise BadEntry(f"meter {self.name}: the excess burst is to lie between 0 and {MAX_BURST}")

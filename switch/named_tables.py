@@ -8,6 +8,7 @@ from html import escape
 from typing import Any
 
 from .errors import BadEntry
+from .meters import Meter, MeterRates
 from .named import Named, listed
 from .tables import ActionSpec, Entry, Group, KeySpec, Match, MatchKind, Member, Table, Ternary
 from .values import match_of, match_text, number_of, text_of
@@ -113,6 +114,23 @@ class NamedTable:
         """Remove all entries; raises ReadOnly."""
         for entry in self.table.entries():
             self.table.delete(entry.match, entry.priority)
+
+    def set_meter(self, match: Mapping[str, Any], rates: MeterRates | None, /, *, priority: int = 0) -> None:
+        """Configure the direct meter of an entry; None: it gives green again.
+
+        Raises EntryMissing, BadEntry for rates that cannot be or a table without a direct meter, and what `insert`
+        raises for a match.
+        """
+        meter, row = self._meter_of(match, priority)
+        meter.configure(row, rates)
+
+    def meter_counts(self, match: Mapping[str, Any], /, *, priority: int = 0) -> tuple[tuple[int, int], ...]:
+        """Return the packets and bytes that were green, yellow and red at an entry; raises what `set_meter` does."""
+        meter, row = self._meter_of(match, priority)
+        return meter.counts(row)
+
+    def _meter_of(self, match: Mapping[str, Any], priority: int) -> tuple[Meter, int]:
+        return self.table.meter_cell(Entry(match=self.table.compared(self._match(match)), priority=priority))
 
     def set_default(self, action: str, /, **params: Any) -> None:
         """Change the default action; raises ReadOnly, and what `insert` raises for an action."""

@@ -308,6 +308,14 @@ def make_state(program: ir.Program, queues: Queues | None = None, ports: Livenes
         multicast=Multicast(lock, ports),
         clones=CloneSessions(lock, ports),
         ports=ports,
+        headers=[
+            {
+                program.fields[slot].name.removeprefix(f"{header.name}."): program.fields[slot].width
+                for slot in header.wire
+            }
+            for header in program.headers
+            if not header.metadata
+        ],
         queues=queues or Queues(program.queues),
     )
 

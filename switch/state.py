@@ -296,6 +296,8 @@ class ProgramState:
     clones: CloneSessions
     ports: Liveness
     """Which ports are up."""
+    headers: Sequence[Mapping[str, int]] = ()
+    """The widths of the fields of each of the program's headers, by name."""
     queues: Queues = field(default_factory=Queues)
     random: np.ndarray = field(default_factory=lambda: np.array([RANDOM_SEED], dtype=np.uint64))
     """ProgramState of the generator behind `random()`: xorshift64* (Vigna 2016), one word, never 0."""

@@ -394,6 +394,11 @@ class Table:
             meter, row = self._metered_row(entry)
             meter.configure(row, rates)
 
+    def meter_cell(self, entry: Entry) -> tuple[Meter, int]:
+        """Return the meter of an entry, as a meter array and an index; raises EntryMissing or BadEntry."""
+        with self._lock:
+            return self._metered_row(entry)
+
     def last_hit_us(self, entry: Entry, now_us: int) -> int:
         """Return when a packet last hit an entry; of one that none has hit, now, from which its time then counts."""
         with self._lock:
@@ -481,7 +486,7 @@ class Table:
         if self.spec.has_counters:
             self.counts[row] = 0
         if self.meter:
-            self.meter.configure(row, None)
+            self.meter.cells[row] = 0
         if self.spec.ages:
             self.hits_us[row] = _NEVER
         if age is None and not self._exact:

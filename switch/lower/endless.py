@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
-from typing import Final
+from typing import Any, Final
 
 from .. import ir
 from ..ir import Op, Relation
@@ -32,7 +32,7 @@ def bound_loops(program: ir.Program, timeout: int) -> ir.Program:
     ]
     error = fields[names.parser_error].width
     failed = [ir.Assign(names.parser_error, ir.Const(error, timeout & ((1 << error) - 1)))]
-    graphs = {}
+    graphs: dict[str, Any] = {}
     for name, stop in (("parser", failed), ("ingress", dropped), ("egress", dropped)):
         graph: ir.Graph = getattr(program, name)
         if heads := _heads(program, graph):

@@ -15,9 +15,18 @@ from switchsum.protocol.p4runtime import Code, v1
 
 from .refusal import Refused, invalid
 from .schema import Schema, lookup
-from .table_entries import MODIFY, decode_counts, encode_counts, refuse_meter_counts
+from .table_entries import MODIFY
 from .targets import Undo
-from .translate import decode_rates, decode_register, encode_rates, encode_register
+from .translate import (
+    check_colours,
+    decode_counts,
+    decode_rates,
+    decode_register,
+    encode_colours,
+    encode_counts,
+    encode_rates,
+    encode_register,
+)
 
 Array = TypeVar("Array")
 
@@ -57,23 +66,29 @@ class Meters:
     def write(self, kind: int, message: Any) -> Undo:
         """Carry out an update of a MeterEntry; without an index, of all cells, without a config, to always green."""
         _require_modify("meters", kind)
-        meter = lookup("meter", self._meters, message.meter_id)
-        refuse_meter_counts(message)
+        schema = lookup("meter", self._meters, message.meter_id)
+        meter = schema.meter
+        check_colours(message.counter_data)
         cells = _cells(message, meter.size, meter.name)
-        rates = decode_rates(message.config) if message.HasField("config") else None
+        rates = decode_rates(message.config, schema.kind) if message.HasField("config") else None
         undo = _restoring(meter.cells[cells.start : cells.stop])
         for index in cells:
             meter.configure(index, rates)
+            if message.HasField("counter_data"):
+                meter.clear_counts(index)
         return undo
 
     def read(self, query: Any) -> Iterator[Any]:
         """Yield the meter cells that a MeterEntry selects; a cell that is not configured has no config."""
-        for identifier, meter in _selected("meter", self._meters, query.meter_id, query):
+        for identifier, schema in _selected("meter", self._meters, query.meter_id, query):
+            meter = schema.meter
             for index in _cells(query, meter.size, meter.name):
                 message = v1.MeterEntry(meter_id=identifier)
                 message.index.index = index
                 if (rates := meter.rates(index)) is not None:
                     message.config.CopyFrom(encode_rates(rates))
+                if query.HasField("counter_data"):
+                    message.counter_data.CopyFrom(encode_colours(meter, index))
                 yield message
 
 

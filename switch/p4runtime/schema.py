@@ -81,6 +81,8 @@ class TableSchema:
     """The entries come from the program and cannot be changed."""
     ages: bool
     """In P4Info, entries may have an idle timeout."""
+    meter_kind: int
+    """The MeterSpec.Type of its direct meter, if it has one."""
 
     @property
     def name(self) -> str:
@@ -103,6 +105,15 @@ class ProfileSchema:
     def name(self) -> str:
         """The profile's P4 name."""
         return self.profile.name
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MeterSchema:
+    """One meter array."""
+
+    meter: Meter
+    kind: int
+    """A MeterSpec.Type: which configurations clients may write."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -151,7 +162,7 @@ class Schema:
     tables: Mapping[int, TableSchema]
     profiles: Mapping[int, ProfileSchema]
     counters: Mapping[int, Counter]
-    meters: Mapping[int, Meter]
+    meters: Mapping[int, MeterSchema]
     value_sets: Mapping[int, ValueSetSchema]
     registers: Mapping[int, RegisterSchema]
     digests: Mapping[int, DigestSchema]
@@ -199,8 +210,8 @@ def bind(p4info: Any, state: ProgramState) -> Schema:
             (info for info in p4info.digests if info.preamble.name in state.digests),
             lambda info: _digest(info, p4info.type_info, state.digests),
         ),
-        packet_in=ControllerHeader.named(p4info, "packet_in"),
-        packet_out=ControllerHeader.named(p4info, "packet_out"),
+        packet_in=ControllerHeader.named(p4info, "packet_in", forms, state.headers),
+        packet_out=ControllerHeader.named(p4info, "packet_out", forms, state.headers),
     )
 
 
@@ -252,6 +263,7 @@ def _table(
         actions={ref.id: _action(table, ref, actions, forms) for ref in info.action_refs},
         const=info.is_const_table or spec.const_entries,
         ages=info.idle_timeout_behavior != config.Table.NO_TIMEOUT,
+        meter_kind=meters[0].spec.type if meters else config.MeterSpec.TWO_RATE_THREE_COLOR,
     )
 
 
@@ -323,15 +335,15 @@ def _array(what: str, info: Any, arrays: Mapping[str, ArrayType]) -> ArrayType:
     return array
 
 
-def _meter(info: Any, meters: Mapping[str, Meter]) -> Meter:
+def _meter(info: Any, meters: Mapping[str, Meter]) -> MeterSchema:
     meter = _array("meter", info, meters)
     _check_meter(f"meter {meter.name}", info.spec, meter.unit)
-    return meter
+    return MeterSchema(meter=meter, kind=info.spec.type)
 
 
 def _check_meter(what: str, spec: Any, unit: MeterUnit) -> None:
-    if spec.type != config.MeterSpec.TWO_RATE_THREE_COLOR:
-        raise invalid(f"P4Info: {what} has not two rates and three colours")
+    if spec.type not in config.MeterSpec.Type.values():
+        raise invalid(f"P4Info: {what} is of a type that is not known ({spec.type})")
     if spec.unit != _UNITS[unit]:
         raise invalid(f"{what} measures {unit.value} in the program and something else in P4Info")
 

@@ -8,31 +8,35 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import Any, Final
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
 
 from switchsum.protocol.errors import SwitchsumError
-from switchsum.protocol.p4runtime import Code, v1
+from switchsum.protocol.p4runtime import v1
 
 from ..clock import Clock
 from ..errors import ReadOnly
 from ..meters import MeterRates
 from ..tables import Entry, Match
-from .refusal import Refused, invalid
+from .refusal import invalid
 from .schema import Schema, TableSchema, lookup
 from .targets import Undo, drop_set, encode_target, make_target, undone
 from .translate import (
+    check_colours,
     decode_action,
+    decode_counts,
     decode_key,
     decode_rates,
     encode_action,
+    encode_colours,
+    encode_counts,
     encode_key,
     encode_rates,
 )
 
 INSERT, MODIFY, DELETE = v1.Update.INSERT, v1.Update.MODIFY, v1.Update.DELETE
-
-MAX_COUNT: Final = (1 << 63) - 1
-"""Counts travel as int64."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,18 +50,6 @@ class Note:
 
 RowPlace = tuple[int, tuple[Match, ...] | None, int]
 """Table id, match and priority; a match of None stands for the default action."""
-
-
-def decode_counts(data: Any) -> tuple[int, int]:
-    """Read CounterData as packets and bytes."""
-    if data.packet_count < 0 or data.byte_count < 0:
-        raise invalid("counts are not negative")
-    return data.packet_count, data.byte_count
-
-
-def encode_counts(packets: int, count_bytes: int) -> Any:
-    """Write CounterData."""
-    return v1.CounterData(packet_count=packets & MAX_COUNT, byte_count=count_bytes & MAX_COUNT)
 
 
 class TableEntries:
@@ -98,6 +90,8 @@ class TableEntries:
                     message.counter_data.CopyFrom(encode_counts(*schema.table.direct_counter(entry)))
                 if query.HasField("meter_config") and entry and schema.table.meter:
                     _put_rates(message.meter_config, schema.table.direct_meter(entry))
+                if query.HasField("meter_counter_data") and entry and schema.table.meter:
+                    message.meter_counter_data.CopyFrom(encode_colours(*schema.table.meter_cell(entry)))
                 if _passes(message, query):
                     yield message
 
@@ -131,12 +125,12 @@ class TableEntries:
         """Carry out an update of a DirectMeterEntry; without a config the entry is always green."""
         if kind != MODIFY:
             raise invalid("direct meters can only be modified; they come and go with their entries")
-        refuse_meter_counts(message)
         query = message.table_entry
         schema = lookup("table", self._tables, query.table_id)
         _require_meter(schema, query)
-        rates = decode_rates(message.config) if message.HasField("config") else None
-        return _set_rates(schema, schema.table.get(_key(schema, query.match), query.priority), rates)
+        check_colours(message.counter_data)
+        entry = schema.table.get(_key(schema, query.match), query.priority)
+        return _set_meter(schema, entry, message, "config", "counter_data")
 
     def read_meter(self, query: Any) -> Iterator[Any]:
         """Yield the direct meters that a DirectMeterEntry selects; without a match, those of whole tables."""
@@ -150,6 +144,8 @@ class TableEntries:
             for entry in filter(None, entries):
                 message = v1.DirectMeterEntry(table_entry=self._encode(schema, entry))
                 _put_rates(message.config, schema.table.direct_meter(entry))
+                if query.HasField("counter_data"):
+                    message.counter_data.CopyFrom(encode_colours(*schema.table.meter_cell(entry)))
                 yield message
 
     def idle_message(self, schema: TableSchema, entry: Entry) -> Any:
@@ -169,7 +165,7 @@ class TableEntries:
             schema.table.insert(entry)
         if message.HasField("meter_config"):
             try:
-                schema.table.set_direct_meter(entry, decode_rates(message.meter_config))
+                schema.table.set_direct_meter(entry, decode_rates(message.meter_config, schema.meter_kind))
             except SwitchsumError:
                 schema.table.delete(key, message.priority)
                 drop()
@@ -192,9 +188,8 @@ class TableEntries:
         undo: list[Undo] = []
         if message.HasField("action"):
             decode_counts(message.counter_data)
-            rates = decode_rates(message.meter_config) if message.HasField("meter_config") else None
             if schema.table.meter:
-                undo.append(_set_rates(schema, old, rates))
+                undo.append(_set_meter(schema, old, message, "meter_config", "meter_counter_data"))
             target, drop = make_target(schema, message.action)
             with undone(drop):
                 timeout_ns = message.idle_timeout_ns
@@ -216,7 +211,7 @@ class TableEntries:
             raise ReadOnly(f"this entry of table {schema.name} is const")
         # The entry's counts and rates end with it; they are kept here in case that the write is taken back.
         counts = table.direct_counter(old) if table.spec.has_counters else None
-        rates = table.direct_meter(old) if table.meter else None
+        cell = _meter_words(schema, old).copy() if table.meter else None
         age = table.delete(key, priority)
         again = drop_set(schema, old)
         restore_note = self._note((schema.identifier, key, priority), Note())
@@ -226,8 +221,8 @@ class TableEntries:
             table.insert(old, age)
             if counts is not None:
                 table.set_direct_counter(old, *counts)
-            if table.meter:
-                table.set_direct_meter(old, rates)
+            if cell is not None:
+                _meter_words(schema, old)[:] = cell
             restore_note()
 
         return undo
@@ -325,8 +320,7 @@ def _key(schema: TableSchema, matches: Any) -> tuple[Match, ...]:
 def _check_resources(schema: TableSchema, message: Any) -> None:
     if message.HasField("meter_config") or message.HasField("meter_counter_data"):
         _require_meter(schema, message)
-    if message.HasField("meter_counter_data"):
-        raise Refused(Code.UNIMPLEMENTED, "meters do not count what they colour")
+    check_colours(message.meter_counter_data)
     if message.HasField("counter_data"):
         _require_counter(schema)
     if message.HasField("time_since_last_hit"):
@@ -342,12 +336,6 @@ def _check_idle(schema: TableSchema, message: Any) -> None:
             raise invalid("an idle timeout is not negative")
 
 
-def refuse_meter_counts(message: Any) -> None:
-    """Raise Refused if a meter entry has counts."""
-    if message.HasField("counter_data"):
-        raise Refused(Code.UNIMPLEMENTED, "meters do not count what they colour")
-
-
 def _require_meter(schema: TableSchema, message: Any) -> None:
     if schema.table.meter is None:
         raise invalid(f"table {schema.name} has no direct meter")
@@ -355,10 +343,27 @@ def _require_meter(schema: TableSchema, message: Any) -> None:
         raise invalid("the default action has no meter")
 
 
-def _set_rates(schema: TableSchema, entry: Entry, rates: MeterRates | None) -> Undo:
-    old = schema.table.direct_meter(entry)
-    schema.table.set_direct_meter(entry, rates)
-    return lambda: schema.table.set_direct_meter(entry, old)
+def _set_meter(schema: TableSchema, entry: Entry, message: Any, rates: str, counts: str) -> Undo:
+    """Configure an entry's meter by a field of a message, and clear its counts if another field is there."""
+    words = _meter_words(schema, entry)
+    old = words.copy()
+    new = decode_rates(getattr(message, rates), schema.meter_kind) if message.HasField(rates) else None
+    schema.table.set_direct_meter(entry, new)
+    if message.HasField(counts):
+        meter, row = schema.table.meter_cell(entry)
+        meter.clear_counts(row)
+
+    def undo() -> None:
+        _meter_words(schema, entry)[:] = old
+
+    return undo
+
+
+def _meter_words(schema: TableSchema, entry: Entry) -> npt.NDArray[np.uint64]:
+    """Return the words of an entry's meter, in place."""
+    meter, row = schema.table.meter_cell(entry)
+    words: npt.NDArray[np.uint64] = meter.cells[row]
+    return words
 
 
 def _put_rates(message: Any, rates: MeterRates | None) -> None:

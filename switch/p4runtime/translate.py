@@ -9,15 +9,19 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Final, Protocol
 
-from switchsum.protocol.p4runtime import Code, decode_uint, encode_uint, v1
+from switchsum.protocol.p4runtime import Code, config, decode_uint, encode_uint, v1
 
-from ..meters import MeterRates
+from ..meters import Meter, MeterRates
 from ..tables import Exact, Lpm, Match, MatchKind, Range, Ternary
 from .refusal import Refused, invalid
 from .schema import ActionSchema, FieldSchema, RegisterSchema, TableSchema
 
 PORT_BITS: Final = 9
 """Width of a port's number."""
+
+
+MAX_COUNT: Final = (1 << 63) - 1
+"""Counts travel as int64."""
 
 
 class HasFields(Protocol):
@@ -38,6 +42,18 @@ def decode_value(data: bytes, width: int, what: str) -> int:
         return decode_uint(data, width)
     except ValueError as error:
         raise Refused(Code.OUT_OF_RANGE, f"{what}: {error}") from error
+
+
+def decode_counts(data: Any) -> tuple[int, int]:
+    """Read CounterData as packets and bytes."""
+    if data.packet_count < 0 or data.byte_count < 0:
+        raise invalid("counts are not negative")
+    return data.packet_count, data.byte_count
+
+
+def encode_counts(packets: int, count_bytes: int) -> Any:
+    """Write CounterData."""
+    return v1.CounterData(packet_count=packets & MAX_COUNT, byte_count=count_bytes & MAX_COUNT)
 
 
 def decode_key(schema: HasFields, matches: Sequence[Any]) -> tuple[Match, ...]:
@@ -191,18 +207,47 @@ def encode_action_of(schema: HasActions, name: str, params: Sequence[int], messa
     return True
 
 
-def decode_rates(message: Any) -> MeterRates:
-    """Read a MeterConfig of two rates; `Meter.configure` checks their values."""
+def decode_rates(message: Any, kind: int) -> MeterRates:
+    """Read the MeterConfig of a meter of a MeterSpec.Type; `Meter.configure` checks its values."""
+    rates = {
+        "committed": message.cir,
+        "committed_burst": message.cburst,
+        "peak": message.pir,
+        "peak_burst": message.pburst,
+    }
+    if kind == config.MeterSpec.SINGLE_RATE_THREE_COLOR:
+        return MeterRates(**rates, excess_burst=message.eburst)
     if message.eburst:
-        raise invalid("eburst belongs to meters of a single rate")
-    return MeterRates(
-        committed=message.cir, committed_burst=message.cburst, peak=message.pir, peak_burst=message.pburst
-    )
+        raise invalid("eburst belongs to meters of a single rate and three colours")
+    if kind == config.MeterSpec.SINGLE_RATE_TWO_COLOR and (message.pir, message.pburst) != (
+        message.cir,
+        message.cburst,
+    ):
+        raise invalid("a meter of a single rate has pir and pburst as cir and cburst")
+    return MeterRates(**rates)
 
 
 def encode_rates(rates: MeterRates) -> Any:
     """Write a MeterConfig."""
-    return v1.MeterConfig(cir=rates.committed, cburst=rates.committed_burst, pir=rates.peak, pburst=rates.peak_burst)
+    return v1.MeterConfig(
+        cir=rates.committed,
+        cburst=rates.committed_burst,
+        pir=rates.peak,
+        pburst=rates.peak_burst,
+        eburst=rates.excess_burst or 0,
+    )
+
+
+def check_colours(data: Any) -> None:
+    """Raise Refused unless a MeterCounterData that a client writes is all 0: counts of colours can only be cleared."""
+    if any(part.packet_count or part.byte_count for part in (data.green, data.yellow, data.red)):
+        raise invalid("the counts of a meter's colours can only be set to 0")
+
+
+def encode_colours(meter: Meter, index: int) -> Any:
+    """Write the MeterCounterData of a meter's cell."""
+    green, yellow, red = (encode_counts(*counts) for counts in meter.counts(index))
+    return v1.MeterCounterData(green=green, yellow=yellow, red=red)
 
 
 def decode_register(schema: RegisterSchema, data: Any) -> int:

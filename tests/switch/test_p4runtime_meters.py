@@ -22,6 +22,7 @@ IDS = {
 PACKETS, STATIONS = IDS["SwitchIngress.packets"], IDS["SwitchIngress.stations"]
 RATES = v1.MeterConfig(cir=10, cburst=2, pir=20, pburst=5)
 NEVER = v1.MeterConfig()
+COUNTED = {"red": {"packet_count": 1}}
 
 
 @pytest.fixture
@@ -108,7 +109,7 @@ def test_an_atomic_batch_that_fails_puts_rates_back(client: Client) -> None:
         (Code.INVALID_ARGUMENT, v1.Update.MODIFY, {"meter_entry": {"meter_id": PACKETS, "config": {"cir": 2}}}),
         (Code.INVALID_ARGUMENT, v1.Update.MODIFY, {"meter_entry": {"meter_id": PACKETS, "config": {"cir": -1}}}),
         (Code.INVALID_ARGUMENT, v1.Update.MODIFY, {"meter_entry": {"meter_id": PACKETS, "config": {"eburst": 1}}}),
-        (Code.UNIMPLEMENTED, v1.Update.MODIFY, {"meter_entry": {"meter_id": PACKETS, "counter_data": {}}}),
+        (Code.INVALID_ARGUMENT, v1.Update.MODIFY, {"meter_entry": {"meter_id": PACKETS, "counter_data": COUNTED}}),
         (Code.INVALID_ARGUMENT, v1.Update.DELETE, {"direct_meter_entry": {"table_entry": station()}}),
         (Code.NOT_FOUND, v1.Update.MODIFY, {"direct_meter_entry": {"table_entry": station(5)}}),
         (
@@ -117,7 +118,7 @@ def test_an_atomic_batch_that_fails_puts_rates_back(client: Client) -> None:
             {"direct_meter_entry": {"table_entry": {"table_id": STATIONS, "is_default_action": True}}},
         ),
         (Code.INVALID_ARGUMENT, v1.Update.INSERT, {"table_entry": station(3, meter_config={"cir": 2})}),
-        (Code.UNIMPLEMENTED, v1.Update.INSERT, {"table_entry": station(3, meter_counter_data={})}),
+        (Code.INVALID_ARGUMENT, v1.Update.INSERT, {"table_entry": station(3, meter_counter_data=COUNTED)}),
     ],
 )
 def test_what_cannot_be_is_refused(client: Client, code: Code, kind: int, entity: dict[str, Any]) -> None:
@@ -125,6 +126,80 @@ def test_what_cannot_be_is_refused(client: Client, code: Code, kind: int, entity
         client.write(update(kind, **entity))
     assert error.value.failures[0].code is code
     assert client.read_all(table_entry={"table_id": STATIONS}) == []
+
+
+def test_colours_are_counted_read_and_cleared(rig: Rig, client: Client) -> None:
+    client.modify(meter_entry={"meter_id": PACKETS, "index": {"index": 9}, "config": NEVER})
+    client.insert(table_entry=station(meter_config=NEVER, meter_counter_data={}))
+    frame_bytes = 6
+    for _ in range(3):
+        colour(rig, 1, cell=9)
+    cell = {"meter_id": PACKETS, "index": {"index": 9}}
+    red = v1.CounterData(packet_count=3, byte_count=3 * frame_bytes)
+    found = client.read_one(meter_entry={**cell, "counter_data": {}})
+    assert (found.counter_data.red, found.counter_data.green, found.config) == (red, v1.CounterData(), NEVER)
+    assert not client.read_one(meter_entry=cell).HasField("counter_data")  # unless they are asked for
+    direct = client.read_one(direct_meter_entry={"table_entry": station(), "counter_data": {}})
+    assert direct.counter_data.red == red
+    [entry] = client.read_all(table_entry={"table_id": STATIONS, "meter_counter_data": {}})
+    assert (entry.meter_counter_data.red, entry.HasField("meter_config")) == (red, False)
+
+    client.modify(meter_entry={**cell, "config": RATES})  # without counter_data counts stay
+    assert client.read_one(meter_entry={**cell, "counter_data": {}}).counter_data.red == red
+    client.modify(meter_entry={**cell, "config": RATES, "counter_data": {"red": {}}})
+    assert not client.read_one(meter_entry={**cell, "counter_data": {}}).counter_data.red.packet_count
+    client.modify(direct_meter_entry={"table_entry": station(), "config": RATES})
+    client.modify(table_entry=station(meter_config=RATES))
+    assert client.read_one(direct_meter_entry={"table_entry": station(), "counter_data": {}}).counter_data.red == red
+    with pytest.raises(P4RuntimeError):  # what is taken back brings counts back, too
+        client.write(
+            update(v1.Update.MODIFY, table_entry=station(meter_config=RATES, meter_counter_data={})),
+            update(v1.Update.DELETE, table_entry=station()),
+            update(v1.Update.DELETE, table_entry=station()),
+            atomicity="ROLLBACK_ON_ERROR",
+        )
+    assert client.read_one(direct_meter_entry={"table_entry": station(), "counter_data": {}}).counter_data.red == red
+    client.modify(direct_meter_entry={"table_entry": station(), "config": RATES, "counter_data": {}})
+    direct = client.read_one(direct_meter_entry={"table_entry": station(), "counter_data": {}})
+    assert not direct.counter_data.red.packet_count
+
+
+ONE_RATE = v1.MeterConfig(cir=10, cburst=2, pir=10, pburst=2)
+
+
+@pytest.mark.parametrize(
+    ("kind", "good", "bad"),
+    [
+        ("SINGLE_RATE_TWO_COLOR", ONE_RATE, [RATES, v1.MeterConfig(eburst=3)]),
+        ("SINGLE_RATE_THREE_COLOR", v1.MeterConfig(cir=10, cburst=2, pir=10, pburst=2, eburst=3), [RATES]),
+        ("TWO_RATE_THREE_COLOR", RATES, [v1.MeterConfig(cir=10, cburst=2, pir=10, pburst=2, eburst=3)]),
+    ],
+)
+def test_the_type_of_a_meter_says_what_may_be_written(
+    rig: Rig, connection: Client, kind: str, good: Any, bad: list[Any]
+) -> None:
+    p4info = type(P4INFO).FromString(P4INFO.SerializeToString())
+    for item in (*p4info.meters, *p4info.direct_meters):
+        item.spec.type = type(item.spec).Type.Value(kind)
+    program = PROGRAM.read_bytes()
+    connection.set_config(config=v1.ForwardingPipelineConfig(p4info=p4info, p4_device_config=program))
+    connection.modify(meter_entry={"meter_id": PACKETS, "index": {"index": 3}, "config": good})
+    connection.insert(table_entry=station(meter_config=good))
+    assert connection.read_one(meter_entry={"meter_id": PACKETS, "index": {"index": 3}}).config == good
+    assert connection.read_one(direct_meter_entry={"table_entry": station()}).config == good
+    expected = {"SINGLE_RATE_TWO_COLOR": [0, 0, 2, 2, 2, 2], "SINGLE_RATE_THREE_COLOR": [0, 0, 1, 1, 1, 2]}
+    seen = [colour(rig, 1, cell=3)[0] for _ in range(6)]
+    assert seen == expected.get(kind, [0, 0, 1, 1, 1, 2])
+    for config in bad:
+        for entity in (
+            {"meter_entry": {"meter_id": PACKETS, "config": config}},
+            {"direct_meter_entry": {"table_entry": station(), "config": config}},
+            {"table_entry": station(meter_config=config)},
+        ):
+            with pytest.raises(P4RuntimeError) as error:
+                connection.modify(**entity)
+            assert error.value.failures[0].code is Code.INVALID_ARGUMENT
+    assert connection.read_one(direct_meter_entry={"table_entry": station()}).config == good
 
 
 def test_p4info_of_another_meter_is_refused(connection: Client) -> None:

@@ -6,9 +6,12 @@ from typing import Any
 
 import pytest
 
-from switchsum.protocol.p4runtime import Code, parse_p4info, v1
+from switchsum.protocol.p4runtime import Code, config, parse_p4info, v1
 from switchsum.switch import ProgramError, Switch
 from switchsum.switch.p4runtime.entities import Entities
+from switchsum.switch.p4runtime.forms import Forms
+from switchsum.switch.p4runtime.packet_io import ControllerHeader
+from switchsum.switch.p4runtime.refusal import Refused
 
 from .conftest import PROGRAMS
 
@@ -63,6 +66,57 @@ def test_strings_and_wide_numbers_go_to_the_program_and_back() -> None:
 
     assert sent(1) == (0x101, 1023)  # the highest number stands for the first string
     assert sent(2) == (5, 7)  # a string of digits for its number
+
+
+def test_metadata_of_packets_has_the_width_of_the_program_on_the_wire() -> None:
+    client = Controller()
+    schema = client.entities.schema
+    assert client.insert(client.kind_entry(1, b"uplinks")) is Code.OK  # the number 1023 from now on
+    [(port, frame)] = client.switch.process(300, bytes([255, 0x10, 0, 0]))
+    assert (port, len(frame)) == (510, 2 + 4)
+    found = schema.packet_in.packet_in(frame)
+    assert [(one.metadata_id, one.value) for one in found.metadata] == [(1, b"\x01\x2c"), (2, b"\0")]
+    message = v1.PacketOut(payload=bytes([9, 0x10, 0, 0]))
+    for number, value in ((1, b"\0\0\x01\x2d"), (2, b"uplinks")):  # a port of 32 bits in P4Info
+        message.metadata.add(metadata_id=number, value=value)
+    out = schema.packet_out.packet_out(message)
+    assert len(out) == 3 + 4
+    assert client.switch.process(510, out) == [(301, bytes([9, 0x10, 0x03, 0xFF]))]
+    message.metadata[0].value = b"\2\0"  # 512 is no bit<9>
+    with pytest.raises(Refused, match="no place"):
+        schema.packet_out.packet_out(message)
+
+
+def header(fields: dict[str, int]) -> Any:
+    """Return a P4Info with a packet_in header of such fields."""
+    made = config.P4Info()
+    metadata = made.controller_packet_metadata.add()
+    metadata.preamble.name = "packet_in"
+    for number, (name, bits) in enumerate(fields.items(), start=1):
+        metadata.metadata.add(id=number, name=name, bitwidth=bits)
+    return made
+
+
+@pytest.mark.parametrize("program", [[], [{"port": 9, "is_clone": 1, "_padding_0": 6}], [{"port": 9}, {"a": 1}]])
+def test_a_header_that_does_not_fill_its_last_byte_is_filled_up(program: list[dict[str, int]]) -> None:
+    """As in PI: the specification's own example has 10 bits."""
+    p4info = header({"port": 9, "is_clone": 1})
+    made = ControllerHeader.named(p4info, "packet_in", Forms(p4info.type_info), program)
+    found = made.packet_in(bytes([0b1000_0001, 0b1100_0000]) + b"payload")
+    assert [one.value for one in found.metadata] == [b"\x01\x03", b"\1"]
+    assert found.payload == b"payload"
+    assert made.packet_in(b"\0") is None
+    message = v1.PacketOut(payload=b"payload", metadata=found.metadata)
+    assert made.packet_out(message) == bytes([0b1000_0001, 0b1100_0000]) + b"payload"
+
+
+def test_a_header_with_other_widths_than_the_programs_is_refused() -> None:
+    p4info = header({"port": 9, "is_clone": 1})
+    with pytest.raises(Refused, match="other fields than any header of the program"):
+        ControllerHeader.named(p4info, "packet_in", Forms(p4info.type_info), [{"port": 16, "is_clone": 8}])
+    p4info = header({"port": 0})
+    with pytest.raises(Refused, match="other fields"):
+        ControllerHeader.named(p4info, "packet_in", Forms(p4info.type_info), [])
 
 
 def test_what_has_no_place_in_the_program_is_out_of_range() -> None:

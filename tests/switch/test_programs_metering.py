@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 
 import pytest
 
+from switchsum.switch import Switch
 from switchsum.switch.errors import BadEntry, EntryMissing
 from switchsum.switch.meters import GREEN, MAX_BURST, MAX_RATE, MICRO, RED, YELLOW, MeterRates
 from switchsum.switch.pipeline import Pipeline
@@ -41,6 +43,42 @@ def test_a_burst_is_green_then_yellow_then_red_and_comes_back_with_time(load: Lo
     pipeline.meters["SwitchIngress.packets"].configure(3, None)
     assert colours(pipeline, 5 * SECOND, cell=3)["by_packets"] == GREEN
     assert pipeline.meters["SwitchIngress.packets"].rates(3) is None
+
+
+def test_a_meter_of_one_rate_lets_an_excess_pass_as_yellow(load: Load) -> None:
+    pipeline = load("metering")
+    meter = pipeline.meters["SwitchIngress.packets"]
+    rates = MeterRates(committed=10, committed_burst=2, peak=10, peak_burst=2, excess_burst=3)
+    meter.configure(3, rates)
+    assert meter.rates(3) == rates
+    burst = [colours(pipeline, 5 * SECOND, cell=3)["by_packets"] for _ in range(7)]
+    assert burst == [GREEN] * 2 + [YELLOW] * 3 + [RED] * 2
+    # Ten tokens a second: the first two fill the committed bucket, the next three the excess bucket, and more are lost.
+    assert [colours(pipeline, 5 * SECOND + 99_999, cell=3)["by_packets"]] == [RED]
+    assert [colours(pipeline, 5 * SECOND + 300_000, cell=3)["by_packets"] for _ in range(4)] == [
+        *[GREEN] * 2,
+        YELLOW,
+        RED,
+    ]
+    assert [colours(pipeline, 9 * SECOND, cell=3)["by_packets"] for _ in range(6)] == [*[GREEN] * 2, *[YELLOW] * 3, RED]
+
+
+def test_packets_and_bytes_of_each_colour_are_counted(load: Load) -> None:
+    pipeline = load("metering")
+    meter = pipeline.meters["SwitchIngress.packets"]
+    meter.configure(3, RATES)
+    for size in (10, 20, 30, 40, 50, 60, 70):
+        colours(pipeline, 0, cell=3, size=size)
+    assert meter.counts(3) == ((2, 30), (3, 120), (2, 130))
+    meter.configure(3, None)
+    colours(pipeline, 0, cell=3, size=10)  # what nobody has configured is green
+    assert meter.counts(3) == ((3, 40), (3, 120), (2, 130))
+    meter.clear_counts(3)
+    assert meter.counts(3) == ((0, 0),) * 3
+    colours(pipeline, 0, cell=200)  # beyond the array nothing is counted
+    assert [meter.counts(cell) for cell in (0, 15)] == [((0, 0),) * 3] * 2
+    with pytest.raises(BadEntry, match="16 cells"):
+        meter.counts(16)
 
 
 def test_bytes_are_those_of_the_frame_as_it_came(load: Load) -> None:
@@ -83,6 +121,26 @@ def test_each_entry_has_a_meter_of_its_own(load: Load) -> None:
     assert colours(pipeline, 0, station=1)["by_station"] == GREEN
 
 
+def test_an_entry_is_metered_by_its_key_as_it_is_written() -> None:
+    switch = Switch.from_file(PROGRAMS / "metering.json", PROGRAMS / "metering.p4info.txtpb", engine="interpreter")
+    stations, groups = switch.tables["stations"], switch.tables["groups"]
+    stations.insert({"station": 1}, "known")
+    stations.set_meter({"station": 1}, RATES)
+    groups.insert({"station": "0 &&& 0xfe"}, "grouped", priority=2)
+    groups.set_meter({"station": "0 &&& 0xfe"}, RATES, priority=2)
+    for _ in range(3):
+        switch.process(1, bytes([1, 0, 0, 0, 0, 0]))
+    assert stations.meter_counts({"station": 1}) == ((2, 12), (1, 6), (0, 0))
+    assert groups.meter_counts({"station": "0 &&& 0xfe"}, priority=2) == ((0, 0), (0, 0), (3, 18))
+    with pytest.raises(EntryMissing):
+        stations.set_meter({"station": 2}, RATES)
+    with pytest.raises(EntryMissing):
+        groups.set_meter({"station": "0 &&& 0xfe"}, RATES, priority=1)
+    plain = Switch.from_file(PROGRAMS / "matching.json", engine="interpreter").tables
+    with pytest.raises(BadEntry, match="no direct meter"):
+        plain["exact_table"].set_meter(dict.fromkeys(plain["exact_table"].keys, 0), None)
+
+
 def test_engines_agree_to_the_last_packet() -> None:
     draw = random.Random(7)
     text = (PROGRAMS / "metering.json").read_bytes()
@@ -91,20 +149,29 @@ def test_engines_agree_to_the_last_packet() -> None:
     for cell in range(4):
         peak, burst = limits[cell], min(limits[-1 - cell] + 3, MAX_BURST)
         rates = MeterRates(committed=draw.randint(0, peak), committed_burst=burst // 2, peak=peak, peak_burst=burst)
-        for pipeline, name in ((pipeline, name) for pipeline in both for name in ("packets", "bytes")):
-            pipeline.meters[f"SwitchIngress.{name}"].configure(cell, rates)
+        for pipeline in both:
+            pipeline.meters["SwitchIngress.bytes"].configure(cell, rates)
+            one = replace(rates, committed=peak, peak_burst=rates.committed_burst, excess_burst=burst)
+            pipeline.meters["SwitchIngress.packets"].configure(cell, one if cell % 2 else rates)
     now = 0
     for _ in range(400):
         now += draw.choice([0, 1, 7, 10_000, 1 << 40])
         cell, size = draw.randrange(5), draw.choice([6, 64, 1500])
         seen = [colours(pipeline, now, cell=cell, size=size) for pipeline in both]
         assert seen[0] == seen[1]
-    cells = [pipeline.meters["SwitchIngress.bytes"].cells.tolist() for pipeline in both]
-    assert cells[0] == cells[1]
+    for name in ("packets", "bytes"):
+        cells = [pipeline.meters[f"SwitchIngress.{name}"].cells.tolist() for pipeline in both]
+        assert cells[0] == cells[1]
 
 
 @pytest.mark.parametrize(
-    "wrong", [{"committed": 21}, {"peak": MAX_RATE + 1}, {"committed": -1}, {"peak_burst": MAX_BURST + 1}]
+    "wrong",
+    [
+        *({"committed": 21}, {"peak": MAX_RATE + 1}, {"committed": -1}, {"peak_burst": MAX_BURST + 1}),
+        {"excess_burst": 1},
+        {"peak": 10, "peak_burst": 2, "excess_burst": -1},
+        {"peak": 10, "peak_burst": 2, "excess_burst": MAX_BURST + 1},
+    ],
 )
 def test_rates_that_cannot_be_are_refused(wrong: dict[str, int]) -> None:
     pipeline = Pipeline.load((PROGRAMS / "metering.json").read_bytes(), engine="interpreter")

@@ -20,10 +20,24 @@ header flow_t {
     bit<16> chosen;
 }
 
-struct headers_t {
-    flow_t flow;
+@controller_header("packet_in")
+header from_switch_t {
+    port_t port;
+    bit<7> unused;
 }
 
+@controller_header("packet_out")
+header to_switch_t {
+    port_t port;
+    group_t group;
+    bit<5> unused;
+}
+
+struct headers_t {
+    from_switch_t from_switch;
+    to_switch_t to_switch;
+    flow_t flow;
+}
 
 struct user_metadata_t {
     port_t port;
@@ -32,6 +46,16 @@ struct user_metadata_t {
 
 parser SwitchParser(packet_in packet, out headers_t h, inout user_metadata_t m, inout standard_metadata_t standard) {
     state start {
+        transition select(standard.ingress_port) {
+            510: parse_to_switch;
+            default: parse_flow;
+        }
+    }
+    state parse_to_switch {
+        packet.extract(h.to_switch);
+        transition parse_flow;
+    }
+    state parse_flow {
         packet.extract(h.flow);
         transition accept;
     }
@@ -66,6 +90,15 @@ control SwitchIngress(inout headers_t h, inout user_metadata_t m, inout standard
         kinds.apply();
         groups.apply();
         h.flow.chosen = (bit<16>)(bit<10>)m.group;
+        if (h.to_switch.isValid()) {
+            standard.egress_spec = (bit<9>)h.to_switch.port;
+            h.flow.chosen = (bit<16>)(bit<10>)h.to_switch.group;
+            h.to_switch.setInvalid();
+        } else if (h.flow.key == 255) {
+            h.from_switch.setValid();
+            h.from_switch.port = m.port;
+            standard.egress_spec = 510;
+        }
     }
 }
 
@@ -73,6 +106,7 @@ control SwitchEgress(inout headers_t h, inout user_metadata_t m, inout standard_
 
 control SwitchDeparser(packet_out packet, in headers_t h) {
     apply {
+        packet.emit(h.from_switch);
         packet.emit(h.flow);
     }
 }
