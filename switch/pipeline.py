@@ -27,7 +27,7 @@ from .lower import lower
 from .meters import Meter
 from .named import Named
 from .parking import Parked
-from .passes.analysis import assigned
+from .passes.analysis import assigned, sees_waiting
 from .profiles import Profile
 from .queues import PORTS, Queues
 from .reader import read_program
@@ -240,6 +240,11 @@ class Pipeline:
     def entry(self, output: Output) -> CodeEntry | None:
         """Return how a kernel runs batches into `output` while the caller holds `lock`; None if it cannot."""
         return self._engine.entry(output)
+
+    @property
+    def sees_waiting(self) -> bool:
+        """Whether it matters to the program that packets wait between ingress and egress."""
+        return sees_waiting(self._program)
 
     def place_bytes(self, frame_bytes: int) -> int:
         """Return the bytes of a place (`parking.py`) for a packet made of a frame of that length, a multiple of 64."""

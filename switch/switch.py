@@ -76,7 +76,8 @@ class Switch:
 
         """
         queues = Queues(priority_queues)
-        self._manager = TrafficManager(queues)
+        self.traffic_manager = TrafficManager(queues)
+        """The queues of all ports; `queue` is the way to set them."""
         self.pipeline = Pipeline.load(
             program,
             engine="interpreter" if traced else engine,
@@ -221,7 +222,7 @@ class Switch:
             ValueError: There is no such port or queue.
 
         """
-        return QueueView(self._manager, port, priority)
+        return QueueView(self.traffic_manager, port, priority)
 
     def set_port(self, port: int, *, up: bool) -> None:
         """Let a port go down or up; all are up at first.
@@ -238,12 +239,12 @@ class Switch:
     def _queue(self) -> None:
         """Let the packets wait that ingress has parked."""
         if parked := self.pipeline.parked():
-            self.pipeline.discard(self._manager.put(parked))
+            self.pipeline.discard(self.traffic_manager.put(parked))
 
     def _depart(self, now_us: int) -> list[tuple[float, int, bytes]]:
         """Run the packets through egress whose turn comes by `now_us`; return the frames that leave."""
         left: list[tuple[float, int, bytes]] = []
-        while (found := self._manager.pop(now_us)) is not None:
+        while (found := self.traffic_manager.pop(now_us)) is not None:
             due_us, packet = found
             if self._traced:
                 sent, trace = self.pipeline.trace_egress(packet, int(due_us))

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 from .parking import Parked
@@ -125,6 +125,11 @@ class TrafficManager:
         if number not in self._ports:
             self._ports[number] = PortQueues(self._queues.count)
         return self._ports[number]
+
+    @property
+    def ports(self) -> Mapping[int, PortQueues]:
+        """The ports whose queues somebody has asked for, by number."""
+        return self._ports
 
     def settle(self, number: int) -> None:
         """Hold a port that has a rate or packets that wait, and no other."""

@@ -127,6 +127,25 @@ def used_by(program: ir.Program, graph: ir.Graph) -> set[int]:
     return used
 
 
+def sees_waiting(program: ir.Program) -> bool:
+    """Return whether it matters to a program that packets wait between ingress and egress.
+
+    It does if the program reads its queue's depth or a time that differs before and after, if it chooses among several
+    queues, or if a meter runs in egress.
+    """
+    names = program.intrinsics
+    told = {names.enq_qdepth, names.deq_qdepth, names.deq_timedelta, names.qid}
+    told |= {names.enqueue_timestamp, names.egress_timestamp}
+    if any(told & used_by(program, getattr(program, graph)) for graph in GRAPHS):
+        return True
+    if program.queues > 1 and names.priority in assigned(program):
+        return True
+    statements = [statement for block in program.egress for statement in block.statements]
+    ends = [block.end for block in program.egress]
+    direct = any(isinstance(end, ir.Apply) and program.tables[end.table].colour is not None for end in ends)
+    return direct or any(isinstance(statement, ir.ExecuteMeter) for statement in statements)
+
+
 def live_out(program: ir.Program, graph: ir.Graph, at_end: set[int]) -> list[set[int]]:
     """Return for each block the wide slots that are live at its end; `at_end`: slots that are live after the graph."""
     wide = {slot for slot in range(len(program.fields)) if is_wide(program, slot)}

@@ -6,7 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from switchsum.protocol.wire import internet_checksum
-from switchsum.simulation.conditions import Link
+from switchsum.simulation.conditions import Link, SwitchTiming
 from switchsum.simulation.network import Host, Network
 from switchsum.switch.switch import Switch
 
@@ -16,10 +16,10 @@ QUICK = Link(rate_bps=1e9, delay_s=1e-6, overhead_bytes=0)
 NEAR, FAR = 0x02_00_00_00_00_01, 0x02_00_00_00_00_02
 
 
-def pair(conditions: Link, *, seed: int = 0) -> tuple[Network, Host, Host]:
+def pair(conditions: Link, *, seed: int = 0, timing: SwitchTiming | None = None) -> tuple[Network, Host, Host]:
     """Return h1 -> s1 -> h2, where `conditions` are those of the second link; the first one is quick."""
     network = Network(seed=seed)
-    switch = network.switch("s1", Switch.from_file(FORWARDER))
+    switch = network.switch("s1", Switch.from_file(FORWARDER), timing or SwitchTiming())
     first, second = network.host("h1"), network.host("h2")
     network.link("h1", "s1", replace(QUICK, rate_bps=1e12), port=1)
     network.link("s1", "h2", conditions, port=2)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from typing import Final
 
 from switchsum.protocol.errors import UsageError
@@ -91,6 +91,30 @@ class HostCost:
         """Raise UsageError for what no host is."""
         for one in fields(self):
             _check(f"the cost of a {one.name.removesuffix('_s')}", getattr(self, one.name), 0, 1, " s")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SwitchTiming:
+    """How long frames are in a switch beside the time in its queues; not at all by default.
+
+    Example:
+        >>> SwitchTiming(processing_s=400e-9)  # a pipeline, which takes frames at any rate  # doctest: +SKIP
+        >>> SwitchTiming(cost=HostCost(frame_s=20e-6), waiting_frames=1024)  # one thread  # doctest: +SKIP
+
+    """
+
+    processing_s: float = 0.0
+    """From a frame's arrival until its packets come to their queues, however many frames come."""
+    cost: HostCost = field(default_factory=HostCost)
+    """What each frame costs a single processor, which takes one after the other."""
+    waiting_frames: int | None = None
+    """Most frames that wait for this processor, the one that it works on among them.  None: no limit."""
+
+    def __post_init__(self) -> None:
+        """Raise UsageError for what no switch is."""
+        _check("a processing delay", self.processing_s, 0, 1, " s")
+        if self.waiting_frames is not None and self.waiting_frames < 1:
+            raise UsageError(f"a switch in which {self.waiting_frames} frames wait takes none")
 
 
 def _check(what: str, value: float, least: float, most: float, unit: str) -> None:

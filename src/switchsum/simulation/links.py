@@ -4,6 +4,8 @@ A link keeps its frames in one list, in the order in which they arrive: those in
 sent, behind those that are on the cable.  Service is in order, so that a frame's time of departure is known when it
 comes.  `departing` is the first frame that has not left, and is brought up to date (`catch_up`) before it is asked for.
 
+Packets that wait between ingress and egress (`switching.py`) are not on the link yet; they count in its longest queue.
+
 Chance is drawn by counting: what happens to the n-th frame of a link depends on the link's seed and n alone.
 """
 
@@ -30,31 +32,47 @@ _ONE: Final = 1.0 / (1 << 32)
 
 @inner
 def send(world: WorldRecord, number: Scalar, index: Scalar, ready: Scalar) -> None:
-    """Put a frame on a link, which sends it at the time `ready` at the earliest."""
+    """Put a frame on a link, which sends it at the time `ready` at the earliest; or drop it."""
     link = links_of(world)[number]
-    frame = frames_of(world)[index]
+    length = frames_of(world)[index].length
     catch_up(world, link)
-    if link.queued >= link.queue_frames or link.queued_bytes + frame.length > link.queue_bytes:
+    if link.queued >= link.queue_frames or link.queued_bytes + length > link.queue_bytes:
         link.dropped += 1
         if link.logged > 0:
             note(world, number, index, ready, ready, Fate.DROPPED, link.logged > 1)
         give_back(world, index)
         return
-    if link.queued_bytes > link.mark_bytes and mark(world, index):
+    put_on(world, number, index, ready, ready, link.queued_bytes > link.mark_bytes)
+
+
+@inner
+def put_on(
+    world: WorldRecord, number: Scalar, index: Scalar, ready: Scalar, since: Scalar, marks: Scalar | bool
+) -> None:
+    """Put a frame, which has waited since a time, on a link whose queue is up to date and has room; mark it or not."""
+    link = links_of(world)[number]
+    if marks and mark(world, index):
         link.marked += 1
+    frame = frames_of(world)[index]
     link.entered += 1
     link.bytes += frame.length
     link.queued += 1
     link.queued_bytes += frame.length
-    link.most_queued = max(link.most_queued, link.queued)
-    link.most_queued_bytes = max(link.most_queued_bytes, link.queued_bytes)
-    link.busy = _departure(link, frame.length, max(ready, link.busy))
-    frame.departs = link.busy
+    link.most_queued = max(link.most_queued, link.queued + link.waiting)
+    link.most_queued_bytes = max(link.most_queued_bytes, link.queued_bytes + link.waiting_bytes)
+    start = max(ready, link.busy)
+    link.waited += start - since
     frame.link = number
-    frame.fate = _fate(link)
     frame.next = NONE
+    if link.special == 0:
+        link.busy = start + (frame.length + link.overhead) * 8 * PICOSECONDS // link.bits_per_s
+        frame.fate = Fate.ARRIVES
+    else:
+        link.busy = _departure(link, frame.length, start)
+        frame.fate = _fate(link)
+    frame.departs = link.busy
     if link.logged > 0:
-        note(world, number, index, ready, frame.departs, frame.fate, link.logged > 1)
+        note(world, number, index, since, frame.departs, frame.fate, link.logged > 1)
     if link.departing == NONE:
         link.departing = index
     if link.first == NONE:
@@ -132,6 +150,8 @@ def first_off(world: WorldRecord, number: Scalar) -> Scalar:
         events.drop_first(world)
     else:
         events.put_off_first(world, frames_of(world)[frame.next].departs + link.delay)
+    if link.special == 0:
+        return index
     if frame.fate == Fate.LOST or (link.outage_count > 0 and _was_down(link, frame.departs, world.now)):
         link.lost += 1
         give_back(world, index)
@@ -164,15 +184,23 @@ def note(
     world: WorldRecord, index: Scalar, frame: Scalar, at: Scalar, departs: Scalar, fate: Scalar, with_bytes: bool
 ) -> None:
     """Write a frame into the log; `index` as in `LogRecord`."""
-    entry: LogRecord = carray(pointer(world.log + world.log_used), (1,), LOG)[0]
     length = frames_of(world)[frame].length
+    note_length(world, index, length, at, departs, fate)
+    if with_bytes:
+        entry: LogRecord = carray(pointer(world.log + world.log_used - LOG_BYTES), (1,), LOG)[0]
+        entry.stored = length
+        copy_to(world, frame, world.log + world.log_used)
+        world.log_used += (length + 7) // 8 * 8
+
+
+@inner
+def note_length(world: WorldRecord, index: Scalar, length: Scalar, at: Scalar, departs: Scalar, fate: Scalar) -> None:
+    """Write into the log what is known of a packet that is no frame yet."""
+    entry: LogRecord = carray(pointer(world.log + world.log_used), (1,), LOG)[0]
     entry.at = at
     entry.departs = departs
     entry.length = length
     entry.index = index
     entry.fate = fate
-    entry.stored = length if with_bytes else 0
+    entry.stored = 0
     world.log_used += LOG_BYTES
-    if with_bytes:
-        copy_to(world, frame, world.log + world.log_used)
-        world.log_used += (length + 7) // 8 * 8

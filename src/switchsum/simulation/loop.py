@@ -14,10 +14,8 @@ import numpy as np
 from switchsum.native.kernels.atomics import copy_bytes
 from switchsum.native.kernels.decorators import inner
 from switchsum.native.kernels.intrinsics import carray, pointer
-from switchsum.native.kernels.memory import Scalar, bytes_at, call, integers_at, longs_at, prefetch, words_at
+from switchsum.native.kernels.memory import Scalar, bytes_at, call, integers_at, prefetch, words_at
 from switchsum.native.kernels.outlined import Outlined
-from switchsum.switch.batch import OUTPUT, OutputRecord
-from switchsum.switch.entry import ENTRY_WORDS, call_program
 
 from . import events
 from .frames import (
@@ -25,20 +23,16 @@ from .frames import (
     frames_of,
     give_back,
     head_at,
-    hold_row,
-    let_row_go,
     links_of,
     new_frame,
     nodes_of,
     row_at,
     start_at,
     take_row,
-    whole_at,
 )
 from .links import catch_up, first_off, next_departure, note, send
 from .records import (
     FRAME_BYTES,
-    HEAD_BYTES,
     NEVER,
     NONE,
     PICOSECONDS,
@@ -50,11 +44,9 @@ from .records import (
     Stop,
     WorldRecord,
 )
+from .switching import enqueue, forward, serve
 
 _SECONDS: Final = 1.0 / PICOSECONDS
-_QUEUES: Final = 0xFFFF
-"""Bits of an output's port that are the port's number; those above name its queue."""
-_LEAD: Final = 26
 _AHEAD: Final = 5
 """Events whose frames are brought near: the next one, and the four of which one is the one after it."""
 _LINE_BYTES: Final = 64
@@ -70,6 +62,8 @@ def run(address: int, until: int, most: int) -> int:
         if world.event_count == 0:
             return Stop.IDLE
         if world.free_frames < world.spare or world.event_room - world.event_count < world.spare:
+            return Stop.ROOM
+        if world.place_room < world.place_spare:
             return Stop.ROOM
         if world.log_room - world.log_used < world.log_spare:
             return Stop.LOG
@@ -137,9 +131,13 @@ def _handle(world: WorldRecord, key: Scalar) -> None:
     elif kind == Happens.LATE:
         _arrive(world, frames_of(world)[index].link, index)
     elif kind == Happens.TAKEN:
-        _turn(world, links_of(world)[frames_of(world)[index].link].to, index)
-    else:
+        _take(world, index)
+    elif kind == Happens.SENT:
         send(world, frames_of(world)[index].link, index, world.now)
+    elif kind == Happens.QUEUED:
+        enqueue(world, index)
+    else:
+        serve(world, index)
 
 
 @inner
@@ -183,82 +181,33 @@ def _arrive(world: WorldRecord, number: Scalar, index: Scalar) -> None:
     node.frames += 1
     length = frames_of(world)[index].length
     world.digest = (world.digest ^ (world.now << 20 ^ number << 40 ^ length)) * _MIX
-    if node.kind == Kind.SWITCH:
-        _forward(world, node, link.to_port, index)
-    elif node.kind == Kind.LISTENER:
+    if node.kind == Kind.LISTENER:
         note(world, -1 - link.to, index, world.now, world.now, Fate.ARRIVES, True)
         give_back(world, index)
-    elif node.frame_cost + node.byte_cost == 0:
-        _turn(world, link.to, index)
-    else:
+    elif node.frame_cost + node.byte_cost > 0:
+        if node.inbox >= node.inbox_room:
+            node.refused += 1
+            give_back(world, index)
+            return
+        node.inbox += 1
         node.busy = max(node.busy, world.now) + node.frame_cost + length * node.byte_cost
         events.push(world, node.busy, Happens.TAKEN, index)
+    elif node.kind == Kind.SWITCH:
+        forward(world, link.to, link.to_port, index)
+    else:
+        _turn(world, link.to, index)
 
 
 @inner
-def _forward(world: WorldRecord, node: NodeRecord, port: Scalar, index: Scalar) -> None:
-    """Run a switch's program on a frame, and put what comes out on its links."""
-    scratch = world.scratch
-    integers_at(scratch, 1)[0] = whole_at(world, index)
-    words_at(scratch + 8, 2)[0] = frames_of(world)[index].length
-    words_at(scratch + 8, 2)[1] = port
-    microseconds = world.now // 1_000_000
-    call_program(integers_at(node.entry, ENTRY_WORDS), scratch, scratch + 8, scratch + 12, 1, microseconds)
-    give_back(world, index)
-    made: Scalar = np.int64(longs_at(node.result, 2)[0])
-    lost: Scalar = np.int64(longs_at(node.result, 2)[1])
-    node.overflowed += lost
-    if made == 0:
-        return
-    output: OutputRecord = carray(pointer(node.output), (1,), OUTPUT)[0]
-    ports, lengths, heads = words_at(output.ports, made), words_at(output.lengths, made), words_at(output.heads, made)
-    addresses, bodies = longs_at(output.addresses, made), longs_at(output.bodies, made)
-    whole: Scalar = np.int64(0)  # the last whole frame of the output, and its row
-    kept: Scalar = np.int64(NONE)
-    for place in range(made):
-        length: Scalar = np.int64(lengths[place])
-        address: Scalar = np.int64(addresses[place])
-        body: Scalar = np.int64(bodies[place])
-        if body == 0:
-            if kept != NONE:
-                let_row_go(world, kept)
-            whole, kept = address, take_row(world)
-            copy_bytes(row_at(world, kept), address, length)
-        out = _link_behind(node, np.int64(ports[place]) & _QUEUES)
-        if out == NONE:
-            node.astray += 1
-            continue
-        hold_row(world, kept)
-        copy = new_frame(world, length, kept)
-        if body != 0:
-            _make_copy(world, copy, address, np.int64(heads[place]), body - whole)
-        send(world, out, copy, world.now)
-    let_row_go(world, kept)
-
-
-@inner
-def _link_behind(node: NodeRecord, port: Scalar) -> Scalar:
-    """Return the link behind a port."""
-    if port >= node.port_count:
-        return NONE
-    return integers_at(node.ports, node.port_count)[port]
-
-
-@inner
-def _make_copy(world: WorldRecord, index: Scalar, address: Scalar, head: Scalar, offset: Scalar) -> None:
-    """Let a frame be the head at an address, and what begins `offset` bytes into the frame in its row."""
-    frame = frames_of(world)[index]
-    if head + _LEAD <= HEAD_BYTES and head > 0:
-        frame.head = head
-        frame.body = offset
-        copy_bytes(head_at(world, index), address, head)
-        return
-    row = take_row(world)
-    start = row_at(world, row)
-    copy_bytes(start, address, head)
-    copy_bytes(start + head, row_at(world, frame.row) + offset, frame.length - head)
-    let_row_go(world, frame.row)
-    frame.row = row
+def _take(world: WorldRecord, index: Scalar) -> None:
+    """Give a frame that has cost a node's processor its time to the node."""
+    link = links_of(world)[frames_of(world)[index].link]
+    node = nodes_of(world)[link.to]
+    node.inbox -= 1
+    if node.kind == Kind.SWITCH:
+        forward(world, link.to, link.to_port, index)
+    else:
+        _turn(world, link.to, index)
 
 
 @inner

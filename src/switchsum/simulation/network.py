@@ -9,8 +9,8 @@ from typing import Any
 from switchsum.protocol.errors import UsageError
 from switchsum.switch.switch import Switch
 
-from .conditions import HostCost, Link
-from .records import Fate, Stop
+from .conditions import HostCost, Link, SwitchTiming
+from .records import PICOSECONDS, Fate, Stop
 from .world import MOST_BYTES, NativeHost, Noted, World
 
 _LARGEST_FRAME = 9216
@@ -32,8 +32,30 @@ class Sent:
     """Empty unless the link is watched with bytes."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QueueNow:
+    """A queue between ingress and egress at an instant; the packet that is being sent has left it."""
+
+    frames: int = 0
+    bytes: int = 0
+    dropped: int = 0
+    """Packets that found it full since the start."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Discarded:
+    """Frames that a switch could not send or take, since the start."""
+
+    no_link: int
+    """Its program chose a port without a link."""
+    too_long: int
+    """They grew longer than frames may be here, or a packet made more copies than there is memory for."""
+    processor: int
+    """Too many waited for its single processor (`SwitchTiming.waiting_frames`)."""
+
+
 class LinkView:
-    """One direction of a cable, as it is now.
+    """One direction of a cable, and the queues of the port that sends, as they are now.
 
     Example:
         >>> network.links["h1->s1"].frames  # doctest: +SKIP
@@ -41,18 +63,18 @@ class LinkView:
 
     """
 
-    def __init__(self, world: World, number: int, name: str, conditions: Link) -> None:
+    def __init__(self, world: World, number: int, name: str, conditions: Link, tail: tuple[int, int]) -> None:
         self.name = name
         """`tail->head`."""
         self.conditions = conditions
-        self._home, self.number = world, number
+        self._home, self.number, self._tail = world, number, tail
 
     def _count(self, name: str) -> int:
         return int(self._home.links[self.number][name])
 
     @property
     def frames(self) -> int:
-        """Frames that the queue took."""
+        """Frames that were put on it: those that it has sent, and those that wait behind egress."""
         return self._count("entered")
 
     @property
@@ -84,6 +106,19 @@ class LinkView:
     def most_queued_bytes(self) -> int:
         """Their bytes, at most."""
         return self._count("most_queued_bytes")
+
+    @property
+    def mean_wait_s(self) -> float:
+        """How long its frames have waited until their first bit was sent, on average."""
+        return self._count("waited") / PICOSECONDS / max(1, self.frames)
+
+    def queue(self, priority: int = 0) -> QueueNow:
+        """Return what waits between ingress and egress in one of the port's queues.
+
+        All is 0 for programs that do not look at their queues, because their packets wait behind egress (`queued`).
+        Raises UsageError if there is no such queue.
+        """
+        return _queue_now(self._home.queue(*self._tail, priority))
 
     @property
     def queued(self) -> int:
@@ -192,9 +227,25 @@ class Network:
         self._name(name, self.world.add_host(host, cost))
         return self._numbers[name]
 
-    def switch(self, name: str, switch: Switch) -> Switch:
-        """Add a switch with a program of yours; its clock is the network's from now on."""
-        self._name(name, self.world.add_switch(switch.pipeline))
+    def switch(
+        self,
+        name: str,
+        switch: Switch,
+        timing: SwitchTiming = SwitchTiming(),  # noqa: B008 - frozen
+    ) -> Switch:
+        """Add a switch with a program of yours; its clock is the network's from now on.
+
+        Args:
+            name: What it is called.
+            switch: Its tables, registers and groups may be written at any time between runs.  Rates and lengths that
+                `switch.queue(port)` has hold beside those of the port's link.
+            timing: How long frames are in it beside the time in queues.
+
+        Raises:
+            UsageError: Another node is called so.
+
+        """
+        self._name(name, self.world.add_switch(switch.pipeline, switch.traffic_manager, timing))
         self.switches[name] = switch
         switch.clock.stop(at_s=self.now)
         return switch
@@ -263,7 +314,7 @@ class Network:
         number = self.world.connect(*tail, *head, conditions)
         while name in self.links:  # parallel links
             name += "'"
-        self.links[name] = LinkView(self.world, number, name, conditions)
+        self.links[name] = LinkView(self.world, number, name, conditions, tail)
 
     def ports(self, name: str) -> Mapping[int, str]:
         """Return the neighbour behind each port of a node."""
@@ -275,6 +326,11 @@ class Network:
             if far == neighbour:
                 return port
         raise UsageError(f"no link leads from {name} to {neighbour}")
+
+    def discarded(self, name: str) -> Discarded:
+        """Return how many frames a switch could not send or take, by the reason; raises KeyError for no node."""
+        node = self.world.nodes[self._numbers[name]]
+        return Discarded(no_link=int(node["astray"]), too_long=int(node["overflowed"]), processor=int(node["refused"]))
 
     def number_of(self, name: str) -> int:
         """Return the number of a node."""
@@ -315,6 +371,12 @@ class Network:
     def busiest(self) -> Iterable[LinkView]:
         """Return the links, the one with the longest queue first."""
         return sorted(self.links.values(), key=lambda link: -link.most_queued_bytes)
+
+
+def _queue_now(record: Any) -> QueueNow:
+    if record is None:
+        return QueueNow()
+    return QueueNow(frames=int(record["count"]), bytes=int(record["bytes"]), dropped=int(record["dropped"]))
 
 
 def _sent(one: Noted) -> Sent:

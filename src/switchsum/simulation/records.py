@@ -40,6 +40,10 @@ class Happens(IntEnum):
     """A host has received a frame; it costs the host time."""
     SENT = 4
     """A frame is put on its link."""
+    QUEUED = 5
+    """A packet that the switch's program has taken through ingress comes to its queue; the index is its place."""
+    SERVED = 6
+    """A link may send the next packet of the queues before it."""
 
 
 class Stop(IntEnum):
@@ -90,9 +94,13 @@ class FrameRecord(Record):
 
 
 class LinkRecord(Record):
-    """One direction of a cable: from a port's queue to the node at the far end."""
+    """One direction of a cable: from a port's queues to the node at the far end.
 
-    # What is looked at for every frame: three lines of a cache.
+    With many hosts nothing is in a cache, so that what is looked at for every frame lies in three lines of it, and the
+    record fills six.
+    """
+
+    # When a frame arrives.
     to: Int64
     to_port: Int64
     delay: Int64
@@ -103,6 +111,7 @@ class LinkRecord(Record):
     """The first of them that is in the queue."""
     queued: Int64
     queued_bytes: Int64
+    # When a frame is put on it.
     bits_per_s: Int64
     overhead: Int64
     """Bytes that each frame takes beside its own: preamble, checksum and gap."""
@@ -115,19 +124,30 @@ class LinkRecord(Record):
     """A frame that finds more bytes than these in the queue is marked (ECN)."""
     entered: Int64
     bytes: Int64
-    """Frames, and bytes, that the queue took."""
+    """Frames, and bytes, that were put on it."""
     most_queued: Int64
     most_queued_bytes: Int64
+    waited: Int64
+    """How long all of them waited until their first bit was sent."""
+    special: Int64
+    """1: one of the fields below `logged` says something, or is written."""
+    tail: Int64
+    """The node that sends."""
+    queues: Int64
+    """Address of the queues in which packets wait between ingress and egress; 0: they go through both at once."""
+    waiting: Int64
+    waiting_bytes: Int64
+    """Packets in those queues, and their bytes."""
+    # Of links that are not plain.
+    logged: Int64
+    """1: note each frame; 2: with its bytes."""
     loss: Float64
     burst_begins: Float64
     late: Float64
     bucket: Int64
     """How much earlier than its rate allows the link may send: a token bucket (tbf)."""
-    logged: Int64
-    """1: note each frame; 2: with its bytes."""
     chosen_count: Int64
     outage_count: Int64
-    # The rest of what it is like.
     seed: Int64
     burst_ends: Float64
     """Probabilities, for each frame, that a burst of losses begins (`burst_begins`), or ends."""
@@ -139,7 +159,6 @@ class LinkRecord(Record):
     """Address of the numbers of frames that are lost, in order."""
     outages: Int64
     """Address of pairs of times between which the link is down."""
-    # How it is, and what it has done.
     allowed: Int64
     """When a link with a bucket has earned all that it has sent."""
     in_burst: Int64
@@ -147,6 +166,45 @@ class LinkRecord(Record):
     dropped: Int64
     lost: Int64
     marked: Int64
+    # Of links with queues between ingress and egress.
+    queue_count: Int64
+    serves_at: Int64
+    """When it looks into its queues next."""
+    pace: Int64
+    pace_bits_per_s: Int64
+    """At most one packet goes in so many picoseconds, and so many bits in a second; 0: no limit."""
+    paced_until: Int64
+
+
+class QueueRecord(Record):
+    """A queue between ingress and egress: one of a port's, chosen by the program's `priority`."""
+
+    first: Int64
+    last: Int64
+    """Places of packets, NONE if none waits."""
+    count: Int64
+    bytes: Int64
+    most_frames: Int64
+    most_bytes: Int64
+    """Beside those of the link; the packet that is being sent does not count here."""
+    pace: Int64
+    pace_bits_per_s: Int64
+    paced_until: Int64
+    """As in `LinkRecord`, for this queue alone."""
+    dropped: Int64
+
+
+class PlaceRecord(Record):
+    """What the loop knows of a place (`switch/parking.py`), beside the words that lie there."""
+
+    address: Int64
+    link: Int64
+    next: Int64
+    """The place behind it in its queue."""
+    at: Int64
+    """When its packet came to the queue."""
+    marked: Int64
+    """1: the packet found so many bytes in the queue that it is marked when it leaves."""
 
 
 class NodeRecord(Record):
@@ -167,7 +225,11 @@ class NodeRecord(Record):
     output: Int64
     """Address of the `OutputRecord`."""
     overflowed: Int64
-    """Frames for which the output had no room."""
+    """Frames for which the output had no room, or that became longer than frames may be here."""
+    lot: Int64
+    """Address of the lot (`switch/parking.py`) for packets that wait between ingress and egress; 0: none waits."""
+    processing: Int64
+    """How long a frame is in the switch before it comes to its queue."""
     # A host with native code: what it is, and the addresses of its functions.
     own: Int64
     fetch: Int64
@@ -200,7 +262,12 @@ class NodeRecord(Record):
     failure: Int64
     """Address of why it gave up, 0 as long as it has not."""
     is_waited_for: Int64
-    # What work costs a host.
+    # What work costs a host, or a switch with one thread.
+    inbox: Int64
+    inbox_room: Int64
+    """Frames that wait for the processor, the one that it works on among them, and most of them."""
+    refused: Int64
+    """Frames for which there was no room there."""
     frame_cost: Int64
     byte_cost: Int64
     """Picoseconds for each frame, and for each byte, received or sent."""
@@ -233,6 +300,8 @@ class WorldRecord(Record):
     rows: Int64
     """Address of the rows; there are as many as frames."""
     stride: Int64
+    frame_bytes: Int64
+    """The longest frame."""
     holders: Int64
     """Address of how many frames each row has."""
     next_row: Int64
@@ -240,6 +309,17 @@ class WorldRecord(Record):
     free_row: Int64
     spare: Int64
     """Frames, and events, that one event needs at most."""
+    parked: Int64
+    """Address of the `PlaceRecord`s."""
+    place_count: Int64
+    places: Int64
+    """Address of the addresses of the free places, a stack that all lots share."""
+    place_room: Int64
+    """How many there are."""
+    place_spare: Int64
+    """Places that one event needs at most."""
+    least_place: Int64
+    """Places with smaller numbers have become too small, and are not used again."""
     scratch: Int64
     """Address of four words for calls."""
     assembly: Int64
@@ -274,6 +354,8 @@ class LogRecord(Record):
 
 FRAME: Final = dtype_of(FrameRecord)
 LINK: Final = dtype_of(LinkRecord)
+QUEUE: Final = dtype_of(QueueRecord)
+PLACE: Final = dtype_of(PlaceRecord)
 NODE: Final = dtype_of(NodeRecord)
 WORLD: Final = dtype_of(WorldRecord)
 LOG: Final = dtype_of(LogRecord)

@@ -5,8 +5,8 @@ from __future__ import annotations
 import contextlib
 import zlib
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
-from typing import Any, Final, Protocol
+from dataclasses import dataclass
+from typing import Any, Final, NoReturn, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -15,13 +15,13 @@ from switchsum.native.kernels.loading import address_of
 from switchsum.native.kernels.outlined import Outlined
 from switchsum.native.wires.rows import row_stride
 from switchsum.protocol.errors import LocalError, UsageError
-from switchsum.switch.batch import DEFAULT_ARENA_BYTES, DEFAULT_FRAMES, Output
-from switchsum.switch.entry import ENTRY_WORDS
+from switchsum.switch.parking import LOST
 from switchsum.switch.pipeline import Pipeline
 from switchsum.switch.queues import PORTS
+from switchsum.switch.traffic_manager import TrafficManager
 
 from . import loop
-from .conditions import HostCost, Link
+from .conditions import HostCost, Link, SwitchTiming
 from .events import MOST_INDICES
 from .records import (
     FRAME,
@@ -37,6 +37,7 @@ from .records import (
     Kind,
     Stop,
 )
+from .switches import Places, SwitchNode
 
 EVENTS_AT_ONCE: Final = 500_000
 """After so many the loop returns, so that Ctrl-C and other signals are heard."""
@@ -80,13 +81,6 @@ class Noted:
     """Empty where bytes are not noted."""
 
 
-@dataclass(slots=True)
-class _Switch:
-    pipeline: Pipeline
-    output: Output
-    entry: npt.NDArray[np.int64] = field(default_factory=lambda: np.zeros(ENTRY_WORDS, np.int64))
-
-
 class World:
     """Nodes by number, links by number, and the loop that moves frames between them."""
 
@@ -96,12 +90,15 @@ class World:
         self._seed, self._most_bytes = seed, most_bytes
         self.nodes: npt.NDArray[Any] = np.zeros(0, NODE)
         self.links: npt.NDArray[Any] = np.zeros(0, LINK)
+        self._link_room = self.links
         self._ports: list[npt.NDArray[np.int64]] = []
-        self._switches: dict[int, _Switch] = {}
+        self._switches: dict[int, SwitchNode] = {}
         self._keep: list[object] = []
         self._record: npt.NDArray[Any] = np.zeros(1, WORLD)
         self._record["failed"] = self._record["free_frame"] = self._record["free_row"] = NONE
         self._record["spare"] = 64
+        self._record["frame_bytes"] = frame_bytes
+        self._places = Places(self._record)
         self._stride = row_stride(frame_bytes)
         self._frames: npt.NDArray[Any] = np.zeros(0, FRAME)
         self._heads, self._rows = np.zeros(0, np.uint8), np.zeros(0, np.uint8)
@@ -117,24 +114,27 @@ class World:
 
     # Building.
 
-    def add_switch(self, pipeline: Pipeline) -> int:
-        """Add a switch that runs a program; return its number."""
-        frames, size = pipeline.room(self.frame_bytes)
-        frames, size = max(frames, DEFAULT_FRAMES), max(size, DEFAULT_ARENA_BYTES)
-        switch = _Switch(pipeline, Output(frames, size))
-        number = self._add_node(Kind.SWITCH, PORTS)
-        self._switches[number] = switch
+    def add_switch(
+        self,
+        pipeline: Pipeline,
+        manager: TrafficManager | None = None,
+        timing: SwitchTiming = SwitchTiming(),  # noqa: B008 - frozen
+    ) -> int:
+        """Add a switch that runs a program, with queues as `manager` has them; return its number."""
+        number = self._add_node(Kind.SWITCH, PORTS, timing.cost)
+        self._switches[number] = SwitchNode(pipeline, manager)
         node = self.nodes[number]
-        node["entry"], node["output"] = address_of(switch.entry), switch.output.address
+        node["processing"] = _picoseconds(timing.processing_s)
+        if timing.waiting_frames is not None:
+            node["inbox_room"] = timing.waiting_frames
         return number
 
     def add_host(self, host: NativeHost, cost: HostCost = HostCost()) -> int:  # noqa: B008 - frozen
         """Add a host that runs native code; return its number."""
-        number = self._add_node(Kind.ENGINE, 1)
+        number = self._add_node(Kind.ENGINE, 1, cost)
         node = self.nodes[number]
         for name, value in host.facts().items():
             node[name] = value
-        node["frame_cost"], node["byte_cost"] = _picoseconds(cost.frame_s), _picoseconds(cost.byte_s)
         self._record["spare"] = max(int(self._record["spare"][0]), host.most_frames + 64)
         self._keep.append(host)
         return number
@@ -142,15 +142,17 @@ class World:
     def add_listener(self) -> int:
         """Add a host whose frames Python reads; return its number."""
         self._logs = True
-        return self._add_node(Kind.LISTENER, 1)
+        return self._add_node(Kind.LISTENER, 1, HostCost())
 
-    def _add_node(self, kind: Kind, ports: int) -> int:
+    def _add_node(self, kind: Kind, ports: int, cost: HostCost) -> int:
         number = len(self.nodes)
         self.nodes = np.concatenate([self.nodes, np.zeros(1, NODE)])
         self._ports.append(np.full(ports, NONE, np.int64))
         node = self.nodes[number]
         node["kind"], node["ports"], node["port_count"] = kind, address_of(self._ports[-1]), ports
         node["wakes_at"] = NEVER
+        node["frame_cost"], node["byte_cost"] = _picoseconds(cost.frame_s), _picoseconds(cost.byte_s)
+        node["inbox_room"] = NEVER
         return number
 
     def connect(self, tail: int, port: int, head: int, head_port: int, link: Link) -> int:
@@ -163,12 +165,16 @@ class World:
         number = len(self.links)
         if number >= MOST_INDICES:
             raise UsageError(f"at most {MOST_INDICES} links")
-        record = np.zeros(1, LINK)
+        if number == len(self._link_room):
+            self._link_room = _aligned(max(64, 2 * number) * LINK.itemsize, 0).view(LINK)
+            self._link_room[:number] = self.links
+        self.links = self._link_room[: number + 1]
+        record = self.links[number]
         for name, value in self._facts(link, number).items():
             record[name] = value
-        record["to"], record["to_port"] = head, head_port
+        record["tail"], record["to"], record["to_port"] = tail, head, head_port
         record["first"] = record["last"] = record["departing"] = NONE
-        self.links = np.concatenate([self.links, record])
+        record["serves_at"] = NEVER
         ports[port] = number
         return number
 
@@ -177,7 +183,9 @@ class World:
         outages = np.array([[_picoseconds(at) for at in pair] for pair in sorted(link.outages)], np.int64)
         self._keep += [chosen, outages]
         begins, length = link.burst or (0.0, 1.0)
+        is_plain = not (link.loss or begins or link.late or link.bucket_bytes or len(chosen) or len(outages))
         return {
+            "special": not is_plain,
             "bits_per_s": round(link.rate_bps),
             "overhead": link.overhead_bytes,
             "delay": _picoseconds(link.delay_s),
@@ -202,6 +210,10 @@ class World:
         """Note the frames that are put on a link from now on, with their bytes or without."""
         self.links[number]["logged"] = 2 if with_bytes else 1
         self._logs = True
+
+    def queue(self, node: int, port: int, priority: int) -> Any:
+        """Return the record of a queue between ingress and egress; None if packets do not wait there."""
+        return self._switches[node].queue(port, priority) if node in self._switches else None
 
     # Running.
 
@@ -231,10 +243,11 @@ class World:
         return int(self.links["entered"].sum())
 
     def queued(self, link: int) -> tuple[int, int]:
-        """Return how many frames, and how many bytes, are in a link's queue now."""
+        """Return how many frames, and how many bytes, wait for a link now or are being sent."""
         self._share()
         loop.bring_up_to_date(address_of(self._record), link)
-        return int(self.links[link]["queued"]), int(self.links[link]["queued_bytes"])
+        record = self.links[link]
+        return int(record["queued"] + record["waiting"]), int(record["queued_bytes"] + record["waiting_bytes"])
 
     @property
     def unfinished(self) -> int:
@@ -304,21 +317,27 @@ class World:
     @contextlib.contextmanager
     def _programs(self) -> Iterator[None]:
         """Hold the programs' locks, and tell the loop how to call them."""
+        record = self._record
         with contextlib.ExitStack() as stack:
+            spare = places = 0
             for number, switch in self._switches.items():
                 stack.enter_context(switch.pipeline.lock)
-                frames, size = switch.pipeline.room(self.frame_bytes)
-                if frames > len(switch.output.ports) or size > len(switch.output.arena):
-                    switch.output = Output(frames, size)
-                    self.nodes[number]["output"] = switch.output.address
-                found = switch.pipeline.entry(switch.output)
-                if found is None:
-                    raise UsageError("virtual time needs native programs: engine='native'")
-                switch.entry[:] = found.arguments
-                self.nodes[number]["result"] = address_of(found.result)
-                most = min(frames, 1 << 16)
-                self._record["spare"] = max(int(self._record["spare"][0]), most + 64)
+                switch.ask_for_queues(self._ports[number], self.links)
+                copies = switch.prepare(self.nodes[number], self.frame_bytes)
+                stack.callback(switch.pipeline.park_in, 0)
+                spare = max(spare, min(copies, 1 << 16) + 64)
+                places = max(places, copies) if switch.holds else places
+            record["spare"], record["place_spare"] = max(int(record["spare"][0]), spare), places
+            self._places.fit(self._holding, self.frame_bytes)
             yield
+            for number, switch in self._switches.items():
+                self.nodes[number]["overflowed"] += switch.lot[LOST]
+                switch.lot[LOST] = 0
+
+    @property
+    def _holding(self) -> list[SwitchNode]:
+        """The switches whose packets wait between ingress and egress."""
+        return [switch for switch in self._switches.values() if switch.holds]
 
     def _share(self) -> None:
         """Write the addresses of what may have moved."""
@@ -345,16 +364,24 @@ class World:
             self._grow_frames(2 * len(self._frames))
         if record["event_room"][0] - record["event_count"][0] < record["spare"][0]:
             self._grow_events(2 * int(record["event_room"][0]))
+        if record["place_room"][0] < record["place_spare"][0]:
+            count = int(record["place_count"][0])
+            if 2 * self._places.bytes > self._most_bytes or 2 * count > MOST_INDICES:
+                self._end_storm(count)
+            self._places.grow(self._holding, self.frame_bytes)
+
+    def _end_storm(self, frames: int) -> NoReturn:
+        raise Storm(
+            f"{frames:,} frames are on their way at {self.now_s:.9f} s, and their memory is limited to "
+            f"{self._most_bytes / 1e9:.3g} GB: do switches flood each other?"
+        )
 
     def _grow_frames(self, room: int) -> None:
         """Make room for so many frames."""
         record, before = self._record, len(self._frames)
         size = room * (self._stride + HEAD_BYTES + FRAME.itemsize + 16)
         if size > self._most_bytes or room > MOST_INDICES:
-            raise Storm(
-                f"{before:,} frames are on their way at {self.now_s:.9f} s, and their memory is limited to "
-                f"{self._most_bytes / 1e9:.3g} GB: do switches flood each other?"
-            )
+            self._end_storm(before)
         more = room - before
         behind = np.arange(before + 1, room + 1)  # each free one leads to the next, the last one to those there were
         self._frames = np.concatenate([self._frames, np.zeros(more, FRAME)])
