@@ -45,8 +45,10 @@ class EngineConfig:
     """Without any answer for so long the switch is lost; None: `timeout_s`.  Shorter where late ranks may come."""
     probe_initial_s: float = 0.02
     """Time-out before any round has been timed."""
-    probe_min_s: float = 0.001
-    """Least time-out; where processes share cores and are late by more, the estimate says so."""
+    probe_floor_s: float = 0.001
+    """Most that the least time-out is.  It is less where two rounds, and the driver's granularity, are less."""
+    granularity_s: float = 0.001
+    """How late a driver may look at its clock.  The loop measures that from then on; virtual time is never late."""
     probe_max_s: float = 0.25
     """Greatest time-out."""
     reorder_threshold: int = 3

@@ -178,7 +178,8 @@ class Engine:
                 "threshold": config.reorder_threshold,
                 "common": -1,
                 "timeout_s": config.probe_initial_s,
-                "timeout_min_s": config.probe_min_s,
+                "floor_s": config.probe_floor_s,
+                "granularity_s": config.granularity_s,
                 "timeout_max_s": config.probe_max_s,
             },
         }

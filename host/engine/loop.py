@@ -83,8 +83,12 @@ def run(loop: int, until: float) -> int:
     core = state.core[0]
     link.stop = 0
     rested = True
+    call(link.now, here.link)
+    core.recovery.looked_at = due_at = link.time
     while True:
         count, sent = _drain_link(here, link, state, spans)
+        recovery.note_lateness(core, due_at, link.time)
+        due_at = link.time
         recovery.poll(state, link.time)
         sent += _send_queued(here, link, state, spans)
         if link.stop != 0:
@@ -99,6 +103,7 @@ def run(loop: int, until: float) -> int:
             link.nap_s = min(core.recovery.smoothed_s * _NAP_SHARE, link.longest_nap_s)
         rested = rested or link.nap_s > 0
         link.until = min(until, look_again_at(state, link.time))
+        due_at = link.time + link.nap_s if link.nap_s > 0 else link.until
         began = monotonic() if is_traced(spans) else 0.0
         call(link.wait, here.link)
         if is_traced(spans):

@@ -8,7 +8,7 @@ the switch answers with the result, or with `held` if others are missing.  Two r
   better has come for a round's time: two frames are lost, not all that it has passed.  A slot whose contribution the
   switch holds waits for somebody else's repeat, which takes as long as one's own: it gets twice a round's time, and
   each time twice as much.
-* *probe*: nothing has come for a time-out (RFC 6298's estimate).  Two frames are repeated; if others are missing too,
+* *probe*: nothing has come for a time-out (see `_set_timeout`).  Two frames are repeated; if others are missing too,
   results of those will pass them.  Without any answer, twice as many after twice the time.  A worker that waits for a
   late one (answers say `held`) goes on with two, and stops doubling early: the longer pause is small beside what it
   has waited already.  First come contributions that the switch may not have: where a late worker waits for one of
@@ -55,7 +55,14 @@ _FEW: Final = 8
 _MANY: Final = 32
 """So many waiting slots are not searched for each batch of results."""
 _MOST_DOUBLINGS: Final = 6
-_MOST_DOUBLINGS_HELD: Final = 3
+_MOST_TIMES: Final = 1 << _MOST_DOUBLINGS
+_MOST_TIMES_HELD: Final = 8
+"""A pause grows to so many time-outs, or times their floor where that is more: short rounds do not make a switch that
+is away, or a late worker, any earlier."""
+_ENDLESS: Final = 20
+"""More doublings make no difference."""
+_FORGOTTEN_S: Final = 1.0
+"""What the loop was late by counts for about so long."""
 
 
 @inner
@@ -80,8 +87,14 @@ def wake_at(state: State) -> float:
 def probe_at(core: Core) -> Scalar:
     """Return the time of the next probe."""
     recovery = core.recovery
-    doublings = min(recovery.timeouts, _MOST_DOUBLINGS)
-    return recovery.moved_at + min(recovery.timeout_s * (1 << doublings), recovery.timeout_max_s)
+    longest = min(_MOST_TIMES * max(recovery.timeout_s, recovery.floor_s), recovery.timeout_max_s)
+    return recovery.moved_at + min(_doubled(core, recovery.timeouts), longest)
+
+
+@inner
+def _doubled(core: Core, times: int) -> float:
+    """Return the time-out, doubled so many times."""
+    return core.recovery.timeout_s * np.float64(1 << min(times, _ENDLESS))
 
 
 @inner
@@ -141,7 +154,7 @@ def restore(state: State, now: float) -> None:
             _repeat(state, index, now)
             core.progress.counts[Count.PROBES] += 1
     recovery.resend_at = now
-    recovery.resend_pause_s = recovery.timeout_s
+    recovery.resend_pause_s = max(recovery.timeout_s, recovery.floor_s)
 
 
 @inner
@@ -214,12 +227,14 @@ def note_held(core: Core, slot: Slot, seen: int) -> None:
     slot.held = Held.NOW
     slot.seen = seen
     recovery.silent = 0
-    recovery.timeouts = min(recovery.timeouts, _MOST_DOUBLINGS_HELD)
+    longest = _MOST_TIMES_HELD * max(recovery.timeout_s, recovery.floor_s)
+    while recovery.timeouts > 0 and _doubled(core, recovery.timeouts) > longest:
+        recovery.timeouts -= 1
 
 
 @inner
 def _estimate(core: Core, elapsed: float) -> None:
-    """Follow RFC 6298, section 2, with bounds of our own."""
+    """Follow RFC 6298, section 2."""
     recovery = core.recovery
     if recovery.smoothed_s == 0.0:
         recovery.smoothed_s = elapsed
@@ -227,8 +242,35 @@ def _estimate(core: Core, elapsed: float) -> None:
     else:
         recovery.variation_s += (abs(recovery.smoothed_s - elapsed) - recovery.variation_s) / 4
         recovery.smoothed_s += (elapsed - recovery.smoothed_s) / 8
+    _set_timeout(core)
+
+
+@inner
+def _set_timeout(core: Core) -> None:
+    """Set the time-out from the estimate, with a floor: two rounds (RFC 8985, 7.2), and what the driver is late by.
+
+    The floor is no more than `floor_s`, for where cores are shared by more processes than there are of them, the
+    variation says so.
+    """
+    recovery = core.recovery
+    floor = min(2 * recovery.smoothed_s + recovery.granularity_s, recovery.floor_s)
     estimate = recovery.smoothed_s + 4 * recovery.variation_s
-    recovery.timeout_s = min(max(estimate, recovery.timeout_min_s), recovery.timeout_max_s)
+    recovery.timeout_s = min(max(estimate, floor), recovery.timeout_max_s)
+
+
+@inner
+def note_lateness(core: Core, due_at: float, now: float) -> None:
+    """Learn how late the driver looks at its clock: it wanted to at `due_at`, and does so only now.
+
+    That is the granularity of its timer.  It counts while it is recent: whoever loses the core for a moment does so
+    again, and so do the switch and the other workers, who share cores with it or have such cores.
+    """
+    recovery = core.recovery
+    kept = max(1.0 - (now - recovery.looked_at) / _FORGOTTEN_S, 0.0)
+    recovery.looked_at = now
+    recovery.granularity_s = max(recovery.granularity_s * kept, now - due_at)
+    if recovery.smoothed_s > 0.0:
+        _set_timeout(core)
 
 
 @inner

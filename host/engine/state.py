@@ -234,8 +234,13 @@ class RecoveryState(Record):
     smoothed_s: Float64
     variation_s: Float64
     timeout_s: Float64
-    timeout_min_s: Float64
     timeout_max_s: Float64
+    floor_s: Float64
+    """Most that the least time-out is."""
+    granularity_s: Float64
+    """How late the driver looked at its clock of late."""
+    looked_at: Float64
+    """When it did so last."""
     moved_at: Float64
     """When a frame was last queued or a result came."""
     unanswered: Int64

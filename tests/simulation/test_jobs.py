@@ -50,6 +50,22 @@ def test_a_job_takes_as_long_as_its_links_say() -> None:
     assert job.network.links["h0->s1"].frames >= blocks
 
 
+@pytest.mark.parametrize("seed", [5, 14, 39])
+def test_a_lost_tail_costs_some_rounds_and_no_millisecond(seed: int) -> None:
+    """Of these runs a frame near the end is lost, which no later one overtakes."""
+
+    def seconds(loss: float) -> float:
+        fast = replace(CABLE, loss=loss, delay_s=1e-6)
+        network = jobs.build(star(2, 100e3), fast, lanes=256, seed=seed)
+        job = jobs.Job(network, star(2, 100e3), ["h0", "h1"], fast, lanes=256)
+        ended = job.allreduce([np.full(100_000, rank, np.float32) for rank in range(2)])
+        assert ended.is_complete
+        assert (job.repeats > 0) == (loss > 0)
+        return ended.seconds
+
+    assert seconds(0.005) < 1.6 * seconds(0.0)
+
+
 def test_two_runs_are_the_same_and_another_seed_is_another_run() -> None:
     lossy = replace(CABLE, loss=0.01)
 

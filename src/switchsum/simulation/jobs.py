@@ -201,7 +201,7 @@ class Job:
             switch=_SWITCH,
             own=host_address(rank),
             window_slots=self.window_slots,
-            **options,
+            **{"granularity_s": 0.0, **options},
         )
 
     def _write_entries(self) -> None:

@@ -6,7 +6,8 @@ of the step before, as in a ring, where each frame is passed on at once.  Other 
 
 The receiver acknowledges every fourth frame, the last one of a step, what is out of order, and what has waited for
 `_ACK_DELAY_S`.  The sender repeats what three later frames have overtaken (RFC 9002's threshold), and the oldest frame
-when nothing has come for a time-out.  Nothing is added: frames have the right lengths, and no values.
+when nothing has come for a time-out: RFC 6298's estimate, two round trips at least, a millisecond as long as none was
+timed.  Nothing is added: frames have the right lengths, and no values.
 """
 
 from __future__ import annotations
@@ -32,7 +33,8 @@ _NUMBER, _STEP, _UPTO, _IS_ACK = 16, 20, 24, 28
 _ACK_EVERY: Final = 4
 _ACK_DELAY_S: Final = 20e-6
 _THRESHOLD: Final = 3
-_LEAST_TIMEOUT_S: Final = 1e-3
+_FIRST_TIMEOUT_S: Final = 1e-3
+_NONE: Final = -1
 _MOST_DOUBLINGS: Final = 6
 _RETRY_S: Final = 1e-9
 
@@ -72,6 +74,12 @@ class PeerRecord(Record):
     newest: Int64
     """The largest of those that were acknowledged."""
     heard_at: Float64
+    timed: Int64
+    """The frame whose round trip is being timed; NONE: none is."""
+    timed_at: Float64
+    smoothed_s: Float64
+    variation_s: Float64
+    timeout_s: Float64
     doublings: Int64
     repeats: Int64
     # What has come.
@@ -108,6 +116,8 @@ def begin(own: int, now: float) -> int:
     """Begin."""
     peer: PeerRecord = carray(pointer(own), (1,), PEER)[0]
     peer.heard_at = now
+    peer.timed = _NONE
+    peer.timeout_s = _FIRST_TIMEOUT_S
     return 0
 
 
@@ -140,6 +150,9 @@ def poll(own: int, now: float) -> int:
         if peer.in_flight == 0:
             peer.heard_at = now
         _put(peer, peer.next, peer.step)
+        if peer.timed == _NONE:
+            peer.timed = peer.next
+            peer.timed_at = now
         peer.next += 1
         peer.in_flight += 1
         if peer.next == integers_at(peer.firsts, peer.steps + 1)[peer.step + 1]:
@@ -170,7 +183,7 @@ def tell_wake_at(own: int, target: int) -> int:
 
 @inner
 def _timeout_at(peer: PeerRecord) -> Scalar:
-    return peer.heard_at + _LEAST_TIMEOUT_S * (1 << min(peer.doublings, _MOST_DOUBLINGS))
+    return peer.heard_at + peer.timeout_s * (1 << min(peer.doublings, _MOST_DOUBLINGS))
 
 
 @inner
@@ -227,9 +240,9 @@ def _acknowledged(peer: PeerRecord, number: Scalar, step: Scalar, upto: Scalar, 
     """Take an acknowledgement: of one frame, and of all of its step before `upto`."""
     first: Scalar = max(peer.base, integers_at(peer.firsts, peer.steps + 1)[step])
     for one in range(first, upto):
-        _done(peer, one)
+        _done(peer, one, now)
     if number >= peer.base:
-        _done(peer, number)
+        _done(peer, number, now)
     acknowledged = bytes_at(peer.acknowledged, peer.frames)
     while peer.base < peer.next and acknowledged[peer.base] != 0:
         peer.base += 1
@@ -243,12 +256,27 @@ def _acknowledged(peer: PeerRecord, number: Scalar, step: Scalar, upto: Scalar, 
 
 
 @inner
-def _done(peer: PeerRecord, number: Scalar) -> None:
+def _done(peer: PeerRecord, number: Scalar, now: float) -> None:
     acknowledged = bytes_at(peer.acknowledged, peer.frames)
     if number < peer.next and acknowledged[number] == 0:
         acknowledged[number] = 1
         peer.in_flight -= 1
         peer.newest = max(peer.newest, integers_at(peer.orders, peer.mask + 1)[number & peer.mask])
+        if number == peer.timed:
+            peer.timed = _NONE
+            _estimate(peer, now - peer.timed_at)
+
+
+@inner
+def _estimate(peer: PeerRecord, elapsed: float) -> None:
+    """Set the time-out from a round trip, as a worker does without the floor of its driver."""
+    if peer.smoothed_s == 0.0:
+        peer.smoothed_s = elapsed
+        peer.variation_s = elapsed / 2
+    else:
+        peer.variation_s += (abs(peer.smoothed_s - elapsed) - peer.variation_s) / 4
+        peer.smoothed_s += (elapsed - peer.smoothed_s) / 8
+    peer.timeout_s = peer.smoothed_s + max(4 * peer.variation_s, peer.smoothed_s) + _ACK_DELAY_S
 
 
 @inner
@@ -259,6 +287,8 @@ def _repeat(peer: PeerRecord, number: Scalar) -> None:
     while firsts[step] > number:
         step -= 1
     _put(peer, number, step)
+    if number == peer.timed:
+        peer.timed = _NONE  # which of the two is acknowledged cannot be told
     peer.repeats += 1
 
 
