@@ -65,7 +65,7 @@ def restore(state: ProgramState, snapshot: Snapshot) -> None:
         for number in state.clones.sessions():
             state.clones.delete(number)
         for number, session in snapshot.sessions.items():
-            state.clones.set(number, session.replicas, session.length_limit)
+            state.clones.set(number, session.replicas, session.length_limit, session.class_of_service)
 
 
 def _arrays(state: ProgramState) -> list[npt.NDArray[Any]]:

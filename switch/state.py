@@ -8,7 +8,7 @@ two batches of packets.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 import numpy as np
@@ -137,6 +137,8 @@ class CloneSession:
     replicas: tuple[Replica, ...]
     length_limit: int = 0
     """Clones are cut to this many bytes; 0 leaves them whole."""
+    class_of_service: int = 0
+    """The queue in which clones wait, as `standard_metadata.priority` chooses it; 0: the one that the program chooses."""
 
 
 class Multicast:
@@ -210,17 +212,29 @@ class CloneSessions:
         self.largest = 0
         """Number of replicas of the largest session."""
         self.directory = np.zeros((MAX_SESSION + 1, 3), dtype=np.uint64)
-        """By session, for native code: the two words of `Multicast.directory`, and the length limit."""
+        """By session, for native code: the two words of `Multicast.directory`, and the length limit in 32 bits below
+        the class of service."""
 
-    def set(self, session: int, replicas: Sequence[tuple[int, int] | Replica], length_limit: int = 0) -> None:
+    def set(
+        self,
+        session: int,
+        replicas: Sequence[tuple[int, int] | Replica],
+        length_limit: int = 0,
+        class_of_service: int = 0,
+    ) -> None:
         """Create or replace a session of (port, instance) pairs or replicas with backups; raises BadEntry."""
         _check_number("clone session", session, MAX_SESSION)
-        made = CloneSession(replicas=_replicas(replicas), length_limit=length_limit)
+        for what, number in (("length limit", length_limit), ("class of service", class_of_service)):
+            if not 0 <= number < 1 << 32:
+                raise BadEntry(f"clone session {session}: {number} is no {what}")
+        made = CloneSession(
+            replicas=_replicas(replicas), length_limit=length_limit, class_of_service=class_of_service
+        )
         with self._lock:
             cells = _cells(made.replicas, self._ports)
             self._sessions[session] = made
             self._cells[session] = cells
-            self.directory[session] = cells.ctypes.data, len(made.replicas), length_limit
+            self.directory[session] = cells.ctypes.data, len(made.replicas), class_of_service << 32 | length_limit
             self._measure()
 
     def delete(self, session: int) -> None:
@@ -243,10 +257,10 @@ class CloneSessions:
         with self._lock:
             return dict(self._sessions)
 
-    def copies(self, session: int) -> tuple[tuple[Replica, ...], int]:
-        """Return where the clones of a packet go now, and their length limit; no clones if there is no such session."""
+    def copies(self, session: int) -> CloneSession:
+        """Return a session with the replicas to which clones go now; without replicas if there is no such session."""
         found = self._sessions.get(session, CloneSession(replicas=()))
-        return tuple(replica.live(self._ports) for replica in found.replicas), found.length_limit
+        return replace(found, replicas=tuple(replica.live(self._ports) for replica in found.replicas))
 
     def ports_changed(self) -> None:
         """Send clones to ports that are up."""

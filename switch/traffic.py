@@ -29,7 +29,7 @@ egress is made at most `MAX_CLONE_DEPTH` times.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 
@@ -37,7 +37,7 @@ from . import ir
 from .interpreter import Interpreter, Packet
 from .parking import Parked
 from .queues import PORTS
-from .state import AS_BEFORE, ProgramState, Replica
+from .state import AS_BEFORE, CloneSession, ProgramState
 from .trace import Step, Tracer
 from .v1model import (
     EGRESS_CLONE,
@@ -181,7 +181,7 @@ class InterpretedSwitch:
             packet.set(names.instance_type, REPLICATION)
             replicas = self._state.multicast.copies(group)
             with self._inside("copy", f"multicast group {group}: {len(replicas)} replicas", group=group):
-                self._replicate(packet, replicas)
+                self._replicate(packet, CloneSession(replicas=replicas))
         elif packet.fields[names.egress_spec] != self._program.drop_port:
             packet.set(names.instance_type, NORMAL)
             self._leave(packet, packet.fields[names.egress_spec])
@@ -205,26 +205,28 @@ class InterpretedSwitch:
     def _clone_ingress(self, packet: Packet) -> None:
         """Clone a packet as it arrived: parse its frame anew, with its ingress port but without other metadata."""
         names = self._names
-        replicas, length_limit = self._session(packet)
-        if replicas:
+        session = self._session(packet)
+        if session.replicas:
             copy = self._begin(packet.data)
             copy.set(names.ingress_port, self._port)
             for graph in ("parser", "verify"):
                 self._run(copy, graph)
             self._restart(copy, self._kept(packet, packet.fields[names.clone_list], INGRESS_CLONE))
             copy.set(names.length, len(packet.data))
-            session = packet.fields[names.clone] - 1
-            with self._inside("clone", f"clone from ingress to session {session}", session=session):
-                self._replicate(copy, replicas, length_limit)
+            number = packet.fields[names.clone] - 1
+            with self._inside("clone", f"clone from ingress to session {number}", session=number):
+                self._replicate(copy, session)
         packet.set(names.clone, 0)
 
-    def _replicate(self, packet: Packet, replicas: Iterable[Replica], length_limit: int = 0, depth: int = 0) -> None:
+    def _replicate(self, packet: Packet, session: CloneSession, depth: int = 0) -> None:
         names = self._names
-        for replica in replicas:
+        for replica in session.replicas:
             copy = packet.copy()
             for slot in (names.clone, names.resubmit, names.recirculate):
                 copy.set(slot, 0)
-            copy.set(names.cut, length_limit + 1 if length_limit else 0)
+            copy.set(names.cut, session.length_limit + 1 if session.length_limit else 0)
+            if session.class_of_service:
+                copy.set(names.priority, session.class_of_service)
             copy.set(names.egress_rid, replica.instance)
             self._leave(copy, replica.port, depth)
 
@@ -268,18 +270,18 @@ class InterpretedSwitch:
         packet.set(names.packet_length, fields[names.length])
         with self._inside("egress", f"egress to port {port}", port=port, instance=fields[names.egress_rid]):
             self._interpreter.run(packet, self._program.egress)
-        replicas, length_limit = self._session(packet) if depth < MAX_CLONE_DEPTH else ((), 0)
+        session = self._session(packet) if depth < MAX_CLONE_DEPTH else CloneSession(replicas=())
         copy = packet.copy()  # before `_send` updates checksums
         if fields[names.egress_spec] != self._program.drop_port:
             self._send(packet, port | queue << QUEUE_SHIFT)
         else:
             self._note("drop", "drop at the end of egress")
-        if replicas:
+        if session.replicas:
             self._restart(copy, self._kept(copy, fields[names.clone_list], EGRESS_CLONE))
             copy.set(names.length, fields[names.length])
-            session = fields[names.clone] - 1
-            with self._inside("clone", f"clone from egress to session {session}", session=session):
-                self._replicate(copy, replicas, length_limit, depth + 1)
+            number = fields[names.clone] - 1
+            with self._inside("clone", f"clone from egress to session {number}", session=number):
+                self._replicate(copy, session, depth + 1)
 
     def _send(self, packet: Packet, port: int) -> None:
         names = self._names
@@ -296,8 +298,8 @@ class InterpretedSwitch:
             number = port & ((1 << QUEUE_SHIFT) - 1)
             self._note("send", f"send {len(sent)} bytes to port {number}: {sent.hex()}", port=number, frame=sent.hex())
 
-    def _session(self, packet: Packet) -> tuple[tuple[Replica, ...], int]:
-        """Return the replicas of the session that a packet is cloned to, and their length limit; no session: none."""
+    def _session(self, packet: Packet) -> CloneSession:
+        """Return the session that a packet is cloned to, as it is now; no session: one without replicas."""
         return self._state.clones.copies(packet.fields[self._names.clone] - 1)
 
     def _kept(self, packet: Packet, number: int, instance_type: int) -> dict[int, int]:

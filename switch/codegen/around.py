@@ -60,7 +60,7 @@ def features(program: ir.Program) -> Features:
         resubmits=names.resubmit in used,
         recirculates=names.recirculate in used,
         cuts=names.cut in used,
-        priorities=names.priority in used,
+        priorities=names.priority in used or (names.clone in used and program.queues > 1),
         queueing=any(asked & used_by(program, getattr(program, graph)) for graph in GRAPHS),
     )
 

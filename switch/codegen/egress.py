@@ -56,8 +56,8 @@ class Egress:
         self.leave = unit.function("leave", VOID, [*PASSING, I32, I32])
         """(packet, port, depth): runs egress on a packet, and sends it unless egress drops it; or lets it wait."""
         self.replicate = unit.function("replicate", VOID, [*PASSING, POINTER, I64, I64, I32])
-        """(packet, replicas, their number, length limit, depth): makes a copy for each replica, one level above the
-        packet, and calls `leave` for it."""
+        """(packet, replicas, their number, limits, depth): makes a copy for each replica, one level above the packet,
+        and calls `leave` for it.  The limits are the last word of a session in `CloneSessions.directory`."""
         for function in (self.leave, self.replicate):
             function.attributes.add("noinline")
 
@@ -68,7 +68,7 @@ class Egress:
         self._write_replicate()
 
     def session(self, emit: Emitter, packet: Passing) -> tuple[Value, Value, Value]:
-        """Return the replicas of the session that a packet is cloned to, their number, and their length limit."""
+        """Return the replicas of the session that a packet is cloned to, their number, and their limits."""
         build = emit.build
         number = build.sub(self._around.get(emit, packet.hot, self._around.names.clone), constant(64, 1))
         known = build.icmp_unsigned("<=", number, constant(64, MAX_SESSION))
@@ -286,7 +286,8 @@ class Egress:
         emit = Emitter(around.unit, function)
         build = emit.build
         packet = Passing(*function.args[:6])
-        replicas, count, limit, depth = function.args[6:]
+        replicas, count, limits, depth = function.args[6:]
+        limit, queue = emit.resize(emit.resize(limits, 32), 64), build.lshr(limits, constant(64, 32))
         with emit.loop(lambda: count) as number:
             replica = build.gep(replicas, [build.mul(number, constant(64, 8))], source_etype=BYTE)
             port, instance = emit.load(I32, replica, 4), emit.load(I32, emit.at(replica, 4), 4)
@@ -303,6 +304,10 @@ class Egress:
             if around.features.cuts or around.features.clones:
                 limited = build.icmp_unsigned("!=", limit, constant(64, 0))
                 around.set(emit, copy, names.cut, build.add(limit, emit.resize(limited, 64)))
+            if around.features.clones and around.features.priorities:
+                own = around.get(emit, copy, names.priority)
+                is_own = build.icmp_unsigned("==", queue, constant(64, 0))
+                around.set(emit, copy, names.priority, build.select(is_own, own, queue))
             around.set(emit, copy, names.egress_rid, instance)
             build.call(self.leave, [copy, *packet[1:], port, depth])
         build.ret_void()

@@ -33,6 +33,7 @@ class ReplicationEngine:
     def __init__(self, state: ProgramState) -> None:
         self._multicast = state.multicast
         self._clones = state.clones
+        self._queues = state.queues
         self._forms: dict[tuple[str, int], WrittenAs] = {}
 
     def write(self, kind: int, message: Any) -> Undo:
@@ -89,12 +90,12 @@ class ReplicationEngine:
             form = WrittenAs()
         else:
             # The form is kept beside the switch's own object: reads give back what the client wrote.
-            if message.class_of_service:
-                raise invalid("the switch has one class of service, 0")
+            if message.class_of_service >= self._queues.count:
+                raise invalid(f"class of service {message.class_of_service}: a port has {self._queues.count} queues")
             if message.packet_length_bytes < 0:
                 raise invalid("packet_length_bytes is negative")
             replicas, port_numbers = _decode_replicas(message.replicas)
-            clones.set(session, replicas, message.packet_length_bytes)
+            clones.set(session, replicas, message.packet_length_bytes, message.class_of_service)
             form = WrittenAs(port_numbers=port_numbers)
         restore_form = self._remember(("session", session), form)
 
@@ -103,7 +104,7 @@ class ReplicationEngine:
             if old is None:
                 clones.delete(session)
             else:
-                clones.set(session, old.replicas, old.length_limit)
+                clones.set(session, old.replicas, old.length_limit, old.class_of_service)
 
         return undo
 
@@ -132,6 +133,7 @@ class ReplicationEngine:
         message = v1.PacketReplicationEngineEntry()
         entry = message.clone_session_entry
         entry.session_id, entry.packet_length_bytes = session, stored.length_limit
+        entry.class_of_service = stored.class_of_service
         entry.replicas.extend(_encode_replicas(stored.replicas, form))
         return message
 

@@ -13,7 +13,7 @@ from switchsum.switch.liveness import Liveness
 from switchsum.switch.pipeline import EngineName
 from switchsum.switch.ports.base import PortTable
 from switchsum.switch.ports.packet import PacketPorts
-from switchsum.switch.state import Replica
+from switchsum.switch.state import CloneSession, Replica
 
 from ..timing import eventually, patience
 from .conftest import PROGRAMS
@@ -63,11 +63,11 @@ def test_clones_have_backups_too(engine: EngineName) -> None:
     clones = switch.clones
     clones.set(5, [BACKED_UP], length_limit=9)
     switch.set_port(1, up=False)
-    assert clones.copies(5) == ((Replica(2, 12),), 9)
+    assert clones.copies(5) == CloneSession(replicas=(Replica(2, 12),), length_limit=9)
     assert clones.directory[5].tolist()[1:] == [1, 9]
     switch.set_port(1, up=True)
-    assert clones.copies(5) == ((BACKED_UP,), 9)
-    assert clones.copies(6) == ((), 0)
+    assert clones.copies(5) == CloneSession(replicas=(BACKED_UP,), length_limit=9)
+    assert clones.copies(6) == CloneSession(replicas=())
 
 
 def test_programs_that_are_gone_are_not_told() -> None:

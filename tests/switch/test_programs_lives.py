@@ -8,13 +8,17 @@ from dataclasses import dataclass
 import numpy as np
 import pytest
 
+from switchsum.protocol.p4runtime import Code, Outcome, parse_p4info, v1
 from switchsum.switch.batch import Output
+from switchsum.switch.p4runtime.entities import Entities
 from switchsum.switch.pipeline import EngineName, Pipeline
+from switchsum.switch.queues import Queues
 from switchsum.switch.v1model import (
     EGRESS_CLONE,
     INGRESS_CLONE,
     MAX_CLONE_DEPTH,
     NORMAL,
+    QUEUE_SHIFT,
     REPLICATION,
 )
 
@@ -65,6 +69,27 @@ def test_clone_in_ingress(load: Load) -> None:
     assert (len(cut), len(whole)) == (TRACE.size, TRACE.size + 7)
     pipeline.clones.delete(7)
     assert traces(pipeline, 1, 7, 5) == [original]
+
+
+@pytest.mark.parametrize("engine", ["interpreter", "native"])
+@pytest.mark.parametrize("operation", [1, 6])
+def test_clones_wait_in_the_queue_of_their_class(engine: EngineName, operation: int) -> None:
+    pipeline = Pipeline.load((PROGRAMS / "lives.json").read_bytes(), engine=engine, queues=Queues(4))
+    info = parse_p4info((PROGRAMS / "lives.p4info.txtpb").read_text())
+    client = Entities(v1.ForwardingPipelineConfig(p4info=info), pipeline.state)
+    entry = v1.PacketReplicationEngineEntry()
+    entry.clone_session_entry.session_id, entry.clone_session_entry.class_of_service = 7, 3
+    entry.clone_session_entry.replicas.add(port=b"\2", instance=1)
+    update = v1.Update(type=v1.Update.INSERT, entity=v1.Entity(packet_replication_engine_entry=entry))
+    assert client.write([update], v1.WriteRequest.CONTINUE_ON_ERROR) == [Outcome()]
+    assert client.read(update.entity) == [update.entity]
+    sent = {port: frame for port, frame in pipeline.process(0, bytes([operation, 7, 1]))}
+    assert sent.keys() == {1, 2 | 3 << QUEUE_SHIFT}
+    entry.clone_session_entry.class_of_service = 4
+    update = v1.Update(type=v1.Update.MODIFY, entity=v1.Entity(packet_replication_engine_entry=entry))
+    assert client.write([update], v1.WriteRequest.CONTINUE_ON_ERROR)[0].code is Code.INVALID_ARGUMENT
+    pipeline.clones.set(7, [(2, 1)], class_of_service=4)  # in Python: a class without a queue is dropped
+    assert [port for port, _ in pipeline.process(0, bytes([operation, 7, 1]))] == [1]
 
 
 def test_clone_of_what_is_dropped_keeps_nothing(load: Load) -> None:
