@@ -29,6 +29,10 @@ class EntryMissing(StateError, LookupError):
     """There is no entry with this match and priority, or no such group or session."""
 
 
+class MemberMissing(BadEntry, EntryMissing):
+    """An entry or a group names a member or group that its action profile does not have."""
+
+
 class TableFull(StateError):
     """The table holds as many entries as the program allows."""
 

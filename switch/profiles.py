@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from . import ir
-from .errors import BadEntry, EntryExists, EntryMissing, InUse, StateError, TableFull
+from .errors import BadEntry, EntryExists, EntryMissing, InUse, MemberMissing, StateError, TableFull
 from .liveness import Liveness
 from .lock import StateLock
 from .queues import PORTS
@@ -58,7 +58,9 @@ class GroupMembers:
     """Number of its list of slots."""
     members: tuple[Weighted, ...]
     max_size: int = 0
-    """Most members of the group, by their weights; 0: as many as the profile has."""
+    """Most members of the group, as a P4Runtime client gave it; the switch itself does not look at it."""
+    modes: tuple[int, int] = (0, 0)
+    """Of a set of actions, how it is chosen from and what its size is, as a P4Runtime client gave it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,6 +88,33 @@ MOST_CHOICES = 1 << 16
 """Members and groups of one profile together."""
 
 
+class Numbers:
+    """Hands out numbers from `first` to `end` - 1, those that were given back before new ones."""
+
+    def __init__(self, first: int, end: int) -> None:
+        self._first = self._next = first
+        self._end = end
+        self._free: list[int] = []
+
+    def take(self) -> int | None:
+        """Return a number; None if all are taken."""
+        if self._free:
+            return self._free.pop()
+        if self._next >= self._end:
+            return None
+        self._next += 1
+        return self._next - 1
+
+    def give(self, number: int) -> None:
+        """Take a number back."""
+        self._free.append(number)
+
+    def reset(self, taken: set[int]) -> None:
+        """Begin anew with numbers that are taken."""
+        self._next = max(taken, default=self._first - 1) + 1
+        self._free = [number for number in range(self._first, self._next) if number not in taken]
+
+
 class Profile:
     """The members and groups of one action profile; every method holds the pipeline's lock."""
 
@@ -102,6 +131,13 @@ class Profile:
         self._members: dict[int, MemberAction] = {}
         self._groups: dict[int, GroupMembers] = {}
         self._order = 0
+        self._slots = Numbers(0, info.size)
+        self._choices = Numbers(1 + info.size, MOST_CHOICES)
+        self._sets = 0
+        """Groups that belong to one entry each."""
+        self._set_members = 0
+        """Members that belong to such groups."""
+        self._last_set = ONE_SHOT
         self._mirrors: list[Mirror] = []
         for table in tables:
             table.profile = self
@@ -139,10 +175,10 @@ class Profile:
             if number in self._members:
                 raise EntryExists(f"action profile {self.name} has a member {number} already")
             self._check_action(action, params)
-            taken = {member.slot for member in self._members.values()}
-            if len(taken) >= self.size:
+            slot = self._slots.take()
+            if slot is None:
                 raise TableFull(f"action profile {self.name} is full ({self.size} members)")
-            slot = next(slot for slot in range(self.size) if slot not in taken)
+            self._set_members += number >= ONE_SHOT
             self._order += order is None
             self._put_member(number, MemberAction(slot, self._order if order is None else order, action, params))
 
@@ -161,16 +197,22 @@ class Profile:
                 if any(one.member == number for one in found.members):
                     raise InUse(f"member {number} of action profile {self.name} is in group {group}")
             self._check_unused(Member(number))
-            del self._members[number]
+            self._slots.give(self._members.pop(number).slot)
+            self._set_members -= number >= ONE_SHOT
 
-    def set_group(self, number: int, members: Sequence[Weighted], max_size: int = 0) -> None:
-        """Create a group or replace its members; raises BadEntry."""
+    def set_group(
+        self, number: int, members: Sequence[Weighted], max_size: int = 0, modes: tuple[int, int] = (0, 0)
+    ) -> None:
+        """Create a group or replace its members; raises BadEntry or TableFull."""
         with self._lock:
             made = tuple(members)
-            self._check_group(number, made, max_size)
+            self._check_group(number, made)
             old = self._groups.get(number)
-            choice = old.choice if old else self._free_choice()
-            self._groups[number] = GroupMembers(choice, made, max_size)
+            choice = old.choice if old else self._choices.take()
+            if choice is None:
+                raise TableFull(f"action profile {self.name} has room for {MOST_CHOICES - 1 - self.size} groups")
+            self._sets += old is None and number >= ONE_SHOT
+            self._groups[number] = GroupMembers(choice, made, max_size, modes)
             self._put_group(number)
 
     def delete_group(self, number: int) -> None:
@@ -178,22 +220,36 @@ class Profile:
         with self._lock:
             self.group(number)
             self._check_unused(Group(number))
-            del self._groups[number]
+            self._choices.give(self._groups.pop(number).choice)
+            self._sets -= number >= ONE_SHOT
 
-    def add_set(self, actions: Sequence[SetAction], group: Group | None = None) -> Group:
+    @property
+    def has_sets(self) -> bool:
+        """Whether entries have sets of actions of their own."""
+        return self._sets > 0
+
+    @property
+    def has_members(self) -> bool:
+        """Whether there are members or groups that belong to no entry."""
+        return len(self._members) > self._set_members or len(self._groups) > self._sets
+
+    def add_set(
+        self, actions: Sequence[SetAction], group: Group | None = None, modes: tuple[int, int] = (0, 0)
+    ) -> Group:
         """Add a group with members of its own, for one entry; raises TableFull or BadEntry, and then adds nothing.
 
         `group` is one that was dropped and comes back.
         """
         with self._lock:
-            made = group or Group(max([ONE_SHOT, *(number + 1 for number in self._groups)]))
-            first = max([ONE_SHOT, *(number + 1 for number in self._members)])
+            first = self._last_set + 1
+            self._last_set += 1 + len(actions)
+            made = group or Group(first)
             added: list[Weighted] = []
             try:
-                for number, one in enumerate(actions, start=first):
+                for number, one in enumerate(actions, start=first + 1):
                     self.add_member(number, one.action, one.params)
                     added.append(Weighted(number, one.weight, one.watch))
-                self.set_group(made.number, added)
+                self.set_group(made.number, added, modes=modes)
             except StateError:
                 for weighted in added:
                     self.delete_member(weighted.member)
@@ -216,13 +272,13 @@ class Profile:
             return [SetAction(member.action, member.params, one.weight, one.watch) for member, one in found]
 
     def number_of(self, via: Member | Group) -> int:
-        """Return the number of the choice that a member or group is; raises BadEntry if there is none."""
+        """Return the number of the choice that a member or group is; raises MemberMissing if there is none."""
         if isinstance(via, Member):
             if via.number not in self._members:
-                raise BadEntry(f"action profile {self.name} has no member {via.number}")
+                raise MemberMissing(f"action profile {self.name} has no member {via.number}")
             return 1 + self._members[via.number].slot
         if via.number not in self._groups:
-            raise BadEntry(f"action profile {self.name} has no group {via.number}")
+            raise MemberMissing(f"action profile {self.name} has no group {via.number}")
         return self._groups[via.number].choice
 
     def choose(self, via: Member | Group, selected: int) -> tuple[str, tuple[int, ...]]:
@@ -256,6 +312,12 @@ class Profile:
         """Bring back what `save` has returned; the tables that use the profile are restored after it."""
         with self._lock:
             self._members, self._groups = {}, dict(content.groups)
+            self._slots.reset({member.slot for member in content.members.values()})
+            self._choices.reset({group.choice for group in content.groups.values()})
+            self._sets, self._set_members = (
+                sum(number >= ONE_SHOT for number in numbers) for numbers in (content.groups, content.members)
+            )
+            self._last_set = max([self._last_set, *content.groups, *content.members])
             for number, member in content.members.items():
                 self._put_member(number, member)
             for number in self._groups:
@@ -282,19 +344,11 @@ class Profile:
         ordered = sorted(up, key=lambda one: self._members[one.member].order)
         return [one.member for one in ordered for _ in range(one.weight)]
 
-    def _free_choice(self) -> int:
-        taken = {group.choice for group in self._groups.values()}
-        first = 1 + self.size
-        free = next((number for number in range(first, MOST_CHOICES) if number not in taken), None)
-        if free is None:
-            raise TableFull(f"action profile {self.name} has room for {MOST_CHOICES - first} groups")
-        return free
-
     def _check_action(self, action: str, params: tuple[int, ...]) -> None:
         for table in self.tables:
             table.check_action(action, params)
 
-    def _check_group(self, number: int, members: tuple[Weighted, ...], max_size: int) -> None:
+    def _check_group(self, number: int, members: tuple[Weighted, ...]) -> None:
         what = f"group {number} of action profile {self.name}"
         if not self.has_groups:
             raise BadEntry(f"action profile {self.name} has no selector, and so no groups")
@@ -302,14 +356,14 @@ class Profile:
             raise BadEntry(f"{what} names a member twice: give it a weight")
         for one in members:
             if one.member not in self._members:
-                raise BadEntry(f"{what}: there is no member {one.member}")
+                raise MemberMissing(f"{what}: there is no member {one.member}")
             if one.watch is not None and not 0 <= one.watch.port < PORTS:
                 raise BadEntry(f"{what}: member {one.member} watches port {one.watch.port}, and there is none")
             if one.weight < 1:
                 raise BadEntry(f"{what}: member {one.member} has the weight {one.weight}, not 1 or more")
         total = sum(one.weight for one in members)
-        if total > (max_size or MOST_CHOICES):
-            raise TableFull(f"{what} has room for {max_size or MOST_CHOICES} members by weight, not {total}")
+        if total > MOST_CHOICES:
+            raise TableFull(f"{what} has room for {MOST_CHOICES} members by weight, not {total}")
 
     def _check_unused(self, via: Member | Group) -> None:
         for table in self.tables:

@@ -138,7 +138,7 @@ class CloneSession:
     length_limit: int = 0
     """Clones are cut to this many bytes; 0 leaves them whole."""
     class_of_service: int = 0
-    """The queue in which clones wait, as `standard_metadata.priority` chooses it; 0: the one that the program chooses."""
+    """The queue in which clones wait, by its priority; 0: the one that the program chooses."""
 
 
 class Multicast:
@@ -227,9 +227,7 @@ class CloneSessions:
         for what, number in (("length limit", length_limit), ("class of service", class_of_service)):
             if not 0 <= number < 1 << 32:
                 raise BadEntry(f"clone session {session}: {number} is no {what}")
-        made = CloneSession(
-            replicas=_replicas(replicas), length_limit=length_limit, class_of_service=class_of_service
-        )
+        made = CloneSession(replicas=_replicas(replicas), length_limit=length_limit, class_of_service=class_of_service)
         with self._lock:
             cells = _cells(made.replicas, self._ports)
             self._sessions[session] = made

@@ -215,7 +215,7 @@ class Chooses(Protocol):
         """Most members that it has."""
 
     def number_of(self, via: Member | Group) -> int:
-        """Return the number of the choice that a member or group is; raises BadEntry if there is none."""
+        """Return the number of the choice that a member or group is; raises MemberMissing if there is none."""
 
     def choose(self, via: Member | Group, selected: int) -> tuple[str, tuple[int, ...]]:
         """Return the action and parameters of a member, or of the member of a group that a hash selects."""
@@ -336,6 +336,11 @@ class Table:
             self.default = action, params
             if self._mirror:
                 self._mirror.set_default(action, params)
+
+    @property
+    def has_initial_default(self) -> bool:
+        """Whether the default action is the one that the program gives."""
+        return self.default == self._initial_default
 
     def reset_default(self) -> None:
         """Go back to the program's default action; raises ReadOnly."""

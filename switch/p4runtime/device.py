@@ -16,9 +16,11 @@ from ..clock import Clock
 from ..state import ProgramState
 from .device_config import program_of
 from .entities import Entities
+from .reconcile import carry_over
 from .refusal import Refused, invalid, refusals
 
 _Action = v1.SetForwardingPipelineConfigRequest
+_WITH_CONFIG = (_Action.VERIFY, _Action.VERIFY_AND_SAVE, _Action.VERIFY_AND_COMMIT, _Action.RECONCILE_AND_COMMIT)
 Response = v1.GetForwardingPipelineConfigRequest
 
 
@@ -75,10 +77,9 @@ class Device(Generic[Pipeline]):
             return None
         if not given:
             raise invalid("no config is given")
-        if action == _Action.RECONCILE_AND_COMMIT:
-            self._require_same(config)
+        if action == _Action.RECONCILE_AND_COMMIT and self._runs(config):
             return None
-        if action not in (_Action.VERIFY, _Action.VERIFY_AND_SAVE, _Action.VERIFY_AND_COMMIT):
+        if action not in _WITH_CONFIG:
             raise invalid("no action is given")
         with refusals():
             pipeline = self._load(program_of(config.p4_device_config))
@@ -102,8 +103,7 @@ class Device(Generic[Pipeline]):
                 raise Refused(Code.NOT_FOUND, "no config has been saved since the last commit")
             self._committed, self._saved = self._saved, None
         elif action == _Action.RECONCILE_AND_COMMIT:
-            self._require_same(config).config.CopyFrom(config)
-            self._saved = None
+            self._reconcile(config, prepared)
 
     def config(self, response_type: int) -> Any:
         """Return the parts of the config that a response type asks for; None if there is no config yet."""
@@ -119,12 +119,23 @@ class Device(Generic[Pipeline]):
             answer.p4_device_config = config.p4_device_config
         return answer
 
-    def _require_same(self, config: Any) -> Entities:
-        """Return the committed program; raises Refused if a config differs from its own in more than the cookie."""
-        program = self.committed
-        if program is None or (config.p4info, config.p4_device_config) != (
-            program.config.p4info,
-            program.config.p4_device_config,
-        ):
-            raise invalid("the forwarding state can only be preserved for the program that is running")
-        return program
+    def _reconcile(self, config: Any, prepared: tuple[Entities, Pipeline] | None) -> None:
+        """Commit a config, and keep the state of the program that runs; raises Refused if the new one has no place."""
+        running = self.committed
+        if prepared is None:
+            if running is None or not self._runs(config):  # another program has been committed since `prepare`
+                raise Refused(Code.ABORTED, "another program has been committed meanwhile")
+            running.config.CopyFrom(config)
+        else:
+            if running is not None:
+                carry_over(running, prepared[0])
+            self._committed = prepared
+        self._saved = None
+
+    def _runs(self, config: Any) -> bool:
+        """Return whether a config differs from the committed one in its cookie at most."""
+        running = self.committed
+        return running is not None and (config.p4info, config.p4_device_config) == (
+            running.config.p4info,
+            running.config.p4_device_config,
+        )

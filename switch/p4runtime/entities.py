@@ -53,6 +53,7 @@ class Entities:
             "register_entry": (registers.write, registers.read),
             "digest_entry": (self.digests.write, self.digests.read),
             "packet_replication_engine_entry": (replication.write, replication.read),
+            "extern_entry": (_refuse_extern, _no_externs),
         }
 
     def write(self, updates: Sequence[Any], atomicity: int) -> list[Outcome]:
@@ -130,6 +131,17 @@ class Entities:
         if kind not in self._handlers:
             raise Refused(Code.UNIMPLEMENTED, f"{kind} is not supported")
         return self._handlers[kind]
+
+
+def _refuse_extern(_kind: int, _message: Any) -> Undo:
+    raise Refused(Code.UNIMPLEMENTED, "extern_entry is not supported")
+
+
+def _no_externs(query: Any) -> Iterator[Any]:
+    """Yield nothing where all externs are asked for: no program has any.  Raises Refused for one of them."""
+    if query.extern_type_id or query.extern_id:
+        raise invalid(f"P4Info has no extern {query.extern_id} of type {query.extern_type_id}")
+    return iter(())
 
 
 def _nothing() -> None:

@@ -46,6 +46,7 @@ class Profiles:
             raise invalid(f"member {number} of action profile {profile.name} needs an action")
         action, params = decode_action_of(schema, message.action, as_default=False)
         if kind == INSERT:
+            _refuse_sets(profile)
             profile.add_member(number, action, params)
             return lambda: profile.delete_member(number)
         old = profile.member(number)
@@ -73,6 +74,7 @@ class Profiles:
         else:
             if kind == INSERT and old is not None:
                 raise EntryExists(f"action profile {profile.name} has a group {number} already")
+            _refuse_sets(profile)
             _set_group(schema, number, message, old)
         if old is None:
             return lambda: profile.delete_group(number)
@@ -88,7 +90,8 @@ class Profiles:
                 message = v1.ActionProfileGroup(action_profile_id=schema.identifier, group_id=number)
                 message.max_size = group.max_size
                 for one in group.members:
-                    encode_watch(one.watch, message.members.add(member_id=one.member, weight=one.weight))
+                    weight = schema.rules.written_weight(one.weight)
+                    encode_watch(one.watch, message.members.add(member_id=one.member, weight=weight))
                 yield message
 
     def _selected(self, query: Any) -> Iterable[ProfileSchema]:
@@ -98,16 +101,24 @@ class Profiles:
 
 
 def _set_group(schema: ProfileSchema, number: int, message: Any, old: _Old | None) -> None:
-    if message.max_size < 0 or (schema.max_group_size and message.max_size > schema.max_group_size):
-        most = schema.max_group_size
-        raise invalid(f"group {number}: max_size is {message.max_size}, and P4Info allows {most}")
+    what, rules = f"group {number} of action profile {schema.name}", schema.rules
+    if message.max_size < 0 or (rules.max_group_size and message.max_size > rules.max_group_size):
+        raise invalid(f"{what}: max_size is {message.max_size}, and P4Info allows {rules.max_group_size}")
     if old is not None and message.max_size not in (0, old.max_size):
-        raise invalid(f"group {number}: max_size cannot be changed")
+        raise invalid(f"{what}: max_size cannot be changed")
+    max_size = message.max_size or (old.max_size if old else 0)
     members = []
     for one in message.members:
-        members.append(Weighted(one.member_id, one.weight, decode_watch(one)))
-    max_size = message.max_size or (old.max_size if old else 0) or schema.max_group_size
+        weight = rules.weight(one.weight, f"member {one.member_id} of {what}")
+        members.append(Weighted(one.member_id, weight, decode_watch(one)))
+    rules.check_size([one.weight for one in members], max_size, what)
     schema.profile.set_group(number, members, max_size)
+
+
+def _refuse_sets(profile: Profile) -> None:
+    """Raise Refused if entries have sets of actions: a selector is used in one way or the other (section 9.2.3)."""
+    if profile.has_sets:
+        raise invalid(f"entries have sets of actions of action profile {profile.name}: it has no other members")
 
 
 def _group(profile: Profile, number: int) -> _Old:

@@ -9,12 +9,13 @@ from typing import Final
 from switchsum.protocol.errors import SwitchsumError
 from switchsum.protocol.p4runtime import Code
 
-from ..errors import BadEntry, EntryExists, EntryMissing, ProgramError, ReadOnly, StateError, TableFull
+from ..errors import BadEntry, EntryExists, EntryMissing, MemberMissing, ProgramError, ReadOnly, StateError, TableFull
 
 _CODES: Final[dict[type[SwitchsumError], Code]] = {
     BadEntry: Code.INVALID_ARGUMENT,
     EntryExists: Code.ALREADY_EXISTS,
     EntryMissing: Code.NOT_FOUND,
+    MemberMissing: Code.NOT_FOUND,
     TableFull: Code.RESOURCE_EXHAUSTED,
     ReadOnly: Code.PERMISSION_DENIED,
     ProgramError: Code.INVALID_ARGUMENT,

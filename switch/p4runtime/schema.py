@@ -8,7 +8,7 @@ profiles that no table uses: p4c leaves out what is never applied, but keeps it 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final, TypeVar
 
 from switchsum.protocol.p4runtime import config
@@ -16,11 +16,12 @@ from switchsum.protocol.p4runtime import config
 from ..digests import Digest
 from ..meters import Meter, MeterUnit
 from ..profiles import Profile
-from ..state import Counter, ProgramState, Register
+from ..state import MAX_GROUP, Counter, ProgramState, Register
 from ..tables import ActionSpec, KeySpec, MatchKind, Table
 from ..value_sets import ValueSet
 from .data import encoder
 from .forms import Form, Forms
+from .group_rules import GroupRules
 from .packet_io import ControllerHeader
 from .refusal import invalid
 
@@ -83,6 +84,8 @@ class TableSchema:
     """In P4Info, entries may have an idle timeout."""
     meter_kind: int
     """The MeterSpec.Type of its direct meter, if it has one."""
+    rules: GroupRules | None = None
+    """Those of the action profile that it uses."""
 
     @property
     def name(self) -> str:
@@ -98,8 +101,7 @@ class ProfileSchema:
     profile: Profile
     actions: Mapping[int, ActionSchema]
     """Those of the tables that use it, by id."""
-    max_group_size: int
-    """Most members of a group, by their weights; 0: P4Info does not say."""
+    rules: GroupRules
 
     @property
     def name(self) -> str:
@@ -193,7 +195,15 @@ def bind(p4info: Any, state: ProgramState) -> Schema:
         table = _named("table", info, state.tables)
         if names.get(info.implementation_id) != table.spec.profile:
             raise invalid(f"table {table.spec.name} has another action profile in P4Info than in the program")
-    tables = _by_id("table", infos, lambda info: _table(info, p4info, actions, forms, state.tables))
+    rules = {profile.preamble.id: GroupRules.of(profile) for profile in p4info.action_profiles}
+    tables = {
+        number: replace(table, rules=rules.get(info.implementation_id))
+        for info, (number, table) in zip(
+            infos,
+            _by_id("table", infos, lambda info: _table(info, p4info, actions, forms, state.tables)).items(),
+            strict=True,
+        )
+    }
     return Schema(
         tables=tables,
         profiles=_by_id(
@@ -218,6 +228,10 @@ def bind(p4info: Any, state: ProgramState) -> Schema:
 def _refuse_unsupported(p4info: Any) -> None:
     for item in p4info.externs:
         raise invalid(f"P4Info: externs are not supported ({item.extern_type_name})")
+    # Of replicas there may be as many as memory holds.
+    groups = p4info.pkg_info.platform_properties.multicast_group_table_size
+    if groups > MAX_GROUP:
+        raise invalid(f"P4Info asks for {groups} multicast groups, and the switch has {MAX_GROUP}")
 
 
 def _by_id(what: str, infos: Iterable[Any], make: Callable[[Any], Found]) -> dict[int, Found]:
@@ -320,9 +334,7 @@ def _profile(info: Any, tables: Mapping[int, TableSchema], profiles: Mapping[str
     actions: dict[int, ActionSchema] = {}
     for identifier in info.table_ids:
         actions |= lookup("table", tables, identifier).actions
-    return ProfileSchema(
-        identifier=info.preamble.id, profile=profile, actions=actions, max_group_size=info.max_group_size
-    )
+    return ProfileSchema(identifier=info.preamble.id, profile=profile, actions=actions, rules=GroupRules.of(info))
 
 
 ArrayType = TypeVar("ArrayType", Counter, Meter, Register)

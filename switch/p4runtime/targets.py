@@ -36,7 +36,13 @@ def make_target(schema: TableSchema, message: Any) -> tuple[Entry, Undo]:
         case "action_profile_group_id":
             return Entry(match=(), via=Group(message.action_profile_group_id)), _nothing
         case "action_profile_action_set":
-            group = profile.add_set(_decode_set(schema, message.action_profile_action_set))
+            wanted = message.action_profile_action_set
+            if profile.has_members:
+                raise invalid(
+                    f"action profile {profile.name} has members or groups: its tables take no sets of actions"
+                )
+            modes = wanted.action_selection_mode, wanted.size_semantics
+            group = profile.add_set(_decode_set(schema, wanted), modes=modes)
             return Entry(match=(), via=group), lambda: profile.drop_set(group)
     raise invalid(f"table {schema.name} takes members, groups and sets of actions, not {message.WhichOneof('type')}")
 
@@ -46,8 +52,9 @@ def drop_set(schema: TableSchema, entry: Entry) -> Undo:
     profile, via = schema.table.profile, entry.via
     if not isinstance(profile, Profile) or not isinstance(via, Group) or via.number < ONE_SHOT:
         return _nothing
+    modes = profile.group(via.number).modes
     actions = profile.drop_set(via)
-    return lambda: profile.add_set(actions, via)
+    return lambda: profile.add_set(actions, via, modes)
 
 
 def encode_target(schema: TableSchema, entry: Entry) -> Any:
@@ -57,8 +64,11 @@ def encode_target(schema: TableSchema, entry: Entry) -> Any:
         case Member(number):
             message.action_profile_member_id = number
         case Group(number) if number >= ONE_SHOT and isinstance(profile, Profile):
+            made_set = message.action_profile_action_set
+            made_set.action_selection_mode, made_set.size_semantics = profile.group(number).modes
             for one in profile.actions_of(entry.via):
-                made = message.action_profile_action_set.action_profile_actions.add(weight=one.weight)
+                weight = schema.rules.written_weight(one.weight) if schema.rules else one.weight
+                made = made_set.action_profile_actions.add(weight=weight)
                 encode_action_of(schema, one.action, one.params, made.action)
                 encode_watch(one.watch, made)
         case Group(number):
@@ -99,12 +109,14 @@ def undone(undo: Undo) -> Iterator[None]:
 
 
 def _decode_set(schema: TableSchema, message: Any) -> list[SetAction]:
-    if not message.action_profile_actions:
+    if not message.action_profile_actions or schema.rules is None:
         raise invalid(f"table {schema.name}: a set of actions has one at least")
     made = []
     for one in message.action_profile_actions:
         action, params = decode_action_of(schema, one.action, as_default=False)
-        made.append(SetAction(action, params, one.weight, decode_watch(one)))
+        weight = schema.rules.weight(one.weight, f"an action of table {schema.name}")
+        made.append(SetAction(action, params, weight, decode_watch(one)))
+    schema.rules.check_set(message, [one.weight for one in made], f"table {schema.name}")
     return made
 
 

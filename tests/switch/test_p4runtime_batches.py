@@ -134,10 +134,19 @@ def test_engine_entry_without_type_is_refused(client: Client) -> None:
         ("action_profile_member", Code.INVALID_ARGUMENT),
         ("action_profile_group", Code.INVALID_ARGUMENT),
         ("digest_entry", Code.INVALID_ARGUMENT),
+        ("extern_entry", Code.UNIMPLEMENTED),
     ],
 )
 def test_unsupported_entities_say_so(client: Client, entity: str, code: Code) -> None:
     refused(code, client, MODIFY, **{entity: {}})
+
+
+def test_all_externs_of_a_program_are_none(client: Client) -> None:
+    assert client.read(v1.Entity(extern_entry={}), v1.Entity(counter_entry={"counter_id": BY_PORT}))
+    assert client.read(v1.Entity(extern_entry={})) == []
+    with pytest.raises(PartialRead) as error:
+        client.read(v1.Entity(extern_entry={"extern_type_id": 3}))
+    assert error.value.error.failures[0].code is Code.INVALID_ARGUMENT
 
 
 def test_a_program_without_digests_has_no_digest_entries(client: Client) -> None:

@@ -19,6 +19,24 @@ from switchsum.switch.pipeline import Pipeline
 
 from ..timing import patience
 from . import p4runtime_rig
+from .p4runtime_entities import (
+    BY_PORT,
+    MARK,
+    OLD,
+    ONE,
+    ROUTES,
+    TWO,
+    WORDS,
+    action,
+    counts,
+    default,
+    everything,
+    group,
+    rule,
+    session,
+    ternary,
+    within,
+)
 from .p4runtime_rig import DEVICE_ID, P4INFO, PROGRAM, Client, Rig, config, identifier, update
 
 rig = pytest.fixture(p4runtime_rig.rig)
@@ -195,9 +213,10 @@ P4INFO_CHANGES: dict[str, Callable[[Any], object]] = {
     "register width": lambda info: setattr(info.registers[0].type_spec.bitstring.bit, "bitwidth", 33),
     "register type": lambda info: setattr(info.registers[0].type_spec.header, "name", "payload_t"),
     "direct counter": lambda info: info.ClearField("direct_counters"),
-    "packet_in not in bytes": lambda info: info.controller_packet_metadata[0].metadata.pop(),
+    "width in packet_in": lambda info: setattr(info.controller_packet_metadata[0].metadata[0], "bitwidth", 16),
     "meter": lambda info: info.meters.add(),
     "action profile": lambda info: info.action_profiles.add(),
+    "platform": lambda info: setattr(info.pkg_info.platform_properties, "multicast_group_table_size", 1 << 16),
 }
 
 BAD_CONFIGS = {
@@ -228,9 +247,9 @@ def test_config_without_action_is_refused(primary: Client) -> None:
     refused(Code.INVALID_ARGUMENT, primary.set_config, "UNSPECIFIED", config=config())
 
 
-def station(number: int) -> Any:
+def station(number: int, **fields: Any) -> Any:
     """Return an entry of the exact table."""
-    entry = v1.TableEntry(table_id=STATIONS)
+    entry = v1.TableEntry(table_id=STATIONS, **fields)
     entry.match.add(field_id=1).exact.value = bytes([number])
     entry.action.action.action_id = identifier("actions", "to_controller")
     return entry
@@ -304,9 +323,54 @@ def test_reconcile_with_the_same_program_keeps_everything(rig: Rig, primary: Cli
     assert primary.call("GetForwardingPipelineConfig").config.cookie.cookie == 12
 
 
-def test_reconcile_with_another_program_is_refused(primary: Client) -> None:
-    other = json.dumps({**json.loads(PROGRAM.read_bytes()), "program": "other.p4"}).encode()
-    refused(Code.INVALID_ARGUMENT, primary.set_config, "RECONCILE_AND_COMMIT", config=config(p4_device_config=other))
+def other_program(**changes: int) -> Any:
+    """Return the config of another program, whose table of stations and whose counter have another size if wanted."""
+    document, info = json.loads(PROGRAM.read_bytes()), config().p4info
+    document["program"] = "other.p4"
+    [found] = [one for line in document["pipelines"] for one in line["tables"] if one["name"] == "TestIngress.stations"]
+    found["max_size"] = changes.get("stations", found["max_size"])
+    [counted] = [one for one in document["counter_arrays"] if one["name"] == info.counters[0].preamble.name]
+    counted["size"] = info.counters[0].size = changes.get("counter", counted["size"])
+    return config(p4info=info, p4_device_config=json.dumps(document).encode())
+
+
+def test_reconcile_with_another_program_keeps_what_was_written(rig: Rig, primary: Client) -> None:
+    primary.insert(table_entry=station(1, counter_data=counts(3, 90), metadata=b"mine"))
+    primary.insert(table_entry=station(2))
+    primary.insert(table_entry=rule(ternary(b"\x01", b"\x03"), within(b"\1", b"\5"), priority=7))
+    primary.modify(table_entry=default(ROUTES, action(MARK, b"\x05")))
+    primary.modify(counter_entry={"counter_id": BY_PORT, "index": {"index": 2}, "data": counts(5, 6)})
+    primary.modify(register_entry={"register_id": WORDS, "index": {"index": 3}, "data": {"bitstring": b"\x09"}})
+    primary.insert(**group(1, ONE, TWO, metadata=b"theirs"))
+    primary.insert(**session(2, OLD))
+    before, kept = rig.pipeline, everything(primary)
+    primary.set_config("RECONCILE_AND_COMMIT", config=other_program())
+    assert rig.pipeline is not before
+    assert everything(primary) == kept
+    primary.delete(table_entry=station(2))
+
+
+@pytest.mark.parametrize("change", [{"stations": 1}, {"counter": 4}])
+def test_reconcile_is_refused_where_something_has_no_place(rig: Rig, primary: Client, change: dict[str, int]) -> None:
+    primary.insert(table_entry=station(1))
+    primary.insert(table_entry=station(2))
+    primary.modify(counter_entry={"counter_id": BY_PORT, "index": {"index": 7}, "data": counts(5, 6)})
+    before, kept = rig.pipeline, everything(primary)
+    error = refused(Code.INVALID_ARGUMENT, primary.set_config, "RECONCILE_AND_COMMIT", config=other_program(**change))
+    assert "the program has no" in error.message
+    assert rig.pipeline is before
+    assert everything(primary) == kept
+    primary.delete(table_entry=station(2))
+    primary.modify(counter_entry={"counter_id": BY_PORT})  # without data nothing changes
+    primary.modify(counter_entry={"counter_id": BY_PORT, "data": {}})
+    primary.set_config("RECONCILE_AND_COMMIT", config=other_program(**change))
+    assert stations(primary) == [station(1)]
+
+
+def test_reconcile_without_a_program_is_a_commit(rig: Rig) -> None:
+    client = rig.primary()
+    client.set_config("RECONCILE_AND_COMMIT", config=config())
+    assert stations(client) == []
 
 
 @pytest.mark.parametrize(

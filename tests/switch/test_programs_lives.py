@@ -83,7 +83,7 @@ def test_clones_wait_in_the_queue_of_their_class(engine: EngineName, operation: 
     update = v1.Update(type=v1.Update.INSERT, entity=v1.Entity(packet_replication_engine_entry=entry))
     assert client.write([update], v1.WriteRequest.CONTINUE_ON_ERROR) == [Outcome()]
     assert client.read(update.entity) == [update.entity]
-    sent = {port: frame for port, frame in pipeline.process(0, bytes([operation, 7, 1]))}
+    sent = dict(pipeline.process(0, bytes([operation, 7, 1])))
     assert sent.keys() == {1, 2 | 3 << QUEUE_SHIFT}
     entry.clone_session_entry.class_of_service = 4
     update = v1.Update(type=v1.Update.MODIFY, entity=v1.Entity(packet_replication_engine_entry=entry))

@@ -11,6 +11,7 @@ from switchsum.protocol.p4runtime import Code, parse_p4info, v1
 from switchsum.switch import BadEntry, EntryExists, EntryMissing, Group, InUse, Member, Switch, TableFull
 from switchsum.switch.p4runtime.entities import Entities
 from switchsum.switch.pipeline import EngineName
+from switchsum.switch.profiles import Numbers
 
 from .conftest import PROGRAMS
 
@@ -142,8 +143,12 @@ def test_mistakes_with_profiles(switch: Switch) -> None:
 class Controller:
     """Writes to a program as a P4Runtime client does, and reads it."""
 
-    def __init__(self, switch: Switch) -> None:
+    def __init__(self, switch: Switch, **rules: Any) -> None:
+        """Connect to a switch; `rules` are what its P4Info says of action selectors."""
         config = v1.ForwardingPipelineConfig(p4info=parse_p4info(FILES[1].read_text()))
+        for profile in config.p4info.action_profiles:
+            if profile.with_selector:
+                profile.MergeFrom(type(profile)(**rules))
         self.entities = Entities(config, switch.pipeline.state)
         info = config.p4info
         self.ids = {one.preamble.alias: one.preamble.id for kind in (info.tables, info.action_profiles) for one in kind}
@@ -232,13 +237,12 @@ def test_an_atomic_batch_that_fails_leaves_profiles_as_they_were(switch: Switch)
     client.write("INSERT", client.member(1, 1, 1), client.member(2, 2, 2), client.group(5, {1: 1, 2: 1}))
     client.write("INSERT", client.entry(action_profile_group_id=5))
     before = client.read(action_profile_member={}) + client.read(action_profile_group={}) + client.read(table_entry={})
-    actions = [{"action": client.action(7, 7), "weight": 1}]
     changes = [
         ("MODIFY", client.member(1, 9, 9)),
         ("MODIFY", client.group(5, {2: 4})),
         ("INSERT", client.member(3, 3, 3)),
         ("INSERT", client.group(6, {3: 1})),
-        ("MODIFY", client.entry(action_profile_action_set={"action_profile_actions": actions})),
+        ("DELETE", client.entry()),
         ("DELETE", client.group(5, {})),
         ("DELETE", client.member(2, 0, 0)),
     ]
@@ -258,11 +262,86 @@ def test_what_p4runtime_refuses(switch: Switch) -> None:
     watched = client.group(1, {1: 1})
     watched.action_profile_group.members[0].watch = 600
     direct = client.entry(action=client.action(1, 1))
-    wrong = [client.member(0, 1, 1), client.group(0, {}), client.group(1, {9: 1}), watched, direct, client.entry()]
+    wrong = [client.member(0, 1, 1), client.group(0, {}), watched, direct, client.entry(), client.group(1, {1: 0})]
     assert client.write("INSERT", *wrong) == [Code.INVALID_ARGUMENT] * 6
+    missing = [client.group(1, {9: 1}), *(client.entry(**{f"action_profile_{of}_id": 9}) for of in ("member", "group"))]
+    assert client.write("INSERT", *missing) == [Code.NOT_FOUND] * 3
     watched.action_profile_group.members[0].watch_port = b"\2\0"
     assert client.write("INSERT", watched) == [Code.OUT_OF_RANGE]
     assert not client.read(action_profile_group={})
+
+
+def a_set(client: Controller, *weights: int, **more: Any) -> Any:
+    """Return an entry with a set of actions of such weights."""
+    actions = [{"action": client.action(port, port), "weight": weight} for port, weight in enumerate(weights, start=1)]
+    return client.entry(action_profile_action_set={"action_profile_actions": actions, **more})
+
+
+def test_a_selector_has_members_or_sets_of_actions(switch: Switch) -> None:
+    client = Controller(switch)
+    assert client.write("INSERT", client.member(1, 1, 1), a_set(client, 1)) == [Code.OK, Code.INVALID_ARGUMENT]
+    assert client.write("DELETE", client.member(1, 1, 1)) == [Code.OK]
+    refused = [client.member(1, 1, 1), client.group(1, {})]
+    assert client.write("INSERT", a_set(client, 1), *refused) == [Code.OK, *[Code.INVALID_ARGUMENT] * 2]
+    before = switch.snapshot()
+    assert client.write("DELETE", client.entry()) == [Code.OK]
+    assert client.write("INSERT", *refused) == [Code.OK] * 2
+    switch.restore(before)
+    assert client.write("INSERT", client.member(2, 1, 1)) == [Code.INVALID_ARGUMENT]
+    assert client.write("DELETE", client.entry()) == [Code.OK]
+
+
+def test_the_size_of_a_group_is_that_of_its_weights_or_of_its_members(switch: Switch) -> None:
+    by_weights, by_members = (
+        Controller(switch, max_group_size=4),
+        Controller(switch, max_group_size=2, sum_of_members={"max_member_weight": 5}),
+    )
+    by_weights.write("INSERT", *(by_weights.member(number, number, number) for number in (1, 2, 3)))
+    assert by_weights.write("INSERT", by_weights.group(1, {1: 2, 2: 3})) == [Code.RESOURCE_EXHAUSTED]
+    assert by_weights.write("INSERT", by_weights.group(1, {1: 2, 2: 2})) == [Code.OK]
+    assert by_weights.write("INSERT", by_weights.group(2, {1: 2, 2: 2}, max_size=3)) == [Code.RESOURCE_EXHAUSTED]
+    assert by_weights.write("INSERT", by_weights.group(2, {}, max_size=5)) == [Code.INVALID_ARGUMENT]
+    assert by_weights.read(action_profile_group={}) == [
+        by_weights.group(1, {1: 2, 2: 2})
+    ]  # no size that it did not write
+    assert by_members.write("MODIFY", by_members.group(1, {1: 5, 2: 5})) == [Code.OK]
+    assert by_members.write("MODIFY", by_members.group(1, {1: 6})) == [Code.INVALID_ARGUMENT]
+    assert by_members.write("MODIFY", by_members.group(1, {1: 1, 2: 1, 3: 1})) == [Code.RESOURCE_EXHAUSTED]
+
+
+def test_a_set_of_actions_says_how_its_size_counts(switch: Switch) -> None:
+    client = Controller(switch, max_group_size=2)
+    wrong = [a_set(client, 3), a_set(client, 1, 1, 1), a_set(client, 1, 1, 1, size_semantics="SUM_OF_MEMBERS")]
+    assert client.write("INSERT", *wrong) == [Code.INVALID_ARGUMENT] * 3
+    for more in ({"action_selection_mode": "RANDOM"}, {"group_action": client.action(1, 1)}):
+        assert client.write("INSERT", a_set(client, 1, **more)) == [Code.UNIMPLEMENTED]
+    entry = a_set(client, 3, 4, size_semantics="SUM_OF_MEMBERS", action_selection_mode="HASH")
+    assert client.write("INSERT", entry) == [Code.OK]
+    assert client.read(table_entry={"table_id": client.ids["spreading_too"]}) == [entry]
+    assert client.write("DELETE", entry, client.member(9, 1, 1), atomic=True) == [Code.ABORTED, Code.NOT_FOUND]
+    assert client.read(table_entry={"table_id": client.ids["spreading_too"]}) == [entry]
+
+
+def test_where_the_switch_has_the_weights_clients_give_none(switch: Switch) -> None:
+    client = Controller(switch, weights_disallowed=True)
+    client.write("INSERT", client.member(1, 1, 1), client.member(2, 2, 2))
+    assert client.write("INSERT", client.group(1, {1: 1})) == [Code.INVALID_ARGUMENT]
+    assert client.write("INSERT", client.group(1, {1: 0, 2: 0})) == [Code.OK]
+    assert client.read(action_profile_group={}) == [client.group(1, {1: 0, 2: 0})]
+    assert client.write("INSERT", client.entry(action_profile_group_id=1)) == [Code.OK]
+    assert [choice(switch, SPREAD_TOO, entropy) for entropy in range(3)] == [1, 2, 1]
+
+
+def test_many_members_come_and_go() -> None:
+    """Numbers of rows and lists are given back: the next members have room."""
+    numbers = Numbers(1, 4)
+    assert [numbers.take() for _ in range(4)] == [1, 2, 3, None]
+    numbers.give(2)
+    assert [numbers.take(), numbers.take()] == [2, None]
+    numbers.reset({1, 3})
+    assert [numbers.take(), numbers.take()] == [2, None]
+    numbers.reset(set())
+    assert numbers.take() == 1
 
 
 def test_a_member_whose_port_is_down_is_not_chosen(switch: Switch) -> None:
