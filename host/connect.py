@@ -59,22 +59,52 @@ def connect(
     seed: int | None = None,
     cancelled: threading.Event | None = None,
 ) -> Communicator:
-    """Join a job and return this rank's communicator, once every rank has joined.
+    """Join a job, and return this rank's communicator once every rank has joined.
 
-    What is not given comes from the environment, which `switchsum run` sets: SWITCHSUM_CONTROLLER (host:port or
-    unix:path of the controller, where this user's listens if not set either), SWITCHSUM_JOB (the job's name),
-    SWITCHSUM_LINK (how to reach the switch: shm:NAME, udp:HOST, packet:INTERFACE or scapy:INTERFACE, or several links
-    with their rates in Mbit/s as in packet:eth0@200,packet:eth1@100), RANK and WORLD_SIZE, or what `mpirun` and `srun`
-    have in their place.  `timeout_s` is how long to wait for other ranks, here and in collectives; the job's own if not
-    given, which is half an hour unless it was created with another one.  `switch_timeout_s` is how long to wait for a
-    switch that answers nothing; 20 s if not given, and never more than `timeout_s`.  With `checksum`
-    (SWITCHSUM_CHECKSUM=1) contributions carry a UDP checksum over header and lanes, which the switch verifies: for
-    links that do not check whole frames themselves.  `seed` (SWITCHSUM_SEED), 0 if not given, is any integer that
-    rounding at random starts from, in lanes of 16 and 8 bits: a program that is run again with the same seed gets the
-    same bits.  Another thread that sets `cancelled` ends the waiting for other ranks.
+    A program that `switchsum run`, torchrun, mpirun or srun starts needs few arguments or none: those that are not
+    given come from the environment.  `switchsum run` sets all of them.
 
-    Raises ControllerUnreachable, UnknownJob, RankTaken, WorldSizeMismatch, VersionMismatch, TransportError,
-    CollectiveTimeout with the ranks that are missing, SwitchLost, or UsageError, also when it is cancelled.
+    Args:
+        controller: Address of the controller, `host:port` or `unix:path`.  Else SWITCHSUM_CONTROLLER, else where this
+            user's controller listens.
+        job: Name of the job.  Else SWITCHSUM_JOB.
+        rank: This rank, 0 to `world_size` - 1.  Else RANK, or what mpirun and srun set.
+        world_size: Number of ranks.  Else WORLD_SIZE, or what mpirun and srun set.
+        link: How to reach the switch: shm:NAME, udp:HOST, packet:INTERFACE or scapy:INTERFACE.  Several links have
+            their rates in Mbit/s: packet:eth0@200,packet:eth1@100.  Else SWITCHSUM_LINK.
+        timeout_s: Seconds to wait for other ranks, here and in collectives.  None: the job's own, which is half an hour
+            unless the job was created with another one.
+        switch_timeout_s: Seconds to wait for a switch that answers nothing, at most `timeout_s`.  None: 20.
+        checksum: Put a UDP checksum over header and lanes into contributions, which the switch verifies: for links that
+            do not check whole frames themselves.  None: SWITCHSUM_CHECKSUM, which is 0 or 1, else no.
+        seed: An integer that rounding at random starts from, in lanes of 16 and 8 bits.  The same seed gives the same
+            bits in every run.  None: SWITCHSUM_SEED, else 0.
+        cancelled: An event with which another thread ends the waiting for other ranks.
+
+    Returns:
+        A `Communicator`.  Use it in a `with` block, which leaves the job at its end.
+
+    Raises:
+        ControllerUnreachable: No controller answers at the address.
+        UnknownJob: The controller has no job of that name.
+        RankTaken: Another live process has this rank, or the job has no such rank.
+        WorldSizeMismatch: The job has another number of ranks.
+        VersionMismatch: Controller, switch and this process are of different versions.
+        NoCapacity: The switch has too little room for the job.
+        TransportError: The link cannot be opened.
+        CollectiveTimeout: Ranks did not join in time; `missing` says which.
+        SwitchLost: The switch does not answer.
+        UsageError: An argument is missing or wrong, or `cancelled` was set.
+
+    Example:
+        In train.py, started by `switchsum run -n 4 -- python train.py`:
+
+        >>> import numpy as np
+        >>> import switchsum
+        >>> with switchsum.connect() as comm:
+        ...     comm.allreduce(np.full(3, comm.rank + 1, np.float32))
+        array([1., 1., 1.], dtype=float32)
+
     """
     rank_variable, size_variable = launcher_variables()
     settings = _Settings(

@@ -29,7 +29,7 @@ class UsageError(LocalError, ValueError):
 
 
 class UnsupportedDtype(LocalError, TypeError):
-    """The array's dtype cannot be reduced by the switch without loss that the caller did not allow."""
+    """The switch cannot reduce the array's dtype without a loss that the caller did not allow."""
 
 
 class TransportError(LocalError):
@@ -37,7 +37,7 @@ class TransportError(LocalError):
 
 
 class Interrupted(LocalError):
-    """A signal handler raised in the midst of a collective, which could not be brought to its end."""
+    """A signal handler raised during a collective, which therefore did not end.  Later calls raise this error."""
 
 
 class RemoteError(SwitchsumError):
@@ -45,7 +45,7 @@ class RemoteError(SwitchsumError):
 
 
 class ProtocolError(RemoteError):
-    """A peer did what the protocol does not allow in the state that it is in."""
+    """A peer sent a message that the protocol does not allow in its state."""
 
 
 class ControllerUnreachable(RemoteError):
@@ -53,7 +53,7 @@ class ControllerUnreachable(RemoteError):
 
 
 class JoinRefused(RemoteError):
-    """The controller refused a member; subclasses say why."""
+    """The controller refused a member.  Subclasses say why."""
 
 
 class UnknownJob(JoinRefused):
@@ -69,7 +69,7 @@ class WorldSizeMismatch(JoinRefused):
 
 
 class VersionMismatch(JoinRefused):
-    """The member speaks another wire version or was built for another lane count; the text names both sides."""
+    """Member and switch have different wire versions or numbers of lanes.  The text names both sides."""
 
 
 class NoCapacity(JoinRefused):
@@ -81,7 +81,7 @@ class NotAdmitted(RemoteError):
 
 
 class UnknownMembership(NotAdmitted):
-    """The controller does not know this member: it was started after the member had joined, or has forgotten it."""
+    """The controller does not know this member, for instance because it was started after the member had joined."""
 
 
 class OperationMismatch(RemoteError):
@@ -94,7 +94,7 @@ class OperationMismatch(RemoteError):
 
 
 class SumOverflow(RemoteError, OverflowError):
-    """An integer sum does not fit its dtype; `blocks` are the indices of the blocks concerned."""
+    """An integer sum does not fit its dtype.  `blocks` are the indices of the blocks with such sums."""
 
     def __init__(self, message: str, blocks: Sequence[int] = ()) -> None:
         super().__init__(message)
@@ -102,7 +102,7 @@ class SumOverflow(RemoteError, OverflowError):
 
 
 class CollectiveTimeout(RemoteError, TimeoutError):
-    """A collective did not finish in time; `missing` are the ranks that the switch was still waiting for."""
+    """A collective did not finish in time.  `missing` are the ranks that the switch was still waiting for."""
 
     def __init__(self, message: str, missing: Sequence[int] = ()) -> None:
         super().__init__(message)
@@ -110,7 +110,7 @@ class CollectiveTimeout(RemoteError, TimeoutError):
 
 
 class WorkerLost(RemoteError):
-    """A member died, stopped answering, or left while this rank waits for it; `rank` is its rank."""
+    """A member died, stopped answering, or left while this rank waits for it.  `rank` is its rank."""
 
     def __init__(self, message: str, rank: int) -> None:
         super().__init__(message)

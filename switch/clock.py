@@ -49,13 +49,26 @@ class Clock:
         return self._epoch_ns + 1000 * self.now_us()
 
     def stop(self, at_s: float | None = None) -> None:
-        """Let time stand still, now or at a time in seconds; `advance` alone moves it from then on."""
+        """Stop the clock; from then on only `advance` moves it.
+
+        Args:
+            at_s: Time in seconds at which it stands; None: now.
+
+        """
         now_us = self.now_us() if at_s is None else round(at_s * 1e6)
         self.words[_MICROSECONDS] = now_us
         self.words[_STANDS] = 1
 
     def advance(self, seconds: float) -> None:
-        """Let time pass in a clock that stands; raises ValueError for a clock that runs, and for a negative time."""
+        """Move a clock that stands.
+
+        Args:
+            seconds: How much time passes; 0 or more.
+
+        Raises:
+            ValueError: The clock runs by itself, or `seconds` is negative.
+
+        """
         if not self.words[_STANDS]:
             raise ValueError("the clock runs by itself: stop() it first")
         if seconds < 0:

@@ -56,16 +56,18 @@ class MeterUnit(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MeterRates:
-    """The configuration of a cell: rates in tokens a second, bursts in tokens."""
+    """The configuration of a meter's cell.  A token is a byte, or a packet in a meter of packets."""
 
     committed: int
+    """Committed rate, in tokens a second; above it packets are yellow."""
     committed_burst: int
+    """Tokens that the committed bucket holds."""
     peak: int
-    """Of a meter of one rate the same as `committed`."""
+    """Peak rate, in tokens a second; above it packets are red.  Of a meter of one rate the same as `committed`."""
     peak_burst: int
-    """Of a meter of one rate the same as `committed_burst`."""
+    """Tokens that the peak bucket holds.  Of a meter of one rate the same as `committed_burst`."""
     excess_burst: int | None = None
-    """Of a meter of one rate; None: it has two."""
+    """Tokens that the excess bucket holds, of a meter of one rate; None: it has two."""
 
 
 class Meter:

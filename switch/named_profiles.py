@@ -31,32 +31,80 @@ class NamedProfile:
         self._actions = Named(f"action of profile {self.name}", actions)
 
     def add_member(self, number: int, action: str, /, **params: Any) -> None:
-        """Add a member; raises EntryExists, TableFull, and what `NamedTable.insert` raises for an action."""
+        """Add a member.
+
+        Args:
+            number: Number of the member.
+            action: Name of its action.
+            params: The action's parameters by name.
+
+        Raises:
+            EntryExists: The profile has a member of this number.
+            TableFull: The profile has no room.
+            KeyError: As `NamedTable.insert` raises it; so are ValueError and TypeError.
+
+        """
         spec = self._actions[action]
         self.profile.add_member(number, spec.name, params_of(spec, params))
 
     def modify_member(self, number: int, action: str, /, **params: Any) -> None:
-        """Change what a member does; raises EntryMissing, and what `NamedTable.insert` raises for an action."""
+        """Change the action of a member.
+
+        Args:
+            number: Number of the member.
+            action: Name of its new action.
+            params: The action's parameters by name.
+
+        Raises:
+            EntryMissing: There is no such member.
+            KeyError: As `NamedTable.insert` raises it; so are ValueError and TypeError.
+
+        """
         spec = self._actions[action]
         self.profile.modify_member(number, spec.name, params_of(spec, params))
 
     def delete_member(self, number: int) -> None:
-        """Remove a member; raises EntryMissing, or InUse while an entry or a group names it."""
+        """Remove a member.
+
+        Args:
+            number: Number of the member.
+
+        Raises:
+            EntryMissing: There is no such member.
+            InUse: An entry or a group names it.
+
+        """
         self.profile.delete_member(number)
 
     def set_group(
         self, number: int, members: Iterable[int] | Mapping[int, int], watch: Mapping[int, int] | None = None
     ) -> None:
-        """Create a group or replace its members, given as numbers, or as numbers with weights; raises BadEntry.
+        """Create a group, or replace its members.
 
-        `watch` gives members a port each: such a member is chosen only while its port is up.
+        Args:
+            number: Number of the group.
+            members: Numbers of members, or a weight for each: `{1: 2, 2: 1}` chooses member 1 twice as often.
+            watch: A port for each of some members: such a member is chosen only while its port is up.
+
+        Raises:
+            BadEntry: A member does not exist, or a weight is out of range.
+
         """
         weights = members if isinstance(members, Mapping) else dict.fromkeys(members, 1)
         ports = {member: Watch(port) for member, port in (watch or {}).items()}
         self.profile.set_group(number, [Weighted(one, weight, ports.get(one)) for one, weight in weights.items()])
 
     def delete_group(self, number: int) -> None:
-        """Remove a group; raises EntryMissing, or InUse while an entry names it."""
+        """Remove a group.
+
+        Args:
+            number: Number of the group.
+
+        Raises:
+            EntryMissing: There is no such group.
+            InUse: An entry names it.
+
+        """
         self.profile.delete_group(number)
 
     def __repr__(self) -> str:

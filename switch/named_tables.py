@@ -31,10 +31,13 @@ class ShownEntry:
     """An entry as it is read back."""
 
     match: dict[str, str]
-    """By key; the forms are those that `insert` takes."""
+    """Values by key, in the forms that `insert` takes."""
     priority: int
+    """Priority; 0 in a table that has none."""
     action: str
+    """Name of the action."""
     params: dict[str, int]
+    """The action's parameters by name."""
     packets: int | None = None
     """Packets that its direct counter has counted; None: it has none."""
     bytes: int | None = None
@@ -103,11 +106,34 @@ class NamedTable:
     def modify(
         self, match: Mapping[str, Any], action: str | Member | Group, /, *, priority: int = 0, **params: Any
     ) -> None:
-        """Change the action of an entry; takes and raises what `insert` does, and EntryMissing."""
+        """Change the action of an entry.
+
+        Args:
+            match: As in `insert`; with `priority` it names the entry.
+            action: As in `insert`.
+            priority: As in `insert`.
+            params: As in `insert`.
+
+        Raises:
+            EntryMissing: There is no such entry.
+            KeyError: As `insert` raises it; so are ValueError, TypeError and ReadOnly.
+
+        """
         self.table.modify(self._entry(match, action, priority, params))
 
     def delete(self, match: Mapping[str, Any], /, *, priority: int = 0) -> None:
-        """Remove an entry; raises EntryMissing, ReadOnly, and what `insert` raises for a match."""
+        """Remove an entry.
+
+        Args:
+            match: As in `insert`; with `priority` it names the entry.
+            priority: As in `insert`.
+
+        Raises:
+            EntryMissing: There is no such entry.
+            ReadOnly: The program declares the entries const.
+            KeyError: As `insert` raises it; so are ValueError and TypeError.
+
+        """
         self.table.delete(self._match(match), priority)
 
     def clear(self) -> None:
@@ -133,7 +159,17 @@ class NamedTable:
         return self.table.meter_cell(Entry(match=self.table.compared(self._match(match)), priority=priority))
 
     def set_default(self, action: str, /, **params: Any) -> None:
-        """Change the default action; raises ReadOnly, and what `insert` raises for an action."""
+        """Change the default action.
+
+        Args:
+            action: Name of the action.
+            params: The action's parameters by name.
+
+        Raises:
+            ReadOnly: The program declares the default action const.
+            KeyError: As `insert` raises it; so are ValueError and TypeError.
+
+        """
         spec, values = self._action(action, params, self._rules.default_actions, "the default action")
         self.table.set_default(spec.name, values)
 

@@ -16,7 +16,7 @@ from .value_sets import ValueSetMember
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Snapshot:
-    """What `save` has found; `restore` brings it back, also in another switch that runs the same program."""
+    """A copy of all state.  `Switch.restore` brings it back, also in another switch that runs the same program."""
 
     tables: Mapping[str, TableContent]
     profiles: Mapping[str, ProfileContent]

@@ -214,9 +214,14 @@ class Switch:
         return self._depart(self.clock.now_us())
 
     def queue(self, port: int, priority: int | None = None) -> QueueView:
-        """Return the queues of a port, or the one of them that a priority chooses, to set rates and lengths.
+        """Return the queues of a port, to set rates and lengths.  Without rates, as at the start, frames do not wait.
 
-        Without rates, as at the start, frames do not wait.
+        Args:
+            port: Port, 0 to 511.
+            priority: Which one of the port's queues; None: all of them together.
+
+        Returns:
+            A view; what is written to its attributes holds at once.
 
         Raises:
             ValueError: There is no such port or queue.
@@ -225,10 +230,14 @@ class Switch:
         return QueueView(self.traffic_manager, port, priority)
 
     def set_port(self, port: int, *, up: bool) -> None:
-        """Let a port go down or up; all are up at first.
+        """Take a port down or up; all are up at first.
 
         A replica whose port is down goes to its first backup whose port is up.  Other frames to a port that is down
         leave nevertheless, for the test to see.
+
+        Args:
+            port: Port, 0 to 511.
+            up: Whether it is up.
 
         Raises:
             ValueError: There is no such port.
@@ -256,10 +265,20 @@ class Switch:
         return left
 
     def trace(self, port: int | np.integer[Any], frame: Any) -> Step:
-        """Return what `process` would do to a frame, as if no frame had to wait; nothing in the switch changes.
+        """Return what `process` would do to a frame, as if no frame had to wait.  Nothing in the switch changes.
 
-        The result prints as an indented text; `trace.as_json()` has it as data, `trace.find("lookup")` some of it.
-        Takes and raises what `process` does.
+        Args:
+            port: As in `process`.
+            frame: As in `process`.
+
+        Returns:
+            A step, which prints as an indented text.  `trace.as_json()` has it as data, and `trace.find("lookup")`
+            parts of it.
+
+        Raises:
+            ValueError: There is no such port.
+            TypeError: `frame` is no bytes.
+
         """
         before = self.snapshot()
         try:
@@ -272,7 +291,15 @@ class Switch:
         return save(self.pipeline.state)
 
     def restore(self, snapshot: Snapshot) -> None:
-        """Bring a snapshot back, of this switch or another one with the same program; raises ValueError."""
+        """Restore a snapshot.
+
+        Args:
+            snapshot: Of this switch, or of another one with the same program.
+
+        Raises:
+            ValueError: It is a snapshot of another program.
+
+        """
         restore(self.pipeline.state, snapshot)
 
     def __repr__(self) -> str:

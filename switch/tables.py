@@ -150,6 +150,7 @@ class Member:
     """A member of an action profile, in the place of an action."""
 
     number: int
+    """Number of the member."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,6 +158,7 @@ class Group:
     """A group of members of an action profile, in the place of an action."""
 
     number: int
+    """Number of the group."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -46,12 +46,25 @@ class Step:
         return made | {"steps": [step.as_json() for step in self.steps]} if self.steps else made
 
     def find(self, kind: str) -> list[Step]:
-        """Return all steps of a kind, in order."""
+        """Return all steps of a kind, in order.
+
+        Args:
+            kind: One of those of `kind` above, such as "lookup".
+
+        Returns:
+            The steps, this one and those within it.
+
+        """
         found = [self] if self.kind == kind else []
         return found + [step for inner in self.steps for step in inner.find(kind)]
 
     def lines(self, depth: int = 0) -> Iterator[str]:
-        """Yield the lines of a text that shows the step and what is below it."""
+        """Yield the lines of a text that shows the step and what is below it.
+
+        Args:
+            depth: How far the first line is indented, in pairs of spaces.
+
+        """
         yield "  " * depth + self.text
         for step in self.steps:
             yield from step.lines(depth + 1)

@@ -6,6 +6,8 @@ import ast
 from collections.abc import Iterator
 from pathlib import Path
 
+from .line_counts import lines_of_module, reference_lines
+
 ROOT = Path(__file__).resolve().parent.parent
 FOLDERS = (
     "protocol",
@@ -40,14 +42,18 @@ def modules() -> list[Path]:
     return [path for folder in FOLDERS for path in sorted((ROOT / folder).rglob("*.py"))]
 
 
+def lines_of_function(node: ast.FunctionDef | ast.AsyncFunctionDef) -> int:
+    return (node.end_lineno or 0) - node.lineno + 1 - reference_lines(node)
+
+
 def sizes() -> Iterator[tuple[str, int, int]]:
     """Yield what is measured, how large it is and how large it may be: lines, and parameters under a name with ()."""
     for path in modules():
         name, text = path.relative_to(ROOT).as_posix(), path.read_text()
-        yield name, text.count("\n"), MOST_LINES_OF_ONE_IDEA if name in ONE_IDEA else MOST_LINES_OF_A_MODULE
+        yield name, lines_of_module(text), MOST_LINES_OF_ONE_IDEA if name in ONE_IDEA else MOST_LINES_OF_A_MODULE
         for node in ast.walk(ast.parse(text)):
             if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
-                yield f"{name}:{node.name}", (node.end_lineno or 0) - node.lineno + 1, MOST_LINES_OF_A_FUNCTION
+                yield f"{name}:{node.name}", lines_of_function(node), MOST_LINES_OF_A_FUNCTION
                 given = node.args
                 yield (
                     f"{name}:{node.name}()",

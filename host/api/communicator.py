@@ -72,18 +72,27 @@ def _note_foreign(communicator: Any, error: BaseException) -> None:
 
 
 class Communicator:
-    """One rank of a job: every rank calls the same collectives in the same order.
+    """One rank of a job, made by `switchsum.connect`.
 
-    Collectives may be called from several threads, one of which works at a time.  After an error other than
-    UsageError, UnsupportedDtype and SumOverflow the communicator is broken and raises that error again.  A call that is
-    refused on some rank still counts as one: unless it is on all of them, all raise OperationMismatch.  In a forked
-    child it is inert: nothing of it works there, and neither closing it nor the child's exit touches anything.
+    Every rank calls the same collectives in the same order.  Several threads may call them; one works at a time.
 
-    An exception that a signal handler raises in the midst of a collective reaches the caller unchanged.  The array's
-    content is undefined then, and the communicator is broken: it raises Interrupted from then on.  Ctrl-C waits for the
-    collective's end, up to two seconds and not a second time, if Python's own handler was in place when `connect` was
-    called in the main thread.  A signal handler may close the communicator, but call no collective while it interrupts
-    one: that is a UsageError.
+    The communicator stays usable after UsageError, UnsupportedDtype and SumOverflow.  Any other error breaks it: every
+    later call raises that error again.  A call that one rank refuses still counts as a call.  Unless all ranks refuse
+    it, all of them raise OperationMismatch.
+
+    An exception that a signal handler raises during a collective reaches the caller unchanged.  The array's content is
+    undefined then, and later calls raise Interrupted.  Ctrl-C waits for the collective's end, for two seconds at most
+    and not a second time, if Python's own handler was in place when `connect` was called in the main thread.  A signal
+    handler may close the communicator.  It may not call a collective while it interrupts one: that is a UsageError.
+
+    A forked child cannot use its parent's communicator, and does it no harm when it ends.
+
+    Example:
+        >>> import numpy as np
+        >>> from switchsum.testing import on_ranks
+        >>> on_ranks(2, lambda comm: comm.allreduce(np.array([1.0, comm.rank], np.float32)))
+        [array([2., 1.], dtype=float32), array([2., 1.], dtype=float32)]
+
     """
 
     def __init__(
@@ -124,7 +133,20 @@ class Communicator:
         return f"<Communicator rank {self.rank} of {self.world_size}{about}, {self.lanes_per_frame} lanes, {state}>"
 
     def statistics(self) -> Statistics:
-        """Return what has happened so far."""
+        """Return counters of what this rank has done so far.
+
+        Returns:
+            A `Statistics`: collectives, rounds, frames, bytes, repeats.
+
+        Example:
+            >>> import numpy as np
+            >>> from switchsum.testing import communicators
+            >>> [comm] = communicators(1)
+            >>> _ = comm.allreduce(np.ones(4, np.float32))
+            >>> comm.statistics().collectives
+            1
+
+        """
         from .statistics import Statistics  # noqa: PLC0415
 
         queue = self.queue
@@ -137,10 +159,14 @@ class Communicator:
         return self.queue.driver.engine.submitted
 
     def close(self, *, failed: bool = False) -> None:
-        """Leave the job; the communicator can be used no more.  Calling it again does nothing.
+        """Leave the job.  The communicator can be used no more, and calling `close` again does nothing.
 
-        Collectives that other threads wait for, or the own one where this is a signal handler, end with UsageError.
-        With `failed` the other ranks hear that this one is lost, for they may wait for it.
+        A collective that another thread waits for ends with UsageError.  So does the one that a signal handler
+        interrupts when it closes the communicator.  A `with` block closes the communicator at its end.
+
+        Args:
+            failed: Tell the other ranks that this rank is lost, for they may wait for it.  They raise WorkerLost.
+
         """
         queue = self.queue
         if os.getpid() != queue.pid or queue.closed:
@@ -166,37 +192,56 @@ class Communicator:
         block: int | str | None = None,
         label: str = "",
     ) -> Array:
-        """Combine `array` over all ranks, element by element, in place, and return it; all ranks get the same bits.
+        """Combine `array` over all ranks, element by element, in place.  All ranks get the same bits.
 
-        `op` is one of
+        Arrays may have any shape and layout in memory.  Shape and dtype are the same on all ranks.
 
-        - "sum", of float32, float16, bfloat16 (ml_dtypes) and every integer dtype; of float64 if `narrow` allows
-          that it goes through float32.  A float sum of n ranks is off by at most n/2 steps of its block plus the
-          rounding to its dtype; see `switchsum.protocol.lanes`.  A block (as many values as the switch's program has
-          lanes) with NaN or infinity on any rank comes out all NaN on every rank.  Integer sums are exact; where one
-          does not fit its dtype, every rank raises SumOverflow and the element holds the nearest value; with `saturate`
-          none raises.
-        - "average", of floats: the sum over the number of ranks.
-        - "max" and "min", of every real dtype, exact; NaN wins over everything, and negative zero is less than zero.
-        - "or", of integers and bool.
+        Args:
+            array: What this rank contributes; it is overwritten with the result.
+            op: "sum": float32, float16, bfloat16 (ml_dtypes), every integer dtype, and float64 with `narrow`.
+                "average": the sum over the number of ranks, of floats.  "max" and "min": every real dtype, exact; NaN
+                wins over everything, and negative zero is less than zero.  "or": integers and bool.
+            lanes: What floats travel as in sums and averages.  "int32": 4 bytes a value.  "int16": half of the bytes.
+                "int8": a quarter up and half down.  The last two round at random, right in the mean, and are off by up
+                to n steps for n ranks (16 ranks in "int8": by 2 %).  "each": the bits of a sum depend on the values of
+                its element alone; up to 64 ranks.
+            narrow: Allow float64, which then travels as float32.
+            saturate: Give the nearest value where an integer sum does not fit its dtype, and raise no SumOverflow.
+            block: Values in a block, for sparse arrays: blocks that are zero on all ranks do not travel.  None: a block
+                fills a frame.  32 to 2,048 make sense, and several such blocks share a frame.  "auto": blocks of 32, if
+                they take less than nine tenths of the frames.
+            label: Names the call in errors.  Ranks must agree in it, so it can hold whatever else they must agree in.
 
-        `lanes` is what floats travel as in sums and averages: "int16" takes half of the bytes, "int8" a quarter up
-        and half down; both round at random, right in the mean, and are off by up to n steps (16 ranks in int8: by 2 %).
-        With "each", of up to 64 ranks, a sum's bits depend on that element's values alone (docs/accuracy.md).
+        Returns:
+            `array`.
 
-        Blocks that are zero on all ranks do not travel.  They are as large as a frame; for arrays with smaller ones,
-        `block` is the number of values (32 to 2,048 make sense), and several of them share a frame, at the price of a
-        bit for each block and two to four round trips.  Where a rank then clearly sends less, blocks lie in frames by
-        which ranks have them, for a bit of each rank for each block, and another round trip.  "auto" packs blocks of 32
-        values, but not by ranks, if they then take less than nine tenths of the frames, on all ranks together.  A float
-        sum's error, and the NaN that a NaN or an infinity makes, are then those of the blocks in the same frame;
-        SumOverflow counts frames.
+        Raises:
+            UnsupportedDtype: The switch cannot reduce this dtype by this `op`.
+            UsageError: Another argument is wrong.  The rank that called so raises it.
+            SumOverflow: An integer sum does not fit its dtype.  Every rank raises it, and the element holds the nearest
+                value.
+            OperationMismatch: Ranks called different things.  Every rank raises it; one whose call was refused raises
+                it from its next call on.
+            CollectiveTimeout: Ranks did not call it in time; `missing` says which.
+            WorkerLost: A rank died or left; `rank` says which.
+            SwitchLost: The switch does not answer.
+            NotAdmitted: The job was removed, or goes on under a new epoch.
 
-        `label` names the call in errors. Ranks must agree in it, so that it can hold whatever else they must agree in.
+        Note:
+            A float sum of n ranks is off by at most n/2 steps of its block plus the rounding to its dtype
+            (docs/accuracy.md). A block with a NaN or an infinity on any rank comes out all NaN on every rank.
 
-        Arrays may have any shape and layout.  Raises UnsupportedDtype or UsageError for what cannot be reduced at all,
-        OperationMismatch on every rank if they called something different from each other (one whose call was refused
-        raises it from its next call on), CollectiveTimeout, WorkerLost, SwitchLost or NotAdmitted when it cannot go on.
+            With `block`, a call costs one bit for each block and two to four round trips.  If a rank then clearly sends
+            less, blocks are sorted by the ranks that have them: one more bit for each rank and block, and one more
+            round trip. "auto" never sorts.  The error of a float sum, and the NaN, then concern all blocks in the same
+            frame, and SumOverflow counts frames.
+
+        Example:
+            >>> import numpy as np
+            >>> from switchsum.testing import on_ranks
+            >>> on_ranks(2, lambda comm: comm.allreduce(np.array([1, comm.rank]), "max"))
+            [array([1, 1]), array([1, 1])]
+
         """
         try:  # what `whole` does, sooner
             if block is not None:
@@ -249,20 +294,46 @@ class Communicator:
         keep: int | None = None,
         label: str = "",
     ) -> SparseSum:
-        """Add sparse arrays of `size` rows; return the rows that some rank has, with their sums.
+        """Add sparse arrays.  Every rank gets the rows that some rank has, with their sums.
 
-        `indices`, `[k]`, are this rank's rows, `values`, `[k, ...]`, what it has there; k may differ between ranks and
-        be 0.  Indices may come in any order, and values of repeated ones are added up first: integers exactly, others
-        as float64.  A NaN or an infinity makes the frame that it travels in NaN: rows nearby in the union.
+        Indices may come in any order, and each rank may have another number of them, or none.  Values of repeated
+        indices are added up first: integers exactly, others as float64.
 
-        With `keep`, which is the same on all ranks, only so many sums are kept, the largest ones (Ok-Topk's global
-        top-k; of single values, not of rows).  Where that is worth it sums of floats travel in lanes of 8 bits first,
-        rounded at random, and those that are largest then travel exactly: of nearly equal sums any may be kept.
+        Args:
+            indices: This rank's rows, `[k]`, integers from 0 to `size` - 1.
+            values: What this rank has in these rows, `[k, ...]`.
+            size: Number of rows of the whole array; the same on all ranks.
+            op: "sum", or "average" of floats.
+            lanes: What floats travel as, as in `allreduce`.
+            keep: Keep only so many sums, the largest ones: single values, not rows.  The same on all ranks; None: all.
+            label: Names the call in errors; the same on all ranks.
 
-        Raises what `allreduce` does, but UsageError on every rank, which may go on, if on any of them an index is
-        outside 0 to size - 1, there are not as many values as indices, or `op`, `lanes` or the dtype is none that can
-        be added, or `keep` negative; SumOverflow on every rank, before anything is added, if on any of them the values
-        of a repeated index alone do not fit; OperationMismatch on every rank if size, dtype, op, lanes or keep differ.
+        Returns:
+            A `SparseSum` with `indices` `[m]`, in order, and `values` `[m, ...]`.  Its `to_dense()` gives the array
+            `[size, ...]`.
+
+        Raises:
+            UsageError: On any rank an index is outside 0 to `size` - 1, indices and values differ in number, `op`,
+                `lanes` or the dtype cannot be added, or `keep` is negative.  Every rank raises it, and the communicator
+                stays usable.
+            SumOverflow: On any rank the values of a repeated index do not fit.  Every rank raises it, and nothing is
+                added.
+            OperationMismatch: Ranks differ in `size`, dtype, `op`, `lanes` or `keep`.  Every rank raises it.
+            SwitchsumError: What `allreduce` raises.
+
+        Note:
+            A NaN or an infinity makes the frame that it travels in NaN: rows nearby in the union.  With `keep`, sums of
+            floats may travel in lanes of 8 bits first, rounded at random, and the largest ones then travel exactly
+            (Ok-Topk's global top-k).  Of nearly equal sums any may be kept.
+
+        Example:
+            >>> import numpy as np
+            >>> from switchsum.testing import on_ranks
+            >>> def add(comm):
+            ...     return comm.allreduce_sparse(np.array([0, comm.rank + 1]), np.ones(2, np.float32), size=4)
+            >>> on_ranks(2, add)[0].to_dense()
+            array([2., 1., 1., 0.], dtype=float32)
+
         """
         steps = self._sparse(
             indices, values, size, Options(operator=op, lanes=lanes, label=label), keep, background=False
@@ -281,10 +352,13 @@ class Communicator:
         keep: int | None = None,
         label: str = "",
     ) -> Handle:
-        """Begin an `allreduce_sparse`; what is wrong with its arguments `wait` raises.
+        """Start an `allreduce_sparse` in the background.  Errors in its arguments are raised by `handle.wait()`.
 
-        It has several steps, which a thread takes: collectives that are begun after it wait with their first step for
-        its last one to begin.
+        It has several steps, which a thread takes.  Collectives that are called after it begin behind its last step.
+
+        Returns:
+            A `Handle`; its `wait` returns the `SparseSum`.
+
         """
         how = Options(operator=op, lanes=lanes, label=label)
         return self.begin_steps(self._sparse(indices, values, size, how, keep, background=True))
@@ -317,14 +391,35 @@ class Communicator:
         keep: int | None = None,
         label: str = "",
     ) -> Array:
-        """Add, over all ranks, each rank's `k` values of largest magnitude, in place, and return the array.
+        """Add the `k` values of largest magnitude of each rank, over all ranks, in place.
 
-        Instead of `k`, `density` is the share of values, above 0 and up to 1; k may differ between ranks, be 0, and
-        more than there are means all.  Of equal values the first are taken, NaN before all others.  What is not among a
-        rank's largest is lost: see `switchsum.host.compress` for keeping it.  `keep` is that of `allreduce_sparse`.
+        The rest of a rank's values is lost; `switchsum.host.compress` has ways to keep it for the next call.
 
-        Raises what `allreduce_sparse` does, and UsageError on every rank if on any of them k is negative, or the
-        density no share.
+        Args:
+            array: What this rank contributes; it is overwritten with the sums, and with zero elsewhere.
+            k: How many values this rank sends.  It may differ between ranks and be 0; more than there are means all.
+            op: "sum" or "average".
+            density: In place of `k`: the share of values that this rank sends, above 0 and up to 1.
+            lanes: What floats travel as, as in `allreduce`.
+            keep: Keep only so many sums, as in `allreduce_sparse`.
+            label: Names the call in errors; the same on all ranks.
+
+        Returns:
+            `array`.
+
+        Raises:
+            UsageError: On any rank `k` is negative, or `density` is no share.  Every rank raises it.
+            SwitchsumError: What `allreduce_sparse` raises.
+
+        Note:
+            Of values of equal magnitude the first are taken, and NaN before all others.
+
+        Example:
+            >>> import numpy as np
+            >>> from switchsum.testing import on_ranks
+            >>> on_ranks(2, lambda comm: comm.allreduce_topk(np.array([1, 5, comm.rank + 8], np.float32), k=1))[0]
+            array([ 0.,  0., 17.], dtype=float32)
+
         """
         steps = self._topk(array, k, density, Options(operator=op, lanes=lanes, label=label), keep, background=False)
         return steps().result()  # type: ignore[no-any-return]
@@ -341,7 +436,12 @@ class Communicator:
         keep: int | None = None,
         label: str = "",
     ) -> Handle:
-        """Begin an `allreduce_topk`, whose values are chosen in the background, too; see `allreduce_sparse_async`."""
+        """Start an `allreduce_topk` in the background; values are chosen there, too.  See `allreduce_sparse_async`.
+
+        Returns:
+            A `Handle`; its `wait` returns the array.
+
+        """
         how = Options(operator=op, lanes=lanes, label=label)
         return self.begin_steps(self._topk(array, k, density, how, keep, background=True))
 
@@ -374,7 +474,32 @@ class Communicator:
         saturate: bool = False,
         label: str = "",
     ) -> Array:
-        """Like `allreduce`, but only `root` gets the result; elsewhere the array stays as it is.  Returns it."""
+        """Combine `array` over all ranks, as `allreduce` does, on one rank alone.
+
+        Args:
+            array: What this rank contributes.  On `root` it is overwritten with the result; elsewhere it stays as it
+                is.
+            root: The rank that gets the result.
+            op: As in `allreduce`.
+            lanes: As in `allreduce`.
+            narrow: As in `allreduce`.
+            saturate: As in `allreduce`.
+            label: Names the call in errors; the same on all ranks.
+
+        Returns:
+            `array`.
+
+        Raises:
+            UsageError: There is no such rank as `root`, or another argument is wrong.
+            SwitchsumError: What `allreduce` raises.
+
+        Example:
+            >>> import numpy as np
+            >>> from switchsum.testing import on_ranks
+            >>> on_ranks(2, lambda comm: comm.reduce(np.array([1, 2]), root=1))
+            [array([1, 2]), array([2, 4])]
+
+        """
         how = Options(operator=op, lanes=lanes, narrow=narrow, saturate=saturate, label=label)
         self._enqueue_and_wait(self._reduce(array, root, how))
         return array
@@ -391,10 +516,31 @@ class Communicator:
         saturate: bool = False,
         label: str = "",
     ) -> Array:
-        """Combine `array` as `allreduce` does, and return this rank's part of the result; `array` stays as it is.
+        """Combine `array` over all ranks, as `allreduce` does, and return this rank's part of the result.
 
-        The first axis is cut into one part for each rank, and must be a multiple of their number.  The part goes into
-        `out` if given, which must have the part's shape and the array's dtype.
+        Args:
+            array: What this rank contributes; it stays as it is.  Its first axis is cut into one part for each rank,
+                and must be a multiple of their number.
+            op: As in `allreduce`.
+            out: Where the part goes: an array of the part's shape and the array's dtype.  None: a new array.
+            lanes: As in `allreduce`.
+            narrow: As in `allreduce`.
+            saturate: As in `allreduce`.
+            label: Names the call in errors; the same on all ranks.
+
+        Returns:
+            This rank's part of the result: `out`, or a new array.
+
+        Raises:
+            UsageError: The first axis cannot be cut so, `out` has another shape or dtype, or another argument is wrong.
+            SwitchsumError: What `allreduce` raises.
+
+        Example:
+            >>> import numpy as np
+            >>> from switchsum.testing import on_ranks
+            >>> on_ranks(2, lambda comm: comm.reduce_scatter(np.array([1, 2, 3, 4])))
+            [array([2, 4]), array([6, 8])]
+
         """
         how = Options(operator=op, lanes=lanes, narrow=narrow, saturate=saturate, label=label)
         result: Array = self._enqueue_and_wait(self._reduce_scatter(array, how, out))
@@ -402,26 +548,72 @@ class Communicator:
 
     @whole
     def broadcast(self, array: Array, root: int = 0, *, label: str = "") -> Array:
-        """Fill `array` on every rank with the bits that it has on `root`, and return it.
+        """Fill `array` on every rank with the bits that it has on `root`.
 
-        Any dtype but Python objects, any layout; dtype and shape are the same on all ranks.  Blocks that are all zero
-        do not travel.
+        Args:
+            array: An array of any layout and any dtype but Python objects; dtype and shape are the same on all ranks.
+            root: The rank whose array all get.
+            label: Names the call in errors; the same on all ranks.
+
+        Returns:
+            `array`.
+
+        Raises:
+            UsageError: There is no such rank as `root`, or the array is read-only.
+            UnsupportedDtype: The array holds Python objects.
+            SwitchsumError: What `allreduce` raises.
+
+        Note:
+            Blocks that are all zero do not travel.
+
+        Example:
+            >>> import numpy as np
+            >>> from switchsum.testing import on_ranks
+            >>> on_ranks(2, lambda comm: comm.broadcast(np.array([comm.rank + 7]), root=1))
+            [array([8]), array([8])]
+
         """
         self._enqueue_and_wait(self._broadcast(array, root, label))
         return array
 
     @whole
     def allgather(self, array: Array, *, out: Array | None = None, label: str = "") -> Array:
-        """Return the arrays of all ranks, bit by bit, stacked along a new first axis in the order of ranks.
+        """Return the arrays of all ranks, bit by bit, stacked along a new first axis.
 
-        Any dtype but Python objects; dtype and shape are the same on all ranks.  The result goes into `out` if given.
+        Args:
+            array: What this rank contributes; any dtype but Python objects.  Dtype and shape are the same on all ranks.
+            out: Where the result goes: an array `[world_size, ...]` of the array's dtype.  None: a new array.
+            label: Names the call in errors; the same on all ranks.
+
+        Returns:
+            The arrays in the order of ranks, `[world_size, ...]`: `out`, or a new array.
+
+        Raises:
+            UsageError: `out` has another shape or dtype.
+            UnsupportedDtype: The array holds Python objects.
+            SwitchsumError: What `allreduce` raises.
+
+        Example:
+            >>> import numpy as np
+            >>> from switchsum.testing import on_ranks
+            >>> on_ranks(2, lambda comm: comm.allgather(np.array([comm.rank, 5])).tolist())[0]
+            [[0, 5], [1, 5]]
+
         """
         result: Array = self._enqueue_and_wait(self._allgather(array, out, label))
         return result
 
     @whole
     def barrier(self, *, label: str = "") -> None:
-        """Wait until every rank has called it; raises what `allreduce` does."""
+        """Wait until every rank has called it.
+
+        Args:
+            label: Names the call in errors; the same on all ranks.
+
+        Raises:
+            SwitchsumError: What `allreduce` raises.
+
+        """
         self._enqueue_and_wait(self._made(lambda: collectives.barrier(label)))
 
     @whole
@@ -437,15 +629,41 @@ class Communicator:
         label: str = "",
         background: bool = True,
     ) -> Handle:
-        """Begin an allreduce and return at once; leave the array alone until the handle's `wait` has returned.
+        """Start an `allreduce` and return at once.  Leave the array alone until the handle's `wait` has returned.
 
-        Many may be in flight, and small ones share round trips.  With `background` a thread goes on with them while
-        the caller computes; without, they move only while somebody waits for one.  All of that holds for the other
-        collectives' forms that end in `_async`, too.  One with small blocks has several steps, which a thread takes in
-        any case: see `allreduce_sparse_async`.
+        Many collectives may be under way, and small ones share round trips.  What was called first is served first.
 
-        Those that are in flight share the switch's slots, and what was begun first is served first.  Arrays in flight
-        that overlap are added in turn if they are contiguous: beginning the second one waits for the end of the first.
+        Args:
+            array: What this rank contributes; it is overwritten with the result.
+            op: As in `allreduce`.
+            lanes: As in `allreduce`.
+            narrow: As in `allreduce`.
+            saturate: As in `allreduce`.
+            block: As in `allreduce`.  A collective with small blocks has several steps, which a thread takes in any
+                case: see `allreduce_sparse_async`.
+            label: Names the call in errors; the same on all ranks.
+            background: Have a thread go on with it while the caller computes.  False: it moves only while somebody
+                waits for a collective.
+
+        Returns:
+            A `Handle`; its `wait` returns the array, or raises what `allreduce` does.
+
+        Raises:
+            UnsupportedDtype: As `allreduce`, at once.
+            UsageError: As `allreduce`, at once.
+
+        Note:
+            Contiguous arrays that overlap are added in turn: the second call waits for the end of the first.
+
+        Example:
+            >>> import numpy as np
+            >>> from switchsum.testing import on_ranks
+            >>> def add_two(comm):
+            ...     handles = [comm.allreduce_async(np.full(2, number)) for number in (1, 10)]
+            ...     return [handle.wait().tolist() for handle in handles]
+            >>> on_ranks(3, add_two)[0]
+            [[3, 3], [30, 30]]
+
         """
         if block is not None:
             how = Options(operator=op, lanes=lanes, narrow=narrow, saturate=saturate, label=label)
@@ -465,7 +683,12 @@ class Communicator:
         label: str = "",
         background: bool = True,
     ) -> Handle:
-        """Begin a `reduce`."""
+        """Start a `reduce` and return at once; `background` is that of `allreduce_async`.
+
+        Returns:
+            A `Handle`; its `wait` returns the array.
+
+        """
         how = Options(operator=op, lanes=lanes, narrow=narrow, saturate=saturate, label=label)
         return self._enqueue(self._reduce(array, root, how), background)
 
@@ -482,7 +705,12 @@ class Communicator:
         label: str = "",
         background: bool = True,
     ) -> Handle:
-        """Begin a `reduce_scatter`; `array` may be used at once."""
+        """Start a `reduce_scatter` and return at once; `array` may be used again immediately.
+
+        Returns:
+            A `Handle`; its `wait` returns this rank's part.
+
+        """
         how = Options(operator=op, lanes=lanes, narrow=narrow, saturate=saturate, label=label)
         return self._enqueue(self._reduce_scatter(array, how, out), background)
 
@@ -490,7 +718,12 @@ class Communicator:
     def broadcast_async(
         self, array: npt.NDArray[Any], root: int = 0, *, label: str = "", background: bool = True
     ) -> Handle:
-        """Begin a `broadcast`."""
+        """Start a `broadcast` and return at once; `background` is that of `allreduce_async`.
+
+        Returns:
+            A `Handle`; its `wait` returns the array.
+
+        """
         return self._enqueue(self._broadcast(array, root, label), background)
 
     @whole
@@ -502,12 +735,22 @@ class Communicator:
         label: str = "",
         background: bool = True,
     ) -> Handle:
-        """Begin an `allgather`; `array` may be used at once."""
+        """Start an `allgather` and return at once; `array` may be used again immediately.
+
+        Returns:
+            A `Handle`; its `wait` returns the stacked arrays.
+
+        """
         return self._enqueue(self._allgather(array, out, label), background)
 
     @whole
     def barrier_async(self, *, label: str = "", background: bool = True) -> Handle:
-        """Begin a barrier, which has ended when every rank has begun it."""
+        """Start a barrier, which ends when every rank has started it.
+
+        Returns:
+            A `Handle`; its `wait` returns at the barrier's end.
+
+        """
         return self._enqueue(self._made(lambda: collectives.barrier(label)), background)
 
     def _reduce(self, array: npt.NDArray[Any], root: int, how: Options) -> Handle:
@@ -547,15 +790,23 @@ class Communicator:
 
     @contextmanager
     def checked(self) -> Iterator[None]:
-        """Let the other ranks hear of it when arguments are refused before any collective was called.
+        """Tell the other ranks if arguments are refused before any collective was called.
 
-        For libraries whose calls check arguments of their own: what is raised within takes the place of one collective,
-        so that the others' call ends with OperationMismatch at once, and not with a time-out.
+        For libraries whose calls check arguments of their own.  An error within the block takes the place of one
+        collective: the other ranks' call raises OperationMismatch at once, and not CollectiveTimeout after the
+        time-out.
 
         Example:
+            >>> import numpy as np
+            >>> from switchsum import UsageError
+            >>> from switchsum.testing import communicators
+            >>> [comm] = communicators(1)
+            >>> gradient = np.ones(4)
             >>> with comm.checked():
             ...     if gradient.dtype != np.float32:
             ...         raise UsageError(f"this takes float32, not {gradient.dtype}")
+            Traceback (most recent call last):
+            switchsum.protocol.errors.UsageError: this takes float32, not float64
 
         """
         try:
@@ -601,14 +852,23 @@ class Communicator:
         return handle.wait()
 
     def reform(self) -> Communicator:
-        """Go on without the ranks that are lost: return a new communicator of all the others; this one is closed.
+        """Go on without the ranks that are lost.  This communicator is closed, and a new one is returned.
 
-        Every rank that is not lost calls it, after WorkerLost as a rule.  The ranks are numbered anew, in their old
-        order, under a new epoch: nothing that was sent before counts any more.  The new communicator has the same
-        arguments as this one in all other respects; collectives that had not ended are lost.  To go on with as many
-        ranks as before, close this one, have somebody take the lost rank's place, and connect again.
+        Every rank that is not lost calls it, usually after WorkerLost.  Ranks are numbered anew in their old order,
+        under a new epoch.  The new communicator has the other arguments of `connect` as before.  Collectives that had
+        not ended are lost.
 
-        Raises CollectiveTimeout with the ranks that are neither lost nor call it, or what `connect` does.
+        To go on with as many ranks as before, close this communicator, start a process in the lost rank's place, and
+        call `connect` again.
+
+        Returns:
+            The communicator of all ranks that are left.
+
+        Raises:
+            CollectiveTimeout: Ranks are neither lost nor called it; `missing` says which.
+            UsageError: The communicator is closed, or was not made by `connect`.
+            SwitchsumError: What `connect` raises.
+
         """
         if self._connect_again is None:
             raise UsageError("this communicator was not made by connect")

@@ -53,7 +53,19 @@ def check_process(pid: int) -> None:
 
 
 class Handle:
-    """A collective that was begun; its arrays belong to the communicator until `wait` returns."""
+    """A collective that was started.  Its array belongs to the communicator until `wait` returns.
+
+    Example:
+        >>> import numpy as np
+        >>> from switchsum.testing import on_ranks
+        >>> def add(comm):
+        ...     handle = comm.allreduce_async(np.ones(3, np.float32))
+        ...     # compute something else here
+        ...     return handle.wait()
+        >>> on_ranks(2, add)[0]
+        array([2., 2., 2.], dtype=float32)
+
+    """
 
     # Of the class until they change, for a small allreduce makes a handle each time.
     finished: Finished | None = None
@@ -99,16 +111,30 @@ class Handle:
         return self.finished is not None or self._queue.is_over
 
     def add_done_callback(self, callback: Callable[[Handle], object]) -> None:
-        """Call `callback(self)` once `is_done`, from the thread that finds out, which it must neither block nor fail.
+        """Call a function once the collective is done.
 
-        Without a background thread that is a thread that waits for something.
+        It runs on the thread that finds out, and must neither block nor raise.  Without a background thread that is a
+        thread that waits for some collective.
+
+        Args:
+            callback: Called with this handle, exactly once: at once if the collective is done.
+
         """
         self._callbacks.append(callback)
         if self.is_done:
             self.call_back()
 
     def wait(self) -> Any:
-        """Return the collective's result, once it is there; raises what it failed with, each time that it is called."""
+        """Wait for the collective's end, and return its result.  Every call returns or raises the same.
+
+        Returns:
+            What the blocking call returns: the array of an `allreduce`, this rank's part of a `reduce_scatter`.
+
+        Raises:
+            SumOverflow: An integer sum does not fit; `blocks` says where.
+            SwitchsumError: What the blocking call raises.
+
+        """
         finished = self.finished
         if finished is None:
             self._queue.wait(self)

@@ -95,7 +95,7 @@ class Begins(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SparseSum:
-    """The sum of sparse arrays, the same bits on every rank."""
+    """The sum of sparse arrays, the same bits on every rank.  `allreduce_sparse` returns it."""
 
     indices: Indices
     """Rows that some rank has, in order, `[m]`."""
@@ -105,7 +105,12 @@ class SparseSum:
     """Number of rows."""
 
     def to_dense(self) -> Array:
-        """Return the array `[size, ...]`, zero outside the union."""
+        """Return the whole array.
+
+        Returns:
+            An array `[size, ...]`, zero in rows that no rank has.
+
+        """
         dense = np.zeros((self.size, *self.values.shape[1:]), self.values.dtype)
         dense[self.indices] = self.values
         return dense

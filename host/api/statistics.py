@@ -12,19 +12,22 @@ from ..engine.state import Count
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Statistics:
-    """Counters of one communicator since it was made; frames and bytes are whole frames, Ethernet header included."""
+    """Counters of one communicator since it was made.  Bytes are those of whole frames, Ethernet header included."""
 
     collectives: int
     """Collectives that have finished."""
     collective_s: float
     """Seconds spent inside collectives and waiting for them."""
     rounds: int
-    """Rounds in the switch."""
+    """Rounds in the switch whose result has come."""
     frames_sent: int
     """Contributions, repeats included."""
     bytes_sent: int
+    """Bytes of these contributions."""
     frames_received: int
+    """Frames that have come."""
     bytes_received: int
+    """Bytes of these frames."""
     repeats: int
     """Contributions that were sent again."""
     held: int

@@ -28,7 +28,7 @@ LARGEST: Final = (1 - 2.0**-22) * 2.0**128
 
 
 class Communicates(Protocol):
-    """What a compressor needs of a communicator."""
+    """What a compressor needs of a communicator: `allreduce` and `allreduce_sparse`, as `Communicator` has them."""
 
     rank: int
     """0 to world_size - 1."""
@@ -36,7 +36,7 @@ class Communicates(Protocol):
     """Number of ranks."""
 
     def allreduce(self, array: Reduced, op: str = "sum", *, lanes: str = "int32", label: str = "") -> Reduced:
-        """Combine arrays in place; ranks whose `label` differs get an OperationMismatch."""
+        """Combine arrays in place, as `Communicator.allreduce` does."""
         ...
 
     def allreduce_sparse(
@@ -50,21 +50,22 @@ class Communicates(Protocol):
         keep: int | None = None,
         label: str = "",
     ) -> SparseSum:
-        """Add sparse arrays."""
+        """Add sparse arrays, as `Communicator.allreduce_sparse` does."""
         ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Part:
-    """A parameter's gradient among others that lie side by side."""
+    """The gradient of one parameter, among others that lie side by side in a row."""
 
     key: str
-    """Names the parameter, always the same one."""
+    """Names the parameter, the same in every step."""
     shape: tuple[int, ...]
+    """Shape of the gradient."""
 
     @property
     def size(self) -> int:
-        """Its number of values."""
+        """Number of values."""
         return math.prod(self.shape)
 
 
@@ -74,17 +75,17 @@ NOTHING: Final = Part(key="", shape=(0,))
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Exchanged:
-    """What came of a gradient."""
+    """The result of an exchange on this rank."""
 
     own: Floats
-    """What this rank's message says, in full: what of the gradient was not lost."""
+    """What this rank has sent, in full: the part of its gradient that was not lost."""
     mean: Floats
     """The average of all ranks' `own`, the same bits on every rank."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Begun:
-    """An exchange that was begun: this one has ended already."""
+    """An exchange that was started; this one has ended already."""
 
     mean: Floats
     handles: tuple[Handle, ...] = ()
@@ -123,16 +124,25 @@ class _Announced:
 
 
 class Compressor(ABC):
-    """Averages gradients over all ranks, roughly, with fewer bytes.
+    """Averages gradients over all ranks, approximately, with fewer bytes.
 
-    Every rank makes the same compressor, with the same arguments, and exchanges the same keys in the same order.  Where
-    they do not, every rank raises OperationMismatch.
+    Every rank makes the same compressor, with the same arguments, and exchanges the same keys in the same order.
+    Otherwise every rank raises OperationMismatch.
 
-    A compressor of one's own has `_exchange_parts`, `_state` and `_restore`.
+    A compressor of your own implements `_exchange_parts`, `_state` and `_restore`.
+
+    Example:
+        >>> import numpy as np
+        >>> from switchsum.host.compress import TopK
+        >>> from switchsum.testing import on_ranks
+        >>> gradient = np.array([1, -8, 2, 0], np.float32)
+        >>> on_ranks(2, lambda comm: TopK(0.25).exchange(comm, "layer.weight", gradient).mean)[0]
+        array([ 0., -8.,  0.,  0.], dtype=float32)
+
     """
 
     sums_in_network: ClassVar[bool] = True
-    """Whether the switch adds the messages, so that a rank receives as many bytes as it sends, however many ranks."""
+    """Whether the switch adds the messages: a rank then receives as many bytes as it sends."""
 
     _arguments: Mapping[str, Any]
     """What it was made with, defaults included."""
@@ -151,31 +161,75 @@ class Compressor(ABC):
         return f"{type(self).__name__}({', '.join(f'{name}={_said(it)}' for name, it in self._arguments.items())})"
 
     def exchange(self, comm: Communicates, key: str, gradient: Floats) -> Exchanged:
-        """Exchange one gradient, of any shape, which stays as it is; `key` names what it is the gradient of.
+        """Average one gradient over all ranks, and wait for the result.
 
-        Raises what the communicator raises, and UsageError for a gradient that is no float32.
+        Args:
+            comm: A communicator.
+            key: Names the parameter; the same in every step and on all ranks.  What a compressor remembers has this
+                name.
+            gradient: float32, of any shape; it stays as it is.
+
+        Returns:
+            An `Exchanged` with arrays of the gradient's shape.
+
+        Raises:
+            UsageError: The gradient is no float32.
+            SwitchsumError: What the communicator raises.
+
         """
         shape = gradient.shape
         exchanged = self.exchange_parts(comm, (Part(key=key, shape=shape),), flat(gradient))
         return Exchanged(own=exchanged.own.reshape(shape), mean=exchanged.mean.reshape(shape))
 
     def exchange_parts(self, comm: Communicates, parts: Sequence[Part], values: Floats) -> Exchanged:
-        """Exchange gradients that lie side by side in a row, together; `own` and `mean` are rows, too.
+        """Average gradients that lie side by side in a row, together.
 
-        What is remembered is each part's own, so that parts may come in another company the next time.
+        What is remembered belongs to each part, so that parts may come in other company the next time.
+
+        Args:
+            comm: A communicator.
+            parts: Key and shape of each gradient, in the order of the row.
+            values: The gradients, one row of float32.
+
+        Returns:
+            An `Exchanged` with rows of the same length.
+
+        Raises:
+            UsageError: The parts do not fill the row.
+            SwitchsumError: What the communicator raises.
+
         """
         parts = parts or (NOTHING,)
         with np.errstate(all="ignore"):  # what is not finite shows in the average
             return self._exchange_parts(self._announced(comm, parts), parts, values)
 
     def begin(self, comm: Communicates, key: str, gradient: Floats) -> Begun:
-        """Exchange one gradient; the `finish` of what this returns gives the average."""
+        """Start the average of one gradient.
+
+        Args:
+            comm: A communicator.
+            key: As in `exchange`.
+            gradient: As in `exchange`.
+
+        Returns:
+            The exchange; its `finish()` returns the average.
+
+        """
         return Begun(mean=self.exchange(comm, key, gradient).mean)
 
     def begin_parts(self, comm: Communicates, parts: Sequence[Part], values: Floats) -> Begun:
-        """Exchange a bucket, as hooks of training frameworks do; the `finish` of what this returns gives the average.
+        """Start the average of a bucket of gradients, as hooks of training frameworks do.
 
-        Phases that need answers wait for them here.
+        A compressor that needs answers first, such as scales, waits for them here.
+
+        Args:
+            comm: A communicator.
+            parts: As in `exchange_parts`.
+            values: As in `exchange_parts`.
+
+        Returns:
+            The exchange; its `finish()` returns the average once its `handles` have ended.
+
         """
         parts = parts or (NOTHING,)
         with np.errstate(all="ignore"):
@@ -196,11 +250,24 @@ class Compressor(ABC):
         return _Announced(comm, f"{self!r} of {parts[0].key!r} {list(parts[0].shape)}{more} [{digest}]")
 
     def state_dict(self) -> CompressorState:
-        """Return a copy of all that the next exchange depends on."""
+        """Return a copy of all that the next exchange depends on, for a checkpoint.
+
+        Returns:
+            Numbers, arrays and dictionaries of them.
+
+        """
         return copy.deepcopy(self._state())
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Go on where another one was when it gave its `state_dict`; raises UsageError if that was of another kind."""
+        """Continue from a checkpoint.
+
+        Args:
+            state: What the `state_dict` of a compressor of the same kind has returned.
+
+        Raises:
+            UsageError: It is the state of another kind of compressor.
+
+        """
         own = self._state()
         if state.keys() != own.keys():
             raise UsageError(f"{type(self).__name__} has {sorted(own)} in its state, not {sorted(state)}")

@@ -28,12 +28,27 @@ from .select import exchange_at
 class ErrorFeedback(Compressor):
     """Adds to each gradient what the compressor lost of the ones before (EF-SGD, ICML 2019, algorithm 2).
 
-    An infinity or NaN of any rank makes the average NaN on all, so that GradScaler skips the step; what was lost before
-    stays as it was.
+    If any rank has a NaN or an infinity, the average is NaN on all ranks, so that GradScaler skips the step.  What was
+    lost before that step stays as it was.
     """
 
     def __init__(self, inner: Compressor) -> None:
-        """`inner` sees gradients with what was lost."""
+        """Wrap a compressor.
+
+        Args:
+            inner: The compressor.  It is given gradients with what was lost added.
+
+        Example:
+            >>> import numpy as np
+            >>> from switchsum.host.compress import ErrorFeedback, TopK
+            >>> from switchsum.testing import on_ranks
+            >>> def two_steps(comm):
+            ...     compressor, gradient = ErrorFeedback(TopK(0.5)), np.array([3, 2], np.float32)
+            ...     return [compressor.exchange(comm, "layer", gradient).mean.tolist() for _ in range(2)]
+            >>> on_ranks(2, two_steps)[0]
+            [[3.0, 0.0], [0.0, 4.0]]
+
+        """
         self._inner = inner
         self._lost: dict[str, Floats] = {}
 
@@ -49,7 +64,18 @@ class ErrorFeedback(Compressor):
         return exchanged
 
     def lost(self, key: str) -> Floats:
-        """Return what is still to be sent."""
+        """Return what is still to be sent of one parameter.
+
+        Args:
+            key: The parameter's name.
+
+        Returns:
+            An array of the gradient's shape.
+
+        Raises:
+            KeyError: No gradient of that name was exchanged.
+
+        """
         return self._lost[key]
 
     def _state(self) -> CompressorState:
@@ -61,9 +87,10 @@ class ErrorFeedback(Compressor):
 
 
 class DeepGradientCompression(Compressor):
-    """Top-k of an accumulated velocity (DGC, ICLR 2018): momentum correction, masking, clipping and warm-up.
+    """Sends the largest values of an accumulated velocity (DGC, ICLR 2018).
 
-    Momentum happens here, before the choice: the optimiser must have none.
+    It has that paper's momentum correction, masking, clipping and warm-up.  Momentum is applied here, before values are
+    chosen: the optimizer must have none.
     """
 
     def __init__(
@@ -75,10 +102,26 @@ class DeepGradientCompression(Compressor):
         warm_up: int = 0,
         lanes: str = "int32",
     ) -> None:
-        """`density` is the share of values that a rank sends, to which it falls in the first `warm_up` exchanges.
+        """Choose how much is sent; the same on all ranks.
 
-        `momentum` is at least 0 and below 1, `clip` bounds a gradient's norm, over all ranks, and `lanes` is what
-        values travel as.
+        Args:
+            density: Share of values that a rank sends after the warm-up, above 0 and up to 1.
+            momentum: At least 0 and below 1.
+            clip: Limit of the norm of a gradient, over all ranks; None: no limit.
+            warm_up: Exchanges in which the density falls to `density`.
+            lanes: What values travel as, as in `Communicator.allreduce`.
+
+        Raises:
+            UsageError: A number is out of range.
+
+        Example:
+            >>> import numpy as np
+            >>> from switchsum.host.compress import DeepGradientCompression
+            >>> from switchsum.testing import on_ranks
+            >>> gradient = np.array([3, 2], np.float32)
+            >>> on_ranks(2, lambda comm: DeepGradientCompression(0.5).exchange(comm, "layer", gradient).mean)[0]
+            array([3., 0.], dtype=float32)
+
         """
         check_density(density)
         if not 0 <= momentum < 1:
@@ -97,7 +140,15 @@ class DeepGradientCompression(Compressor):
         self._steps = Steps()
 
     def density_at(self, step: int) -> float:
-        """Return the share of values that travel in an exchange: it falls exponentially during the warm-up."""
+        """Return the share of values that travel in an exchange: it falls exponentially during the warm-up.
+
+        Args:
+            step: Number of the exchange, from 0.
+
+        Returns:
+            A share, `density` from the step `warm_up` on.
+
+        """
         if step >= self._warm_up:
             return self._density
         return float(self._density ** ((step + 1) / (self._warm_up + 1)))

@@ -22,15 +22,37 @@ Counts = npt.NDArray[np.int32]
 
 
 class GlobalTopK(Stateless):
-    """The values of largest magnitude of all ranks together, so that the union is no larger than what one `TopK` sends.
+    """Sends the values of largest magnitude of all ranks together, in all no more than one rank sends with `TopK`.
 
-    Ranks count their candidates by magnitude, add up the counts, and each sends its part of as many values as travel.
-    In the mean this is gTop-k (ICDCS 2019) with a common threshold (NeurIPS 2021, hard thresholds), which need not be
-    guessed: what is sent above it is never less than 15/16 of what another rank leaves.
+    Ranks count their candidates by magnitude and add the counts.  Then each rank sends its part of as many values as
+    travel.
     """
 
     def __init__(self, density: float, *, lanes: str = "int32") -> None:
-        """`density` is the share of values that travel, of all ranks' together; `lanes` is what they travel as."""
+        """Choose how much is sent; the same on all ranks.
+
+        Args:
+            density: Share of values that travel, of all ranks together, above 0 and up to 1.
+            lanes: What values travel as, as in `Communicator.allreduce`.
+
+        Raises:
+            UsageError: The density is out of range.
+
+        Note:
+            In the mean this is gTop-k (ICDCS 2019) with a common threshold (NeurIPS 2021, hard thresholds) that need
+            not be guessed.  A value that is sent is never less than 15/16 of one that another rank keeps back.
+
+        Example:
+            >>> import numpy as np
+            >>> from switchsum.host.compress import GlobalTopK
+            >>> from switchsum.testing import on_ranks
+            >>> gradient = np.array([1, 2, 30, 4], np.float32)
+            >>> def exchange(comm):
+            ...     return GlobalTopK(0.25).exchange(comm, "layer", gradient if comm.rank else gradient / 10).mean
+            >>> on_ranks(2, exchange)[0]
+            array([ 0.,  0., 15.,  0.], dtype=float32)
+
+        """
         check_density(density)
         self._density = density
         self._lanes = lanes

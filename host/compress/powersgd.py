@@ -13,17 +13,39 @@ from .base import Communicates, Compressor, CompressorState, Exchanged, Floats, 
 
 
 class PowerSgd(Compressor):
-    """One step of a power iteration a gradient, from where the last one ended (PowerSGD, NeurIPS 2019, algorithm 1).
+    """Sends two thin factors of each gradient in place of its matrix (PowerSGD, NeurIPS 2019, algorithm 1).
 
-    Both factors are averaged as they are: the switch adds them, those of all parts together.  A part with several axes
-    is a matrix whose rows are its first axis; one with a single axis, or whose own matrix is too thin to become
-    smaller, is laid out as nearly square as its size allows, zeros at the end.  Only a part that neither makes smaller,
-    one of a few dozen values, travels whole.  The average is what every rank's message says, so `own` is it: use error
-    feedback.
+    It takes one step of a power iteration a gradient, from where the last one ended.  The switch adds both factors,
+    those of all parts together.  Use it within `ErrorFeedback`.
     """
 
     def __init__(self, rank: int = 2, seed: int = 0) -> None:
-        """`rank` is that of the approximation; `seed`, the same on all ranks, draws the first factors."""
+        """Choose the rank of the approximation; the same on all ranks.
+
+        Args:
+            rank: Columns of each factor, from 1 on.
+            seed: Number that the first factors are drawn from.
+
+        Raises:
+            UsageError: The rank is below 1.
+
+        Note:
+            A part with several axes is a matrix whose rows are its first axis.  A part with one axis, or whose matrix
+            is too thin to become smaller, is laid out as nearly square as its size allows, with zeros at the end.  A
+            part that neither layout makes smaller travels whole: it has a few dozen values.
+
+            `own` and `mean` of an exchange are the same array's values: every rank's message says the average.
+
+        Example:
+            >>> import numpy as np
+            >>> from switchsum.host.compress import PowerSgd
+            >>> from switchsum.testing import on_ranks
+            >>> gradient = np.outer(np.arange(8), np.arange(9)).astype(np.float32)  # a matrix of rank 1
+            >>> mean = on_ranks(2, lambda comm: PowerSgd(1).exchange(comm, "layer", gradient).mean)[0]
+            >>> bool(np.allclose(mean, gradient, atol=1e-3))
+            True
+
+        """
         if rank < 1:
             raise UsageError(f"rank must be at least 1, not {rank}")
         self._rank = rank
@@ -31,7 +53,15 @@ class PowerSgd(Compressor):
         self._factors: dict[str, Floats] = {}
 
     def values_of(self, shape: tuple[int, ...]) -> int:
-        """Return how many values travel, in both phases together, for a part of a shape."""
+        """Return how many values travel for a gradient of a shape, in both factors together.
+
+        Args:
+            shape: The gradient's shape.
+
+        Returns:
+            A number of values.
+
+        """
         layout = self._layout(shape)
         return math.prod(shape) if layout is None else self._rank * sum(layout)
 

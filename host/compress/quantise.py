@@ -28,12 +28,31 @@ from .base import (
 
 
 class Qsgd(Compressor):
-    """Levels of each bucket's norm, rounded up or down at random: right in the mean (QSGD, NIPS 2017, section 3.1)."""
+    """Sends each value as a whole number of levels of its bucket's norm (QSGD, NIPS 2017, section 3.1).
+
+    Levels are rounded up or down at random, so that the mean is right.
+    """
 
     def __init__(self, levels: int = 15, bucket: int = 512, seed: int = 0, *, norm: str = "l2") -> None:
-        """`levels` between zero and the norm, "l2" or "max", of `bucket` values; 127 over the ranks fit 8 bits.
+        """Choose levels and buckets; the same on all ranks.
 
-        `seed` is what rounding starts from.
+        Args:
+            levels: Levels between zero and the norm.  Up to 127 over the number of ranks fit lanes of 8 bits.
+            bucket: How many values share a norm.
+            seed: Number that rounding starts from.
+            norm: "l2", or "max" for the largest magnitude.
+
+        Raises:
+            UsageError: A number is below 1, or there is no such norm.
+
+        Example:
+            >>> import numpy as np
+            >>> from switchsum.host.compress import Qsgd
+            >>> from switchsum.testing import on_ranks
+            >>> gradient = np.array([3, -3, 0], np.float32)  # whole levels of the largest magnitude lose nothing
+            >>> on_ranks(2, lambda comm: Qsgd(levels=1, norm="max").exchange(comm, "layer", gradient).mean)[0]
+            array([ 3., -3.,  0.], dtype=float32)
+
         """
         if levels < 1 or bucket < 1:
             raise UsageError(f"levels and bucket must be at least 1, not {levels} and {bucket}")
@@ -74,13 +93,31 @@ class Qsgd(Compressor):
 
 
 class TernGrad(Qsgd):
-    """Minus one, zero or one times the largest magnitude, at random: right in the mean (TernGrad, NIPS 2017).
+    """Sends minus one, zero or one times the largest magnitude, chosen at random (TernGrad, NIPS 2017).
 
-    The scale is shared by all ranks (section 4 there); `clip` bounds values to that many standard deviations.
+    The mean is right.  All ranks share the scale (section 4 there).
     """
 
     def __init__(self, seed: int = 0, *, clip: float | None = None, bucket: int = 1 << 20) -> None:
-        """`bucket` values share a scale; `seed` is what rounding starts from."""
+        """Choose clipping and buckets; the same on all ranks.
+
+        Args:
+            seed: Number that rounding starts from.
+            clip: Limit of values, in standard deviations; None: no limit.
+            bucket: How many values share a scale.
+
+        Raises:
+            UsageError: A number is out of range.
+
+        Example:
+            >>> import numpy as np
+            >>> from switchsum.host.compress import TernGrad
+            >>> from switchsum.testing import on_ranks
+            >>> gradient = np.array([3, -3, 0], np.float32)
+            >>> on_ranks(2, lambda comm: TernGrad().exchange(comm, "layer", gradient).mean)[0]
+            array([ 3., -3.,  0.], dtype=float32)
+
+        """
         if clip is not None and not clip > 0:
             raise UsageError(f"clip must be positive, not {clip}")
         super().__init__(levels=1, bucket=bucket, seed=seed, norm="max")

@@ -51,12 +51,28 @@ def exchange_at(
 
 
 class TopK(Stateless):
-    """The values of largest magnitude, found exactly."""
+    """Sends each rank's values of largest magnitude, which are found exactly.  Use it within `ErrorFeedback`."""
 
     def __init__(self, density: float, *, kept: float | None = None, lanes: str = "int32") -> None:
-        """`density` is the share of values that a rank sends, `kept` that of the averages that are kept (None: all).
+        """Choose how much is sent; the same on all ranks.
 
-        What of a rank's values is not kept counts as not sent.  `lanes` is what values travel as.
+        Args:
+            density: Share of values that a rank sends, above 0 and up to 1.
+            kept: Share of averages that are kept, the largest ones; None: all.  A rank's value whose average is not
+                kept counts as not sent.
+            lanes: What values travel as, as in `Communicator.allreduce`.
+
+        Raises:
+            UsageError: A share is out of range.
+
+        Example:
+            >>> import numpy as np
+            >>> from switchsum.host.compress import TopK
+            >>> from switchsum.testing import on_ranks
+            >>> gradient = np.array([1, -8, 2, 0], np.float32)
+            >>> on_ranks(2, lambda comm: TopK(0.5).exchange(comm, "layer", gradient).mean)[0]
+            array([ 0., -8.,  2.,  0.], dtype=float32)
+
         """
         check_density(density)
         if kept is not None:
@@ -72,14 +88,33 @@ class TopK(Stateless):
 
 
 class ThresholdTopK(Compressor):
-    """The values beyond a threshold that is computed anew every `period` exchanges (Ok-Topk, PPoPP 2022, section 3.1).
+    """Sends the values beyond a threshold, which is computed anew now and then (Ok-Topk, PPoPP 2022, section 3.1).
 
-    In between, the threshold follows the number of values that it let through: by the fifth root of that number over
-    the wanted one, at most by a factor of two.
+    Between two computations the threshold follows the number of values that it let through: by the fifth root of that
+    number over the wanted one, and by a factor of two at most.
     """
 
     def __init__(self, density: float, period: int = 64, *, kept: float | None = None, lanes: str = "int32") -> None:
-        """`density` is the share of values that a rank sends, roughly, `kept` as for `TopK` (Ok-Topk: as large)."""
+        """Choose how much is sent; the same on all ranks.
+
+        Args:
+            density: Share of values that a rank sends, roughly, above 0 and up to 1.
+            period: Exchanges between two computations of the threshold.
+            kept: As in `TopK`; Ok-Topk keeps as large a share as a rank sends.
+            lanes: What values travel as, as in `Communicator.allreduce`.
+
+        Raises:
+            UsageError: A number is out of range.
+
+        Example:
+            >>> import numpy as np
+            >>> from switchsum.host.compress import ThresholdTopK
+            >>> from switchsum.testing import on_ranks
+            >>> gradient = np.array([1, -8, 2, 0], np.float32)
+            >>> on_ranks(2, lambda comm: ThresholdTopK(0.25).exchange(comm, "layer", gradient).mean)[0]
+            array([ 0., -8.,  0.,  0.], dtype=float32)
+
+        """
         check_density(density)
         if kept is not None:
             check_density(kept)
@@ -130,13 +165,32 @@ def beyond(values: Floats, threshold: float, indices: npt.NDArray[np.int64]) -> 
 
 
 class BlockTopK(Stateless):
-    """The blocks whose norms, added over all ranks, are largest: a common support, so neither index nor bitmap travels.
+    """Sends the blocks whose norms, added over all ranks, are largest.
 
-    The norms travel as 8 bits each, which choose between nearly equal blocks at random.
+    All ranks send the same blocks, so that neither indices nor a bitmap travel.  The norms travel as 8 bits each; of
+    nearly equal blocks any may be chosen.
     """
 
     def __init__(self, density: float, block: int = 256, *, lanes: str = "int32") -> None:
-        """`density` is the share of blocks that travel, in these lanes, `block` the number of values in one."""
+        """Choose how much is sent; the same on all ranks.
+
+        Args:
+            density: Share of blocks that travel, above 0 and up to 1.
+            block: Number of values in a block.
+            lanes: What values travel as, as in `Communicator.allreduce`.
+
+        Raises:
+            UsageError: A number is out of range.
+
+        Example:
+            >>> import numpy as np
+            >>> from switchsum.host.compress import BlockTopK
+            >>> from switchsum.testing import on_ranks
+            >>> gradient = np.array([1, 1, 8, 8], np.float32)
+            >>> on_ranks(2, lambda comm: BlockTopK(0.5, block=2).exchange(comm, "layer", gradient).mean)[0]
+            array([0., 0., 8., 8.], dtype=float32)
+
+        """
         check_density(density)
         if block < 1:
             raise UsageError(f"a block has at least one value, not {block}")

@@ -14,6 +14,7 @@ TYPE_CHECKING = (
 if TYPE_CHECKING:
     from switchsum.host.api.communicator import Communicator
     from switchsum.host.api.operation_queue import Handle
+    from switchsum.host.api.sparse import SparseSum
     from switchsum.host.api.statistics import Statistics
     from switchsum.host.connect import connect
     from switchsum.protocol.errors import (
@@ -44,6 +45,7 @@ __version__ = "0.1.0"
 _ELSEWHERE = {
     "Communicator": "switchsum.host.api.communicator",
     "Handle": "switchsum.host.api.operation_queue",
+    "SparseSum": "switchsum.host.api.sparse",
     "Statistics": "switchsum.host.api.statistics",
     "connect": "switchsum.host.connect",
 }
@@ -62,6 +64,7 @@ __all__ = [
     "OperationMismatch",
     "RankTaken",
     "RemoteError",
+    "SparseSum",
     "Statistics",
     "SumOverflow",
     "SwitchLost",

@@ -130,3 +130,13 @@ def test_tour(tmp_path: Path) -> None:
 def test_the_tours_torchrun_is_that_of_the_page_on_pytorch() -> None:
     (command,) = blocks("docs/tour.md", "PyTorch", "")
     assert command in blocks("docs/pytorch.md", "PyTorch", "")[0]
+
+
+@pytest.mark.timeout(120)
+def test_the_example_of_connect_runs(run: Run) -> None:
+    script = (
+        "import doctest, switchsum; test = doctest.DocTestFinder().find(switchsum.connect, globs={})[0]; "
+        "assert test.examples and not doctest.DocTestRunner().run(test).failed"
+    )
+    done = run("-n", "1", command=[sys.executable, "-c", script])
+    assert done.returncode == 0, done.stdout + done.stderr

@@ -1,4 +1,4 @@
-"""Communicators of several ranks in one process, for tests of programs that use them: one thread per rank will do."""
+"""Communicators of several ranks in one process, for tests of programs that use switchsum."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ import random
 import threading
 from collections import deque
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import TypeVar
 
 import numpy as np
 
@@ -23,10 +25,11 @@ from switchsum.testing.cluster import ClusterConfig
 from switchsum.testing.network import Pipeline
 
 ROWS_RECEIVED = 64
+Result = TypeVar("Result")
 
 
 class LocalNetwork:
-    """A switch that ranks in this process reach by a function call; frames may be lost on the way."""
+    """A switch that ranks in this process reach by a function call.  Frames may get lost on the way."""
 
     def __init__(self, switch: Pipeline, *, loss: float = 0.0, seed: int = 0) -> None:
         self._switch = switch
@@ -36,11 +39,23 @@ class LocalNetwork:
         self._ends: dict[int, LocalTransport] = {}
 
     def attach(self, port: int, end: LocalTransport) -> None:
-        """Let a transport have what the switch sends to a port."""
+        """Register the transport that gets what the switch sends to a port.
+
+        Args:
+            port: Port of the switch.
+            end: The transport.
+
+        """
         self._ends[port] = end
 
     def send(self, port: int, frames: list[bytes]) -> None:
-        """Let the switch process frames, and hand its answers out."""
+        """Have the switch process frames, and deliver its answers.
+
+        Args:
+            port: Port on which the frames arrive.
+            frames: Whole Ethernet frames.
+
+        """
         with self._lock:
             for frame in frames:
                 if self._is_lost():
@@ -132,7 +147,28 @@ def communicators(
     loss: float = 0.0,
     seed: int = 0,
 ) -> list[Communicator]:
-    """Return one communicator per rank, all on one reference switch."""
+    """Return one communicator for each rank, all on one reference switch in this process.
+
+    Each rank needs a thread of its own for calls that block: `on_ranks` starts them.
+
+    Args:
+        world_size: Number of ranks.
+        config: Sizes of frame and window, and time-outs; None: 256 lanes, 16 slots.
+        loss: Share of frames that get lost, in each direction, 0 to 1.
+        seed: Of the draws which frames get lost.
+
+    Returns:
+        The communicators in the order of ranks.
+
+    Example:
+        >>> import numpy as np
+        >>> from switchsum.testing import communicators
+        >>> ranks = communicators(2, loss=0.05)
+        >>> handles = [comm.allreduce_async(np.full(1000, comm.rank, np.int32)) for comm in ranks]
+        >>> [int(handle.wait().sum()) for handle in handles]
+        [1000, 1000]
+
+    """
     config = config or ClusterConfig(workers=world_size, lanes_per_frame=256, window_slots=16)
     switch = ReferenceSwitch(lanes_per_frame=config.lanes_per_frame, growth_bytes=config.growth_bytes)
     network = LocalNetwork(switch, loss=loss, seed=seed)
@@ -149,3 +185,36 @@ def communicators(
         engine = Engine(config.engine(rank), transport.tx_frames, LEAD_BYTES)
         made.append(Communicator(Driver(engine, transport), LocalMembership(), rank=rank, world_size=world_size))
     return made
+
+
+def on_ranks(
+    world_size: int, function: Callable[[Communicator], Result], *, loss: float = 0.0, seed: int = 0
+) -> list[Result]:
+    """Call a function on several ranks at once, each on a thread of its own with a communicator of its own.
+
+    Args:
+        world_size: Number of ranks.
+        function: Called with the rank's `Communicator`, which is closed afterwards.
+        loss: Share of frames that get lost, in each direction, 0 to 1.
+        seed: Of the draws which frames get lost.
+
+    Returns:
+        What the calls have returned, in the order of ranks.
+
+    Raises:
+        Exception: What the call of some rank has raised, of the lowest such rank.
+
+    Example:
+        >>> import numpy as np
+        >>> from switchsum.testing import on_ranks
+        >>> on_ranks(3, lambda comm: comm.allreduce(np.array([comm.rank])))
+        [array([3]), array([3]), array([3])]
+
+    """
+
+    def call(communicator: Communicator) -> Result:
+        with communicator:
+            return function(communicator)
+
+    with ThreadPoolExecutor(world_size) as threads:
+        return list(threads.map(call, communicators(world_size, loss=loss, seed=seed)))

@@ -37,15 +37,23 @@ class Work(Protocol):
 
 
 class Average:
-    """Averages tensors over ranks, call by call; what a compressor has not sent is added to the next call's tensors.
+    """Averages tensors over ranks, call by call, compressed.
 
-    Its state belongs into checkpoints, each rank's own.
+    What a compressor has not sent is added to the next call's tensors.  That state belongs into checkpoints, each
+    rank's own.
 
     Example:
-        >>> averages = switchsum.torch.Average("topk:0.01")
-        >>> work = averages([weights, biases], async_op=True)
-        >>> compute_something_else()
-        >>> work.wait()
+        >>> import torch
+        >>> import switchsum.torch
+        >>> from switchsum.testing import on_ranks
+        >>> def exchange(comm):
+        ...     averages, weights = switchsum.torch.Average("topk:0.5", comm), torch.tensor([1.0, comm.rank * 8])
+        ...     work = averages([weights], async_op=True)
+        ...     # compute something else here
+        ...     work.wait()
+        ...     return weights.tolist()
+        >>> on_ranks(2, exchange)[0]
+        [0.5, 4.0]
 
     """
 
@@ -101,7 +109,15 @@ class Average:
         return {key: to_tensors(value) for key, value in self._compressor.state_dict().items()}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Go on from a checkpoint; raises UsageError for another compressor's."""
+        """Go on from a checkpoint.
+
+        Args:
+            state: What `state_dict` has returned on this rank.
+
+        Raises:
+            UsageError: It is the state of another compressor.
+
+        """
         self._compressor.load_state_dict({key: to_arrays(value) for key, value in state.items()})
 
     def move(self, group: Group) -> None:
@@ -142,9 +158,9 @@ def average(
     tensor at the same place in the list.  Where a program averages several lists, each has an `Average` of its own.
 
     Args:
-        tensors: See `Average`.
+        tensors: float32, float16 or bfloat16, on one device, alike in number and shapes on every rank.
         how: "int10", "topk:0.01+int16" and so on; None: float32.
-        group: See `Average`.
+        group: A process group or a communicator, as in `Average`; None: all ranks.
         async_op: Return at once.
 
     Returns:
@@ -154,7 +170,15 @@ def average(
         UsageError: an unknown name, tensors of other kinds, or compression on another backend.
 
     Example:
-        >>> switchsum.torch.average(list(model.parameters()), "int10")
+        >>> import torch
+        >>> import switchsum.torch
+        >>> from switchsum.testing import on_ranks
+        >>> def exchange(comm):
+        ...     weights = torch.full((8,), float(comm.rank))
+        ...     switchsum.torch.average([weights], None, group=comm)
+        ...     return weights[:2].tolist()
+        >>> on_ranks(2, exchange)
+        [[0.5, 0.5], [0.5, 0.5]]
 
     """
     kept = _kept.setdefault(_found(group), {})

@@ -138,15 +138,36 @@ METHODS: Final[Mapping[str, Method]] = MappingProxyType(
 
 
 def compress(model: DistributedDataParallel, how: str, *, check_every: int = 0) -> CompressedHook:
-    """Compress the gradients of `model` from its next step on; return the hook, whose state belongs into checkpoints.
+    """Compress the gradients of a DistributedDataParallel, from its next step on.
 
-    `how` is `METHOD` or `METHOD:NUMBER`, then `+int16`, `+int8` or `+each` for what its values travel as, and `+keep`
-    for as many sums as a rank sends: "int16", "blocks:32", "topk:0.01", "topk:0.01+int16+keep", "powersgd:4", "each".
-    Methods that are not right in the mean have error feedback.  docs/compression.md says what to choose.
+    Args:
+        model: The DistributedDataParallel, whose process group has the backend "switchsum".
+        how: `METHOD` or `METHOD:NUMBER`, such as "int16", "int10", "topk:0.01", "powersgd:4" or "blocks:32".  Behind it
+            may stand `+int16`, `+int8` or `+each`, what its values travel as, and `+keep`, to keep only as many sums as
+            a rank sends: "topk:0.01+int16+keep".  docs/compression.md says what to choose.
+        check_every: Average one in so many steps without compression, too, so that the hook's `statistics()` have each
+            parameter's error; 0: none.
 
-    The hook's `statistics()` are bytes saved by layer, and errors added in one of `check_every` steps (0: in none).
+    Returns:
+        The hook, whose `state_dict()` belongs into checkpoints.  Its `statistics()` are bytes saved by parameter.
 
-    Raises UsageError, which says what would work, for what is unknown or contradicts itself.
+    Raises:
+        UsageError: `how` is unknown or contradicts itself (the text says what would work), or the model is no
+            DistributedDataParallel on the backend "switchsum", or has a hook already.
+
+    Note:
+        Methods that are not right in the mean have error feedback.
+
+    Example:
+        >>> import torch
+        >>> import torch.distributed as dist
+        >>> from torch.nn.parallel import DistributedDataParallel
+        >>> import switchsum.torch
+        >>> dist.init_process_group("switchsum", store=dist.HashStore(), rank=0, world_size=1)
+        >>> model = DistributedDataParallel(torch.nn.Linear(4, 2))
+        >>> hook = switchsum.torch.compress(model, "topk:0.01+int16")
+        >>> dist.destroy_process_group()
+
     """
     compressor = compressor_of(how)
     if not isinstance(model, DistributedDataParallel):

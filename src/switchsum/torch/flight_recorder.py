@@ -315,10 +315,19 @@ def path_of(rank: int) -> Path:
 
 
 def dump_flight_recorder(path: str | os.PathLike[str] | None = None) -> Path:
-    """Write this rank's latest collectives for `torchfrtrace`, and return the file's path.
+    """Write this rank's latest collectives for `torchfrtrace`.
 
-    Without a path: TORCH_FR_DUMP_TEMP_FILE, by default ~/.cache/torch/comm_lib_trace_rank_, with the rank behind it.
-    Raises UsageError where nothing is recorded, LocalError where the file cannot be written.
+    Args:
+        path: The file.  None: TORCH_FR_DUMP_TEMP_FILE, by default ~/.cache/torch/comm_lib_trace_rank_, with the rank
+            behind it.
+
+    Returns:
+        The file's path.
+
+    Raises:
+        UsageError: Nothing is recorded.
+        LocalError: The file cannot be written.
+
     """
     if recorder is None:
         raise UsageError(f"nothing is recorded: set {FILE[0]} or {SIZE[0]} before the process group is made")

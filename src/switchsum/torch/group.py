@@ -56,7 +56,10 @@ class GroupStatistics:
 
 @kept_out_of_graphs
 class SwitchGroup(Forwarded):
-    """A process group whose reductions, broadcasts and gathers go through a switch."""
+    """A process group whose reductions, broadcasts and gathers go through a switch.
+
+    Its collectives are called through `torch.distributed`.
+    """
 
     def __init__(
         self,

@@ -158,7 +158,18 @@ def _open_job(meeting: Meeting, base: Base, members: Members) -> Communicator:
 
 
 def statistics(group: dist.ProcessGroup | None = None) -> GroupStatistics:
-    """Return what a process group, by default that of all ranks, has done so far; raises UsageError for others'."""
+    """Return what a process group has done so far.
+
+    Args:
+        group: A process group of the backend "switchsum"; None: that of all ranks.
+
+    Returns:
+        A `GroupStatistics`.
+
+    Raises:
+        UsageError: The group has another backend.
+
+    """
     group = group or dist.group.WORLD
     if not isinstance(group, SwitchGroup):
         raise UsageError("no process group of the backend 'switchsum'")

@@ -24,6 +24,8 @@ from switchsum.torch.layers import Counted, Layers, Measured
 from switchsum.torch.tensors import stage
 from switchsum.torch.work import future_for
 
+__all__ = ["CompressedHook", "Compressor", "EachValue", "Exchange", "NarrowLanes", "SmallBlocks", "compressed"]
+
 Floats = npt.NDArray[np.float32]
 
 FLOATS: Final = {torch.float32, torch.float16, torch.bfloat16}
@@ -43,17 +45,25 @@ class Exchange(Protocol):
 
 
 class Compressor(Protocol):
-    """What sends less than a gradient, and keeps what it has not sent.
+    """What a hook needs of a compressor.
 
-    One that also has `begin_parts(communicator, parts, values)`, as those of `switchsum.host.compress` have, is given
-    a bucket at a time; it keeps what it keeps for each of the parts.
+    A compressor that also has `begin_parts(communicator, parts, values)`, as those of `switchsum.host.compress` have,
+    is given a bucket at a time.  It keeps what it keeps for each of the parts.
     """
 
     def begin(self, communicator: Communicator, key: str, gradient: Floats) -> Exchange:
-        """Begin the average over ranks of `gradient` `[n]`, of which nothing is kept but the residual under `key`.
+        """Start the average of one parameter's gradient over all ranks.
 
-        `key` names a parameter, whichever bucket it is in.  Ranks call it in the same order.  What needs answers
-        before it can go on may wait for them here.
+        Ranks call it in the same order.  A compressor that needs answers before it can go on may wait for them here.
+
+        Args:
+            communicator: The group's communicator.
+            key: Names the parameter, whichever bucket it is in.
+            gradient: `[n]`, float32; nothing of it may be kept but what is not sent, under `key`.
+
+        Returns:
+            The average under way.
+
         """
         ...
 
@@ -62,7 +72,12 @@ class Compressor(Protocol):
         ...
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Go on from there."""
+        """Go on from a checkpoint.
+
+        Args:
+            state: What `state_dict` has returned.
+
+        """
         ...
 
 
@@ -105,20 +120,26 @@ class _OneAllreduce:
 
 
 class NarrowLanes(_OneAllreduce):
-    """Sends every value in lanes of 16 or 8 bits, rounded at random so that the mean is right; keeps nothing.
+    """Sends every value in lanes of 16 or 8 bits, and keeps nothing for the next step.
 
-    As 8 bits, which come down as 16, the sum is off by 1.5 % at 4 ranks, 2 % at 16; docs/accuracy.md has more.
+    Values are rounded at random, so that the mean is right.  With 8 bits, which come down as 16, the sum is off by 1.5
+    % at 4 ranks and by 2 % at 16 (docs/accuracy.md).
     """
 
     def __init__(self, lanes: str = "int16") -> None:
-        """Use "int16" or "int8" lanes; the first average raises UsageError for others."""
+        """Choose lanes.
+
+        Args:
+            lanes: "int16" or "int8"; the first average raises UsageError for others.
+
+        """
         super().__init__(lanes=lanes)
 
 
 class EachValue(_OneAllreduce):
-    """Sends every value with an exponent of its own: sums have the same bits in buckets of every size; keeps nothing.
+    """Sends every value with an exponent of its own, and keeps nothing for the next step.
 
-    It takes five bytes a value in place of four; docs/accuracy.md says more.
+    Sums have the same bits in buckets of every size.  A value takes five bytes in place of four (docs/accuracy.md).
     """
 
     def __init__(self) -> None:
@@ -126,19 +147,26 @@ class EachValue(_OneAllreduce):
 
 
 class SmallBlocks(_OneAllreduce):
-    """Sends only blocks of values that are not all zero on every rank, and several of them in a frame; keeps nothing.
+    """Sends only blocks with a value that is not zero on some rank, several of them in a frame.
 
-    Nothing is lost: gradients of embeddings and of experts that few samples reach are mostly such zeros.  See `block`
-    of `Communicator.allreduce`, and OmniReduce, SIGCOMM 2021, section 3.2.
+    Nothing is lost.  Gradients of embeddings and of experts that few samples reach are mostly such zeros (OmniReduce,
+    SIGCOMM 2021, section 3.2).
     """
 
     def __init__(self, block: int | str = "auto", lanes: str = "int32") -> None:
-        """Use blocks of `block` values; the first average raises UsageError for what is no size or no lanes."""
+        """Choose blocks and lanes.
+
+        Args:
+            block: Values in a block, or "auto", as in `Communicator.allreduce`; the first average raises UsageError for
+                others.
+            lanes: What values travel as, as in `Communicator.allreduce`.
+
+        """
         super().__init__(lanes=lanes, block=block)
 
 
 class CompressedHook:
-    """A hook for `DistributedDataParallel.register_comm_hook(None, hook)` of one model.
+    """A hook for `DistributedDataParallel.register_comm_hook(None, hook)` of one model.  `compressed` makes it.
 
     Its state belongs into checkpoints, each rank's own.
     """
@@ -239,15 +267,33 @@ class CompressedHook:
         return parts
 
     def statistics(self) -> Layers:
-        """Return bytes saved, and errors added in steps that were checked, by parameter; printed it is a table."""
+        """Return, for each parameter, the bytes that were saved and the error in steps that were checked.
+
+        Returns:
+            A `Layers`, which prints as a table.
+
+        """
         return self._measured.layers()
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the compressor's state as tensors, for torch.save."""
+        """Return the compressor's state as tensors, for torch.save.
+
+        Returns:
+            What `load_state_dict` takes.
+
+        """
         return {key: to_tensors(value) for key, value in self.compressor.state_dict().items()}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Go on from a checkpoint."""
+        """Continue from a checkpoint.
+
+        Args:
+            state: What `state_dict` has returned.
+
+        Raises:
+            UsageError: It is the state of another kind of compressor.
+
+        """
         self.compressor.load_state_dict({key: to_arrays(value) for key, value in state.items()})
 
 
@@ -286,15 +332,37 @@ def compressed(
     model: nn.Module | None = None,
     check_every: int = 0,
 ) -> CompressedHook:
-    """Return a hook that averages each bucket as `compressor` does, over `group` (of all ranks by default).
+    """Return a hook that averages each bucket of gradients by a compressor.
 
-    What is kept is kept under the parameters' names in `model`; without one, under their places in the first step's
-    buckets, so that a checkpoint wants the same `bucket_cap_mb` again.  A DistributedDataParallel with
-    `find_unused_parameters` must be given: what is kept of parameters that no rank has used stays, for which ranks tell
-    one another first.  The hook takes torch's wrappers (`fp16_compress_wrapper`) like any other one.
+    `switchsum.torch.compress` does this by name.  Use this function for a compressor with arguments of your own.
 
-    One in `check_every` steps, the first among them, is averaged without compression as well, so that
-    `hook.statistics()` knows each layer's error.
+    Args:
+        compressor: One of `switchsum.host.compress` or of this module.
+        group: The ranks that average; None: all ranks.
+        model: The DistributedDataParallel.  What is kept for the next step then has its parameters' names.  A model
+            with `find_unused_parameters` must be given: what is kept of parameters that no rank has used then stays.
+            None: names are places in the first step's buckets, so that a checkpoint needs the same `bucket_cap_mb`
+            again.
+        check_every: Average one in so many steps without compression, too, the first among them, so that
+            `hook.statistics()` knows each parameter's error; 0: none.
+
+    Returns:
+        The hook.  It takes torch's wrappers, such as `fp16_compress_wrapper`.
+
+    Raises:
+        UsageError: `compressor` is a name, or `check_every` is no number of steps.
+
+    Example:
+        >>> import torch
+        >>> import torch.distributed as dist
+        >>> from torch.nn.parallel import DistributedDataParallel
+        >>> from switchsum.host.compress import ErrorFeedback, TopK
+        >>> from switchsum.torch.hooks import compressed
+        >>> dist.init_process_group("switchsum", store=dist.HashStore(), rank=0, world_size=1)
+        >>> model = DistributedDataParallel(torch.nn.Linear(4, 2))
+        >>> model.register_comm_hook(None, compressed(ErrorFeedback(TopK(0.01)), model=model))
+        >>> dist.destroy_process_group()
+
     """
     if isinstance(compressor, str):
         raise UsageError(f"compressed takes a compressor; switchsum.torch.compress(model, {compressor!r}) takes a name")

@@ -47,17 +47,29 @@ def asked_for() -> str | None:
 
 @contextmanager
 def lanes(kind: str) -> Iterator[None]:
-    """Have sums of floats that this thread begins within travel in lanes of a kind: "int32", "int16", "int8" or "each".
+    """Set what sums of floats travel as, for all calls that this thread makes within the block.
 
-    All ranks do so for the same calls.  Small tensors (up to 16 KiB) travel in lanes of 32 bits all the same, unless
-    it is "each": then the bits of a sum do not depend on what it travels with.
+    All ranks do so for the same calls.  Tensors up to 16 KiB travel in lanes of 32 bits all the same, unless the lanes
+    are "each": then the bits of a sum do not depend on what it travels with.
+
+    Args:
+        kind: "int32", "int16", "int8" or "each", as in `Communicator.allreduce`.
+
+    Returns:
+        A context manager.
 
     Raises:
         UsageError: There are no such lanes.
 
     Example:
-        with switchsum.torch.lanes("int16"):
-            dist.all_reduce(activations)
+        >>> import torch
+        >>> import torch.distributed as dist
+        >>> import switchsum.torch
+        >>> dist.init_process_group("switchsum", store=dist.HashStore(), rank=0, world_size=1)
+        >>> activations = torch.ones(10_000)
+        >>> with switchsum.torch.lanes("int16"):
+        ...     dist.all_reduce(activations)
+        >>> dist.destroy_process_group()
 
     """
     check_lanes(kind, "lanes")

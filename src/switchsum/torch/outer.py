@@ -189,12 +189,22 @@ class DiLoCo:
     Outer parameters are bit-equal on all ranks, and after `finish` the model is.
 
     Example:
-        >>> diloco = switchsum.torch.DiLoCo(model, optimizer)
-        >>> for images, labels in loader:
-        ...     cross_entropy(model(images), labels).backward()
-        ...     optimizer.step()
-        ...     optimizer.zero_grad()
-        >>> diloco.finish()
+        >>> import torch
+        >>> import switchsum.torch
+        >>> from switchsum.testing import on_ranks
+        >>> def train(comm):
+        ...     model = torch.nn.Linear(2, 1)
+        ...     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        ...     diloco = switchsum.torch.DiLoCo(model, optimizer, every=5, group=comm)
+        ...     for _ in range(20):
+        ...         model(torch.randn(4, 2)).sum().backward()
+        ...         optimizer.step()
+        ...         optimizer.zero_grad()
+        ...     diloco.finish()
+        ...     return model.weight.tolist()
+        >>> first, second = on_ranks(2, train)
+        >>> first == second
+        True
 
     """
 
@@ -268,7 +278,15 @@ class DiLoCo:
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Go on from a checkpoint, bit for bit; raises UsageError for that of another model or number of fragments."""
+        """Go on from a checkpoint, bit for bit.
+
+        Args:
+            state: What `state_dict` has returned on this rank.
+
+        Raises:
+            UsageError: It is that of another model or number of fragments.
+
+        """
         if len(state["fragments"]) != len(self.fragments):
             raise UsageError(f"the checkpoint has {len(state['fragments'])} fragments, not {len(self.fragments)}")
         for fragment, kept in zip(self.fragments, state["fragments"], strict=True):
@@ -384,7 +402,7 @@ class DiLoCo:
 class LocalSGD(DiLoCo):
     """Trains a model on each rank by itself and averages the parameters every `every` steps (arXiv 1805.09767).
 
-    That is DiLoCo with an outer optimizer that takes the average as it is.  `how=None` is float32.
+    That is DiLoCo with an outer optimizer that takes the average as it is.
     """
 
     def __init__(
@@ -396,7 +414,19 @@ class LocalSGD(DiLoCo):
         how: str | Compressor | None = "int10",
         group: Group | None = None,
     ) -> None:
-        """See `DiLoCo`."""
+        """Give every rank rank 0's parameters and buffers, and have `inner` average parameters.
+
+        Args:
+            model: As in `DiLoCo`.
+            inner: As in `DiLoCo`.
+            every: Steps between two averages.
+            how: As in `DiLoCo`; None: float32.
+            group: As in `DiLoCo`.
+
+        Raises:
+            UsageError: As `DiLoCo` raises it.
+
+        """
         super().__init__(model, inner, _replace, every=every, fragments=1, how=how, group=group)
 
 

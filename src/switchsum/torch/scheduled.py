@@ -39,9 +39,9 @@ class Layer:
 class Scheduled:
     """A model whose gradients are averaged over the ranks while the next step has begun.
 
-    Every backward pass uses every parameter, in the forward pass of a module that has it (several, where it is tied),
-    and the loop has neither `zero_grad` nor `step`.  Call `finish`
-    before anything but a forward pass looks at parameters: checkpoints, for instance.
+    Every backward pass must use every parameter, in the forward pass of a module that has it (several, where it is
+    tied). The training loop has neither `zero_grad` nor `step`.  Call `finish` before anything but a forward pass looks
+    at parameters: checkpoints, for instance.
     """
 
     def __init__(
@@ -50,7 +50,17 @@ class Scheduled:
         optimizer: Callable[[Iterable[nn.Parameter]], torch.optim.Optimizer],
         group: dist.ProcessGroup | None = None,
     ) -> None:
-        """Give every rank rank 0's parameters and buffers, and `optimizer` each layer's; raises UsageError."""
+        """Give every rank rank 0's parameters and buffers, and make an optimizer for each layer.
+
+        Args:
+            model: Of float32 parameters on the CPU.
+            optimizer: Returns an optimizer for parameters; it is called for each layer.
+            group: A process group of the backend "switchsum" with several ranks; None: all ranks.
+
+        Raises:
+            UsageError: The group or the parameters are of another kind.
+
+        """
         found = group or dist.group.WORLD
         if not isinstance(found, SwitchGroup) or found.size() == 1:
             raise UsageError("Scheduled needs a process group of the backend 'switchsum' with several ranks")
