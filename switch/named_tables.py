@@ -142,16 +142,38 @@ class NamedTable:
             self.table.delete(entry.match, entry.priority)
 
     def set_meter(self, match: Mapping[str, Any], rates: MeterRates | None, /, *, priority: int = 0) -> None:
-        """Configure the direct meter of an entry; None: it gives green again.
+        """Configure the direct meter of an entry.
 
-        Raises EntryMissing, BadEntry for rates that cannot be or a table without a direct meter, and what `insert`
-        raises for a match.
+        Args:
+            match: As in `insert`; with `priority` it names the entry.
+            rates: Rates and bursts; None: the meter gives green again.
+            priority: As in `insert`.
+
+        Raises:
+            EntryMissing: There is no such entry.
+            BadEntry: The table has no direct meter, or no meter can have these rates.
+            KeyError: As `insert` raises it; so are ValueError and TypeError.
+
         """
         meter, row = self._meter_of(match, priority)
         meter.configure(row, rates)
 
     def meter_counts(self, match: Mapping[str, Any], /, *, priority: int = 0) -> tuple[tuple[int, int], ...]:
-        """Return the packets and bytes that were green, yellow and red at an entry; raises what `set_meter` does."""
+        """Return what passed the direct meter of an entry.
+
+        Args:
+            match: As in `insert`; with `priority` it names the entry.
+            priority: As in `insert`.
+
+        Returns:
+            Packets and bytes that were green, yellow and red.
+
+        Raises:
+            EntryMissing: There is no such entry.
+            BadEntry: The table has no direct meter.
+            KeyError: As `insert` raises it; so are ValueError and TypeError.
+
+        """
         meter, row = self._meter_of(match, priority)
         return meter.counts(row)
 
