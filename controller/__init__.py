@@ -1,13 +1,13 @@
 """The controller: it keeps the jobs, and keeps the switches as the jobs need them.
 
-A member joins through these files: `service/server.py` (gRPC: which method serves which call), `service/members.py`
-(what it answers), `jobs/registry.py` and `jobs/machines.py` (who is in which job, in which state), `service/keeper.py`
-(hellos and admission), `jobs/plan.py` (the table entries that follow), `switches/fleet.py` (how switches get them).
+docs/controller.md says file by file how a member joins.  A folder imports only folders above it in this table:
 
 | folder | what it holds |
 |---|---|
-| `jobs/` | jobs and their members, and the table entries that say so; knows no switch and no clock |
+| `tables/` | entries and groups of a switch as plain values, and the writes between two states |
+| `jobs/` | jobs and their members; knows no switch and no clock |
 | `trees/` | several switches: which ones add for a job, and what each has to do; other trees when one stays away |
+| `plan/` | from jobs and trees to the entries of each switch, and back |
 | `switches/` | connections to switches over P4Runtime, and which links there are between them |
 | `service/` | the keeper of all this behind one lock, its loop, and what members and users may call |
 

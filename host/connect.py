@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final, TypeVar
 from switchsum.connections.starting import ANSWER_S, start_limit
 from switchsum.protocol.errors import SwitchLost, TransportError, UsageError, VersionMismatch
 from switchsum.protocol.frame import FRAME_BYTES, LANE_BUILDS, padding_bytes, payload_bytes
-from switchsum.protocol.member_rpc import MOST_IN_FLIGHT
+from switchsum.protocol.member_rpc import MOST_IN_FLIGHT, ReadyReply
 from switchsum.protocol.wire import format_ip
 
 from .api.communicator import Communicator
@@ -124,7 +124,7 @@ def connect(
         from switchsum.native.process.logs import log_as  # noqa: PLC0415
 
         log_as("worker", rank=settings.rank, job=settings.job)
-    return _join(settings)
+    return _connect(settings)
 
 
 def launcher_variables() -> tuple[str, str]:
@@ -163,7 +163,7 @@ def _own_controller() -> str:
     return controller_address()
 
 
-def _join(settings: _Settings) -> Communicator:
+def _connect(settings: _Settings) -> Communicator:
     """Join a job: ask the controller, open the link, wait for the other members; raises what `connect` does."""
     rank, world_size, link = settings.rank, settings.world_size, worker_link(settings.link)
     limit_s = math.inf if settings.timeout_s is None else settings.timeout_s
@@ -185,7 +185,9 @@ def _join(settings: _Settings) -> Communicator:
         timeout_s = membership.reply.timeout_s if settings.timeout_s is None else settings.timeout_s
         settings = replace(settings, timeout_s=timeout_s, switch_timeout_s=min(wanted_s, timeout_s))
         transport = _open_with_switch(link, membership, min(wanted_s, timeout_s))
-        engine = _admit(membership, link, transport, settings, timeout_s)
+        ready = membership.await_admission(link.transports, timeout_s)
+        link.take_slots(ready)
+        engine = _make_engine(membership, ready, transport, settings, timeout_s)
     except BaseException as error:
         if transport is not None:
             transport.close()
@@ -197,7 +199,7 @@ def _join(settings: _Settings) -> Communicator:
         rank=rank,
         world_size=world_size,
         about=f"job {settings.job!r}, switch {format_ip(membership.switch.ip)}, link {settings.link}",
-        connect_again=lambda rank, world_size: _join(replace(settings, rank=rank, world_size=world_size)),
+        connect_again=lambda rank, world_size: _connect(replace(settings, rank=rank, world_size=world_size)),
     )
     _log.info("connected over %s as rank %d of %d, epoch %d", settings.link, rank, world_size, membership.reply.epoch)
     defer_interrupts(communicator.queue)
@@ -242,11 +244,10 @@ def _trace(rank: int) -> Trace | None:
     return Trace.wanted(f"rank {rank}")
 
 
-def _admit(
-    membership: Membership, link: WorkerLink, transport: Transport, settings: _Settings, timeout_s: float
+def _make_engine(
+    membership: Membership, ready: ReadyReply, transport: Transport, settings: _Settings, timeout_s: float
 ) -> Engine:
-    """Wait for the other members; return an engine for the slots that all have been given."""
-    ready = link.show(membership, timeout_s)
+    """Return an engine for the slots that all members have been given."""
     reply = membership.reply  # of the controller that has admitted it, which may be another one
     config = EngineConfig(
         rank=membership.rank,

@@ -215,7 +215,7 @@ def test_nobody_takes_the_private_names_of_another_file() -> None:
     assert not wrong, sorted(wrong)
 
 
-@pytest.mark.parametrize("floor", ["native", "host"])
+@pytest.mark.parametrize("floor", ["native", "host", "controller"])
 def test_no_rooms_of_a_floor_import_each_other_in_a_circle(floor: str) -> None:
     rooms: dict[str, set[str]] = {}
     for module, others in graph().items():

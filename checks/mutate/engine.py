@@ -74,10 +74,10 @@ EQUAL: Final[dict[str, str]] = {
         "it is asked whether it is negative"
     ),
     "recovery.probe: oldest = _oldest(state, bound, 1) -> oldest = _oldest(state, bound, 2)": "held is 0 or 1",
-    "sending.sent: for place in range(core.link.queued if count > 0 else 0): -> "
-    "for place in range(core.link.queued if count >= 0 else 0):": "each frame is moved to where it is",
-    "sending.sent: for place in range(core.link.queued if count > 0 else 0): -> "
-    "for place in range(core.link.queued if count > 0 else 1):": "the first frame is moved to where it is",
+    "sending.sent: for place in range(core.sending.queued if count > 0 else 0): -> "
+    "for place in range(core.sending.queued if count >= 0 else 0):": "each frame is moved to where it is",
+    "sending.sent: for place in range(core.sending.queued if count > 0 else 0): -> "
+    "for place in range(core.sending.queued if count > 0 else 1):": "the first frame is moved to where it is",
     "receiving._event_of: if slot.phase != Phase.WAITING: -> nothing": "the table counts all of them as FOREIGN",
     "receiving._take_result: core.progress.rounds += 1 -> core.progress.rounds -= 1": "it is asked whether it is zero",
     "receiving._take_result: core.progress.rounds += 1 -> core.progress.rounds += 2": "it is asked whether it is zero",

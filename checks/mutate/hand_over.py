@@ -46,7 +46,7 @@ CODE: Final[dict[str, Change]] = {
     "who is admitted before cells are read": Change(
         keeper,
         "            first_number = self.fleet.hand_over(job.slots)\n",
-        "            self.jobs.admit(job, 0)\n            self.synchronise()\n"
+        "            self.jobs.make_live(job, 0)\n            self.synchronise()\n"
         "            first_number = self.fleet.hand_over(job.slots)\n            return\n",
         keeper,
         "Keeper",

@@ -13,13 +13,13 @@ from enum import IntEnum
 from typing import Final, NamedTuple
 
 from switchsum import p4src
-from switchsum.controller.jobs.entries import Change, Entry, SwitchState, Write
 from switchsum.controller.jobs.machines import MemberState
 from switchsum.controller.jobs.slots import Cell
 from switchsum.controller.service import keeper
 from switchsum.controller.service.config import Config
 from switchsum.controller.switches.session import Build, Limits
-from switchsum.controller.trees.branch import ADMISSION
+from switchsum.controller.tables.entries import Change, Entry, SwitchState, Write
+from switchsum.controller.tables.names import ADMISSION
 from switchsum.controller.trees.fabric import ONLY
 from switchsum.protocol.slot_rules import SWITCH_ADDRESS
 from switchsum.protocol.wire import Address

@@ -1,4 +1,4 @@
-"""Jobs and their members, and the table entries that follow from them; knows no switch, and callers pass the time.
+"""Jobs and their members; knows no switch, and callers pass the time.
 
 | file | what it holds |
 |---|---|
@@ -7,8 +7,4 @@
 | `registry.py` | all jobs: who joins, leaves, is lost or gives up |
 | `slots.py` | ranges of slots, and from which number a new incarnation counts |
 | `links.py` | members with several links |
-| `windows.py` | how many slots a member keeps in flight |
-| `plan.py` | from the jobs to the entries and groups of each switch |
-| `entries.py` | entries and groups, and the writes that lead from one state to another |
-| `rebuild.py` | from the entries back to the jobs, for a controller that was started anew |
 """

@@ -370,7 +370,7 @@ class Jobs:
             self.remove(job.name)
         return ended
 
-    def admit(self, job: Job, first_number: int) -> None:
+    def make_live(self, job: Job, first_number: int) -> None:
         """Make the next incarnation, which is complete, the live one; `first_number` is that of its slots."""
         incarnation = job.gathering
         for member in incarnation.members:

@@ -4,6 +4,7 @@
 |---|---|
 | `config.py` | what a controller is told at its start |
 | `keeper.py` | lock, clock, jobs, switches and settings; brings switches up to date, admits members |
+| `rerouting.py` | the writes that bring a running job to other trees |
 | `upkeep.py` | the loop: connects switches, handles events, notices silence |
 | `members.py` | answers members: join, ready, reform, attend, leave |
 | `users.py` | answers users: jobs, slots, counters, links |

@@ -31,19 +31,19 @@ from switchsum.protocol.wire import Packet, nonce_from_fields
 from ..jobs.job import Job
 from ..jobs.links import check_addresses, number_links
 from ..jobs.machines import Incarnation
-from ..jobs.plan import Identity, Settings, branches_of, plan_all
-from ..jobs.rebuild import live_records, loads_of, merged, rebuild, view_of
 from ..jobs.registry import Former, Jobs
-from ..jobs.windows import most_in_flight
+from ..plan.plan import Identity, Settings, branches_of, plan_all
+from ..plan.rebuild import live_records, loads_of, merged, rebuild, view_of
+from ..plan.windows import most_in_flight
 from ..switches.connection import OUSTED_CODES, SwitchConnection
 from ..switches.fleet import Fleet
 from ..switches.neighbours import PERIOD_S, Neighbours
 from ..switches.session import Session
 from ..trees import moves, rails
 from ..trees.fabric import Fabric
-from ..trees.rerouting import carry_out
 from .config import Config
 from .refusals import Refusals
+from .rerouting import carry_out
 
 log = logging.getLogger(__name__)
 
@@ -262,7 +262,7 @@ class Keeper:
                 self.jobs.fit(job, most_in_flight(job.gathering, *self.frame_limits))
             first_number = self.fleet.hand_over(job.slots)
             self.fleet.clear_counts(job.group, job.workers)
-            self.jobs.admit(job, first_number)
+            self.jobs.make_live(job, first_number)
             self.synchronise()
         except RemoteError as error:
             if self.fleet.is_up:  # otherwise it is done when the switch is back

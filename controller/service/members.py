@@ -16,7 +16,7 @@ from ..jobs import links
 from ..jobs.job import Job
 from ..jobs.machines import Incarnation, Member, MemberState
 from ..jobs.registry import RETURN_S, Jobs
-from ..jobs.windows import window_slots
+from ..plan.windows import window_slots
 from ..trees import rails
 from . import views
 from .keeper import Keeper

@@ -10,8 +10,9 @@ from typing import Final
 from switchsum.protocol.errors import RemoteError
 from switchsum.protocol.p4runtime import Code, P4RuntimeError
 
-from ..jobs.plan import Identity, station_ports
-from ..jobs.rebuild import view_of
+from ..plan.plan import Identity
+from ..plan.rebuild import view_of
+from ..tables.names import station_ports
 from ..trees import moves
 from .keeper import Keeper
 

@@ -12,8 +12,9 @@ from switchsum.protocol.p4runtime import Code, P4RuntimeError
 from switchsum.protocol.samples import SampledFrame
 
 from ..jobs.job import Job
-from ..jobs.plan import CPU_PORT, Loss, live_members
-from ..jobs.windows import window_slots
+from ..plan.plan import Loss, live_members
+from ..plan.windows import window_slots
+from ..tables.names import CPU_PORT
 from ..trees import rails
 from . import views
 from .keeper import Keeper

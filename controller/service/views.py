@@ -13,13 +13,13 @@ from switchsum.protocol.frame import Reason
 from ..jobs.job import Job
 from ..jobs.links import rates_of
 from ..jobs.machines import Member, MemberState
-from ..jobs.plan import Loss, Settings, live_members
 from ..jobs.registry import Jobs
 from ..jobs.slots import Cell
+from ..plan.plan import Loss, Settings, live_members
 from ..switches.connection import MemberCounts, SwitchConnection
 from ..switches.lldp import End
 from ..switches.neighbours import FoundLink
-from ..trees.branch import ADMISSION, RESULT_ADDRESS
+from ..tables.names import ADMISSION, RESULT_ADDRESS
 from ..trees.fabric import Fabric
 from ..trees.rails import links_of_job
 

@@ -17,9 +17,9 @@ from switchsum.protocol.errors import NoCapacity, RemoteError, SwitchLost
 from switchsum.protocol.frame import Reason
 from switchsum.protocol.p4runtime import Code, P4RuntimeError
 
-from ..jobs.entries import SwitchState, diff
 from ..jobs.slots import Cell
-from ..trees.branch import ADMISSION
+from ..tables.entries import SwitchState, diff
+from ..tables.names import ADMISSION
 from .session import Limits, Session
 
 log = logging.getLogger(__name__)

@@ -17,8 +17,8 @@ from switchsum.connections import tls
 from switchsum.protocol.errors import LocalError, UsageError
 from switchsum.protocol.p4runtime import Code, P4RuntimeError
 
-from ..jobs.entries import Change, SwitchState, Write
-from ..jobs.plan import lldp_entry, station_ports
+from ..tables.entries import Change, SwitchState, Write
+from ..tables.names import lldp_entry, station_ports
 from ..trees import fleet_file
 from ..trees.fabric import Fabric, FabricSwitch
 from .neighbours import FoundLink, Neighbours, is_bare, with_tree

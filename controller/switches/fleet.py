@@ -11,8 +11,8 @@ from collections.abc import Mapping, Sequence
 
 from switchsum.protocol.errors import RemoteError
 
-from ..jobs.entries import SwitchState
 from ..jobs.slots import Cell, SlotRange, plan_numbers
+from ..tables.entries import SwitchState
 from .connection import MemberCounts, SwitchConnection
 from .session import Limits
 

@@ -11,8 +11,8 @@ import hashlib
 from dataclasses import dataclass
 from typing import Final
 
-LLDP_MAC: Final = 0x01_80_C2_00_00_0E
-"""Nearest bridge: no bridge forwards it (802.1AB, table 7-1)."""
+from ..tables.names import LLDP_MAC
+
 LOST_BYTES: Final = 2
 """Bytes of a frame that P4Runtime takes for the header of a packet-in."""
 LLDP_HEAD: Final = LLDP_MAC.to_bytes(6)[LOST_BYTES:]

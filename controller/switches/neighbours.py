@@ -15,6 +15,7 @@ from typing import Any, Final
 
 from switchsum.protocol.errors import LocalError
 
+from ..trees.fabric import tree_from
 from . import lldp
 from .lldp import End
 
@@ -152,20 +153,6 @@ def with_tree(given: Mapping[str, Any], links: Iterable[FoundLink]) -> dict[str,
         for name in names
     }
     return {**given, "switches": switches}
-
-
-def tree_from(root: str, ports: Mapping[str, Mapping[str, int]]) -> tuple[dict[str, str], int]:
-    """Return the switch above each one (the root's is empty) on shortest ways, and the longest of these ways."""
-    above, height, level = {root: ""}, -1, [root]
-    while level:
-        height, beyond = height + 1, []
-        for name in level:
-            for far in ports[name]:
-                if far not in above:
-                    above[far] = name
-                    beyond.append(far)
-        level = beyond
-    return above, height
 
 
 def to_yaml(given: Mapping[str, Any], links: Iterable[FoundLink], mbit: float) -> str:

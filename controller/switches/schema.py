@@ -9,7 +9,7 @@ from typing import Any, Final
 from switchsum.protocol.errors import UsageError
 from switchsum.protocol.p4runtime import config, decode_uint, encode_uint, v1
 
-from ..jobs.entries import Between, Entry, Group, Masked, Match, Prefix, Replica
+from ..tables.entries import Between, Entry, Group, Masked, Match, Prefix, Replica
 
 _KINDS: Final = config.MatchField.MatchType.Name
 

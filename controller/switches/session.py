@@ -21,10 +21,9 @@ from switchsum.protocol.p4runtime import Code, P4RuntimeError, parse_p4info, v1
 from switchsum.protocol.samples import SampledFrame, SampleRequest
 from switchsum.protocol.wire import Address, Packet, build_frame, parse_frame
 
-from ..jobs.entries import Change, Entry, Group, SwitchState, Write
-from ..jobs.plan import IDENTITY
 from ..jobs.slots import Cell
-from ..trees.branch import ADMISSION, RESULT_ADDRESS
+from ..tables.entries import Change, Entry, Group, SwitchState, Write
+from ..tables.names import ADMISSION, IDENTITY, RESULT_ADDRESS
 from .client import P4RuntimeClient, Pipeline
 from .lldp import LLDP_HEAD
 from .schema import Schema, decode_group, encode_group

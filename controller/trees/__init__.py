@@ -7,6 +7,7 @@
 | `branch.py` | what one switch does for one tree of a job, and the entries that say so |
 | `forest.py` | all trees of a job: members, bits and ranks of each switch |
 | `rails.py` | workers with links to several switches: a tree for each |
-| `moves.py` | which trees a job gets when a switch or a link stays away; pure |
-| `rerouting.py` | the writes that bring a running job there |
+| `moves.py` | which trees a job gets when a switch or a link stays away |
+
+All but the reading of the file is pure: nothing here knows a connection or a clock.
 """

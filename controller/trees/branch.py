@@ -9,21 +9,12 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Final
 
 from switchsum.protocol.wire import Address
 
-from ..jobs.entries import Entry, Group, Replica
 from ..jobs.slots import SlotRange
-
-ADMISSION: Final = "SwitchIngress.validate.admission.admission"
-RESULT_ADDRESS: Final = "SwitchEgress.result_address"
-SLOT: Final = "SwitchIngress.dispatch.cells.slot"
-UPLINK: Final = f"{SLOT}.uplink"
-"""Where partial sums go, and as whose."""
-ABOVE: Final = "SwitchIngress.validate.above"
-FROM_ABOVE: Final = f"{ABOVE}.above"
-"""From where results of the whole job come, and for whom."""
+from ..tables.entries import Entry, Group, Replica
+from ..tables.names import ABOVE, ADMISSION, FROM_ABOVE, RESULT_ADDRESS, SLOT, UPLINK
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -232,6 +232,20 @@ def _way_up(parents: Mapping[str, str], name: str) -> list[str]:
     return way
 
 
+def tree_from(root: str, ports: Mapping[str, Mapping[str, int]]) -> tuple[dict[str, str], int]:
+    """Return the switch above each one (the root's is empty) on shortest ways, and the longest of these ways."""
+    above, height, level = {root: ""}, -1, [root]
+    while level:
+        height, beyond = height + 1, []
+        for name in level:
+            for far in ports[name]:
+                if far not in above:
+                    above[far] = name
+                    beyond.append(far)
+        level = beyond
+    return above, height
+
+
 def fabric_of_one(p4runtime: str) -> Fabric:
     """Return the fabric of a controller that has one switch."""
     return Fabric(switches={ONLY: FabricSwitch(p4runtime=p4runtime)})

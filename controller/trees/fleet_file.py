@@ -12,7 +12,7 @@ from switchsum.connections.addresses import check_form, is_number
 from switchsum.protocol.errors import UsageError
 from switchsum.protocol.wire import Address, parse_ip, parse_mac
 
-from ..jobs.plan import CPU_PORT
+from ..tables.names import CPU_PORT
 from .fabric import MOST_TREES, Fabric, FabricSwitch
 
 UDP_PORT: Final = 1

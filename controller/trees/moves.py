@@ -16,9 +16,8 @@ from switchsum.protocol.errors import UsageError
 from switchsum.protocol.frame import MAX_WORKERS
 
 from ..jobs.machines import Incarnation
-from ..switches.neighbours import tree_from
 from . import rails
-from .fabric import Fabric, pruned, ways_up
+from .fabric import Fabric, pruned, tree_from, ways_up
 from .rails import Pair
 
 AWAY_S: Final = 5.0

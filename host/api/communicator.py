@@ -56,7 +56,7 @@ def whole(method: Callable[P, Made]) -> Callable[P, Made]:
             _note_foreign(communicator, error)
             raise
         if communicator.queue.interrupts.is_asked_for:
-            communicator.queue.interrupts.deliver()
+            communicator.queue.interrupts.raise_now()
         return result
 
     return call
@@ -68,7 +68,7 @@ def _note_foreign(communicator: Any, error: BaseException) -> None:
     if not is_about_arguments and not isinstance(error, SwitchsumError):
         communicator.queue.interrupted(error)
     elif communicator.queue.interrupts.is_asked_for:
-        communicator.queue.interrupts.deliver()
+        communicator.queue.interrupts.raise_now()
 
 
 class Communicator:
@@ -252,7 +252,7 @@ class Communicator:
             _note_foreign(self, error)
             raise
         if self.queue.interrupts.is_asked_for:
-            self.queue.interrupts.deliver()
+            self.queue.interrupts.raise_now()
         return array
 
     def _allreduce(
@@ -839,7 +839,7 @@ class Communicator:
             return self.begin_steps(lambda: each.last_step(self, handle))
         self.queue.enqueue(handle, background=background)
         if self.queue.interrupts.is_asked_for:  # nobody would have the handle
-            self.queue.interrupts.deliver()
+            self.queue.interrupts.raise_now()
         return handle
 
     def _enqueue_and_wait(self, handle: Handle) -> Any:

@@ -40,16 +40,16 @@ class Interrupts:
     def ask(self) -> None:
         """Note a KeyboardInterrupt; raises it the second time."""
         if self.is_asked_for:
-            self.deliver()
+            self.raise_now()
         self._due_s = time.monotonic() + HOLD_BACK_S
         self.is_asked_for = True
 
     def check(self) -> None:
         """Raise what was asked for, if it cannot wait any longer."""
         if time.monotonic() >= self._due_s:
-            self.deliver()
+            self.raise_now()
 
-    def deliver(self) -> None:
+    def raise_now(self) -> None:
         """Raise what was asked for."""
         self.is_asked_for = False
         raise KeyboardInterrupt

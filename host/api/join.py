@@ -83,7 +83,7 @@ class Membership:
     lost: frozenset[int] = frozenset()
     """Ranks that are lost, likewise."""
     cancelled: threading.Event | None = None
-    """Set by another thread to end `admit`."""
+    """Set by another thread to end `await_admission`."""
     links_down: frozenset[int] = frozenset()
     """Of several links those that no member uses any more, as far as heartbeats tell."""
 
@@ -191,7 +191,7 @@ class Membership:
         if (ended := launcher_has_ended(self._client.address)) is not None:
             raise ended
 
-    def admit(self, shown: Sequence[Transport], timeout_s: float) -> member_rpc.ReadyReply:
+    def await_admission(self, links: Sequence[Transport], timeout_s: float) -> member_rpc.ReadyReply:
         """Show this member to the switch over each of its links, and wait until all members are admitted.
 
         Several links have one frame store.
@@ -203,18 +203,18 @@ class Membership:
         ControllerUnreachable, or TransportError if the link does not take whole frames.
         """
         end, waiter = time.monotonic() + timeout_s, Waiter(self.job, self.rank, timeout_s, self._patience.switch_s)
-        hellos, written_for = self._write_all_hellos(shown), self._links_of(shown)
+        hellos, written_for = self._write_all_hellos(links), self._links_of(links)
         seen, sent = False, 0
         while True:
             if self.cancelled is not None and self.cancelled.is_set():
                 raise UsageError(f"rank {self.rank} was told to wait no longer for job {self.job!r} to be complete")
-            for one in shown:
+            for one in links:
                 one.wait(0.0)  # a link that has ended with its switch is opened again in there
-            if written_for != (written_for := self._links_of(shown)):
-                hellos, seen, sent = self._write_all_hellos(shown), False, 0
+            if written_for != (written_for := self._links_of(links)):
+                hellos, seen, sent = self._write_all_hellos(links), False, 0
             if not seen:
                 for which in (0, 1) if sent >= SHORT_AFTER else (0,):  # apart: a veth's queue seems full to a long one
-                    for one, (rows, lengths) in zip(shown, hellos, strict=True):
+                    for one, (rows, lengths) in zip(links, hellos, strict=True):
                         one.send(rows[which : which + 1], lengths[which : which + 1])
                 sent += 1
             longest_s = READY_S if self.cancelled is None else CANCELLED_S
@@ -256,12 +256,12 @@ class Membership:
         except SwitchsumError:
             return ""
 
-    def _links_of(self, shown: Sequence[Transport]) -> tuple[object, ...]:
+    def _links_of(self, links: Sequence[Transport]) -> tuple[object, ...]:
         """Return what hellos are written for: this membership, and each link as it was opened last."""
-        return (self.reply.nonce, *(one.reopened for one in shown))
+        return (self.reply.nonce, *(one.reopened for one in links))
 
-    def _write_all_hellos(self, shown: Sequence[Transport]) -> list[tuple[Indices, Indices]]:
-        return [self._write_hellos(one, number) for number, one in enumerate(shown)]
+    def _write_all_hellos(self, links: Sequence[Transport]) -> list[tuple[Indices, Indices]]:
+        return [self._write_hellos(one, number) for number, one in enumerate(links)]
 
     def _write_hellos(self, transport: Transport, link: int) -> tuple[Indices, Indices]:
         """Write a hello with lanes and one without, to rows of the link with this number; return rows and lengths."""

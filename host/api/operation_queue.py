@@ -288,7 +288,7 @@ class OperationQueue:
         """Drive an operation that was begun to its end; raises KeyboardInterrupt if that was asked for meanwhile."""
         self._take_turn(handle, begins=False, stays=True, background=False)
         if self.interrupts.is_asked_for:
-            self.interrupts.deliver()
+            self.interrupts.raise_now()
 
     def is_driven_by(self, thread: int) -> bool:
         """Whether this thread is in the midst of an operation."""

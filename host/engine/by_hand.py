@@ -42,7 +42,7 @@ def fetch_by_hand(arrays: int, start: int, lanes: int) -> int:
     if index < core.member.window:
         receiving.fetch_ahead(state, start, lanes)
         row = 2 * index + (~state.slots[index].number & 1)
-        receiving.fetch_lines(core.link.store + row * core.link.stride, core.link.stride)
+        receiving.fetch_lines(core.sending.store + row * core.sending.stride, core.sending.stride)
     return 0
 
 

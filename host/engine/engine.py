@@ -326,9 +326,9 @@ class Engine:
         """
         core = self._state.core[0]
         self._frames = frames
-        core["link"]["store"] = address_of(frames)
-        core["link"]["consumed"] = core["link"]["sequence"] - core["link"]["queued"]
-        self._pushed_before = pushed - int(core["link"]["consumed"])
+        core["sending"]["store"] = address_of(frames)
+        core["sending"]["consumed"] = core["sending"]["sequence"] - core["sending"]["queued"]
+        self._pushed_before = pushed - int(core["sending"]["consumed"])
 
     @property
     def awaits_switch(self) -> bool:

@@ -1,13 +1,13 @@
-"""A link as the loop sees it: a record, `LINK`, with the addresses of its six operations.
+"""A link as the loop sees it: a record, `LINK`, with the addresses of its six functions.
 
-The record also has what operations found, and what they are asked for.  The loop calls them once per batch of frames::
+The record also has what functions found, and what they are asked for.  The loop calls them once per batch of frames::
 
     take  ->  receive  ->  release  ->  poll  ->  send  ->  wait, if nothing was done
 
-Native links have compiled operations, so a whole collective takes no Python.  Links written in Python have callbacks
+Native links have compiled functions, so a whole collective takes no Python.  Links written in Python have callbacks
 instead (host/links/callbacks.py), and run in the same loop.
 
-Each operation is called with the address of the record, and returns a number:
+Each function is called with the address of the record, and returns a number:
 
     take      frames that have come; sets `frames`, `stride`, `rows`, `lengths` and `bodies`, valid until `release`
     release   (no result) gives the rows of the last `take` back
@@ -16,7 +16,7 @@ Each operation is called with the address of the record, and returns a number:
     wait      1 if something may have come; it sleeps until `until` at most, or for `nap_s` whatever comes
     now       (no result) sets `time`
 
-An operation that wants the loop to end says why in `stop`.
+A function that wants the loop to end says why in `stop`.
 
 Three facts about a link decide how long work goes on before the link gets something to send:
 
@@ -54,13 +54,13 @@ class Stop(IntEnum):
     BROKEN = 3
     """What the switch wrote on the link makes no sense."""
     RAISED = 4
-    """An operation raised an exception, which is kept."""
+    """A function raised an exception, which is kept."""
 
 
 class LinkRecord(Record):
     """What the loop knows of a link; see above."""
 
-    # The operations' addresses.
+    # The functions' addresses.
     take: Int64
     release: Int64
     send: Int64
@@ -99,7 +99,7 @@ class LinkRecord(Record):
     patience: Int64
     """Address, see native/process/patience.py."""
     own: Int64
-    """Address of what only the link's own operations know."""
+    """Address of what only the link's own functions know."""
 
 
 LINK: Final = dtype_of(LinkRecord)
@@ -108,14 +108,14 @@ NO_TURNS: Final = 1 << 40
 """As `turn`: all results are looked at before anything is sent."""
 
 
-class Operations:
+class LinkFunctions:
     """A link's record, and what it points to."""
 
     def __init__(self, *keep: object, patience: npt.NDArray[np.float64] | None = None) -> None:
         self.record: Table[LinkRecord] = table(np.zeros(1, LINK))
         """One `LINK`."""
         self.errors: list[BaseException] = []
-        """What operations have raised and nobody else yet, the first one last."""
+        """What functions have raised and nobody else yet, the first one last."""
         self.keep: list[object] = [*keep]
         """What must live for as long as the record."""
         patience = new_patience() if patience is None else patience
@@ -147,7 +147,7 @@ class DrivenLink(Protocol):
         """Return how often the link was opened again."""
         ...
 
-    def operations(self) -> Operations:
+    def functions(self) -> LinkFunctions:
         """Return what the loop calls."""
         ...
 

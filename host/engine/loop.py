@@ -1,6 +1,6 @@
 """The one loop: it moves frames between an engine and a link until something has happened or the time is over.
 
-It calls a link's operations by address (`link.py`), so that it is compiled once for all links.  `Driver` is what Python
+It calls a link's functions by address (`link.py`), so that it is compiled once for all links.  `Driver` is what Python
 knows of it.
 """
 
@@ -127,7 +127,7 @@ def _drain_link(here: LoopRecord, link: LinkRecord, state: State, spans: Spans) 
             part = min(link.turn, came - done)
             _feed_engine(link, state, done, part, spans)
             done += part
-            if core.link.queued >= link.turn:
+            if core.sending.queued >= link.turn:
                 sent += _send_queued(here, link, state, spans)
                 sending.consumed(state, call(link.consumed, here.link) - here.pushed_before)
                 step_aside(patience)
@@ -153,7 +153,7 @@ def _feed_engine(link: LinkRecord, state: State, done: int, count: int, spans: S
 @inner
 def _send_queued(here: LoopRecord, link: LinkRecord, state: State, spans: Spans) -> int:
     """Send what the engine has queued, as far as there is room; return how many frames went."""
-    queued = state.core[0].link.queued
+    queued = state.core[0].sending.queued
     if queued == 0:
         return 0
     began = monotonic() if is_traced(spans) else 0.0
@@ -169,7 +169,7 @@ def _send_queued(here: LoopRecord, link: LinkRecord, state: State, spans: Spans)
 def look_again_at(state: State, now: float) -> float:
     """Return when a loop has something to do if no frame comes, be it only to offer a full transport the rest."""
     core = state.core[0]
-    return now + RETRY_S if core.progress.blocked > 0 or core.link.queued > 0 else recovery.wake_at(state)
+    return now + RETRY_S if core.progress.blocked > 0 or core.sending.queued > 0 else recovery.wake_at(state)
 
 
 class Driver:
@@ -189,15 +189,15 @@ class Driver:
     def describe(self) -> None:
         """Tell compiled code where engine and link are, and what to run."""
         self._reopened = self.transport.reopened
-        operations, arrays = self.transport.operations(), arrays_of(self.engine.state)
+        functions, arrays = self.transport.functions(), arrays_of(self.engine.state)
         spans = None if self.trace is None else self.trace.spans
         traced = (0, 0) if spans is None else (address_of(spans), len(spans))
         record = np.zeros(1, LOOP)
-        record[0] = address_of(arrays), self.engine.pushed_before, operations.address, self.kernels[1].address, *traced
+        record[0] = address_of(arrays), self.engine.pushed_before, functions.address, self.kernels[1].address, *traced
         self._record = address_of(record)
         self._keep = record, arrays, spans
-        self._operations = operations
-        self._errors = operations.errors
+        self._functions = functions
+        self._errors = functions.errors
         self._submit_and_run, self._run = (kernel.function for kernel in self.kernels)
 
     def submit(self, operation: Operation, values: npt.NDArray[Any] | None, most_s: float) -> deque[Outcome]:

@@ -74,7 +74,7 @@ def receive(
 @inner
 def _start_of(core: Core, frames: int, stride: int, row: Scalar) -> Scalar:
     """Return the address of the frame in a row."""
-    return frames + np.int64(row) * stride + core.link.lead
+    return frames + np.int64(row) * stride + core.sending.lead
 
 
 @inner
@@ -227,7 +227,7 @@ def _write_sums(state: State, index: int, flags: int, lanes: int) -> bool:
         return False
     if slot.stage != WHOLE:
         words = core.member.lanes_per_frame
-        kept = core.link.kept + index * words * LANE_BYTES
+        kept = core.sending.kept + index * words * LANE_BYTES
         part = slot.stage - 1
         if call(core.kernels.unpack_part, dtype, operation.unsigned, part, lanes, count, target, kept, words) == 0:
             bytes_at(operation.marks, operation.blocks)[slot.block] = 1

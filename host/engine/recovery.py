@@ -112,11 +112,11 @@ def _repeat(state: State, index: int, now: float) -> None:
 @inner
 def _mark(state: State, row: int, flags: int) -> None:
     """Set flags in the frame in a row."""
-    link = state.core[0].link
-    frame = bytes_at(link.store + row * link.stride + link.lead, state.rows[row].length)
+    sending = state.core[0].sending
+    frame = bytes_at(sending.store + row * sending.stride + sending.lead, state.rows[row].length)
     if frame[AT.flags] & flags != flags:
         frame[AT.flags] |= flags
-        if link.checksum:
+        if sending.checksum:
             fill_checksum(frame)
 
 
@@ -128,7 +128,7 @@ def _recall(state: State, index: int) -> None:
     switches above have forgotten (row 14 of `switchsum.protocol.tree_rules`).
     """
     row = 2 * index + (~state.slots[index].number & 1)
-    if 0 < state.rows[row].sequence <= state.core[0].link.consumed:
+    if 0 < state.rows[row].sequence <= state.core[0].sending.consumed:
         _mark(state, row, _RECALL)
         queue_frame(state, row)
         state.core[0].progress.counts[Count.RECALLED] += 1
@@ -147,7 +147,7 @@ def restore(state: State, now: float) -> None:
             acknowledge(core, slot)
             recovery.unanswered += 1
             slot.outstanding = Outstanding.UNANSWERED
-        if action == Action.NOTE_AND_REPEAT and state.last_sent[index] <= core.link.consumed:
+        if action == Action.NOTE_AND_REPEAT and state.last_sent[index] <= core.sending.consumed:
             # One more than it sends, for from the second repeat on `_repeat` recalls the round before, too: the switch
             # has also lost that round's result, and others may still wait for it.
             slot.repeats += 1
@@ -288,7 +288,7 @@ def repeat_overtaken(state: State, now: float) -> None:
     round_s = recovery.smoothed_s if recovery.smoothed_s > 0 else recovery.timeout_s
     for index in range(state.slots.size):
         slot = state.slots[index]
-        if state.last_sent[index] > min(recovery.passed[slot.tree] - recovery.threshold, core.link.consumed):
+        if state.last_sent[index] > min(recovery.passed[slot.tree] - recovery.threshold, core.sending.consumed):
             continue
         if slot.operation > recovery.common:
             continue
@@ -338,7 +338,7 @@ def probe(state: State, now: float) -> None:
     recovery = core.recovery
     if core.progress.waiting == 0 or now < probe_at(core):
         return
-    bound = min(core.link.sequence, core.link.consumed)
+    bound = min(core.sending.sequence, core.sending.consumed)
     left: Scalar = _PROBES_AT_ONCE << min(recovery.silent, _MOST_DOUBLINGS)
     left = max(left, np.int64(core.progress.waiting * (probe_at(core) - recovery.moved_at) / _ALL_PROBED_S))
     # The oldest, so that each has its turn; the others from the first slot on: several workers may have to repeat

@@ -174,7 +174,7 @@ def contribute(state: State, index: int, now: float) -> None:
     core = state.core[0]
     slot = state.slots[index]
     row = 2 * index + (slot.number & 1)
-    if state.rows[row].sequence > core.link.consumed:
+    if state.rows[row].sequence > core.sending.consumed:
         if enter(core, slot, Event.ROW_HELD) == Action.PUT_OFF:
             core.progress.counts[Count.BLOCKED] += 1
         return
@@ -232,13 +232,13 @@ def _write_frame(state: State, index: int, row: int) -> None:
     """Write a whole frame, headers and lanes, into its row."""
     core = state.core[0]
     member = core.member
-    link = core.link
+    sending = core.sending
     slot = state.slots[index]
     operation = state.operations[slot.operation % OPERATIONS]
     body = _body_of(core, slot, operation)
     length = FRAME_BYTES + member.bodies[body]
     state.rows[row].length = length
-    start = link.store + row * link.stride + link.lead
+    start = sending.store + row * sending.stride + sending.lead
     frame = bytes_at(start, length)
     lower = member.lower[body]
     for at in range(LOWER_BYTES):
@@ -272,7 +272,7 @@ def _write_frame(state: State, index: int, row: int) -> None:
         _write_lanes(core, slot, operation, body, start + FRAME_BYTES)
     else:
         frame[FRAME_BYTES:] = 0
-    if link.checksum:
+    if sending.checksum:
         fill_checksum(frame)
 
 
@@ -328,7 +328,7 @@ def queue_contribution(state: State, index: int, row: int, now: float) -> None:
     core = state.core[0]
     queue_frame(state, row)
     state.slots[index].sent_at = now
-    state.last_sent[index] = core.link.sequence
+    state.last_sent[index] = core.sending.sequence
     core.recovery.moved_at = now
 
 
@@ -336,13 +336,13 @@ def queue_contribution(state: State, index: int, row: int, now: float) -> None:
 def queue_frame(state: State, row: int) -> None:
     """Queue the frame in a row."""
     core = state.core[0]
-    link = core.link
+    sending = core.sending
     length = state.rows[row].length
-    link.sequence += 1
-    state.rows[row].sequence = link.sequence
-    state.queue[0, link.queued] = row
-    state.queue[1, link.queued] = length
-    link.queued += 1
+    sending.sequence += 1
+    state.rows[row].sequence = sending.sequence
+    state.queue[0, sending.queued] = row
+    state.queue[1, sending.queued] = length
+    sending.queued += 1
     core.progress.counts[Count.FRAMES_SENT] += 1
     core.progress.counts[Count.BYTES_SENT] += length
 
@@ -351,7 +351,7 @@ def queue_frame(state: State, row: int) -> None:
 def handed_over(state: State, pushed: int) -> int:
     """Note that the transport was handed `pushed` frames so far; return how many of these are news."""
     core = state.core[0]
-    count = pushed - (core.link.sequence - core.link.queued)
+    count = pushed - (core.sending.sequence - core.sending.queued)
     sent(state, count)
     return int(count)
 
@@ -360,8 +360,8 @@ def handed_over(state: State, pushed: int) -> int:
 def sent(state: State, count: int) -> None:
     """Note that the transport took the first `count` frames of the queue."""
     core = state.core[0]
-    core.link.queued -= count
-    for place in range(core.link.queued if count > 0 else 0):
+    core.sending.queued -= count
+    for place in range(core.sending.queued if count > 0 else 0):
         state.queue[0, place] = state.queue[0, place + count]
         state.queue[1, place] = state.queue[1, place + count]
 
@@ -369,7 +369,7 @@ def sent(state: State, count: int) -> None:
 @inner
 def consumed(state: State, count: int) -> None:
     """Note that the transport has let go of the first `count` frames that it was ever handed."""
-    state.core[0].link.consumed = count
+    state.core[0].sending.consumed = count
 
 
 @inner

@@ -188,7 +188,7 @@ class MemberRecord(Record):
     """Ethernet, IPv4 and UDP headers by `Body`."""
 
 
-class LinkState(Record):
+class SendingState(Record):
     """The rows that are sent, and how far the link is with them."""
 
     lead: Int64
@@ -284,7 +284,7 @@ class Core(Record):
 
     kernels: BlockKernels
     member: MemberRecord
-    link: LinkState
+    sending: SendingState
     recovery: RecoveryState
     progress: Progress
 

@@ -1,24 +1,23 @@
 """The seam between the worker engine and the links: whole frames in fixed rows, handed over in batches.
 
 A transport never blocks outside `wait`, and knows nothing about slots.  One thread drives it.  The engine's loop uses
-its `operations` (host/engine/loop.py): compiled ones (native.py), or callbacks to a transport's Python methods
+its `functions` (host/engine/loop.py): compiled ones (native.py), or callbacks to a transport's Python methods
 (callbacks.py).  Its methods are for all others: who joins a job, sends single packets, or tests the link.
 """
 
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Collection, Sequence
+from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Final, Protocol
 
 import numpy as np
 import numpy.typing as npt
 
-from switchsum.protocol.member_rpc import ReadyReply
 from switchsum.protocol.wire import Address
 
-from ..engine.link import Operations
+from ..engine.link import LinkFunctions
 
 LONGEST_WAIT_S: Final = 1e6
 
@@ -79,7 +78,7 @@ class Transport(Protocol):
         """Return how often the link was opened again: `tx_frames` moved, rows and all, and `pushed` began anew."""
         ...
 
-    def operations(self) -> Operations:
+    def functions(self) -> LinkFunctions:
         """Return what the loop calls; anew each time that the link was opened again."""
         ...
 
@@ -122,14 +121,6 @@ class Told(Protocol):
 
     def tell_down(self, link: int, reason: str) -> None:
         """Have everybody do without a link; must not block."""
-        ...
-
-
-class Shown(Protocol):
-    """Who is shown to the switch, and waits for the others."""
-
-    def admit(self, links: Sequence[Transport], timeout_s: float) -> ReadyReply:
-        """Show a member over each of its links; return what all members have been given."""
         ...
 
 

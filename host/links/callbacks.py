@@ -1,4 +1,4 @@
-"""Links whose operations are Python methods: the engine's loop calls them back, and is the same as for all links."""
+"""Links whose functions are Python methods: the engine's loop calls them back, and is the same as for all links."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from switchsum.native.kernels.loading import address_of
 from switchsum.native.wires.rows import LEAD_BYTES
 from switchsum.protocol.wire import Address
 
-from ..engine.link import Operations, Stop
+from ..engine.link import LinkFunctions, Stop
 from .base import Frames, Indices, Received, int32_at
 
-_OPERATION: Final = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_int64)
+_FUNCTION: Final = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_int64)
 
 
 class PythonTransport:
@@ -57,20 +57,20 @@ class PythonTransport:
         """Return the time in seconds."""
         return time.monotonic()
 
-    def operations(self) -> Operations:
+    def functions(self) -> LinkFunctions:
         """Return what the loop calls."""
-        operations = Operations()
-        methods = _Methods(self, operations)
+        functions = LinkFunctions()
+        methods = _Methods(self, functions)
         for name in ("take", "release", "send", "consumed", "wait", "now"):
-            callback = _OPERATION(_guarded(getattr(methods, name), operations))
-            operations.record[name] = ctypes.cast(callback, ctypes.c_void_p).value
-            operations.keep.append(callback)
-        return operations
+            callback = _FUNCTION(_guarded(getattr(methods, name), functions))
+            functions.record[name] = ctypes.cast(callback, ctypes.c_void_p).value
+            functions.keep.append(callback)
+        return functions
 
 
-def _guarded(method: Callable[[], int], operations: Operations) -> Callable[[int], int]:
+def _guarded(method: Callable[[], int], functions: LinkFunctions) -> Callable[[int], int]:
     """Return what calls a method for the loop, and keeps what it raises: no exception can cross native code."""
-    errors, stop = operations.errors, operations.record["stop"]
+    errors, stop = functions.errors, functions.record["stop"]
 
     def call(_: int) -> int:
         result = 0
@@ -85,11 +85,11 @@ def _guarded(method: Callable[[], int], operations: Operations) -> Callable[[int
 
 
 class _Methods:
-    """A transport's methods as operations on a `LINK` record."""
+    """A transport's methods as functions on a `LINK` record."""
 
-    def __init__(self, transport: PythonTransport, operations: Operations) -> None:
+    def __init__(self, transport: PythonTransport, functions: LinkFunctions) -> None:
         self._transport = transport
-        self._record = {name: operations.record[name] for name in operations.record.dtype.names or ()}
+        self._record = {name: functions.record[name] for name in functions.record.dtype.names or ()}
         self._record["pushed"][0] = transport.pushed
         self._taken: tuple[Frames, Indices, Indices] | None = None
 

@@ -1,6 +1,6 @@
-"""Links whose operations are compiled: for the loop as they are, and for all others as Python methods over them.
+"""Links whose functions are compiled: for the loop as they are, and for all others as Python methods over them.
 
-Operations that several of them have stand here, too.
+Functions that several of them have stand here, too.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from switchsum.protocol.errors import SwitchLost
 from switchsum.protocol.frame import FRAME_BYTES
 from switchsum.protocol.wire import Address
 
-from ..engine.link import LINK, LinkRecord, Operations, Stop
+from ..engine.link import LINK, LinkFunctions, LinkRecord, Stop
 from .base import LONGEST_WAIT_S, Frames, Indices, Received, int32_at
 
 _MOST_TAKES: Final = 16
@@ -68,10 +68,10 @@ def nanoseconds(seconds: float) -> int:
 
 
 class NativeTransport:
-    """A `Transport` over compiled operations."""
+    """A `Transport` over compiled functions."""
 
     natives: ClassVar[Mapping[str, Native]]
-    """The operations, by name."""
+    """The functions, by name."""
     address: Address
     max_frame_bytes: int
     tx_frames: Frames
@@ -79,24 +79,24 @@ class NativeTransport:
     reopened = 0
     """Sockets outlive the switch."""
     now = staticmethod(time.monotonic)
-    _operations: Operations
+    _functions: LinkFunctions
     own: npt.NDArray[np.void]
-    """What only the operations know: of sockets with `first`, `stride` and `watched`."""
+    """What only the functions know: of sockets with `first`, `stride` and `watched`."""
 
-    def operations(self) -> Operations:
+    def functions(self) -> LinkFunctions:
         """Return what the loop calls."""
-        return self._operations
+        return self._functions
 
     def close(self) -> None:
         """Close the link; see `Transport`."""
         raise NotImplementedError
 
-    def operate(self, own: npt.NDArray[np.void], *keep: object) -> None:
-        """Have operations on `own`, the record of what only they know, and on what that points to."""
+    def set_functions(self, own: npt.NDArray[np.void], *keep: object) -> None:
+        """Have functions on `own`, the record of what only they know, and on what that points to."""
         prepare(self.natives.values())
         self.own = own
-        self._operations = Operations(own, *keep)
-        record = self._operations.record
+        self._functions = LinkFunctions(own, *keep)
+        record = self._functions.record
         for name, outlined in self.natives.items():
             record[name] = outlined.address
         record["own"] = address_of(own)
@@ -113,10 +113,10 @@ class NativeTransport:
         return int(int32_at(int(self.own["watched"][0]), 1)[0])
 
     def _call(self, name: str) -> int:
-        """Call an operation; raises SwitchLost."""
-        record = self._operations.record
+        """Call a function of the link; raises SwitchLost."""
+        record = self._functions.record
         record["stop"] = Stop.NONE
-        result = self.natives[name].function(self._operations.address)
+        result = self.natives[name].function(self._functions.address)
         if record["stop"][0] == Stop.BROKEN:
             raise SwitchLost("the switch's side of the link makes no sense")
         return result
@@ -124,7 +124,7 @@ class NativeTransport:
     @property
     def pushed(self) -> int:
         """Return how many frames have been handed over."""
-        return int(self._operations.record["pushed"][0])
+        return int(self._functions.record["pushed"][0])
 
     @property
     def consumed(self) -> int:
@@ -133,7 +133,7 @@ class NativeTransport:
 
     def send(self, rows: Indices, lengths: Indices) -> int:
         """Hand over the frames in `rows`, as many as there is room for."""
-        record, before = self._operations.record, self.pushed
+        record, before = self._functions.record, self.pushed
         record["queue_rows"], record["queue_lengths"] = address_of(rows), address_of(lengths)
         record["queued"] = len(rows)
         self._call("send")
@@ -156,7 +156,7 @@ class NativeTransport:
 
     def _take(self) -> list[bytes]:
         """Return the frames of one `take`, without those that were too long for their rows."""
-        count, record = self._call("take"), self._operations.record[0]
+        count, record = self._call("take"), self._functions.record[0]
         first, stride, bodies = (int(record[name]) for name in ("frames", "stride", "bodies"))
         rows, lengths = (int32_at(int(record[name]), count).tolist() for name in ("rows", "lengths"))
         frames = []
@@ -173,7 +173,7 @@ class NativeTransport:
 
     def wait(self, timeout_s: float) -> bool:
         """Block until something may be received; raises SwitchLost."""
-        record, end = self._operations.record, self.now() + timeout_s
+        record, end = self._functions.record, self.now() + timeout_s
         while True:
             record["time"] = now = self.now()
             record["until"], record["nap_s"] = end, 0.0

@@ -54,7 +54,7 @@ RING_FRAMES: Final = 512
 
 
 class PacketRecord(Record):
-    """What only the operations of such a link know."""
+    """What only the functions of such a link know."""
 
     ring: Int64
     """Address of the ring's words."""
@@ -145,7 +145,7 @@ class PacketTransport(NativeTransport):
         self._describe(frame_bytes if together and segments(interface) else 0)
 
     def _describe(self, longest: int) -> None:
-        """Tell the operations where things are."""
+        """Tell the functions where things are."""
         watched, sender = watch([self._ring.link.fileno()]), packed(self._sender.words)
         own = np.zeros(1, _OWN)
         own[0] = (
@@ -153,8 +153,8 @@ class PacketTransport(NativeTransport):
             *(self.tx_frames.ctypes.data + LEAD_BYTES, self.tx_frames.strides[0], longest),
         )
         rows, lengths = np.zeros(MOST_TAKEN, np.int32), np.zeros(MOST_TAKEN, np.int32)
-        self.operate(own, watched, sender, rows, lengths, self._ring, self._sender)
-        record = self.operations().record
+        self.set_functions(own, watched, sender, rows, lengths, self._ring, self._sender)
+        record = self.functions().record
         record["rows"], record["lengths"] = address_of(rows), address_of(lengths)
         record["turn"], record["batch_bytes"] = turn_frames(self.max_frame_bytes), TURN_BYTES
         record["longest_nap_s"] = NAP_S

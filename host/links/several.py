@@ -71,7 +71,7 @@ class _Part(Record):
 
 
 class SeveralRecord(Record):
-    """What only the operations of several links know."""
+    """What only the functions of several links know."""
 
     count: Int64
     """Links."""
@@ -274,7 +274,7 @@ class SeveralLinks(NativeTransport):
         for part, link in zip(self._parts, links, strict=True):
             link.send_from(self.tx_frames)
             address = link.address
-            part["link"] = link.operations().address
+            part["link"] = link.functions().address
             part["mac"], part["ip"], part["port"], part["mirror"] = address.mac, address.ip, address.port, NOWHERE
         watched = watch([link.descriptor for link in links])
         picked = np.zeros((2, _MOST_QUEUED), np.int32)
@@ -284,13 +284,13 @@ class SeveralLinks(NativeTransport):
             *(self.tx_frames.ctypes.data + LEAD_BYTES, self.tx_frames.strides[0]),
             *(address_of(watched), 0, address_of(picked)),
         )
-        self.operate(own, self._parts, self._ways, watched, picked, links)
+        self.set_functions(own, self._parts, self._ways, watched, picked, links)
         self._watched = watched
-        record, records = self.operations().record, [link.operations().record for link in links]
+        record, records = self.functions().record, [link.functions().record for link in links]
         for name in ("turn", "batch_bytes", "longest_nap_s"):
             record[name] = min(one[name][0] for one in records)
 
-    def admit(self, ready: ReadyReply) -> None:
+    def take_slots(self, ready: ReadyReply) -> None:
         """Begin to serve a job: its slots and trees, its number on each link, and in which proportion they carry slots.
 
         Raises UsageError for a controller that knows more ways than the engine.

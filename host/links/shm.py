@@ -42,7 +42,7 @@ from switchsum.protocol import rpc_codec
 from switchsum.protocol.errors import TransportError
 from switchsum.protocol.wire import Address
 
-from ..engine.link import LINK, LinkRecord, Operations, Stop
+from ..engine.link import LINK, LinkFunctions, LinkRecord, Stop
 from .base import Frames
 from .native import NativeTransport, nanoseconds, tell_time
 
@@ -68,7 +68,7 @@ class _LinkRefused(TransportError):
 
 
 class ShmRecord(Record):
-    """What only the operations of such a link know."""
+    """What only the functions of such a link know."""
 
     ring: Int64
     """Address of the words of the two outboxes (native/wires/ring.py)."""
@@ -222,20 +222,20 @@ class ShmTransport(NativeTransport):
         self.port = answer.port
         self.address = Address(mac=answer.mac, ip=answer.ip, port=answer.udp_port)
 
-    def operations(self) -> Operations:
+    def functions(self) -> LinkFunctions:
         """Return what the loop calls; from then on a link that is opened again keeps its port."""
         self._is_in_use = True
-        return super().operations()
+        return super().functions()
 
     def _describe(self, answers: Frames) -> None:
-        """Tell the operations where things are, the rows that the switch writes among them."""
+        """Tell the functions where things are, the rows that the switch writes among them."""
         most = max(1, TURN_BYTES // answers.shape[1])
         rows, lengths, bodies = np.zeros(most, np.int32), np.zeros(most, np.int32), np.zeros(most, np.int64)
         watched = watch([self._bell, self._connection.fileno()])
         own = np.zeros(1, _OWN)
         own[0] = address_of(self._link), most, address_of(watched), self._switch_bell
-        self.operate(own, self._link, watched, answers, rows, lengths, bodies)
-        record = super().operations().record
+        self.set_functions(own, self._link, watched, answers, rows, lengths, bodies)
+        record = super().functions().record
         record["frames"], record["stride"] = address_of(answers), answers.shape[1]
         record["rows"], record["lengths"], record["bodies"] = map(address_of, (rows, lengths, bodies))
 
@@ -270,7 +270,7 @@ class ShmTransport(NativeTransport):
             time.sleep(min(timeout_s, REOPEN_PAUSE_S))
             return self._reopen()
         has_come = super().wait(timeout_s)
-        if super().operations().record["stop"][0] == Stop.HUNG_UP:
+        if super().functions().record["stop"][0] == Stop.HUNG_UP:
             _log.warning("the switch %r has closed the shared-memory link", self._name)
             self._is_down = True
         return has_come

@@ -35,7 +35,7 @@ from .native import NAP_S, NativeTransport, all_pushed, keep_nothing, sleep, tel
 
 
 class SocketRecord(Record):
-    """What only the operations of such a link know."""
+    """What only the functions of such a link know."""
 
     descriptor: Int64
     watched: Int64
@@ -126,7 +126,7 @@ class SocketTransport(NativeTransport):
         self._describe(lower)
 
     def _describe(self, lower: Bytes) -> None:
-        """Tell the operations where things are."""
+        """Tell the functions where things are."""
         watched, answers = watch([self._socket.fileno()]), self._receiver.rows
         sender, receiver = packed(self._sender.words), packed(self._receiver.words)
         own = np.zeros(1, _OWN)
@@ -136,8 +136,8 @@ class SocketTransport(NativeTransport):
             *(address_of(sender), address_of(receiver), address_of(lower), len(lower)),
         )
         rows, lengths = np.zeros(MOST_TAKEN, np.int32), np.zeros(MOST_TAKEN, np.int32)
-        self.operate(own, watched, sender, receiver, lower, rows, lengths, self._sender, self._receiver)
-        record = self.operations().record
+        self.set_functions(own, watched, sender, receiver, lower, rows, lengths, self._sender, self._receiver)
+        record = self.functions().record
         record["frames"], record["stride"] = address_of(answers), answers.strides[0]
         record["rows"], record["lengths"] = address_of(rows), address_of(lengths)
         record["turn"], record["longest_nap_s"] = turn_frames(self.max_frame_bytes), NAP_S

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import logging
 from collections import deque
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy.typing as npt
@@ -26,7 +26,7 @@ from switchsum.protocol.member_rpc import ReadyReply
 from ..engine.engine import Engine, Outcome
 from ..engine.loop import Driver
 from ..engine.operation import Operation
-from .base import Shown, Told
+from .base import Told, Transport
 from .names import split_links
 from .several import NOWHERE, SeveralLinks, open_several, rates_of
 
@@ -197,11 +197,14 @@ class WatchedLinks:
         self._links = open_several(self._named, **arguments)
         return self._links
 
-    def show(self, member: Shown, timeout_s: float) -> ReadyReply:
-        """Show a member to the switch over each link."""
-        ready = member.admit(self._links.links, timeout_s)
-        self._links.admit(ready)
-        return ready
+    @property
+    def transports(self) -> Sequence[Transport]:
+        """Return each link by itself."""
+        return self._links.links
+
+    def take_slots(self, ready: ReadyReply) -> None:
+        """Share the slots out among the links; raises UsageError."""
+        self._links.take_slots(ready)
 
     def drive(self, engine: Engine, told: Told, trace: Trace | None) -> Driver:
         """Return a driver that looks after the links as well."""

@@ -9,7 +9,7 @@ from switchsum.protocol.member_rpc import ReadyReply
 
 from ..engine.engine import Engine
 from ..engine.loop import Driver
-from .base import Shown, Told, Transport
+from .base import Told, Transport
 from .names import check_link, is_several, open_transport
 
 if TYPE_CHECKING:
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class WorkerLink(Protocol):
-    """How one worker reaches the switch; `open` comes first, then `show`, then `drive`."""
+    """How one worker reaches the switch; `open` comes first, then `take_slots`, then `drive`."""
 
     @property
     def rates(self) -> Sequence[float]:
@@ -32,8 +32,13 @@ class WorkerLink(Protocol):
         """Open it, as `open_transport` opens a link; raises TransportError."""
         ...
 
-    def show(self, member: Shown, timeout_s: float) -> ReadyReply:
-        """Show a member to the switch over each link, and wait for the others; raises what `Shown.admit` does."""
+    @property
+    def transports(self) -> Sequence[Transport]:
+        """Return each link by itself, open: a member says hello over all of them."""
+        ...
+
+    def take_slots(self, ready: ReadyReply) -> None:
+        """Share the slots of an admitted member out among the links; raises UsageError."""
         ...
 
     def drive(self, engine: Engine, told: Told, trace: Trace | None) -> Driver:
@@ -77,9 +82,13 @@ class OneLink:
         self._transport = open_transport(self._name, **arguments)
         return self._transport
 
-    def show(self, member: Shown, timeout_s: float) -> ReadyReply:
-        """Show a member to the switch."""
-        return member.admit([self._transport], timeout_s)
+    @property
+    def transports(self) -> Sequence[Transport]:
+        """Return the link."""
+        return [self._transport]
+
+    def take_slots(self, ready: ReadyReply) -> None:
+        """Do nothing: all slots are this link's."""
 
     def drive(self, engine: Engine, told: Told, trace: Trace | None) -> Driver:
         """Return the driver of an engine on it."""

@@ -7,12 +7,12 @@ from collections.abc import Sequence
 from typing import Any
 
 from switchsum import p4src
-from switchsum.controller.jobs.entries import Change, Entry, SwitchState, Write
 from switchsum.controller.jobs.job import Job
-from switchsum.controller.jobs.plan import Identity, Settings, plan_all
-from switchsum.controller.jobs.rebuild import rebuild
 from switchsum.controller.jobs.registry import Jobs
+from switchsum.controller.plan.plan import Identity, Settings, plan_all
+from switchsum.controller.plan.rebuild import rebuild
 from switchsum.controller.switches.schema import Schema
+from switchsum.controller.tables.entries import Change, Entry, SwitchState, Write
 from switchsum.controller.trees.fabric import ONLY, fabric_of_one
 from switchsum.protocol.p4runtime import parse_p4info
 from switchsum.protocol.wire import Address
@@ -41,7 +41,7 @@ def running_job(
     for rank in range(workers):
         nonce = jobs.join(name, rank=rank, world_size=workers, now=0.0)[1].nonce
         assert jobs.hello(nonce, rank, address(rank), ports[rank] if ports else rank + 1, 0.0)
-    jobs.admit(job, first_number=7)
+    jobs.make_live(job, first_number=7)
     return job
 
 

@@ -8,10 +8,10 @@ import hypothesis.strategies as st
 from hypothesis import settings
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from switchsum.controller.jobs.entries import SwitchState, diff
 from switchsum.controller.jobs.machines import IncarnationState, MemberState
 from switchsum.controller.jobs.registry import Jobs
-from switchsum.controller.trees.branch import ADMISSION
+from switchsum.controller.tables.entries import SwitchState, diff
+from switchsum.controller.tables.names import ADMISSION
 from switchsum.protocol.errors import JoinRefused, NoCapacity, NotAdmitted
 
 from .planned import SLOTS, address, apply, make_jobs, make_settings, plan, rebuilt
@@ -139,7 +139,7 @@ class ControllerLife(RuleBasedStateMachine):
             if job.is_complete:
                 assert not job.live
                 epoch = job.gathering.epoch
-                self.jobs.admit(job, first_number)
+                self.jobs.make_live(job, first_number)
                 assert self.epochs.get(job.name) != epoch
                 self.epochs[job.name] = epoch
                 if refused:

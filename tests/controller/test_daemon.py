@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from switchsum.controller.jobs.entries import Write
 from switchsum.controller.service import controller as daemon
 from switchsum.controller.service.config import Config
 from switchsum.controller.switches.session import Build, Session
+from switchsum.controller.tables.entries import Write
 from switchsum.protocol import member_rpc, rpc
 from switchsum.protocol.errors import (
     NoCapacity,

@@ -10,12 +10,12 @@ from pathlib import Path
 import pytest
 
 from switchsum.cli import controller as command
-from switchsum.controller.jobs.entries import SwitchState
 from switchsum.controller.service import controller as daemon
 from switchsum.controller.service import keeper
 from switchsum.controller.service.config import Config
 from switchsum.controller.switches.client import P4RuntimeClient
 from switchsum.controller.switches.session import Session
+from switchsum.controller.tables.entries import SwitchState
 from switchsum.controller.trees.fabric import ONLY
 from switchsum.protocol import rpc
 from switchsum.protocol.errors import LocalError, SwitchLost

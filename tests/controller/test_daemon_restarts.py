@@ -11,11 +11,11 @@ from typing import Any
 
 import pytest
 
-from switchsum.controller.jobs.entries import SwitchState, Write
 from switchsum.controller.service import keeper, upkeep
 from switchsum.controller.service.members import Members
 from switchsum.controller.service.users import Users
 from switchsum.controller.switches.session import Session
+from switchsum.controller.tables.entries import SwitchState, Write
 from switchsum.protocol import member_rpc, rpc
 from switchsum.protocol.errors import ControllerUnreachable, SwitchLost
 

@@ -14,8 +14,6 @@ import pytest
 from typer.testing import CliRunner
 
 from switchsum.cli import application
-from switchsum.controller.jobs.entries import Change, Write
-from switchsum.controller.jobs.plan import lldp_entry
 from switchsum.controller.switches import discovery, lldp
 from switchsum.controller.switches.lldp import LOST_BYTES, End
 from switchsum.controller.switches.neighbours import (
@@ -29,6 +27,8 @@ from switchsum.controller.switches.neighbours import (
     with_tree,
 )
 from switchsum.controller.switches.session import Session
+from switchsum.controller.tables.entries import Change, Write
+from switchsum.controller.tables.names import lldp_entry
 from switchsum.protocol import rpc
 from switchsum.protocol.errors import LocalError, UsageError
 from switchsum.protocol.frame import LANE_BYTES, Kind

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from switchsum.controller.jobs.entries import Change, SwitchState, Write
-from switchsum.controller.jobs.plan import IDENTITY
 from switchsum.controller.switches.session import Session
+from switchsum.controller.tables.entries import Change, SwitchState, Write
+from switchsum.controller.tables.names import IDENTITY
 from switchsum.controller.trees.fabric import Fabric, FabricSwitch
 from switchsum.protocol import member_rpc, rpc
 from switchsum.protocol.p4runtime import Code, P4RuntimeError

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from switchsum.controller.jobs.entries import (
+from switchsum.controller.tables.entries import (
     Between,
     Change,
     Entry,

@@ -16,13 +16,13 @@ pytest.importorskip("networkx")
 pytest.importorskip("yaml")
 pytest.importorskip("scipy")
 
-from switchsum.controller.jobs.entries import Entry, Group, Replica, SwitchState
-from switchsum.controller.jobs.plan import STATIONS, Identity, Settings
 from switchsum.controller.jobs.registry import Jobs
+from switchsum.controller.plan.plan import Identity, Settings
 from switchsum.controller.switches.connection import SwitchConnection
 from switchsum.controller.switches.fleet import Fleet
 from switchsum.controller.switches.session import Session
-from switchsum.controller.trees.branch import UPLINK
+from switchsum.controller.tables.entries import Entry, Group, Replica, SwitchState
+from switchsum.controller.tables.names import STATIONS, UPLINK
 from switchsum.protocol.errors import RemoteError, SwitchLost
 from switchsum.protocol.frame import LANE_BYTES, Flag, Header, Kind
 from switchsum.protocol.wire import build_frame, parse_frame

@@ -10,8 +10,9 @@ from typing import Any, cast
 import numpy as np
 import pytest
 
-from switchsum.controller.jobs.entries import Entry, Group, Replica, SwitchState
-from switchsum.controller.trees.branch import ADMISSION, FROM_ABOVE, UPLINK, Branch
+from switchsum.controller.tables.entries import Entry, Group, Replica, SwitchState
+from switchsum.controller.tables.names import ADMISSION, FROM_ABOVE, UPLINK
+from switchsum.controller.trees.branch import Branch
 from switchsum.controller.trees.forest import AggregationTree, Forest, Reserved, Seat, Site, switches_of
 from switchsum.protocol.errors import UsageError
 from switchsum.protocol.frame import Flag, Header, Kind

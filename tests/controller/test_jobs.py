@@ -48,7 +48,7 @@ def run(jobs: Jobs, name: str = "a", now: float = 0.0) -> list[int]:
         assert not job.is_complete
         assert jobs.hello(nonce, rank, address(rank), rank + 1, now)
     assert job.is_complete
-    jobs.admit(job, first_number=1)
+    jobs.make_live(job, first_number=1)
     return nonces
 
 

@@ -8,11 +8,11 @@ import pytest
 
 from switchsum.controller.jobs.job import Job
 from switchsum.controller.jobs.links import number_links, rates_of, take_down
-from switchsum.controller.jobs.plan import Identity, Settings, branches_of
-from switchsum.controller.jobs.rebuild import rebuild
 from switchsum.controller.jobs.registry import Jobs
-from switchsum.controller.jobs.windows import most_in_flight
-from switchsum.controller.trees.branch import ADMISSION, RESULT_ADDRESS
+from switchsum.controller.plan.plan import Identity, Settings, branches_of
+from switchsum.controller.plan.rebuild import rebuild
+from switchsum.controller.plan.windows import most_in_flight
+from switchsum.controller.tables.names import ADMISSION, RESULT_ADDRESS
 from switchsum.controller.trees.fabric import Fabric, FabricSwitch
 from switchsum.protocol.errors import UsageError, WorldSizeMismatch
 from switchsum.protocol.wire import Address
@@ -43,7 +43,7 @@ def running_job(jobs: Jobs, *rates: list[float]) -> Job:
             assert jobs.hello(nonce, rank, address(rank, link), 1 + rank + 4 * link, 0.0, link=link)
     assert job.is_complete
     number_links(job, jobs.take_number)
-    jobs.admit(job, first_number=1)
+    jobs.make_live(job, first_number=1)
     return job
 
 

@@ -8,17 +8,17 @@ from dataclasses import replace
 
 import pytest
 
-from switchsum.controller.jobs.entries import SwitchState, diff
 from switchsum.controller.jobs.machines import Door, Incarnation, MemberState
-from switchsum.controller.jobs.plan import Identity, Settings, branches_of, plan_all
-from switchsum.controller.jobs.rebuild import merged, rebuild
 from switchsum.controller.jobs.registry import Jobs
 from switchsum.controller.jobs.slots import Cell
+from switchsum.controller.plan.plan import Identity, Settings, branches_of, plan_all
+from switchsum.controller.plan.rebuild import merged, rebuild
+from switchsum.controller.service.rerouting import carry_out
+from switchsum.controller.tables.entries import SwitchState, diff
+from switchsum.controller.tables.names import ADMISSION, FROM_ABOVE, RESULT_ADDRESS, UPLINK
 from switchsum.controller.trees import moves, rails
-from switchsum.controller.trees.branch import ADMISSION, FROM_ABOVE, RESULT_ADDRESS, UPLINK
 from switchsum.controller.trees.fabric import Fabric, FabricSwitch
 from switchsum.controller.trees.forest import switches_of
-from switchsum.controller.trees.rerouting import carry_out
 from switchsum.protocol.errors import SwitchLost, UsageError
 from switchsum.protocol.frame import LANE_BYTES, Flag, Header, Kind, payload_bytes
 from switchsum.protocol.slot_rules import Replies
@@ -60,7 +60,7 @@ def jobs_at(*places: str) -> Jobs:
         _, member = jobs.join("a", rank=rank, world_size=len(places), now=0.0)
         address = Address(mac=0x0200_0000_0100 + rank, ip=0x0A00_0100 + rank, port=4000 + rank)
         jobs.hello(member.nonce, rank, address, 1, 0.0, switch=name)
-    jobs.admit(job, FIRST)
+    jobs.make_live(job, FIRST)
     return jobs
 
 

@@ -7,12 +7,22 @@ import math
 
 import pytest
 
-from switchsum.controller.jobs.entries import Entry, Group, Replica, SwitchState, diff
 from switchsum.controller.jobs.machines import IncarnationState, MemberState
-from switchsum.controller.jobs.plan import BROADCAST, FLOOD_GROUP, IDENTITY, RECORD_RANK, STATIONS, Loss
-from switchsum.controller.jobs.rebuild import rebuild
+from switchsum.controller.plan.plan import Loss
+from switchsum.controller.plan.rebuild import rebuild
 from switchsum.controller.switches.schema import decode_group, encode_group
-from switchsum.controller.trees.branch import ADMISSION, FROM_ABOVE, RESULT_ADDRESS, UPLINK
+from switchsum.controller.tables.entries import Entry, Group, Replica, SwitchState, diff
+from switchsum.controller.tables.names import (
+    ADMISSION,
+    BROADCAST,
+    FLOOD_GROUP,
+    FROM_ABOVE,
+    IDENTITY,
+    RECORD_RANK,
+    RESULT_ADDRESS,
+    STATIONS,
+    UPLINK,
+)
 from switchsum.protocol.errors import NotAdmitted
 
 from .planned import HERE, SCHEMA, SLOTS, address, apply, find, make_jobs, make_settings, plan, rebuilt, running_job

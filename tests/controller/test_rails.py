@@ -11,12 +11,12 @@ import pytest
 
 from switchsum.controller.jobs.links import number_links, take_down, told_down
 from switchsum.controller.jobs.machines import Door
-from switchsum.controller.jobs.plan import branches_of, plan_all
-from switchsum.controller.jobs.rebuild import merged, rebuild
 from switchsum.controller.jobs.registry import Jobs
 from switchsum.controller.jobs.slots import Cell
+from switchsum.controller.plan.plan import branches_of, plan_all
+from switchsum.controller.plan.rebuild import merged, rebuild
+from switchsum.controller.tables.names import ADMISSION
 from switchsum.controller.trees import moves, rails
-from switchsum.controller.trees.branch import ADMISSION
 from switchsum.controller.trees.fabric import Fabric, FabricSwitch
 from switchsum.protocol.errors import UsageError
 from switchsum.protocol.wire import Address
@@ -41,7 +41,7 @@ def jobs_at(doors: Sequence[Sequence[str]], slots: int = 2) -> Jobs:
             address = Address(mac=0x0200_0000_0100 + number, ip=0x0A00_0100 + number, port=4000 + number)
             jobs.hello(member.nonce, rank, address, 1 + rank, 0.0, switch=name, link=link)
     number_links(job, jobs.take_number)
-    jobs.admit(job, FIRST)
+    jobs.make_live(job, FIRST)
     return jobs
 
 

@@ -12,8 +12,8 @@ import pytest
 from switchsum.cli.draw import job_text
 from switchsum.connections.member_client import MemberClient
 from switchsum.controller.switches.connection import SwitchConnection
+from switchsum.controller.tables.names import ADMISSION
 from switchsum.controller.trees import moves
-from switchsum.controller.trees.branch import ADMISSION
 from switchsum.controller.trees.fabric import Fabric, FabricSwitch
 from switchsum.protocol import member_rpc, rpc
 from switchsum.protocol.p4runtime import Code, P4RuntimeError

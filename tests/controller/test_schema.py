@@ -7,9 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from switchsum import p4src
-from switchsum.controller.jobs.entries import Between, Entry, Group, Masked, Match, Prefix, Replica
 from switchsum.controller.switches.schema import Schema, decode_group, encode_group
 from switchsum.controller.switches.session import COUNTERS
+from switchsum.controller.tables.entries import Between, Entry, Group, Masked, Match, Prefix, Replica
 from switchsum.protocol.errors import UsageError
 from switchsum.protocol.p4runtime import parse_p4info, v1
 

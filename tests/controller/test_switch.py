@@ -8,15 +8,15 @@ from typing import Any
 
 import pytest
 
-from switchsum.controller.jobs.entries import Change, Entry, Group, Replica, SwitchState, Write, diff
-from switchsum.controller.jobs.plan import FLOOD_GROUP, FORWARDING, IDENTITY, STATIONS
 from switchsum.controller.jobs.slots import Cell, SlotRange
 from switchsum.controller.switches import session as module
 from switchsum.controller.switches.client import DEFAULT_ELECTION_ID, MAX_ELECTION_ID, P4RuntimeClient, Pipeline
 from switchsum.controller.switches.connection import SwitchConnection
 from switchsum.controller.switches.schema import Schema, encode_group
 from switchsum.controller.switches.session import BMV2_LIMITS, Limits, Session
-from switchsum.controller.trees.branch import ADMISSION, RESULT_ADDRESS, Branch, Place
+from switchsum.controller.tables.entries import Change, Entry, Group, Replica, SwitchState, Write, diff
+from switchsum.controller.tables.names import ADMISSION, FLOOD_GROUP, FORWARDING, IDENTITY, RESULT_ADDRESS, STATIONS
+from switchsum.controller.trees.branch import Branch, Place
 from switchsum.protocol.errors import SwitchLost
 from switchsum.protocol.frame import Header, Kind, Reason
 from switchsum.protocol.p4runtime import Code, P4RuntimeError, parse_p4info, v1

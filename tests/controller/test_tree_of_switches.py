@@ -14,9 +14,10 @@ import pytest
 from switchsum.cli.draw import job_text
 from switchsum.controller.jobs.job import Job, new_incarnation
 from switchsum.controller.jobs.machines import Door
-from switchsum.controller.jobs.plan import RECORD_RANK, Identity, Settings, branches_of
 from switchsum.controller.jobs.registry import Jobs
 from switchsum.controller.jobs.slots import SlotRange
+from switchsum.controller.plan.plan import Identity, Settings, branches_of
+from switchsum.controller.tables.names import RECORD_RANK
 from switchsum.controller.trees.fabric import (
     MOST_TREES,
     Fabric,

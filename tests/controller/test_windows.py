@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from switchsum.controller.jobs.windows import frames_held, most_in_flight, window_slots
+from switchsum.controller.plan.windows import frames_held, most_in_flight, window_slots
 from switchsum.protocol.errors import NoCapacity
 from switchsum.protocol.member_rpc import MOST_IN_FLIGHT
 

@@ -160,7 +160,7 @@ def test_a_membership_from_joining_to_leaving(
     controller.answers["Ready"] = lambda _: next(replies)
     membership = join(controller)
     assert membership.switch == SWITCH_ADDRESS
-    assert membership.admit([transport], patience(5)) == ADMITTED
+    assert membership.await_admission([transport], patience(5)) == ADMITTED
     # A hello with the nonce for each time that the switch had not handed one on.
     assert len(switch.frames) == 3
     for frame in switch.frames:
@@ -262,7 +262,7 @@ def test_ranks_that_do_not_come_are_named(
     controller.answers["Ready"] = lambda _: reply
     membership = join(controller)
     with pytest.raises(CollectiveTimeout, match=text) as caught:
-        membership.admit([transport], 0.1)
+        membership.await_admission([transport], 0.1)
     assert caught.value.missing == missing
     membership.leave()
 
@@ -279,7 +279,7 @@ def test_ranks_that_are_waited_for_are_named(
         replies.pop() if replies else member_rpc.ReadyReply(admitted=True, hello_seen=True)
     )
     membership = join(controller)
-    membership.admit([transport], patience(30))
+    membership.await_admission([transport], patience(30))
     assert capsys.readouterr().err.count("waiting for ranks 0, 2 of job ") == 1
     membership.leave()
 
@@ -294,7 +294,7 @@ def test_a_switch_that_hands_on_no_hello_is_reported(
     controller.answers["Ready"] = lambda _: member_rpc.ReadyReply(admitted=False, hello_seen=False, missing=[1])
     membership = join(controller)
     with pytest.raises(SwitchLost, match="no hello of rank 1"):
-        membership.admit([transport], 0.3)
+        membership.await_admission([transport], 0.3)
     assert capsys.readouterr().err.count("no hello of rank 1 for 0 s") == 1  # before it gives up
     membership.leave()
 
@@ -308,7 +308,7 @@ def test_a_link_that_loses_long_frames_is_reported(
     )
     membership = join(controller)
     with pytest.raises(TransportError, match=r"frames of 1114 bytes get lost.*mtu 1100"):
-        membership.admit([transport], patience(30))
+        membership.await_admission([transport], patience(30))
     assert [len(frame) for frame in switch.frames[:10]] == [1114] * 10
     assert {len(frame) for frame in switch.frames[10:]} == {1114, 90}
     membership.leave()
@@ -392,7 +392,7 @@ def test_a_rank_joins_the_controller_that_follows_one_that_has_ended(
     controller.answers["Ready"] = never
     membership = join(controller)
     admitted: list[Any] = []
-    waiting = threading.Thread(target=lambda: admitted.append(membership.admit([transport], patience(60))))
+    waiting = threading.Thread(target=lambda: admitted.append(membership.await_admission([transport], patience(60))))
     waiting.start()
     assert asked.wait(patience(10))
     controller.server.stop(0).wait()
@@ -444,7 +444,7 @@ def test_a_controller_that_comes_back_with_another_switch_is_not_joined(
     membership = join(controller)
     controller.answers |= {"Ready": knows(NONCE - 1), "Join": lambda _: again(switch_ip=SWITCH_ADDRESS.ip + 1)}
     with pytest.raises(NotAdmitted, match="has come back with another switch: connect again"):
-        membership.admit([transport], patience(10))
+        membership.await_admission([transport], patience(10))
     membership.leave()
 
 
@@ -455,7 +455,7 @@ def test_a_controller_that_stays_away_is_waited_for_no_longer_than_other_ranks(
     membership = join(controller)
     controller.server.stop(0).wait()
     with pytest.raises(ControllerUnreachable):
-        membership.admit([transport], 0.5)
+        membership.await_admission([transport], 0.5)
     membership.leave()
 
 
@@ -483,7 +483,7 @@ def test_a_switch_that_stays_away_is_named_after_its_time_and_the_controller_tol
     controller.answers["Ready"] = lambda _: replies.pop(0)
     membership = join(controller, patience=Patience(switch_s=0.3))
     with pytest.raises(SwitchLost, match=r"^leaf1 does not answer, for 0\.3 s$") as caught:
-        membership.admit([transport], patience(60))
+        membership.await_admission([transport], patience(60))
     membership.leave(error=caught.value)
     assert controller.calls[-1][1].error == "SwitchLost: leaf1 does not answer, for 0.3 s"
 
@@ -507,7 +507,7 @@ def test_ranks_that_gave_up_are_not_the_missing_ones(
     controller.answers["Ready"] = lambda _: reply
     membership = join(controller)
     with pytest.raises(CollectiveTimeout, match=text) as caught:
-        membership.admit([transport], 0.1)
+        membership.await_admission([transport], 0.1)
     assert caught.value.missing == named
     membership.leave(error=caught.value)
     assert controller.calls[-1][1].error.startswith("CollectiveTimeout: job 'digits' is not complete")

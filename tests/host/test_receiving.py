@@ -91,7 +91,7 @@ def test_frames_of_a_batch_are_taken_and_counted() -> None:
 
 def test_lanes_may_lie_elsewhere_than_their_headers() -> None:
     job, values = Batches(), np.arange(3 * SLOTS * LANES, dtype=np.int32)
-    transport, record = job.worker._transport, job.worker._driver._operations.record
+    transport, record = job.worker._transport, job.worker._driver._functions.record
     receive, elsewhere = transport.receive, np.zeros((SLOTS, 4 * LANES), np.uint8)
     bodies = np.zeros(SLOTS, np.int64)
     record["bodies"] = address_of(bodies)

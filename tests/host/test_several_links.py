@@ -214,7 +214,7 @@ def test_an_answer_that_comes_over_another_link_than_its_slots_counts_unless_lin
     names = ",".join(f"udp:127.0.0.1:{one.getsockname()[1]}" for one in switch)
     here = Address(mac=1, ip=0x0A000001, port=21333)
     links = open_several(split_links(names), rows=64, frame_bytes=FRAME_BYTES, switch=here, together=False)
-    links.admit(
+    links.take_slots(
         ReadyReply(
             admitted=True, hello_seen=True, first_slot=8, slot_count=8, link_rates=[1.0, 1.0], link_jobs=[5, 6],
             trees=[4, 4], has_rails=has_rails,

@@ -155,7 +155,7 @@ def test_what_a_method_raises_is_raised_once_and_the_loop_goes_on_from_there(nam
     assert (values == 1).all()
     assert engine.under_way == 0
     core = engine.state.core[0]
-    assert core["link"]["sequence"] - core["link"]["queued"] == link.pushed
+    assert core["sending"]["sequence"] - core["sending"]["queued"] == link.pushed
 
 
 class Reopened(LocalTransport):

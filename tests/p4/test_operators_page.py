@@ -58,7 +58,7 @@ with switchsum.connect() as comm:
 """
 TORCH = """
 import torch
-from switchsum.torch.operators import choose
+from switchsum.torch.reductions import choose
 assert choose(torch.distributed.ReduceOp.BXOR, torch.ones(3, dtype=torch.int32), 2).operator == "xor"
 """
 

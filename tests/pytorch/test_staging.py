@@ -26,7 +26,7 @@ from torch.utils._python_dispatch import TorchDispatchMode  # noqa: E402  (it ne
 from switchsum.torch import forwarded, staging, tensors, work  # noqa: E402
 from switchsum.torch.calls import bytes_of  # noqa: E402
 from switchsum.torch.hooks import CompressedHook, NarrowLanes  # noqa: E402
-from switchsum.torch.operators import Reduction  # noqa: E402
+from switchsum.torch.reductions import Reduction  # noqa: E402
 
 from .late import LateDevice  # noqa: E402
 

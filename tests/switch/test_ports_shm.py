@@ -426,7 +426,7 @@ def test_who_comes_back_gets_its_port_although_a_newcomer_was_given_it(
     switch: Switch, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     link = open_link(switch)
-    link.operations()  # a job runs over it: the switch's entries name the port
+    link.functions()  # a job runs over it: the switch's entries name the port
     for returns_s, port_of_newcomer in ((patience(60.0), 2), (-1.0, 1)):
         monkeypatch.setattr(shm_ports, "RETURN_S", returns_s)
         switch.ports.close()

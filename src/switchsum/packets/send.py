@@ -52,7 +52,7 @@ def member(link: str, controller: str, job: str, rank: int) -> Iterator[Place]:
     membership = Membership(controller, job=job, rank=rank, world_size=workers)
     try:
         with anybody(link, membership.switch, membership.reply.lanes_per_frame) as place:
-            ready = membership.admit([place.transport], membership.reply.timeout_s)
+            ready = membership.await_admission([place.transport], membership.reply.timeout_s)
             reply = membership.reply  # of the controller that has admitted it, which may be another one
             known: dict[str, int | str] = {
                 "job": reply.job_number,

@@ -15,9 +15,9 @@ from typing import Any, Final
 import numpy.typing as npt
 
 from switchsum import p4src
-from switchsum.controller.jobs.entries import Entry, Group
-from switchsum.controller.jobs.plan import IDENTITY
 from switchsum.controller.jobs.slots import SlotRange
+from switchsum.controller.tables.entries import Entry, Group
+from switchsum.controller.tables.names import IDENTITY
 from switchsum.controller.trees.forest import Forest, Reserved, Seat, Site, switches_of
 from switchsum.host.engine.config import EngineConfig
 from switchsum.host.engine.operation import Operation

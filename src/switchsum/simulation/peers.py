@@ -14,8 +14,8 @@ from typing import Any, Final
 
 import numpy as np
 
-from switchsum.controller.jobs.entries import Entry
-from switchsum.controller.jobs.plan import FORWARDING, STATIONS
+from switchsum.controller.tables.entries import Entry
+from switchsum.controller.tables.names import FORWARDING, STATIONS
 from switchsum.native.kernels.loading import address_of
 from switchsum.planning import topology
 from switchsum.protocol.errors import UsageError

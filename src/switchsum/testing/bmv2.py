@@ -16,9 +16,9 @@ from typing import Any, Self, TypeVar
 from switchsum import p4src
 from switchsum.connections.addresses import is_listening
 from switchsum.connections.starting import HINT, start_limit
-from switchsum.controller.jobs.entries import Entry, Group, Replica
 from switchsum.controller.switches.client import P4RuntimeClient, Pipeline
 from switchsum.controller.switches.schema import Schema, encode_group
+from switchsum.controller.tables.entries import Entry, Group, Replica
 from switchsum.launch.bmv2 import AS_STARTED, START_S, ring_frames
 from switchsum.launch.children import Child, Children
 from switchsum.launch.thrift import set_queue_depths

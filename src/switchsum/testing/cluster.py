@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from switchsum.host.engine.engine import EngineConfig, Failed, Finished, Outcome
-from switchsum.host.engine.link import Operations, Stop
+from switchsum.host.engine.link import LinkFunctions, Stop
 from switchsum.host.engine.loop import Driver
 from switchsum.host.engine.operation import Operation
 from switchsum.host.links.base import Indices, Received
@@ -122,11 +122,11 @@ class VirtualTransport(PythonTransport):
         self._inbox: deque[bytes] = deque()
         self._stop: npt.NDArray[np.int64] = np.zeros(1, np.int64)
 
-    def operations(self) -> Operations:
+    def functions(self) -> LinkFunctions:
         """Return what the loop calls."""
-        operations = super().operations()
-        self._stop = operations.record["stop"]
-        return operations
+        functions = super().functions()
+        self._stop = functions.record["stop"]
+        return functions
 
     def now(self) -> float:
         """Return the virtual time."""

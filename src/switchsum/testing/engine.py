@@ -53,7 +53,7 @@ class EngineByHand(Engine):
 
     def outgoing(self) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.int32]]:
         """Return the rows to send, in order, and their frames' lengths; valid until the next call of anything."""
-        queued = self.state.core[0]["link"]["queued"]
+        queued = self.state.core[0]["sending"]["queued"]
         return self.state.queue[0, :queued], self.state.queue[1, :queued]
 
     def sent(self, count: int) -> None:
@@ -63,4 +63,4 @@ class EngineByHand(Engine):
 
     def consumed(self, count: int) -> None:
         """Note that the transport has let go of the first `count` frames that it was ever handed."""
-        self.state.core[0]["link"]["consumed"] = count - self.pushed_before
+        self.state.core[0]["sending"]["consumed"] = count - self.pushed_before

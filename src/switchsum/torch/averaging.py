@@ -139,10 +139,10 @@ class Average:
         staged = stage(joined, torch.float32)
         communicator = self.group if isinstance(self.group, Communicator) else self.group.connect()
         handle = communicator.begin_steps(lambda: _all_but_last(self._compressor, communicator, parts, staged))
-        deliver = lambda: hand_out(torch.from_numpy(handle.wait()), tensors, staged)  # noqa: E731
+        write = lambda: hand_out(torch.from_numpy(handle.wait()), tensors, staged)  # noqa: E731
         if isinstance(self.group, SwitchGroup):
-            return self.group.begun([handle], list(tensors), deliver)
-        return _Once(deliver)
+            return self.group.begun([handle], list(tensors), write)
+        return _Once(write)
 
 
 def average(
@@ -197,7 +197,7 @@ def share(tensors: Sequence[torch.Tensor], group: Group, root: int = 0) -> None:
         if isinstance(group, Communicator):
             staged = stage(tensor, copy=True)
             group.broadcast(staged.bits(), root)
-            staged.deliver()
+            staged.write_result()
         else:
             dist.broadcast(tensor, group=group, group_src=root)
 
@@ -218,14 +218,14 @@ class Here:
 class _Once:
     """An average that no work of a process group stands for: whoever waits first writes the results."""
 
-    def __init__(self, deliver: Callable[[], object]) -> None:
-        self._deliver: Callable[[], object] | None = deliver
+    def __init__(self, write: Callable[[], object]) -> None:
+        self._write: Callable[[], object] | None = write
 
     def wait(self) -> object:
         """See `Work`."""
-        if self._deliver is not None:
-            self._deliver()
-            self._deliver = None
+        if self._write is not None:
+            self._write()
+            self._write = None
         return True
 
 
@@ -234,13 +234,13 @@ def _dense(joined: torch.Tensor, tensors: Sequence[torch.Tensor], group: dist.Pr
     sums = joined.float()
     work = dist.all_reduce(sums, group=group, async_op=True)
 
-    def deliver() -> None:
+    def write_means() -> None:
         work.wait()
         means = sums / group.size()
         for tensor, own in zip(tensors, means.split([one.numel() for one in tensors]), strict=True):
             tensor.detach().copy_(own.reshape(tensor.shape))
 
-    return _Once(deliver)
+    return _Once(write_means)
 
 
 class _Ended(Handle):

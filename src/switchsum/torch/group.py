@@ -28,11 +28,10 @@ from switchsum.torch import gradients, sparse
 from switchsum.torch.calls import collective
 from switchsum.torch.detours import Detours
 from switchsum.torch.forwarded import Forwarded, Tensors
-from switchsum.torch.fusion import Fused, Single, fuse, reduce_parts
 from switchsum.torch.gloo import LOOPBACK, open_gloo
 from switchsum.torch.graphs import kept_out_of_graphs
 from switchsum.torch.lane_choice import LOSSLESS, asked_for, lanes_for, of_call, rows_lanes
-from switchsum.torch.operators import Reduction, choose, deliver, kind_of
+from switchsum.torch.reductions import Fused, Reduction, Single, choose, fuse, kind_of, reduce_parts
 from switchsum.torch.seat import Seat
 from switchsum.torch.staging import begin_later
 from switchsum.torch.tensors import Staged, apart, check_written, hand_out, join, room, same_size, stage
@@ -188,7 +187,7 @@ class SwitchGroup(Forwarded):
             return self.over_gloo(name, tensors, opts, called=called)
         parts, asked = fuse(tensors, reductions), self._asked()
         handles = self._started([one.part for one in parts], lambda to: reduce_parts(to, parts, asked, called))
-        return self.begun(handles, tensors, lambda: _deliver_as_is(parts))
+        return self.begun(handles, tensors, lambda: _write_results(parts))
 
     def _allreduce_sparse(self, tensors: list[torch.Tensor], opts: Any, called: str) -> dist.Work:
         reductions = self._choose("allreduce of sparse tensors", [tensor._values() for tensor in tensors], opts)
@@ -204,7 +203,7 @@ class SwitchGroup(Forwarded):
         lanes = rows_lanes(self._asked())
         ways = [Options(operator=one.operator, lanes=lanes, label=called) for one in reductions]
         sums = [sparse.SparseSum(self.connect(), tensor, how) for tensor, how in zip(tensors, ways, strict=True)]
-        return self.begun([one.handle for one in sums], tensors, lambda: _deliver_as_is(sums))
+        return self.begun([one.handle for one in sums], tensors, lambda: _write_results(sums))
 
     @collective
     def reduce(self, tensors: Tensors, opts: Any) -> dist.Work:
@@ -226,7 +225,9 @@ class SwitchGroup(Forwarded):
             return [to.reduce_async(values, opts.rootRank, operator, lanes=lanes, label=called)]
 
         handles = self._started([part], start)
-        return self.begun(handles, tensors, lambda: deliver([(reduction, part)] * (opts.rootRank == self.rank())))
+        return self.begun(
+            handles, tensors, lambda: _write_results([Single(reduction, part)] * (opts.rootRank == self.rank()))
+        )
 
     @collective
     def reduce_scatter(self, outputs: Tensors, inputs: Sequence[Tensors], opts: Any = None) -> dist.Work:
@@ -280,18 +281,19 @@ class SwitchGroup(Forwarded):
         if reductions is None:
             return self.each_over_gloo("_reduce_scatter_base", outputs, inputs, opts, called=called)
         rows, asked = self.size(), self._asked()
-        parts = [(one, one.stage_result(output)) for one, output in zip(reductions, outputs, strict=True)]
+        parts = [Single(one, one.stage_result(output)) for one, output in zip(reductions, outputs, strict=True)]
         staged = [one.stage(whole) for one, whole in zip(reductions, inputs, strict=True)]
 
         def start(to: Communicator) -> list[Handle]:
             handles = []
-            for (reduction, part), whole in zip(parts, staged, strict=True):
-                values, out, operator = whole.array().reshape(rows, -1), part.array().reshape(1, -1), reduction.operator
+            for one, whole in zip(parts, staged, strict=True):
+                values, out = whole.array().reshape(rows, -1), one.part.array().reshape(1, -1)
+                operator = one.reduction.operator
                 lanes = lanes_for(values, operator, to, asked)
                 handles.append(to.reduce_scatter_async(values, operator, out=out, lanes=lanes, label=called))
             return handles
 
-        return self.begun(self._started(staged, start), outputs, lambda: deliver(parts))
+        return self.begun(self._started(staged, start), outputs, lambda: _write_results(parts))
 
     def _started(self, parts: Sequence[Staged], start: Callable[[Communicator], list[Handle]]) -> list[Handle]:
         """Begin collectives; those of a GPU's values on a thread that waits until these have come down."""
@@ -326,7 +328,7 @@ class SwitchGroup(Forwarded):
             return [to.broadcast_async(part.bits(), opts.rootRank, label=called) for part in parts]
 
         handles = self._started(parts, start)
-        return self.begun(handles, tensors, lambda: _deliver_as_is(parts * (opts.rootRank != self.rank())))
+        return self.begun(handles, tensors, lambda: _write_results(parts * (opts.rootRank != self.rank())))
 
     @collective
     def allgather(self, outputs: Sequence[Tensors], inputs: Tensors, opts: Any = None) -> dist.Work:
@@ -375,7 +377,7 @@ class SwitchGroup(Forwarded):
             return self.each_over_gloo("_allgather_base", outputs, inputs, opts or c10d.AllgatherOptions())
         parts = [room(output) for output in outputs]
         handles = self._started_gathers([stage(own) for own in inputs], parts)
-        return self.begun(handles, outputs, lambda: _deliver_as_is(parts))
+        return self.begun(handles, outputs, lambda: _write_results(parts))
 
     @collective
     def barrier(self, opts: Any = None) -> dist.Work:
@@ -444,6 +446,6 @@ def _listed(tensors: Tensors | torch.Tensor) -> list[torch.Tensor]:
     return [tensors] if isinstance(tensors, torch.Tensor) else list(tensors)
 
 
-def _deliver_as_is(parts: Iterable[Staged | sparse.SparseSum | Fused | Single]) -> None:
+def _write_results(parts: Iterable[Staged | sparse.SparseSum | Fused | Single]) -> None:
     for part in parts:
-        part.deliver()
+        part.write_result()

@@ -27,7 +27,7 @@ class SparseSum:
         self._sum = sparse.allreduce_sparse(communicator, indices, values, own.shape[0], how, True)
         self.handle = self._sum.handle
 
-    def deliver(self) -> None:
+    def write_result(self) -> None:
         """Write the sum, once it is there, to the tensor."""
         total: sparse.SparseSum = self._sum.result()
         octets = torch.from_numpy(

@@ -62,7 +62,7 @@ class Staged:
             mark.synchronize()
             yield values[number * count : (number + 1) * count]
 
-    def deliver(self, convert: Callable[[torch.Tensor], torch.Tensor] | None = None) -> None:
+    def write_result(self, convert: Callable[[torch.Tensor], torch.Tensor] | None = None) -> None:
         """Write the values to the caller's tensor, where they are not already."""
         if self.values is not self.tensor:
             values = self.values if convert is None else convert(self.values)

@@ -23,11 +23,11 @@ import secrets
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from ..jobs.entries import Entry, SwitchState
-from ..jobs.plan import IDENTITY, RECORD_RANK
 from ..switches.connection import SwitchConnection
 from ..switches.fleet import Fleet
-from .branch import ADMISSION, FROM_ABOVE, RESULT_ADDRESS, UPLINK, Branch
+from ..tables.entries import Entry, SwitchState
+from ..tables.names import ADMISSION, FROM_ABOVE, IDENTITY, RECORD_RANK, RESULT_ADDRESS, UPLINK
+from ..trees.branch import Branch
 
 Route = tuple[Sequence[Sequence[str]], Mapping[str, Sequence[Branch]]]
 """The switches of each tree of a job, one behind the one above it, and each switch's part in them."""

@@ -14,9 +14,9 @@ from typing import Final
 
 from switchsum.protocol.member_rpc import MOST_IN_FLIGHT
 
+from ..jobs.job import Job
+from ..jobs.machines import Incarnation
 from ..trees.fabric import Fabric
-from .job import Job
-from .machines import Incarnation
 
 SPARE_BYTES: Final = 512
 """Most bytes that Linux reserves in a frame's memory beside the frame."""

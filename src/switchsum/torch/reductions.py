@@ -1,19 +1,27 @@
-"""Which of torch's reductions the switch can do, for which dtypes, and how."""
+"""Reductions of tensors: which of torch's the switch can do, and how; small tensors of one call travel as one.
+
+A small tensor on its own would take a frame, or two round trips of floats.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
 import torch
 import torch.distributed as dist
 
-from switchsum.host.engine.operation import BITWISE
+from switchsum.host.api.communicator import Communicator
+from switchsum.host.api.operation_queue import Handle
+from switchsum.host.engine.operation import BITWISE, EACH
 from switchsum.protocol.errors import UnsupportedDtype
-from switchsum.torch.tensors import Staged, room, stage
+from switchsum.torch.lane_choice import WIDEST, lanes_for
+from switchsum.torch.tensors import Staged, check_written, hand_out, join, room, stage
 from switchsum.torch.words import dtype_name
 
+SMALL_BYTES: Final = 16 * 1024
+"""Tensors up to this size are fused: larger ones have enough frames of their own."""
 _OP: Final = dist.ReduceOp.RedOpType
 _ANY: Final = {_OP.SUM, _OP.MAX, _OP.BOR}
 _ALL: Final = {_OP.MIN, _OP.PRODUCT, _OP.BAND}
@@ -65,10 +73,6 @@ class Reduction:
             values = values.div(self.divisor, rounding_mode="trunc")
         return (values.bitwise_not() if self.is_inverted else values).to(dtype)
 
-    def deliver(self, part: Staged) -> None:
-        """Write the result to the tensor."""
-        part.deliver(lambda values: self.convert(values, part.tensor.dtype))
-
 
 def choose(op: Any, tensor: torch.Tensor, ranks: int) -> Reduction | str:
     """Return how the switch reduces a tensor over so many ranks, or what it is that it cannot do.
@@ -103,12 +107,66 @@ def choose(op: Any, tensor: torch.Tensor, ranks: int) -> Reduction | str:
     return f"({op.name}) of {dtype_name(dtype)}"
 
 
-def deliver(parts: Iterable[tuple[Reduction, Staged]]) -> None:
-    """Write results to tensors."""
-    for reduction, part in parts:
-        reduction.deliver(part)
-
-
 def kind_of(op: Any) -> Any:
     """Return which operator it is: options carry an object around it, which equals it from one side only."""
     return next(kind for kind in _OP.__members__.values() if op == kind)
+
+
+@dataclass(frozen=True, slots=True)
+class Fused:
+    """Tensors that are reduced as one."""
+
+    reduction: Reduction
+    tensors: list[torch.Tensor]
+    part: Staged
+
+    def write_result(self) -> None:
+        """Write the results to the tensors."""
+        hand_out(self.reduction.convert(self.part.values, self.tensors[0].dtype), self.tensors, self.part)
+
+
+@dataclass(frozen=True, slots=True)
+class Single:
+    """A tensor that is reduced where it is, if it can be."""
+
+    reduction: Reduction
+    part: Staged
+
+    def write_result(self) -> None:
+        """Write the result to the tensor."""
+        self.part.write_result(lambda values: self.reduction.convert(values, self.part.tensor.dtype))
+
+
+def fuse(tensors: Sequence[torch.Tensor], reductions: Sequence[Reduction]) -> list[Fused | Single]:
+    """Bring tensors to where they are reduced, small ones of one dtype side by side, in an order that ranks share."""
+    check_written(*tensors)
+    small: dict[tuple[torch.dtype, Reduction], list[torch.Tensor]] = {}
+    parts: list[Fused | Single] = []
+    for tensor, reduction in zip(tensors, reductions, strict=True):
+        if len(tensors) > 1 and tensor.numel() * tensor.element_size() <= SMALL_BYTES:
+            small.setdefault((tensor.dtype, reduction), []).append(tensor)
+        else:
+            parts.append(Single(reduction, reduction.stage(tensor)))
+    for (_, reduction), group in small.items():
+        if len(group) == 1:
+            parts.append(Single(reduction, reduction.stage(group[0])))
+            continue
+        parts.append(Fused(reduction, group, reduction.stage(join(group))))
+    return parts
+
+
+def reduce_parts(
+    communicator: Communicator, parts: Sequence[Fused | Single], asked: str | None, called: str
+) -> list[Handle]:
+    """Begin the reductions that a call is, in the lanes asked for; small tensors in those that round least."""
+    handles = []
+    for one in parts:
+        whole, operator = one.part.plain(), one.reduction.operator
+        is_small = isinstance(one, Fused) and asked != EACH
+        lanes = WIDEST if is_small else lanes_for(whole, operator, communicator, asked)
+        pieces = [whole] if one.part.device is None else one.part.pieces()
+        label = called if len(one.part.coming) < 2 else f"{called} in pieces, from {one.part.tensor.device.type}"
+        handles += [
+            communicator.allreduce_async(values.reshape(-1), operator, lanes=lanes, label=label) for values in pieces
+        ]
+    return handles

@@ -27,26 +27,26 @@ from typing import Final
 
 from switchsum.protocol.wire import Address
 
-from ..switches.lldp import LLDP_MAC
-from ..trees.branch import RESULT_ADDRESS, Branch
+from ..jobs.job import Job
+from ..jobs.machines import Incarnation, Member, MemberState
+from ..jobs.registry import Jobs
+from ..tables.entries import Entry, Group, Replica, SwitchState
+from ..tables.names import (
+    BROADCAST,
+    EGRESS_LOSS,
+    FLOOD_GROUP,
+    FORWARDING,
+    IDENTITY,
+    INGRESS_LOSS,
+    RECORD_RANK,
+    RESULT_ADDRESS,
+    STATIONS,
+    lldp_entry,
+)
+from ..trees.branch import Branch
 from ..trees.fabric import Fabric
 from ..trees.forest import Seat
-from .entries import Entry, Group, Replica, SwitchState
-from .job import Job
-from .machines import Incarnation, Member, MemberState
-from .registry import Jobs
 
-IDENTITY: Final = "SwitchIngress.identity"
-FORWARDING: Final = "SwitchIngress.dispatch.forwarding"
-STATIONS: Final = f"{FORWARDING}.stations"
-INGRESS_LOSS: Final = "SwitchIngress.ingress_loss"
-EGRESS_LOSS: Final = "SwitchEgress.egress_loss"
-
-CPU_PORT: Final = 255
-"""Port behind which the controller is: BMv2's option --cpu-port."""
-RECORD_RANK: Final = 0xFFFF
-FLOOD_GROUP: Final = 1
-BROADCAST: Final = 0xFFFF_FFFF_FFFF
 LOSS_UNITS: Final = 1 << 32
 """The drop simulator's probabilities are multiples of 1 / 2**32."""
 
@@ -148,20 +148,6 @@ def _plan_switch(jobs: Jobs, settings: Settings, fabric: Fabric, name: str) -> I
         loss = port_loss.get(port, settings.loss)
         for control, probability in ((INGRESS_LOSS, loss.ingress), (EGRESS_LOSS, loss.egress)):
             yield from _plan_loss(control, port, probability, explicit=port in port_loss)
-
-
-def lldp_entry() -> Entry:
-    """Return the entry that brings LLDP frames of other switches to the controller."""
-    return Entry(table=STATIONS, match={"mac": LLDP_MAC}, action=f"{FORWARDING}.forward", params={"port": CPU_PORT})
-
-
-def station_ports(state: SwitchState) -> set[int]:
-    """Return the ports of a switch to which its entries send the frames of stations: hosts are there."""
-    return {
-        entry.params["port"]
-        for entry in state.table(STATIONS)
-        if entry.action == f"{FORWARDING}.forward" and entry.match["mac"] != LLDP_MAC
-    }
 
 
 def _plan_loss(control: str, port: int, probability: float, *, explicit: bool) -> Iterator[Entry]:

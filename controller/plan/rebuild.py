@@ -16,14 +16,14 @@ from switchsum.protocol.errors import UsageError
 from switchsum.protocol.frame import MOST_WORKERS
 from switchsum.protocol.wire import Address
 
-from ..trees.branch import ADMISSION, RESULT_ADDRESS
-from .entries import Entry, SwitchState
-from .job import Job, new_incarnation
-from .links import named
-from .machines import Door, Incarnation, IncarnationState, Member, MemberState
-from .plan import EGRESS_LOSS, IDENTITY, INGRESS_LOSS, RECORD_RANK, Loss, Settings
-from .registry import Jobs
-from .slots import SlotRange
+from ..jobs.job import Job, new_incarnation
+from ..jobs.links import named
+from ..jobs.machines import Door, Incarnation, IncarnationState, Member, MemberState
+from ..jobs.registry import Jobs
+from ..jobs.slots import SlotRange
+from ..tables.entries import Entry, SwitchState
+from ..tables.names import ADMISSION, EGRESS_LOSS, IDENTITY, INGRESS_LOSS, RECORD_RANK, RESULT_ADDRESS
+from .plan import Loss, Settings
 
 
 def merged(states: Mapping[str, SwitchState]) -> SwitchState:

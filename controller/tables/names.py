@@ -1,0 +1,46 @@
+"""Names of the tables that the controller writes to, and numbers in them that have a meaning of their own."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from .entries import Entry, SwitchState
+
+IDENTITY: Final = "SwitchIngress.identity"
+ADMISSION: Final = "SwitchIngress.validate.admission.admission"
+"""Who may contribute, to which slots: without its entry a packet uses nothing else of a job's."""
+RESULT_ADDRESS: Final = "SwitchEgress.result_address"
+"""Where results go; also the jobs' records, under a rank that no member has."""
+SLOT: Final = "SwitchIngress.dispatch.cells.slot"
+UPLINK: Final = f"{SLOT}.uplink"
+"""Where partial sums go, and as whose."""
+ABOVE: Final = "SwitchIngress.validate.above"
+FROM_ABOVE: Final = f"{ABOVE}.above"
+"""From where results of the whole job come, and for whom."""
+FORWARDING: Final = "SwitchIngress.dispatch.forwarding"
+STATIONS: Final = f"{FORWARDING}.stations"
+INGRESS_LOSS: Final = "SwitchIngress.ingress_loss"
+EGRESS_LOSS: Final = "SwitchEgress.egress_loss"
+
+CPU_PORT: Final = 255
+"""Port behind which the controller is: BMv2's option --cpu-port."""
+RECORD_RANK: Final = 0xFFFF
+"""Of a job's record in `RESULT_ADDRESS`."""
+FLOOD_GROUP: Final = 1
+BROADCAST: Final = 0xFFFF_FFFF_FFFF
+LLDP_MAC: Final = 0x01_80_C2_00_00_0E
+"""Nearest bridge: no bridge forwards it (802.1AB, table 7-1)."""
+
+
+def lldp_entry() -> Entry:
+    """Return the entry that brings LLDP frames of other switches to the controller."""
+    return Entry(table=STATIONS, match={"mac": LLDP_MAC}, action=f"{FORWARDING}.forward", params={"port": CPU_PORT})
+
+
+def station_ports(state: SwitchState) -> set[int]:
+    """Return the ports of a switch to which its entries send the frames of stations: hosts are there."""
+    return {
+        entry.params["port"]
+        for entry in state.table(STATIONS)
+        if entry.action == f"{FORWARDING}.forward" and entry.match["mac"] != LLDP_MAC
+    }
