@@ -124,7 +124,7 @@ def connect(
         from switchsum.native.process.logs import log_as  # noqa: PLC0415
 
         log_as("worker", rank=settings.rank, job=settings.job)
-    return _connect(settings)
+    return _connect_as(settings)
 
 
 def launcher_variables() -> tuple[str, str]:
@@ -163,7 +163,7 @@ def _own_controller() -> str:
     return controller_address()
 
 
-def _connect(settings: _Settings) -> Communicator:
+def _connect_as(settings: _Settings) -> Communicator:
     """Join a job: ask the controller, open the link, wait for the other members; raises what `connect` does."""
     rank, world_size, link = settings.rank, settings.world_size, worker_link(settings.link)
     limit_s = math.inf if settings.timeout_s is None else settings.timeout_s
@@ -199,7 +199,7 @@ def _connect(settings: _Settings) -> Communicator:
         rank=rank,
         world_size=world_size,
         about=f"job {settings.job!r}, switch {format_ip(membership.switch.ip)}, link {settings.link}",
-        connect_again=lambda rank, world_size: _connect(replace(settings, rank=rank, world_size=world_size)),
+        connect_again=lambda rank, world_size: _connect_as(replace(settings, rank=rank, world_size=world_size)),
     )
     _log.info("connected over %s as rank %d of %d, epoch %d", settings.link, rank, world_size, membership.reply.epoch)
     defer_interrupts(communicator.queue)

@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from switchsum.host.api import sparse
-from switchsum.host.api.collectives import Collective, Members, Options
+from switchsum.host.api.collectives import Collective, Options, Ranks
 from switchsum.host.engine.dtypes import BFLOAT16, FLOAT16, FLOAT32
 from switchsum.host.engine.operation import Operation
 from switchsum.protocol.errors import SwitchsumError
@@ -89,7 +89,7 @@ class Model:
 
     def __init__(self, network: Counting, rank: int) -> None:
         self.rank, self.world_size, self.lanes_per_frame = rank, network.ranks, network.lanes
-        self.members = Members(rank=rank, world_size=network.ranks, lanes_per_frame=network.lanes)
+        self.ranks = Ranks(rank=rank, world_size=network.ranks, lanes_per_frame=network.lanes)
         self.supports = np.zeros(3, np.int64)
         self._network = network
 

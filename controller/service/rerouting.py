@@ -41,7 +41,7 @@ def carry_out(fleet: Fleet, desired: Mapping[str, SwitchState], routes: Sequence
     fresh = {name: one for name, one in fleet.connections.items() if one.is_up and not _knows_itself(one.current)}
     for name, connection in fleet.connections.items():
         if connection.is_up and name not in fresh:
-            connection.put(_with_records(connection.current, desired[name]))
+            connection.write_difference(_with_records(connection.current, desired[name]))
     for trees, branches in routes:
         for number, names in enumerate(trees):
             for name in names:
@@ -49,7 +49,7 @@ def carry_out(fleet: Fleet, desired: Mapping[str, SwitchState], routes: Sequence
                     _bring(fleet.connections[name], [one for one in branches[name] if one.tree == number])
     # A switch that has been restarted has empty cells, and refuses nobody before it knows its address.
     for name, connection in fresh.items():
-        connection.put(desired[name])
+        connection.write_difference(desired[name])
 
 
 def _bring(connection: SwitchConnection, branches: Sequence[Branch]) -> None:
@@ -61,7 +61,7 @@ def _bring(connection: SwitchConnection, branches: Sequence[Branch]) -> None:
     admitted = [entry for entry in before.table(ADMISSION) if entry.params["first_slot"] == branches[0].slots.first]
     if any(before.entries.get(entry.key) != entry for entry in wanted.table(ADMISSION)):
         if admitted:
-            connection.put(_with(before, [_silenced(entry) for entry in admitted]))
+            connection.write_difference(_with(before, [_silenced(entry) for entry in admitted]))
         slots = branches[0].slots.indices()
         connection.clear([cell for cell in connection.query(slots) if cell.seen])
     state = _with(connection.current, [*wanted.entries.values(), *wanted.groups.values()])
@@ -69,7 +69,7 @@ def _bring(connection: SwitchConnection, branches: Sequence[Branch]) -> None:
         for entry in state.table(table):
             if _is_of(entry, branches) and not wanted.has(entry):
                 state.drop(entry)  # it is a root now
-    connection.put(state)
+    connection.write_difference(state)
 
 
 def _knows_itself(state: SwitchState) -> bool:

@@ -119,7 +119,7 @@ class SwitchConnection:
             raise SwitchLost(f"the controller has no switch at {self.address}: {self._trouble or 'not connected yet'}")
         return self._session
 
-    def put(self, desired: SwitchState) -> None:
+    def write_difference(self, desired: SwitchState) -> None:
         """Write the difference between the desired state and the switch's."""
         session = self.need()
         if steps := diff(self.current, desired, ADMISSION):

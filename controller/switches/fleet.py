@@ -77,7 +77,7 @@ class Fleet:
         for name, connection in self.connections.items():
             try:
                 if connection.is_up:
-                    connection.put(desired[name])
+                    connection.write_difference(desired[name])
             except RemoteError as error:
                 connection.note(error)
 
@@ -95,7 +95,7 @@ class Fleet:
                 if name in self.without:
                     continue
                 had = self.connections[name].current
-                self.connections[name].put(state)
+                self.connections[name].write_difference(state)
                 before[name] = had
         except RemoteError:
             for name, state in reversed(before.items()):
@@ -106,7 +106,7 @@ class Fleet:
         """Bring a switch to the state that it had."""
         try:
             if connection.is_up:
-                connection.put(state)
+                connection.write_difference(state)
         except RemoteError as error:
             connection.note(error)
         connection.is_settled = False

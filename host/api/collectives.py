@@ -23,7 +23,7 @@ Array = npt.NDArray[Any]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Members:
+class Ranks:
     """Who takes part."""
 
     rank: int
@@ -78,7 +78,7 @@ def refused() -> Collective:
     return Collective(Operation(kind="a call that was refused"))
 
 
-def allreduce(array: Array, how: Options, members: Members, *, kind: str = "allreduce", words: str = "") -> Collective:
+def allreduce(array: Array, how: Options, ranks: Ranks, *, kind: str = "allreduce", words: str = "") -> Collective:
     """Return an allreduce in place; raises UsageError or UnsupportedDtype.
 
     Sums of float32 that are so few that they fit one frame as integers so wide that nothing is lost take one round.
@@ -88,16 +88,14 @@ def allreduce(array: Array, how: Options, members: Members, *, kind: str = "allr
     """
     check_written("allreduce", array)
     values = native_values(array, how)
-    exact = is_exact(array, how.operator, how.lanes, members)
+    exact = is_exact(array, how.operator, how.lanes, ranks)
     return reduction(kind, how, values, array, lambda: returned(values, array), exact=exact, words=words)
 
 
-def is_exact(array: Array, operator: str, lanes: str, members: Members) -> bool:
+def is_exact(array: Array, operator: str, lanes: str, ranks: Ranks) -> bool:
     """Tell whether an allreduce is one whose values travel as integers so wide that nothing is lost."""
-    adds = operator in ("sum", "average") and lanes == "int32" and members.world_size <= MAX_WORKERS
-    return (
-        adds and array.dtype.newbyteorder("=") == np.float32 and 0 < array.size <= most_values(members.lanes_per_frame)
-    )
+    adds = operator in ("sum", "average") and lanes == "int32" and ranks.world_size <= MAX_WORKERS
+    return adds and array.dtype.newbyteorder("=") == np.float32 and 0 < array.size <= most_values(ranks.lanes_per_frame)
 
 
 def check_array(name: str, array: Array) -> None:

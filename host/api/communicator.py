@@ -24,7 +24,7 @@ from switchsum.protocol.errors import SwitchsumError, UsageError
 from ..engine.loop import Driver
 from ..engine.operation import EACH, Operation
 from . import collectives, parts
-from .collectives import Collective, Members, Options
+from .collectives import Collective, Options, Ranks
 from .operation_queue import Handle, Member, OperationQueue
 
 if TYPE_CHECKING:
@@ -117,7 +117,7 @@ class Communicator:
         """32-bit lanes in a frame."""
         self.queue = OperationQueue(driver, membership, f"switchsum rank {rank}")
         """What is in flight; for this package's own."""
-        self.members = Members(rank=rank, world_size=world_size, lanes_per_frame=self.lanes_per_frame)
+        self.ranks = Ranks(rank=rank, world_size=world_size, lanes_per_frame=self.lanes_per_frame)
         """The same facts for `collectives`."""
         self.supports = np.zeros(3, np.int64)
         """Rows that this rank had in sparse allreduces so far, that some rank had, and of the whole arrays."""
@@ -267,7 +267,7 @@ class Communicator:
             if known is not None:
                 return Handle(self.queue, known, array, saturates=saturate)
         how = Options(operator=op, lanes=lanes, narrow=narrow, saturate=saturate, label=label)
-        handle = self._made(lambda: collectives.allreduce(array, how, self.members))
+        handle = self._made(lambda: collectives.allreduce(array, how, self.ranks))
         if is_plain and not (narrow and array.dtype == np.float64):
             if len(self._known) >= MOST_KNOWN:
                 self._known.clear()
@@ -754,16 +754,16 @@ class Communicator:
         return self._enqueue(self._made(lambda: collectives.barrier(label)), background)
 
     def _reduce(self, array: npt.NDArray[Any], root: int, how: Options) -> Handle:
-        return self._made(lambda: parts.reduce(array, root, how, self.members))
+        return self._made(lambda: parts.reduce(array, root, how, self.ranks))
 
     def _reduce_scatter(self, array: npt.NDArray[Any], how: Options, out: npt.NDArray[Any] | None) -> Handle:
-        return self._made(lambda: parts.reduce_scatter(array, how, self.members, out=out))
+        return self._made(lambda: parts.reduce_scatter(array, how, self.ranks, out=out))
 
     def _broadcast(self, array: npt.NDArray[Any], root: int, label: str) -> Handle:
-        return self._made(lambda: parts.broadcast(array, root, self.members, label=label))
+        return self._made(lambda: parts.broadcast(array, root, self.ranks, label=label))
 
     def _allgather(self, array: npt.NDArray[Any], out: npt.NDArray[Any] | None, label: str) -> Handle:
-        return self._made(lambda: parts.allgather(array, self.members, out=out, label=label))
+        return self._made(lambda: parts.allgather(array, self.ranks, out=out, label=label))
 
     # What all of them have in common.
 

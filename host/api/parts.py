@@ -19,8 +19,8 @@ from ..engine.operation import Operation, described
 from .collectives import (
     Array,
     Collective,
-    Members,
     Options,
+    Ranks,
     check_array,
     check_written,
     is_integer,
@@ -33,11 +33,11 @@ _BYTE: Final = np.dtype(np.int8)
 """What bits travel as."""
 
 
-def reduce(array: Array, root: int, how: Options, members: Members) -> Collective:
+def reduce(array: Array, root: int, how: Options, ranks: Ranks) -> Collective:
     """Return an allreduce whose result only `root` keeps; raises UsageError or UnsupportedDtype."""
-    check_root(root, members)
+    check_root(root, ranks)
     kind = f"reduce to rank {root}"
-    if members.rank == root:
+    if ranks.rank == root:
         check_written("reduce", array)
         values = native_values(array, how)
         return reduction(kind, how, values, array, lambda: returned(values, array), part=array.size, root=root)
@@ -46,26 +46,26 @@ def reduce(array: Array, root: int, how: Options, members: Members) -> Collectiv
     return reduction(kind, how, values, array, lambda: array, part=array.size, root=root)
 
 
-def reduce_scatter(array: Array, how: Options, members: Members, *, out: Array | None = None) -> Collective:
+def reduce_scatter(array: Array, how: Options, ranks: Ranks, *, out: Array | None = None) -> Collective:
     """Return an allreduce of which each rank keeps its part; raises UsageError or UnsupportedDtype."""
     check_array("reduce_scatter", array)
-    if array.ndim == 0 or array.shape[0] % members.world_size:
-        raise UsageError(f"reduce_scatter splits the first axis into {members.world_size} parts; shape {array.shape}")
-    shape = (array.shape[0] // members.world_size, *array.shape[1:])
+    if array.ndim == 0 or array.shape[0] % ranks.world_size:
+        raise UsageError(f"reduce_scatter splits the first axis into {ranks.world_size} parts; shape {array.shape}")
+    shape = (array.shape[0] // ranks.world_size, *array.shape[1:])
     out = check_out("reduce_scatter", out, shape, array.dtype)
     values = native_values(array, how, copy=True)
 
     def finish() -> Array:
-        out.view(np.ndarray)[...] = values.reshape(members.world_size, *shape)[members.rank]
+        out.view(np.ndarray)[...] = values.reshape(ranks.world_size, *shape)[ranks.rank]
         return out
 
-    return reduction("reduce_scatter", how, values, array, finish, part=values.size // members.world_size)
+    return reduction("reduce_scatter", how, values, array, finish, part=values.size // ranks.world_size)
 
 
-def broadcast(array: Array, root: int, members: Members, *, label: str = "") -> Collective:
+def broadcast(array: Array, root: int, ranks: Ranks, *, label: str = "") -> Collective:
     """Return a broadcast in place, bit by bit; raises UsageError or UnsupportedDtype."""
-    check_root(root, members)
-    if members.rank == root:
+    check_root(root, ranks)
+    if ranks.rank == root:
         check_array("broadcast", array)
         octets = _bytes_of(array, copy=not array.flags.writeable)
         finish = lambda: array  # noqa: E731
@@ -78,13 +78,13 @@ def broadcast(array: Array, root: int, members: Members, *, label: str = "") -> 
     return Collective(bits, octets, finish)
 
 
-def allgather(array: Array, members: Members, *, out: Array | None = None, label: str = "") -> Collective:
+def allgather(array: Array, ranks: Ranks, *, out: Array | None = None, label: str = "") -> Collective:
     """Return the gathering of all ranks' arrays, bit by bit, along a new first axis; raises UsageError."""
     check_array("allgather", array)
-    shape = (members.world_size, *array.shape)
+    shape = (ranks.world_size, *array.shape)
     parts = np.zeros(shape, array.dtype)  # not the caller's memory, which ranks of one machine may share
     result = parts if out is None else check_out("allgather", out, shape, array.dtype)
-    parts[members.rank] = array
+    parts[ranks.rank] = array
     octets = _bytes_of(parts)
 
     def finish() -> Array:
@@ -93,10 +93,10 @@ def allgather(array: Array, members: Members, *, out: Array | None = None, label
     return Collective(_bits("allgather", octets, array, label), octets, finish)
 
 
-def check_root(root: int, members: Members) -> None:
+def check_root(root: int, ranks: Ranks) -> None:
     """Refuse what is no rank; raises UsageError."""
-    if not is_integer(root) or not 0 <= root < members.world_size:
-        raise UsageError(f"root must be a rank, 0 to {members.world_size - 1}, not {root!r}")
+    if not is_integer(root) or not 0 <= root < ranks.world_size:
+        raise UsageError(f"root must be a rank, 0 to {ranks.world_size - 1}, not {root!r}")
 
 
 def check_out(name: str, out: Array | None, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:

@@ -28,7 +28,7 @@ from ..engine.kernels import scan
 from ..engine.operation import EACH, SKIP_ZEROS, Operation, check
 from . import bitmap, collectives, each, owners
 from .bitmap import Indices, Words
-from .collectives import Collective, Members, Options, check_written, is_integer, native_values, returned
+from .collectives import Collective, Options, Ranks, check_written, is_integer, native_values, returned
 from .operation_queue import Handle
 from .rough import rough_sums
 from .steps import LastStep
@@ -61,7 +61,7 @@ class Begins(Protocol):
     """What these steps need of a communicator."""
 
     @property
-    def members(self) -> Members:
+    def ranks(self) -> Ranks:
         """Who takes part."""
         ...
 
@@ -177,7 +177,7 @@ def allreduce_sparse(
         indices, values, overflow = _sorted(indices, values)
         bitmap.set_bits(words, indices)
     called = call or _called("allreduce_sparse", how, values.dtype, ("rows", *values.shape[1:]), size=size, keep=keep)
-    own, counts = words.copy(), owners.counts(comm.members.rank, comm.members.world_size, words)
+    own, counts = words.copy(), owners.counts(comm.ranks.rank, comm.ranks.world_size, words)
     union = unite(comm, words, size, called, fault, overflow=overflow, counts=counts)
     compacted = np.zeros((len(union), *values.shape[1:]), values.dtype)
     bitmap.place(union, indices, _as_rows(values), _as_rows(compacted))
@@ -206,7 +206,7 @@ def _order_of_rows(
     """Return the order by owners in which rows of many values travel, or None where it does not pay."""
     width = compacted.size // max(1, len(union))
     lane_format = Operation.of(compacted, "rows", operator=how.operator, lanes=how.lanes).format
-    per_frame = comm.members.lanes_per_frame * LANE_BYTES * 8 // lane_format.bits
+    per_frame = comm.ranks.lanes_per_frame * LANE_BYTES * 8 // lane_format.bits
     if width >= per_frame or not owners.pays(counts, len(union), width * lane_format.value_bits):
         return None
     return _by_owners(comm, own, union, round(per_frame / width))
@@ -259,10 +259,10 @@ def allreduce_blocks(comm: Begins, array: Array, block: int | str, how: Options,
     words = np.zeros(bitmap.words_for(blocks), np.uint64)
     if not fault:
         bitmap.set_blocks(words, scan.address, operation.code, address_of(whole), whole.size, size)
-    own, counts = words.copy(), owners.counts(comm.members.rank, comm.members.world_size, words)
+    own, counts = words.copy(), owners.counts(comm.ranks.rank, comm.ranks.world_size, words)
     called = _called("allreduce", how, array.dtype, array.shape, block=block)
     union = unite(comm, words, blocks, called, fault, counts=counts)
-    per_frame = comm.members.lanes_per_frame * LANE_BYTES * 8 // operation.format.bits
+    per_frame = comm.ranks.lanes_per_frame * LANE_BYTES * 8 // operation.format.bits
     own_bits = size * operation.format.value_bits
     if block != "auto" and size < per_frame and owners.pays(counts, len(union), own_bits):
         is_short = int(union[-1]) == whole.size // size
@@ -281,10 +281,10 @@ def allreduce_blocks(comm: Begins, array: Array, block: int | str, how: Options,
 
 def _by_owners(comm: Begins, own: Words, union: Indices, together: int, *, but_last: bool = False) -> Indices:
     """Return an order of the union in which `together` rows, a frame, have few owners; the last may have to stay."""
-    bits = owners.table(comm.members.rank, comm.members.world_size, own, union)
+    bits = owners.table(comm.ranks.rank, comm.ranks.world_size, own, union)
     comm.allreduce(bits, "or")
     sets = owners.sets_of(bits, len(union))[: len(union) - but_last]
-    order = owners.order(sets, comm.members.world_size, max(2, together))
+    order = owners.order(sets, comm.ranks.world_size, max(2, together))
     return np.append(order, np.arange(len(sets), len(union)))
 
 
@@ -310,7 +310,7 @@ def put_blocks(whole: Array, block: int, chosen: Indices, rows: Array) -> None:
 
 def _begin(comm: Begins, array: Array, how: Options, background: bool) -> Handle:
     if how.lanes == EACH:
-        return each.begin(comm, collectives.allreduce(array, how, comm.members), background=background)
+        return each.begin(comm, collectives.allreduce(array, how, comm.ranks), background=background)
     return comm.allreduce_async(array, how.operator, lanes=how.lanes, saturate=how.saturate, background=background)
 
 
@@ -345,7 +345,7 @@ def unite(
     sizes = np.cumsum([len(first), len(counts)])
     first = np.concatenate([first, counts, _facts(called, fault, overflow)])
     how = Options(operator="or")
-    comm.start(collectives.allreduce(first, how, comm.members, kind="supports", words=called), stays=True).wait()
+    comm.start(collectives.allreduce(first, how, comm.ranks, kind="supports", words=called), stays=True).wait()
     first, counts[:], facts = np.split(first, sizes)
     if fault:
         raise UsageError(fault)

@@ -167,7 +167,7 @@ class Engine:
                 "own_port": config.own.port,
                 "seed": zlib.crc32(f"{config.seed} {config.rank}".encode()),
             },
-            "link": {
+            "sending": {
                 "lead": lead,
                 "store": address_of(self._frames),
                 "kept": address_of(self._state.kept),

@@ -240,7 +240,7 @@ class World:
             desired = plan_all(self.jobs, self.settings, self.fabric)
         for name, state in desired.items():
             if name not in self.away:
-                Connection(self, name).put(state)
+                Connection(self, name).write_difference(state)
 
     # What members and switches do.
 
@@ -319,7 +319,7 @@ class Connection:
         if not self.is_up:
             raise SwitchLost(self._name)
 
-    def put(self, desired: SwitchState) -> None:
+    def write_difference(self, desired: SwitchState) -> None:
         self.need()
         for step in diff(self.current, desired, ADMISSION):
             for write in step:

@@ -16,7 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from switchsum.host.api import collectives
-from switchsum.host.api.collectives import Collective, Members, Options
+from switchsum.host.api.collectives import Collective, Options, Ranks
 from switchsum.host.api.communicator import Communicator
 from switchsum.host.api.each import EachSum
 from switchsum.host.engine.each import find_exponents, narrow, widen
@@ -95,7 +95,7 @@ def run(cluster: Cluster, pieces: Sequence[Sequence[Array]], operator: str) -> N
     config = cluster.config
     how = Options(operator=operator, lanes="each")
     members = [
-        Members(rank=rank, world_size=config.workers, lanes_per_frame=config.lanes_per_frame)
+        Ranks(rank=rank, world_size=config.workers, lanes_per_frame=config.lanes_per_frame)
         for rank in range(config.workers)
     ]
     sums = [
