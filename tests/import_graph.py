@@ -118,9 +118,9 @@ def private_of_others(tree: ast.Module, module: str, every: set[str]) -> set[str
     theirs = {
         (alias.asname or alias.name).partition(".")[0]
         for node in ast.walk(tree)
-        if isinstance(node, ast.Import)
+        if isinstance(node, ast.Import) or (isinstance(node, ast.ImportFrom) and not node.level)
         for alias in node.names
-        if not alias.name.startswith("switchsum")
+        if not f"{getattr(node, 'module', alias.name)}".startswith("switchsum")
     }
     found = set()
     for node in ast.walk(tree):

@@ -246,6 +246,7 @@ def test_a_circle_is_seen() -> None:
         ("from switchsum.native import _x", {"_x"}),
         ("from torch import _C", set()),
         ("import os\nos._exit(1)", set()),
+        ("from concurrent import futures\nfutures._lock", set()),
         ("other._lock.acquire()", {"_lock"}),
         ("class A(B):\n    def f(self): return self._lock", {"_lock"}),
         ("class A:\n    def __init__(self): self._lock = 1\n    def f(self, other): return other._lock", set()),
