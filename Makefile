@@ -41,7 +41,7 @@ export PYTHONPYCACHEPREFIX := $(abspath $(VENV))/bytecode
 endif
 
 .DEFAULT_GOAL := help
-.PHONY: help demo mininet mininet-cli needs-mininet test verify networks fuzz differ soak soak-starts endings bench bench-small bench-sparse bench-train scale coverage screenshots lint p4 docs prose site examples torch torch-tests mutate clean
+.PHONY: help demo mininet mininet-cli needs-mininet test verify networks fuzz differ soak soak-starts endings bench bench-small bench-sparse bench-train scale queueing validate coverage screenshots lint p4 docs prose site examples torch torch-tests mutate clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  make %-11s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -96,6 +96,12 @@ bench-small: $(STAMP) ## under a minute; fails when a kernel is slow beside a pl
 
 scale: $(STAMP) ## the table of docs/scale.md: simulated times of 64 to 1,024 workers (minutes; ARGS='--workers 64')
 	$(BIN)/python -m checks.lab.scale $(ARGS)
+
+queueing: $(STAMP) ## queues in virtual time beside M/D/1 and beside their rates (a minute of a quiet core; ARGS='--share 0.1')
+	$(BIN)/python -m checks.lab.queueing $(ARGS)
+
+validate: $(STAMP) ## simulated times beside times measured over veth links (root, a quiet machine, 6 minutes; ARGS=--quick)
+	$(SUDO) $(BIN)/python -m checks.lab.validate $(ARGS)
 
 bench-sparse: torch ## sparse allreduces beside gloo and others' on slow links, with plots (root; half an hour; ARGS='--workers 4 --rate 1gbit')
 	$(BIN)/python -m pip install --quiet 'matplotlib>=3.8'

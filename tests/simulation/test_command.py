@@ -71,6 +71,22 @@ def test_what_cannot_be_simulated_is_refused_with_the_reason(options: list[str],
         simulate(*options)
 
 
+@pytest.mark.parametrize(
+    ("links", "says"),
+    [
+        ("{between: [h1, s1]}, {between: [h2, s2]}", "island: nothing connects"),
+        ("{between: [h1, s1], mbit: 0}, {between: [h2, s1]}, {between: [s1, s2]}", "more than 0 Mbit/s, not 0"),
+        ("{between: [h1, h2]}, {between: [h1, s1]}, {between: [s1, s2]}", "hosts do not forward"),
+        ("{between: [h1, s1]}, {between: [h1, s2]}, {between: [h2, s1]}, {between: [s1, s2]}", "h1 has 2 links"),
+    ],
+)
+def test_a_file_that_has_no_network_is_refused(tmp_path: Path, links: str, says: str) -> None:
+    file = tmp_path / "network.yaml"
+    file.write_text(f"switches: [s1, s2]\nhosts: [h1, h2]\nmbit: 100\nlinks: [{links}]\n")
+    with pytest.raises(SwitchsumError, match=says):
+        simulate("--topology", str(file))
+
+
 def test_an_interrupt_leaves_the_results_so_far(monkeypatch: pytest.MonkeyPatch) -> None:
     run = World.run
 

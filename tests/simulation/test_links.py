@@ -10,9 +10,11 @@ import pytest
 
 from switchsum.protocol.errors import UsageError
 from switchsum.protocol.wire import internet_checksum
+from switchsum.simulation import world
 from switchsum.simulation.conditions import Link, parse_rate, parse_size, parse_time
 from switchsum.simulation.network import Network
 from switchsum.simulation.records import Stop
+from switchsum.simulation.world import Storm
 from switchsum.switch.switch import Switch
 
 from .rig import FORWARDER, QUICK, frame, numbers, pair
@@ -128,8 +130,43 @@ def test_switches_that_flood_each_other_end_with_the_reason() -> None:
     for port in (2, 3, 4):
         network.link("s1", "s2", port=port, other_port=port)
     host.send(frame())
-    with pytest.raises(Exception, match="do switches flood each other"):
+    with pytest.raises(Storm, match="do switches flood each other"):
         network.run(until=1.0)
+
+
+def test_frames_that_go_round_between_switches_end_with_the_reason(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(world, "EVENTS_AT_ONCE", 1000)
+    network = Network()
+    for name, port in (("s1", 2), ("s2", 3)):
+        switch = network.switch(name, Switch.from_file(FORWARDER))
+        switch.tables["stations"].set_default("forward", port=port)
+    host = network.host("h1")
+    network.link("h1", "s1", port=1)
+    for port in (2, 3):
+        network.link("s1", "s2", port=port, other_port=port)
+    host.send(frame())
+    network.run(until=0.1)  # what has an end of its own may go on
+    with pytest.raises(Storm, match="do frames go round"):
+        network.run()
+
+
+@pytest.mark.parametrize("open_ports", [False, True])
+def test_a_program_that_wants_a_port_that_is_not_there_is_named(open_ports: bool) -> None:
+    network = Network(open_ports=open_ports)
+    switch = network.switch("s1", Switch.from_file(FORWARDER))
+    switch.tables["stations"].set_default("forward", port=7)
+    host = network.host("h1")
+    network.link("h1", "s1", port=1)
+    host.send(frame())
+    if open_ports:
+        network.run()
+    else:
+        with pytest.raises(UsageError, match="s1 sends frames to port 7, which has no link"):
+            network.run()
+    assert network.discarded("s1").no_link == 1
+    network.host("h2")
+    with pytest.raises(UsageError, match="there is no port 512"):
+        network.link("h2", "s1", port=512)
 
 
 def test_what_is_no_link_is_refused() -> None:

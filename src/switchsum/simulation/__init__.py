@@ -9,10 +9,12 @@ picoseconds and chance is drawn by counting, so that the same seed gives the sam
 |---|---|
 | `records.py` | what the loop knows, as records that kernels and Python share |
 | `events.py`, `frames.py`, `links.py` | kernels: the queue of events, memory of frames, what a link does to a frame |
+| `switching.py` | kernels: ingress, queues, egress |
 | `loop.py` | the event loop |
 | `conditions.py` | what a link or a host is like: rates, delays, queues, losses, costs |
-| `world.py`, `arena.py` | build those records in Python, let time pass, make room when a run needs more |
+| `world.py`, `switches.py`, `log.py`, `arena.py` | build those records in Python, let time pass, make room |
 | `network.py` | the door for P4 writers: hosts, switches with any program, and links, by names |
+| `traffic.py` | a host that sends one frame again and again, and counts what comes |
 | `workers.py`, `jobs.py` | the real engine as a host; a job over the trees that the planner finds |
 
 A figure from here is always called simulated, in every output and on every page.

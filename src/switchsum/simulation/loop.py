@@ -182,6 +182,7 @@ def _arrive(world: WorldRecord, number: Scalar, index: Scalar) -> None:
     length = frames_of(world)[index].length
     world.digest = (world.digest ^ (world.now << 20 ^ number << 40 ^ length)) * _MIX
     if node.kind == Kind.LISTENER:
+        world.host_turns += 1
         note(world, -1 - link.to, index, world.now, world.now, Fate.ARRIVES, True)
         give_back(world, index)
     elif node.frame_cost + node.byte_cost > 0:
@@ -214,6 +215,7 @@ def _take(world: WorldRecord, index: Scalar) -> None:
 def _turn(world: WorldRecord, index: Scalar, frame: Scalar) -> None:
     """Let a host take a frame, if there is one, and do all that it can do now."""
     node = nodes_of(world)[index]
+    world.host_turns += 1
     number = integers_at(node.ports, 1)[0]
     link = links_of(world)[number]
     catch_up(world, link)

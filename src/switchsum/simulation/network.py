@@ -10,8 +10,10 @@ from switchsum.protocol.errors import UsageError
 from switchsum.switch.switch import Switch
 
 from .conditions import HostCost, Link, SwitchTiming
+from .log import Noted
 from .records import PICOSECONDS, Fate, Stop
-from .world import MOST_BYTES, NativeHost, Noted, World
+from .traffic import Traffic
+from .world import MOST_BYTES, NativeHost, NoLink, World
 
 _LARGEST_FRAME = 9216
 
@@ -137,8 +139,8 @@ class LinkView:
     @property
     def sent(self) -> list[Sent]:
         """The frames that were put on this link since it is watched, in order."""
-        self._home.read_log()
-        return [_sent(one) for one in self._home.noted if one.link == self.number]
+        self._home.log.read()
+        return [_sent(one) for one in self._home.log.noted if one.link == self.number]
 
     def depth(self) -> list[tuple[float, int]]:
         """Return the bytes in the queue over time, as (seconds, bytes) at each change; the link must be watched."""
@@ -178,8 +180,8 @@ class Host:
     @property
     def received(self) -> list[tuple[float, bytes]]:
         """The frames that have come, as (seconds, frame)."""
-        self._home.read_log()
-        return [(one.at_s, one.frame) for one in self._home.noted if one.node == self.number]
+        self._home.log.read()
+        return [(one.at_s, one.frame) for one in self._home.log.noted if one.node == self.number]
 
 
 class Network:
@@ -198,16 +200,25 @@ class Network:
 
     """
 
-    def __init__(self, *, seed: int = 0, frame_bytes: int = _LARGEST_FRAME, most_bytes: int = MOST_BYTES) -> None:
+    def __init__(
+        self,
+        *,
+        seed: int = 0,
+        frame_bytes: int = _LARGEST_FRAME,
+        most_bytes: int = MOST_BYTES,
+        open_ports: bool = False,
+    ) -> None:
         """Make an empty network.
 
         Args:
             seed: All chance comes from it: the same seed gives the same run.
             frame_bytes: The longest frame.
             most_bytes: Most memory that frames on their way may take.
+            open_ports: A frame to a port without a link is dropped and counted (`discarded`), as in BMv2.  Otherwise
+                it ends the run.
 
         """
-        self.world = World(seed=seed, frame_bytes=frame_bytes, most_bytes=most_bytes)
+        self.world = World(seed=seed, frame_bytes=frame_bytes, most_bytes=most_bytes, is_strict=not open_ports)
         self.switches: dict[str, Switch] = {}
         """The switches by name; their tables, registers and counters are those of the moment."""
         self.hosts: dict[str, Host] = {}
@@ -226,6 +237,14 @@ class Network:
         """Add a host that runs native code; return its number."""
         self._name(name, self.world.add_host(host, cost))
         return self._numbers[name]
+
+    def traffic(self, name: str, traffic: Traffic) -> Traffic:
+        """Add a host that sends frames by itself, or counts what comes; it begins when it has its link and time passes.
+
+        Raises UsageError if another node is called so.
+        """
+        self.world.wake(self.native_host(name, traffic))
+        return traffic
 
     def switch(
         self,
@@ -357,13 +376,19 @@ class Network:
             Why it ended.
 
         Raises:
-            Storm: More frames are on their way than there is memory for.
+            Storm: More frames are on their way than there is memory for, or switches pass frames round for ever.
+            UsageError: The time is over, or a program sends frames to a port without a link.
 
         """
         if until is not None and until < self.now:
             raise UsageError(f"{until:g} s is over: it is {self.now:g} s")
         try:
             return self.world.run(until, most=most_events)
+        except NoLink as error:
+            [name] = [name for name, number in self._numbers.items() if number == error.node]
+            raise UsageError(
+                f"{name} sends frames to port {error.port}, which has no link; Network(open_ports=True) drops them"
+            ) from None
         finally:
             for switch in self.switches.values():
                 switch.clock.stop(at_s=self.now)

@@ -218,6 +218,8 @@ class NodeRecord(Record):
     """That have come."""
     astray: Int64
     """Frames for a port without a link."""
+    astray_port: Int64
+    """The last such port."""
     # A switch.
     entry: Int64
     """Address of the words of its program's `CodeEntry`."""
@@ -334,6 +336,8 @@ class WorldRecord(Record):
     failed: Int64
     handled: Int64
     """Events so far."""
+    host_turns: Int64
+    """How often a host has had something to do."""
     digest: Int64
     """Of all arrivals: two runs that differ anywhere differ in it."""
 

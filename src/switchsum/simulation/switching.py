@@ -274,6 +274,7 @@ def _put_out(world: WorldRecord, node: NodeRecord, served: Scalar, since: Scalar
         out = _link_behind(node, np.int64(ports[place]) & _PORTS)
         if out == NONE:
             node.astray += 1
+            node.astray_port = int(ports[place]) & _PORTS
             continue
         hold_row(world, kept)
         copy = new_frame(world, length, kept)

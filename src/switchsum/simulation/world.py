@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import zlib
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from typing import Any, Final, NoReturn, Protocol
 
 import numpy as np
@@ -23,12 +22,11 @@ from switchsum.switch.traffic_manager import TrafficManager
 from . import loop
 from .conditions import HostCost, Link, SwitchTiming
 from .events import MOST_INDICES
+from .log import Log
 from .records import (
     FRAME,
     HEAD_BYTES,
     LINK,
-    LOG,
-    LOG_BYTES,
     NEVER,
     NODE,
     NONE,
@@ -41,7 +39,8 @@ from .switches import Places, SwitchNode
 
 EVENTS_AT_ONCE: Final = 500_000
 """After so many the loop returns, so that Ctrl-C and other signals are heard."""
-_LOG_BYTES: Final = 8 << 20
+_CHUNKS_WITHOUT_HOSTS: Final = 10
+"""So often it may return without any host having had something to do, in a run that has no end."""
 _LINE_BYTES: Final = 64
 _FIRST_ROOM: Final = 4096
 """Frames for which there is room at first; it is doubled when it may not be enough."""
@@ -50,7 +49,15 @@ MOST_BYTES: Final = 16 << 30
 
 
 class Storm(LocalError):
-    """More frames are on their way than there is memory for: switches that flood each other make ever more."""
+    """Switches flood each other, or pass frames round for ever."""
+
+
+class NoLink(LocalError):
+    """A program sends frames to a port without a link."""
+
+    def __init__(self, node: int, port: int) -> None:
+        super().__init__(f"switch {node} sends frames to port {port}, which has no link")
+        self.node, self.port = node, port
 
 
 class NativeHost(Protocol):
@@ -64,29 +71,17 @@ class NativeHost(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Noted:
-    """A frame of the log."""
-
-    at_s: float
-    """When it was put on its link, or came to its host."""
-    departs_s: float
-    length: int
-    link: int
-    """Number of the link; NONE: it came to a host."""
-    node: int
-    """Number of the host; NONE: it was put on a link."""
-    fate: int
-    frame: bytes
-    """Empty where bytes are not noted."""
-
-
 class World:
     """Nodes by number, links by number, and the loop that moves frames between them."""
 
-    def __init__(self, *, seed: int = 0, frame_bytes: int = 1514, most_bytes: int = MOST_BYTES) -> None:
-        """Make an empty world for frames of up to `frame_bytes`; chance depends on `seed` alone."""
-        self.frame_bytes = frame_bytes
+    def __init__(
+        self, *, seed: int = 0, frame_bytes: int = 1514, most_bytes: int = MOST_BYTES, is_strict: bool = False
+    ) -> None:
+        """Make an empty world for frames of up to `frame_bytes`; chance depends on `seed` alone.
+
+        If it is strict, a frame to a port without a link ends the run.
+        """
+        self.frame_bytes, self._is_strict = frame_bytes, is_strict
         self._seed, self._most_bytes = seed, most_bytes
         self.nodes: npt.NDArray[Any] = np.zeros(0, NODE)
         self.links: npt.NDArray[Any] = np.zeros(0, LINK)
@@ -105,10 +100,7 @@ class World:
         self._holders, self._next_row, self._events = (np.zeros(0, np.int64) for _ in range(3))
         self._scratch = np.zeros(4, np.int64)
         self._assembly = np.zeros(self._stride, np.uint8)
-        self._log = np.zeros(0, np.uint8)
-        self._logs = False
-        self.noted: list[Noted] = []
-        """The log as far as it was read."""
+        self.log = Log(self._record)
         self._grow_frames(_FIRST_ROOM)
         self._grow_events(_FIRST_ROOM)
 
@@ -141,7 +133,7 @@ class World:
 
     def add_listener(self) -> int:
         """Add a host whose frames Python reads; return its number."""
-        self._logs = True
+        self.log.is_used = True
         return self._add_node(Kind.LISTENER, 1, HostCost())
 
     def _add_node(self, kind: Kind, ports: int, cost: HostCost) -> int:
@@ -209,7 +201,7 @@ class World:
     def log_link(self, number: int, *, with_bytes: bool = False) -> None:
         """Note the frames that are put on a link from now on, with their bytes or without."""
         self.links[number]["logged"] = 2 if with_bytes else 1
-        self._logs = True
+        self.log.is_used = True
 
     def queue(self, node: int, port: int, priority: int) -> Any:
         """Return the record of a queue between ingress and egress; None if packets do not wait there."""
@@ -288,28 +280,38 @@ class World:
     def run(self, until_s: float | None = None, *, most: int | None = None) -> Stop:
         """Let time pass until a time, until the hosts that are waited for have finished, or nothing happens any more.
 
-        Returns why it ended.  `most` events are handled at most; None: no limit.  Raises Storm.
+        Returns why it ended.  `most` events are handled at most; None: no limit.  Raises Storm and NoLink.
         """
         until = NEVER if until_s is None else _picoseconds(until_s)
         if not self._record["waiting"][0]:
             self._record["waiting"] = -1  # nobody is waited for
-        left = NEVER if most is None else most
+        left, quiet = NEVER if most is None else most, 0
         with self._programs():
             while True:
                 self._share()
-                before = self.events
+                before, turns, astray = self.events, int(self._record["host_turns"][0]), self.nodes["astray"].copy()
                 stop = Stop(loop.run(address_of(self._record), until, min(left, EVENTS_AT_ONCE)))
                 left -= self.events - before
+                if self._is_strict:
+                    self._check_ports(astray)
+                quiet = quiet + 1 if stop == Stop.OVER and self._record["host_turns"][0] == turns else 0
+                if until == NEVER and quiet > _CHUNKS_WITHOUT_HOSTS:
+                    raise Storm(f"no host has had a frame for {quiet * EVENTS_AT_ONCE:,} events: do frames go round?")
                 if stop == Stop.ROOM:
                     self._grow()
                 elif stop == Stop.LOG:
-                    self.read_log()
+                    self.log.read()
                 elif stop == Stop.IDLE:
                     if until_s is not None:
                         self._record["now"] = until
                     return stop
                 elif stop != Stop.OVER or self._is_over(until) or left <= 0:
                     return stop
+
+    def _check_ports(self, before: npt.NDArray[np.int64]) -> None:
+        """Raise NoLink for a switch that has sent frames to a port without a link since there were so many."""
+        for node in np.flatnonzero(self.nodes["astray"] > before).tolist():
+            raise NoLink(node, int(self.nodes[node]["astray_port"]))
 
     def _is_over(self, until: int) -> bool:
         return bool(self._record["now"][0] >= until)
@@ -350,13 +352,7 @@ class World:
         record["links"], record["link_count"] = address_of(self.links), len(self.links)
         record["nodes"], record["node_count"] = address_of(self.nodes), len(self.nodes)
         record["scratch"], record["assembly"] = address_of(self._scratch), address_of(self._assembly)
-        if self._logs:
-            record["log_spare"] = (spare + 1) * (LOG_BYTES + self.frame_bytes + 8)
-            needed = max(_LOG_BYTES, 2 * int(record["log_spare"][0]))
-            if len(self._log) < needed:
-                self.read_log()
-                self._log = np.zeros(needed, np.uint8)
-        record["log"], record["log_room"] = address_of(self._log) if len(self._log) else 0, len(self._log)
+        self.log.share(spare + 1, self.frame_bytes)
 
     def _grow(self) -> None:
         record = self._record
@@ -407,27 +403,6 @@ class World:
         events[: len(self._events)] = self._events
         self._events = events
         self._record["events"], self._record["event_room"] = address_of(events), room
-
-    def read_log(self) -> None:
-        """Move what was noted to `noted`."""
-        used, at = int(self._record["log_used"][0]), 0
-        while at < used:
-            entry = self._log[at : at + LOG_BYTES].view(LOG)[0]
-            at += LOG_BYTES
-            stored, index = int(entry["stored"]), int(entry["index"])
-            self.noted.append(
-                Noted(
-                    at_s=int(entry["at"]) / PICOSECONDS,
-                    departs_s=int(entry["departs"]) / PICOSECONDS,
-                    length=int(entry["length"]),
-                    link=max(index, NONE),
-                    node=-1 - index if index < 0 else NONE,
-                    fate=int(entry["fate"]),
-                    frame=self._log[at : at + stored].tobytes(),
-                )
-            )
-            at += (stored + 7) // 8 * 8
-        self._record["log_used"] = 0
 
 
 def _aligned(size: int, offset: int) -> npt.NDArray[np.uint8]:

@@ -1,0 +1,44 @@
+"""One rank of `checks.lab.validate`: sums back to back, of each size some, and on rank 0 what they took as JSON.
+
+Run: python -m checks.lab.validate_worker FILE BYTES REPEATS [BYTES REPEATS ...]
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+
+import switchsum
+from checks.bench.allreduce_worker import cpu_seconds
+
+
+def main() -> None:
+    """Add, and write for each size the seconds of a sum and the processors' share of the time."""
+    path, *numbers = sys.argv[1:]
+    sizes = [(int(size), int(repeats)) for size, repeats in zip(numbers[::2], numbers[1::2], strict=True)]
+    found = []
+    with switchsum.connect() as comm:
+        for size, repeats in sizes:
+            array = np.ones(size // 4, np.float32)
+            comm.allreduce(array)  # empties the token buckets, too
+            took, worked, began = [], cpu_seconds(), time.perf_counter()
+            for _ in range(repeats):
+                array[:] = 1
+                start = time.perf_counter()
+                comm.allreduce(array)
+                took.append(time.perf_counter() - start)
+            lasted = time.perf_counter() - began
+            if not np.all(array == comm.world_size):
+                raise SystemExit("a sum is wrong")
+            found.append({"bytes": size, "seconds": took, "processors": (cpu_seconds() - worked) / lasted})
+        repeated = comm.statistics().repeats
+        if comm.rank == 0:
+            Path(path).write_text(json.dumps({"results": found, "repeats": repeated}))
+
+
+if __name__ == "__main__":
+    main()
