@@ -16,6 +16,7 @@ from typing import Final, Generic, TypeVar
 from switchsum.protocol.p4runtime import Code
 
 from .refusal import Refused, invalid
+from .roles import RoleConfig
 
 Stream = TypeVar("Stream", bound=Hashable)
 
@@ -35,6 +36,8 @@ class Bid:
     role: str = DEFAULT_ROLE
     election_id: int | None
     """128 bits; a client without one is never primary."""
+    config: RoleConfig | None = None
+    """What the role may do; it holds once this client is primary.  None: everything."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,6 +50,8 @@ class Notification(Generic[Stream]):
     """The highest election id that a primary of the role has had; None if there has been no primary."""
     code: Code
     """OK: this stream is the primary; ALREADY_EXISTS: another one is; NOT_FOUND: there is none."""
+    config: RoleConfig | None = None
+    """The role's config, as its last primary gave it."""
 
 
 @dataclass(slots=True)
@@ -57,10 +62,12 @@ class _Role(Generic[Stream]):
     """Election id of each live stream."""
     highest: int | None = None
     primary: Stream | None = None
+    config: RoleConfig | None = None
+    """As the last primary gave it."""
 
     def notify(self, name: str, stream: Stream) -> Notification[Stream]:
         code = Code.NOT_FOUND if self.primary is None else Code.OK if stream == self.primary else Code.ALREADY_EXISTS
-        return Notification(stream=stream, role=name, highest=self.highest, code=code)
+        return Notification(stream=stream, role=name, highest=self.highest, code=code, config=self.config)
 
     def notify_all(self, name: str) -> list[Notification[Stream]]:
         """Return notifications for all clients, the primary's last: when it knows, the others have been told."""
@@ -92,11 +99,12 @@ class Arbitration(Generic[Stream]):
             other for holder, other in role.bids.items() if holder != stream
         ):
             raise invalid(f"another client has the election id {bid.election_id}")
+        self._check_config(bid)
         self._roles[bid.role] = role
         self._role_of[stream] = bid.role
         role.bids[stream] = bid.election_id
         if bid.election_id is not None and (role.highest is None or bid.election_id >= role.highest):
-            role.highest, role.primary = bid.election_id, stream
+            role.highest, role.primary, role.config = bid.election_id, stream, bid.config
             return role.notify_all(bid.role)
         if role.primary == stream:  # it has bid lower and stepped down; another client must bid to become primary
             role.primary = None
@@ -119,11 +127,30 @@ class Arbitration(Generic[Stream]):
         """Raise Refused unless a write comes from the primary of its role."""
         if device_id != self.device_id:
             raise Refused(Code.NOT_FOUND, f"this is device {self.device_id}, not {device_id}")
-        if role not in self._roles:
-            raise Refused(Code.NOT_FOUND, f"nobody has taken the role {role!r}")
+        self.config_of(role)
         primary = self._roles[role].primary
         if primary is None or election_id is None or self._roles[role].bids[primary] != election_id:
             raise Refused(Code.PERMISSION_DENIED, f"election id {election_id} is not the primary's")
+
+    def config_of(self, role: str) -> RoleConfig | None:
+        """Return what a role may do, None for everything; raises Refused for a role that nobody has taken."""
+        if role not in self._roles:
+            raise Refused(Code.NOT_FOUND, f"nobody has taken the role {role!r}")
+        return self._roles[role].config
+
+    def role_of(self, stream: Stream) -> str:
+        """Return the role of a stream that has made a bid."""
+        return self._role_of[stream]
+
+    def _check_config(self, bid: Bid) -> None:
+        """Raise Refused if a role claims what another one may write."""
+        if bid.config is None:
+            return
+        if bid.role == DEFAULT_ROLE:
+            raise invalid("the default role may do everything and has no config")
+        for name, other in self._roles.items():
+            if name != bid.role and other.config is not None and bid.config.overlaps(other.config):
+                raise invalid(f"the role {bid.role!r} and the role {name!r} claim the same ids")
 
     def is_primary(self, stream: Stream) -> bool:
         """Whether a stream is the primary of its role."""

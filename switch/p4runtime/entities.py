@@ -22,6 +22,8 @@ from .value_set_entries import ValueSets
 
 Writer = Callable[[int, Any], Undo]
 Reader = Callable[[Any], Iterator[Any]]
+Permits = Callable[[Any], bool]
+"""Whether a client may write an entity."""
 
 _ABORTED: Final = Outcome(code=Code.ABORTED, message="another update of this atomic batch failed")
 
@@ -56,16 +58,16 @@ class Entities:
             "extern_entry": (_refuse_extern, _no_externs),
         }
 
-    def write(self, updates: Sequence[Any], atomicity: int) -> list[Outcome]:
-        """Carry out a batch of updates and return the outcome of each.
+    def write(self, updates: Sequence[Any], atomicity: int, permits: Permits | None = None) -> list[Outcome]:
+        """Carry out a batch of updates and return the outcome of each; of entities that `permits` forbids, none.
 
         An atomic batch is carried out as a whole or not at all, and no packet sees a part of it.  Otherwise packets may
         run between any two updates, and an update that fails does not stop the others.
         """
         if atomicity == v1.WriteRequest.CONTINUE_ON_ERROR:
-            return [self._attempt(update)[0] for update in updates]
+            return [self._attempt(update, permits)[0] for update in updates]
         with self.state.lock:
-            return self._write_atomically(updates)
+            return self._write_atomically(updates, permits)
 
     def read(self, query: Any) -> list[Any]:
         """Return the entities that an entity selects; raises Refused if it is no valid query."""
@@ -99,11 +101,11 @@ class Entities:
         with self.state.lock:
             self.digests.acknowledge(message)
 
-    def _write_atomically(self, updates: Sequence[Any]) -> list[Outcome]:
+    def _write_atomically(self, updates: Sequence[Any], permits: Permits | None) -> list[Outcome]:
         # Updates are carried out in order; if one fails, those before it are undone, the newest first.
         undos: list[Undo] = []
         for index, update in enumerate(updates):
-            outcome, undo = self._attempt(update)
+            outcome, undo = self._attempt(update, permits)
             if outcome.code is not Code.OK:
                 for step in reversed(undos):
                     step()
@@ -111,8 +113,10 @@ class Entities:
             undos.append(undo)
         return [Outcome()] * len(updates)
 
-    def _attempt(self, update: Any) -> tuple[Outcome, Undo]:
+    def _attempt(self, update: Any, permits: Permits | None) -> tuple[Outcome, Undo]:
         try:
+            if permits is not None and not permits(update.entity):
+                raise Refused(Code.PERMISSION_DENIED, "the role may not write this entity")
             with self.state.lock, refusals():
                 return Outcome(), self._write(update)
         except Refused as refused:

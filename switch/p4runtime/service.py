@@ -32,6 +32,7 @@ from switchsum.protocol.p4runtime import (
 from .arbitration import DEFAULT_ROLE, Arbitration, Bid, Notification
 from .device import Device, Pipeline
 from .refusal import Refused, invalid
+from .roles import RoleConfig, decode_role_config
 from .stream import MAX_STREAMS, Stream
 
 API_VERSION: Final = "1.5.0"
@@ -70,7 +71,7 @@ class Service(Generic[Pipeline]):
         """Held during a Write, so that no client becomes primary before the old primary's writes are done."""
         self._arbitration: Arbitration[Stream] = Arbitration(device_id)
         self._streams: set[Stream] = set()
-        self._primaries: tuple[Stream, ...] = ()
+        self._primaries: tuple[tuple[Stream, RoleConfig | None], ...] = ()
         self._reading: list[grpc.ServicerContext] = []
         """Of the Reads whose answers are being sent, the oldest first."""
         self.on_change: Callable[[Any], object] | None = None
@@ -108,8 +109,7 @@ class Service(Generic[Pipeline]):
         program = self.device.committed
         message = program.schema.packet_in.packet_in(frame) if program else None
         if message is not None:
-            for stream in self._primaries:
-                stream.offer(v1.StreamMessageResponse(packet=message))
+            self._tell_primaries(v1.StreamMessageResponse(packet=message))
 
     @property
     def tells(self) -> bool:
@@ -121,15 +121,23 @@ class Service(Generic[Pipeline]):
         """Send the primaries the digests and idle timeouts that are due; any thread may call it, at any time."""
         program = self.device.committed
         for message in program.due() if program else ():
-            for stream in self._primaries:
-                stream.offer(message)
+            self._tell_primaries(message)
+
+    def _tell_primaries(self, message: Any) -> None:
+        """Queue a message for the primary of each role that hears it."""
+        for stream, config in self._primaries:
+            heard = message if config is None else config.heard(message)
+            if heard is not None:
+                stream.offer(heard)
 
     def write(self, request: Any, context: grpc.ServicerContext) -> Any:
         """Serve Write."""
         with self._lock:
             self._require_primary(request)
+            config = self._arbitration.config_of(request.role)
             with self._change(request):
-                outcomes = self.device.current.write(request.updates, request.atomicity)
+                permits = None if config is None else config.permits
+                outcomes = self.device.current.write(request.updates, request.atomicity, permits)
         _report("updates", outcomes, context)
         return v1.WriteResponse()
 
@@ -155,9 +163,11 @@ class Service(Generic[Pipeline]):
             with self._lock:
                 self._require_device(request.device_id)
                 program = self.device.current
+                config = self._arbitration.config_of(request.role)
                 for query in request.entities:
                     try:
-                        entities += program.read(query)
+                        found = program.read(query)
+                        entities += found if config is None else filter(config.permits, found)
                         outcomes.append(Outcome())
                     except Refused as refused:
                         outcomes.append(Outcome(code=refused.code, message=refused.message))
@@ -179,6 +189,9 @@ class Service(Generic[Pipeline]):
         """Serve SetForwardingPipelineConfig; other calls go on while a program is compiled."""
         with self._lock:
             self._require_primary(request)
+            config = self._arbitration.config_of(request.role)
+            if config is not None and not config.can_push_pipeline:
+                raise Refused(Code.PERMISSION_DENIED, f"the role {request.role!r} may not set the program")
         # Without the lock, for seconds.  Another client may have become primary meanwhile, so that is checked again.
         prepared = self.device.prepare(request.action, request.config)
         with self._lock:
@@ -254,14 +267,20 @@ class Service(Generic[Pipeline]):
     def _arbitrate(self, stream: Stream, message: Any) -> None:
         if message.role.id:
             raise invalid("roles have names since P4Runtime 1.4, numbers are not supported")
-        if message.role.HasField("config"):
-            raise invalid("no scheme of role configs is agreed upon: every role has full access")
-        bid = Bid(device_id=message.device_id, role=message.role.name, election_id=_election_id(message))
+        bid = Bid(
+            device_id=message.device_id,
+            role=message.role.name,
+            election_id=_election_id(message),
+            config=decode_role_config(message.role.config) if message.role.HasField("config") else None,
+        )
         with self._lock:
             self._tell(self._arbitration.update(stream, bid))
 
     def _tell(self, notifications: Iterable[Notification[Stream]]) -> None:
-        self._primaries = tuple(self._arbitration.primaries())
+        arbitration = self._arbitration
+        self._primaries = tuple(
+            (stream, arbitration.config_of(arbitration.role_of(stream))) for stream in arbitration.primaries()
+        )
         for notification in notifications:
             notification.stream.send(v1.StreamMessageResponse(arbitration=self._encode(notification)))
 
@@ -269,6 +288,8 @@ class Service(Generic[Pipeline]):
         message = v1.MasterArbitrationUpdate(device_id=self._device_id)
         if notification.role != DEFAULT_ROLE:
             message.role.name = notification.role
+        if notification.config is not None:
+            message.role.config.CopyFrom(notification.config.message)
         if notification.highest is not None:
             message.election_id.CopyFrom(encode_election_id(notification.highest))
         message.status.code, message.status.message = notification.code, _REASONS[notification.code]
