@@ -25,7 +25,7 @@ def tool() -> ModuleType:
 def test_drawings_are_current(tool: ModuleType) -> None:
     for name, made in tool.drawings().items():
         ElementTree.fromstring(made)
-        assert (ROOT / "docs" / "images" / name).read_text() == made, f"{name} is stale: python tools/draw_machines.py"
+        assert (ROOT / "docs" / "images" / name).read_text() == made, f"{name} is stale: python -m tools.draw_machines"
 
 
 def test_drawings_have_every_row(tool: ModuleType) -> None:
@@ -33,6 +33,25 @@ def test_drawings_have_every_row(tool: ModuleType) -> None:
     assert {int(number) for number in re.findall(r"row (\d+)", switch)} == set(range(3, 13))
     rows = [rule for rule in RULES if {rule.idle, rule.waiting, rule.blocked} - {Action.NEVER, Action.NOTHING}]
     assert all(rule.event.name in worker for rule in rows)
+
+
+def test_pictures_are_current_and_name_what_is_there() -> None:
+    pictures = importlib.import_module("tools.draw_pictures")
+    for name, made in pictures.drawings().items():
+        ElementTree.fromstring(made)
+        assert (ROOT / "docs" / "images" / name).read_text() == made, f"{name} is stale: python -m tools.draw_pictures"
+    for control, file, _ in pictures.WAY:
+        assert re.search(rf"^(?:control|parser) {control}\b", (ROOT / "p4src" / file).read_text(), re.MULTILINE), (
+            control
+        )
+    steps = (ROOT / "host" / "engine" / "loop.py").read_text()
+    assert all(re.search(rf"\b(?:link\.|recovery\.)?{step}\b", steps) for step, _ in pictures.LOOP)
+
+
+def test_drawings_fit_a_telephone_and_follow_the_readers_colours(tool: ModuleType) -> None:
+    for made in (*tool.drawings().values(), *importlib.import_module("tools.draw_pictures").drawings().values()):
+        assert 'viewBox="0 0 430 ' in made
+        assert "prefers-color-scheme:dark" in made
 
 
 def test_citation_is_of_this_version() -> None:

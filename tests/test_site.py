@@ -181,7 +181,7 @@ def test_what_a_class_inherits_from_another_one_on_the_page_is_described_once(re
     assert page.count("Average one gradient over all ranks, and wait") == 1
     section = own_sections(page)["TopK"]
     assert "As in `Compressor`: `sums_in_network`, `exchange`" in section
-    assert "| `density` | `float` |  | Share of values that a rank sends" in section  # what `__init__` says
+    assert "| `density` | <code>float</code> |  | Share of values that a rank sends" in section  # what `__init__` says
 
 
 @NEEDS_GRIFFE

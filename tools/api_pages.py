@@ -135,6 +135,11 @@ def cell(text: str) -> str:
     return " ".join(text.split()).replace("|", r"\|").replace("<", "&lt;")
 
 
+def code(value: Any) -> str:
+    """Return code for a cell of a table; a vertical bar has no other form that is safe there."""
+    return f"<code>{' '.join(str(value).split()).replace('<', '&lt;').replace('|', '&#124;')}</code>"
+
+
 def sections(node: Any) -> list[Any]:
     """Return the parts of a docstring."""
     if not node.docstring:
@@ -186,9 +191,9 @@ def parameter_rows(function: Any, siblings: dict[str, Any]) -> Iterator[str]:
         for like in likes:
             if found is None and like in siblings and like != function.name:
                 found = next((item for item in part(siblings[like], "parameters") if item.name == one.name), None)
-        kind = f"`{cell(str(one.annotation))}`" if one.annotation is not None else ""
+        kind = code(one.annotation) if one.annotation is not None else ""
         is_starred = one.kind is not None and one.kind.value.startswith("variadic")
-        default = f"`{cell(str(one.default))}`" if one.default is not None and not is_starred else ""
+        default = code(one.default) if one.default is not None and not is_starred else ""
         yield f"| `{one.name}` | {kind} | {default} | {cell(found.description) if found else ''} |"
 
 
@@ -276,7 +281,7 @@ def class_lines(one: Any, module: str, listed: set[str]) -> Iterator[str]:
     if fields:
         yield "| attribute | type | |\n|---|---|---|"
         for field in fields:
-            kind = f"`{cell(str(field.annotation))}`" if field.annotation is not None else ""
+            kind = code(field.annotation) if field.annotation is not None else ""
             yield f"| `{field.name}` | {kind} | {cell(field.docstring.value)} |"
         yield ""
     for name, members_above in above.items():

@@ -1,22 +1,23 @@
 """Draw the slot machine of the switch and of the worker, each from its table.
 
-Run as `python tools/draw_machines.py`; it writes docs/images/slot-switch.svg and slot-worker.svg.  A test compares what
+Run as `python -m tools.draw_machines`; it writes docs/images/slot-switch.svg and slot-worker.svg.  A test compares what
 it makes with what is committed.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from html import escape
 from pathlib import Path
 from typing import Final
 
 from switchsum.host.engine.rules import RULES, Action
 from switchsum.protocol import slot_rules
 
+from .svg import LINE, Drawing
+
 IMAGES: Final = Path(__file__).resolve().parent.parent / "docs" / "images"
-WIDTH, GAP, LINE, TOP = 250, 190, 17, 90
-"""Pixels: of a box, between boxes, of a line of text, above the boxes."""
+BOX, GAP = 330, 22
+"""Units: width of a box, height between boxes."""
 
 
 @dataclass(kw_only=True)
@@ -71,56 +72,24 @@ def worker_machine() -> Machine:
     return machine
 
 
-def text_at(x: float, y: float, text: str, kind: str = "") -> str:
-    """Return a line of text; `kind` is a class of the style."""
-    return f'<text x="{x:g}" y="{y:g}" class="{kind}">{escape(text)}</text>'
-
-
 def draw(machine: Machine) -> str:
-    """Return a drawing: three boxes in a row, arrows to the right above those to the left."""
-    left = {state: 20 + index * (WIDTH + GAP) for index, state in enumerate(machine.states)}
-    tall = max(60, 40 + LINE * max(len(lines) for lines in machine.inside.values()))
-    parts = [text_at(20, 30, machine.title, "title")]
-    for state, x in left.items():
-        parts.append(f'<rect x="{x}" y="{TOP}" width="{WIDTH}" height="{tall}" rx="8" class="box"/>')
-        parts.append(text_at(x + 12, TOP + 22, state, "title"))
-        lines = machine.inside.get(state, [])
-        parts += [text_at(x + 12, TOP + 44 + LINE * number, line) for number, line in enumerate(lines)]
-    around = 0
-    for (start, goal), labels in machine.arrows.items():
-        here, there = machine.states.index(start), machine.states.index(goal)
-        if abs(here - there) == 1:
-            right = there > here
-            y = TOP + (30 if right else 110)
-            begin, end = (left[start] + WIDTH, left[goal] - 4) if right else (left[start], left[goal] + WIDTH + 4)
-            parts.append(f'<path d="M{begin} {y}H{end}" class="arrow" marker-end="url(#head)"/>')
-            x = min(begin, end) + 8
-            for number, label in enumerate(wrapped(labels)):
-                parts.append(text_at(x, y + (LINE * number or -6), label))
-        else:
-            y = TOP + tall + 30 + 40 * around
-            around += 1
-            begin, end = left[start] + WIDTH // 2 - 40, left[goal] + WIDTH // 2 + 40
-            foot = TOP + tall
-            parts.append(f'<path d="M{begin} {foot}V{y}H{end}V{foot + 4}" class="arrow" marker-end="url(#head)"/>')
-            parts.append(text_at(min(begin, end) + 60, y - 6, "; ".join(labels)))
-    size = f"{40 + 3 * WIDTH + 2 * GAP} {TOP + tall + 40 + 40 * around}"
-    head = '<marker id="head" viewBox="0 0 8 8" refX="7" refY="4" markerWidth="8" markerHeight="8" orient="auto">'
-    return "\n".join((
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {size}" role="img" '
-        f'aria-label="{escape(machine.title)}">',
-        "<style>text{font:12px monospace;fill:#222}.title{font:bold 14px sans-serif}"
-        ".box{fill:#eef3fa;stroke:#345}.arrow{fill:none;stroke:#345;stroke-width:1.5}</style>",
-        f'<defs>{head}<path d="M0 0L8 4L0 8z" fill="#345"/></marker></defs>',
-        '<rect width="100%" height="100%" fill="#fff"/>',
-        *parts,
-        "</svg>\n",
-    ))  # fmt: skip
-
-
-def wrapped(labels: list[str]) -> list[str]:
-    """Return labels of an arrow in lines that are short enough for the gap between two boxes."""
-    return [line for label in labels for line in label.replace(": ", ":\n").replace(", ", ",\n").split("\n")]
+    """Return a drawing: a box for each state, one below the other, and an arrow from each line that leads elsewhere."""
+    drawing = Drawing(machine.title)
+    drawing.text(10, 22, machine.title, "title")
+    tops: dict[str, float] = {}
+    leaving: list[tuple[float, str]] = []
+    y = 36.0
+    for state in machine.states:
+        tops[state], lines = y, list(machine.inside.get(state, []))
+        for (start, goal), labels in machine.arrows.items():
+            if start == state:
+                leaving += ((y + 36 + LINE * (len(lines) + number), goal) for number in range(len(labels)))
+                lines += (f"{label} -> {goal}" for label in labels)
+        y = drawing.box(10, y, BOX, state, lines, kind="") + GAP
+    for lane, (begin, goal) in enumerate(leaving):
+        x, end = 10 + BOX + 14 * (lane + 1), tops[goal] + 12 + 5 * sum(of == goal for _, of in leaving[:lane])
+        drawing.arrow((10 + BOX, begin), (x, begin), (x, end), (14 + BOX, end))
+    return drawing.svg(y - GAP + 12)
 
 
 def drawings() -> dict[str, str]:

@@ -28,6 +28,14 @@ LINK: Final = re.compile(r"\]\(([^)\s#]+)(#[^)\s]*)?\)")
 NAMED: Final = re.compile(r"\[[\w./-]+\.md\]\(([^)\s#]+\.md)(?=[)#])")
 """A link whose text is the name of a file."""
 LANGUAGES: Final = {".py": "python", ".p4": "c", ".sh": "sh", ".sbatch": "sh", ".json": "json", ".yaml": "yaml"}
+STYLE: Final = """\
+.md-grid { max-width: 80rem; }
+.md-typeset__table { min-width: 100%; }
+.md-typeset table:not([class]) { display: table; width: 100%; }
+.md-typeset pre > code { white-space: pre-wrap; overflow-wrap: anywhere; }
+.md-typeset img { max-width: 100%; }
+"""
+"""Tables use the page's width, and lines of code that are too long for it go on below."""
 ELSEWHERE: Final = ("http://", "https://", "mailto:")
 
 
@@ -112,10 +120,11 @@ def write_pages(folder: Path, generated: dict[str, str]) -> None:
     """Write all pages to a folder that is made anew; `generated` are those that go to docs/, by name."""
     shutil.rmtree(folder, ignore_errors=True)
     site = Site(folder)
+    site.write(Path("wide.css"), STYLE)
     for source in sources():
         site.page(source)
     for name, text in generated.items():
-        site.write(Path("docs") / name, text)
+        site.write(Path("docs") / name, NAMED.sub(lambda found: titled(Path("docs"), found[1]), text))
     for source in sorted(site.linked):
         site.file(source)
 

@@ -19,6 +19,7 @@ STARTED_BY_OTHERS = {
 """Programs whose parent, or child, shows what it waits for."""
 QUICK = {
     *(f"tools/{name}.py" for name in ("site_pages", "frame_tables", "p4runtime_descriptors", "draw_machines")),
+    *("tools/draw_pictures.py", "tools/prose.py"),
     "checks/conformance/published.py",  # reads two files
     "tools/compile_p4.py",  # has a line for each build
 }

@@ -112,6 +112,9 @@ def test_the_demo_learns_as_well_from_lanes_of_8_bits_with_error_feedback(run: R
     # It fails where the accuracy is more than 0.5 points from that with exact sums.
     done = run("-n", "2", command=[sys.executable, str(demo), "--send", "int8"])
     assert done.returncode == 0, done.stdout + done.stderr
+    said = re.search(r"Each worker sent (\d+) MB in place of the (\d+) MB", done.stdout)
+    assert said is not None, done.stdout
+    assert int(said[1]) < int(said[2])
 
 
 def test_the_terminals_rank_is_not_prefixed(run: Run) -> None:
