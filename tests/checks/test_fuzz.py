@@ -14,7 +14,9 @@ from checks.fuzz.guard import PAGE, Guarded
 
 
 @pytest.mark.timeout(300)  # kernels and native code may have to be compiled first
-@pytest.mark.parametrize("name", TARGETS)
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=pytest.mark.slow) if name == "engines" else name for name in TARGETS]
+)
 def test_target_takes_seeds_and_noise(name: str) -> None:
     module = import_module(f"checks.fuzz.{name}")
     target = module.Target()

@@ -146,8 +146,9 @@ class Tree:
 
 
 @pytest.fixture(params=LEVELS, ids=lambda levels: f"{levels} levels")
-def tree(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Tree]:
+def tree(tmp_path: Path, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[Tree]:
     """Yield switches with a controller, in trees of two and of three levels."""
+    monkeypatch.setattr("switchsum.controller.jobs.registry.UNHEARD_S", 3600.0)  # these workers have no connections
     made = Tree(tmp_path, *LEVELS[request.param])
     yield made
     made.close()

@@ -77,6 +77,7 @@ def set_up_more(client: ControllerClient) -> None:
     client.remove_job(rpc.RemoveJobRequest(job="last"))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("links", "kind"), BOTH_SWITCHES)
 def test_a_killed_controller_is_not_missed_and_its_successor_knows_the_job(
     make: Callable[..., Parts], links: str, kind: str
@@ -182,7 +183,10 @@ def test_two_jobs_side_by_side_do_not_disturb_each_other(make: Callable[..., Par
 # What a rank's child holds matters until the rank is lost, which is before the others go on in either way.
 @pytest.mark.parametrize(
     ("then", "forks"),
-    [pytest.param("reform", "", id="reform-alone"), pytest.param("replace", "yes", id="replace-forked")],
+    [
+        pytest.param("reform", "", id="reform-alone"),
+        pytest.param("replace", "yes", id="replace-forked", marks=pytest.mark.slow),
+    ],
 )
 def test_a_killed_worker_is_told_to_the_others_who_go_on(make: Callable[..., Parts], then: str, forks: str) -> None:
     timeout_s, size = patience(4), 3
@@ -242,6 +246,7 @@ def test_a_job_that_runs_is_resized_by_force_only_and_its_members_learn_why(make
     parts.end_well(again)
 
 
+@pytest.mark.slow
 def test_a_worker_whose_python_is_busy_is_not_lost(make: Callable[..., Parts]) -> None:
     timeout_s = patience(8)
     parts = make()

@@ -20,7 +20,7 @@ LONG_S = 60.0
 
 
 @pytest.mark.timeout(200)
-@pytest.mark.parametrize("links", ["shm", "udp"])
+@pytest.mark.parametrize("links", [pytest.param("shm", marks=pytest.mark.slow), "udp"])
 def test_sums_are_right_at_any_loss(tmp_path: Path, links: str) -> None:
     with ExitStack() as stack:
         parts = Parts(stack, tmp_path, size=3, links=links)

@@ -58,7 +58,7 @@ def test_the_batch_script_under_slurm() -> None:
 
 @pytest.mark.root
 @NAMESPACES
-@pytest.mark.parametrize("script", ["mpi.sh", "slurm.sbatch"])
+@pytest.mark.parametrize("script", ["mpi.sh", pytest.param("slurm.sbatch", marks=pytest.mark.slow)])
 @pytest.mark.timeout(120)
 def test_a_script_ends_when_its_switch_has(script: str, tmp_path: Path) -> None:
     ours = tmp_path / "switchsum"

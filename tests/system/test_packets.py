@@ -71,6 +71,7 @@ def test_a_member_gets_the_sum_and_a_repeat_gets_it_again(where: list[str], tmp_
     assert len(run_here("capture", "--read", str(saved), "--count", "1").stdout.splitlines()) == 1
 
 
+@pytest.mark.slow
 def test_the_first_of_two_waits_and_is_told_who_is_there(where: list[str]) -> None:
     commands = [
         ["send", "--job", "two", "--rank", "0", "--values", "5", "format=int8", "--times", "2", *where],

@@ -49,6 +49,7 @@ def start(*arguments: str, patience_s: float) -> dict[str, object]:
             os.close(reading)
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(300)
 def test_patience_begins_anew_with_each_word_of_who_compiles() -> None:
     began = time.monotonic()

@@ -105,6 +105,7 @@ def test_other_numbers_of_workers(run: Run, switch: list[str], workers: int) -> 
     assert len(digests(done.stdout)) == 1
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(120)
 @pytest.mark.skipif(find_spec("sklearn") is None, reason="scikit-learn is not installed (extra demo)")
 def test_the_demo_learns_as_well_from_lanes_of_8_bits_with_error_feedback(run: Run) -> None:

@@ -136,6 +136,7 @@ def test_a_job_goes_on_after_leaf_root_both_and_the_controller_were_killed_and_w
     tree.end_well(workers)
 
 
+@pytest.mark.slow
 def test_a_leaf_that_is_killed_for_good_ends_the_job_of_all_ranks_in_its_name(tmp_path: Path) -> None:
     with ExitStack() as stack:
         tree = Tree(stack, tmp_path, ROOTS[:1])
