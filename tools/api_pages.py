@@ -79,7 +79,7 @@ MADE_BY_OTHERS: Final = {
 }
 """Classes that nobody constructs, and where they come from."""
 FOR_OURSELVES: Final = {
-    "Communicator": {"queue", "members", "supports", "start", "begin_steps", "break_off", "refuse"},
+    "Communicator": {"queue", "ranks", "supports", "start", "begin_steps", "break_off", "refuse"},
     "Handle": {
         *("finished", "memory", "saturates", "at_end", "holds", "operation", "values", "make_result"),
         *("note_finished", "call_back"),
