@@ -232,7 +232,8 @@ def _action(node: Node) -> model.Action:
     return model.Action(
         name=_name(node),
         id=node["id"].integer(),
-        params=node.list("runtime_data", lambda item: (_name(item), item["bitwidth"].natural())),
+        # A parameter of bit<0> is one bit, which nothing reads.
+        params=node.list("runtime_data", lambda item: (_name(item), item["bitwidth"].natural() or 1)),
         primitives=node.list("primitives", _primitive),
         source=node.source(),
     )

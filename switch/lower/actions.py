@@ -44,15 +44,21 @@ def _assign(scope: Scope, target: model.Operand, value: model.Operand) -> list[i
     match target:
         case model.FieldName(header, field):
             slot = scope.symbols.slot(header, field)
+            if not scope.symbols.has_bits(slot):
+                return []
             return [ir.Assign(slot, low_bits(scope, value, scope.symbols.fields[slot].width))]
         case model.Operation("access_field", header, int(offset)) if header is not None:
             index, headers = members(scope, header)
             targets = [field_of(scope.symbols, member, offset) for member in headers]
+            if not scope.symbols.has_bits(targets[0].slot):
+                return []
             if index is None:
                 return [ir.Assign(targets[0].slot, low_bits(scope, value, targets[0].width))]
             return _assign_one(scope, targets, index, value)
         case model.StackField():
             last, targets = last_fields(scope.symbols, target)
+            if not scope.symbols.has_bits(targets[0].slot):
+                return []
             return _assign_one(scope, targets, last, value)
     raise scope.refuse(f"{target} as the target of an assignment")
 
@@ -203,7 +209,10 @@ def _name(scope: Scope, operand: model.Operand, what: str) -> str:
 def _target(scope: Scope, operand: model.Operand) -> int:
     if not isinstance(operand, model.FieldName):
         raise scope.refuse(f"{operand} as a target")
-    return scope.symbols.slot(operand.header, operand.field)
+    slot = scope.symbols.slot(operand.header, operand.field)
+    if not scope.symbols.has_bits(slot):
+        raise scope.refuse(f"{operand.header}.{operand.field}, which has no bits, as a target")
+    return slot
 
 
 def _register_read(

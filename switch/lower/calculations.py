@@ -26,7 +26,7 @@ def hash_over(scope: Scope, calculation: model.Calculation) -> ir.Hash:
         match operand:
             case model.FieldName(header, field) if field != "$valid$":
                 slot = symbols.slot(header, field)
-                inputs.append(_input(scope, slot))
+                inputs += [_input(scope, slot)] if symbols.has_bits(slot) else []
             case model.Number(value, int(width)) if 1 <= width <= MAX_EXACT_BITS:
                 inputs.append(ir.HashInput(ir.Const(width, value & ((1 << width) - 1)), None))
             case model.Named("header", header):

@@ -212,9 +212,10 @@ class ControlLowering:
         meter = self._symbols.direct_meters.get(table.meter)
         if meter is None or not meter.unit or meter.target is None:
             raise refusal(f"no BMv2 program: table {table.name} has no proper direct meter", table.source)
-        colour = self._symbols.fields[self._symbols.slot(meter.target.header, meter.target.field)]
-        if colour.width > MAX_COLOUR_BITS:
-            raise refusal(f"a colour of {colour.width} bits (table {table.name}) is not supported", table.source)
+        slot = self._symbols.slot(meter.target.header, meter.target.field)
+        bits = self._symbols.fields[slot].width if self._symbols.has_bits(slot) else 0
+        if not 0 < bits <= MAX_COLOUR_BITS:
+            raise refusal(f"a colour of {bits} bits (table {table.name}) is not supported", table.source)
         return meter
 
     def _entry(self, spec: TableSpec, entry: model.TableEntry, lowest: int) -> Entry:

@@ -263,10 +263,10 @@ def choose(index: ir.Expr, values: Sequence[ir.Expr]) -> ir.Expr:
 
 def field_of(symbols: Symbols, header: int, offset: int) -> ir.Field:
     """Return a field of a header by its position."""
-    slots = symbols.headers[header].wire
-    if offset >= len(slots):
+    slot = symbols.position(header, offset)
+    if slot is None:
         raise refusal(f"no BMv2 program: header {symbols.headers[header].name} has no field {offset}", None)
-    return symbols.field(slots[offset])
+    return symbols.field(slot)
 
 
 def last_fields(symbols: Symbols, operand: model.StackField) -> tuple[ir.Expr, list[ir.Field]]:

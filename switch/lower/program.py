@@ -68,6 +68,8 @@ def _checksums(symbols: Symbols, checksums: Sequence[model.Checksum], verify: bo
     for checksum in checksums:
         scope = Scope(symbols, (), checksum.source)
         target = symbols.field(symbols.slot(checksum.target.header, checksum.target.field))
+        if not symbols.has_bits(target.slot):
+            raise scope.refuse(f"a checksum in {checksum.target.header}.{checksum.target.field}, which has no bits,")
         header = symbols.fields[target.slot].header
         condition: ir.Expr = truth(scope, checksum.condition) if checksum.condition else ir.Const(1, 1)
         if not symbols.headers[header].metadata:

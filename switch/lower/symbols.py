@@ -27,6 +27,8 @@ INDEX = "index"
 """The hidden field with the index of the member of a stack that is about to be assigned."""
 DIGEST = "digest"
 """The hidden field with the digest that the end of ingress is to make, plus 1; 0: none."""
+NOTHING = "nothing"
+"""The hidden field in the place of all that have no bits."""
 VARIABLE = "variable"
 """The hidden field with the length of a variable field that is about to be extracted."""
 
@@ -80,6 +82,9 @@ class Symbols:
         self._slots: dict[tuple[str, str], int] = {}
         self._signed: set[int] = set()
         self._most_variable: dict[int, int] = {}
+        self._positions: dict[int, tuple[str, ...]] = {}
+        """The names of a header's fields in the order of the file, those of no bits among them."""
+        self._without_bits: set[tuple[str, str]] = set()
         self._aliases = program.aliases
         for header in program.headers:
             self._add_header(header.name, header.type.fields, header.metadata)
@@ -102,7 +107,11 @@ class Symbols:
             hidden.append(model.FieldType(name=INDEX, width=32))
         if any(header.variable is not None for header in self.headers):
             hidden.append(model.FieldType(name=VARIABLE, width=32))
+        if self._without_bits:
+            hidden.append(model.FieldType(name=NOTHING, width=1))
         self._add_header(HIDDEN, tuple(hidden), True)
+        self._nothing = self._slots.get((HIDDEN, NOTHING))
+        self._slots |= {name: self.slot(HIDDEN, NOTHING) for name in self._without_bits}
         self.intrinsics = v1model.Intrinsics(**{name: self._intrinsic(name) for name in _STANDARD})
         self.stack_counts = tuple(map(self.next_slot, self.stack_names))
         # List 0 is empty: it stands for "no list", so that the field which holds a list's number may start at 0.
@@ -144,6 +153,15 @@ class Symbols:
     def slot(self, header: str, field: str) -> int:
         """Return the slot of a field."""
         return _find(self._slots, "field", (header, field))
+
+    def has_bits(self, slot: int) -> bool:
+        """Return whether a field has bits: those of `bit<0>` are one slot, whose value is always 0."""
+        return slot != self._nothing
+
+    def position(self, header: int, position: int) -> int | None:
+        """Return the slot of a header's field by its place among the fields; None if there is no such field."""
+        names = self._positions[header]
+        return self.slot(self.headers[header].name, names[position]) if position < len(names) else None
 
     def next_slot(self, stack: str) -> int:
         """Return the slot of a stack's next index, which is the index of its first free member."""
@@ -218,12 +236,16 @@ class Symbols:
         index = len(self.headers)
         offset = 0
         first = len(self.fields)
+        self._positions[index] = tuple(field.name for field in fields)
         for field in fields:
             width = field.width
+            if not width and not field.variable:
+                self._without_bits.add((name, field.name))
+                continue
             if field.variable:
                 self._most_variable[index], width = width, _variable_width(name, field, offset)
-            if not field.variable and not 1 <= width <= MAX_WIDTH:
-                raise ProgramError(f"field {name}.{field.name} has {width} bits, not 1 to {MAX_WIDTH}")
+            if not field.variable and not 0 < width <= MAX_WIDTH:
+                raise ProgramError(f"field {name}.{field.name} has {width} bits, not 0 to {MAX_WIDTH}")
             slot = len(self.fields)
             self.fields.append(ir.FieldInfo(name=f"{name}.{field.name}", header=index, width=width, offset=offset))
             self._slots[name, field.name] = slot
@@ -287,7 +309,7 @@ class Symbols:
         if found is None:
             return self.slot(HIDDEN, name)
         field = self.fields[found]
-        if not self.headers[field.header].metadata or field.width >= WIDE_BITS:
+        if not self.headers[field.header].metadata or field.width >= WIDE_BITS or not self.has_bits(found):
             raise ProgramError(
                 f"{field.name} is no metadata of less than {WIDE_BITS} bits, and the switch has to write it"
             )

@@ -111,4 +111,5 @@ class Forms:
             return Form(width, 0, self._strings.setdefault(translated.uri or name, Strings()))
         if translated is not None and kind == "sdn_bitwidth":
             return Form(width, translated.sdn_bitwidth)
-        return Form(width, width) if info.bitwidth == width else None
+        # A key or parameter of bit<0> has one bit in the program, which is 0.
+        return Form(width, width) if (info.bitwidth or 1) == width else None
