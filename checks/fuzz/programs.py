@@ -1,4 +1,4 @@
-"""Programs into the loader: BMv2 JSON with parts of it replaced, removed or doubled."""
+"""Programs into the loader: BMv2 JSON with parts of it replaced, removed or doubled, as data or as text."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from checks.fuzz.choices import Choices
+from checks.fuzz.damage import damaged
 from switchsum.switch.errors import ProgramError
 from switchsum.switch.pipeline import Pipeline
 
@@ -17,6 +18,7 @@ PROGRAMS: Final = Path(__file__).parents[2] / "tests" / "switch" / "programs"
 NAMES: Final = (
     *("arithmetic", "checksums", "hashing", "headers", "lives", "matching", "metering", "parsing"),
     *("queueing", "replication", "sets", "stacks", "stateful", "wide"),
+    *("ageing", "digests", "endless", "members", "nothing", "profiles", "unions", "varbit"),
 )
 MOST_CHANGES: Final = 4
 FRAME: Final = bytes(range(96))
@@ -33,6 +35,8 @@ class Target:
         name = choices.pick(NAMES)
         if choices.below(16) == 0:
             text: str | bytes = choices.rest()
+        elif choices.below(8) == 0:
+            text = damaged(_source(name).encode(), choices)
         else:
             document = json.loads(_source(name))
             for _ in range(1 + choices.below(MOST_CHANGES)):
@@ -92,6 +96,8 @@ def _change(document: Any, choices: Choices) -> None:
 def seeds() -> Iterator[bytes]:
     """Return one input for each program, and one that is no program."""
     for index in range(len(NAMES)):
-        yield bytes([index, 1, 0, *range(40)])
-        yield bytes([index, 1, 3, *range(200, 80, -3)])
+        yield bytes([index, 1, 1, 0, *range(40)])
+        yield bytes([index, 1, 1, 3, *range(200, 80, -3)])
+    for how in range(5):
+        yield bytes([how, 1, 0, 1, 3, how, 40, how, *range(30)])
     yield bytes([0, 0]) + b'{"__meta__": {}}'
