@@ -14,7 +14,6 @@ import pytest
 from switchsum.protocol.errors import UsageError
 from switchsum.simulation.conditions import HostCost, Link, SwitchTiming
 from switchsum.simulation.network import Discarded, Host, Network
-from switchsum.simulation.records import LINK
 from switchsum.simulation.world import Storm
 from switchsum.switch.switch import Switch
 
@@ -184,6 +183,6 @@ def test_a_frame_that_outgrows_the_network_is_counted() -> None:
     assert network.discarded("s1") == Discarded(no_link=0, too_long=1, processor=0)
 
 
-def test_a_link_fills_lines_of_a_cache() -> None:
-    network, *_ = rig()
-    assert (LINK.itemsize % 64, network.world.links.ctypes.data % 64) == (0, 0)
+def test_links_and_nodes_fill_lines_of_a_cache() -> None:
+    world = rig()[0].world
+    assert [(array.itemsize % 64, array.ctypes.data % 64) for array in (world.links, world.nodes)] == [(0, 0)] * 2

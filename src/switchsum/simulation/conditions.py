@@ -109,12 +109,23 @@ class SwitchTiming:
     """What each frame costs a single processor, which takes one after the other."""
     waiting_frames: int | None = None
     """Most frames that wait for this processor, the one that it works on among them.  None: no limit."""
+    queue_frames: int | None = None
+    """Length of each queue between ingress and egress, beside what its link allows.  None: no limit."""
+    egress_s: float = 0.0
+    """What each packet costs egress, of which each port has its own: the next one goes so much later."""
 
     def __post_init__(self) -> None:
         """Raise UsageError for what no switch is."""
         _check("a processing delay", self.processing_s, 0, 1, " s")
-        if self.waiting_frames is not None and self.waiting_frames < 1:
-            raise UsageError(f"a switch in which {self.waiting_frames} frames wait takes none")
+        _check("what a packet costs egress", self.egress_s, 0, 1, " s")
+        for name in ("waiting_frames", "queue_frames"):
+            if (most := getattr(self, name)) is not None and most < 1:
+                raise UsageError(f"a switch takes no frame if {name} is {most}")
+
+    @property
+    def has_queues(self) -> bool:
+        """Whether packets of every program wait between ingress and egress."""
+        return self.queue_frames is not None or self.egress_s > 0
 
 
 def _check(what: str, value: float, least: float, most: float, unit: str) -> None:
@@ -146,3 +157,10 @@ def parse_size(text: str) -> int:
     if not 1 <= size <= 1e15:
         raise UsageError(f"a size is like 100MB or 64KiB, and more than 0, not {text!r}")
     return int(size)
+
+
+BMV2: Final = SwitchTiming(cost=HostCost(frame_s=20e-6), waiting_frames=1024, queue_frames=64, egress_s=10e-6)
+"""Queues as BMv2's simple_switch has them: one ingress thread with 1,024 frames before it, then queues of 64 packets.
+
+What a frame costs depends on program and machine: with `dataclasses.replace` give `cost` and `egress_s` as measured.
+"""

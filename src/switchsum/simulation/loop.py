@@ -216,7 +216,7 @@ def _turn(world: WorldRecord, index: Scalar, frame: Scalar) -> None:
     """Let a host take a frame, if there is one, and do all that it can do now."""
     node = nodes_of(world)[index]
     world.host_turns += 1
-    number = integers_at(node.ports, 1)[0]
+    number = node.link
     link = links_of(world)[number]
     catch_up(world, link)
     integers_at(node.consumed, 1)[0] = link.entered - link.queued

@@ -7,7 +7,10 @@ of -1 mean none.  Lists of frames are linked through the frames themselves, so t
 from __future__ import annotations
 
 from enum import IntEnum
-from typing import Final
+from typing import Annotated, Final
+
+import numpy as np
+import numpy.typing as npt
 
 from switchsum.native.kernels.records import Float64, Int64, Record, dtype_of
 
@@ -208,19 +211,63 @@ class PlaceRecord(Record):
 
 
 class NodeRecord(Record):
-    """A switch or a host."""
+    """A switch or a host.
+
+    What each frame of a worker needs lies in the first three lines of a cache, and the record fills six.
+    """
 
     kind: Int64
+    frames: Int64
+    """That have come."""
+    frame_cost: Int64
+    byte_cost: Int64
+    """Picoseconds of the processor for each frame, and for each byte, received or sent."""
+    wakes_at: Int64
+    """When a host is woken next."""
+    link: Int64
+    """The only one of a host."""
+    # A host with native code: what it is, and the addresses of its functions.
+    own: Int64
+    fetch: Int64
+    """Or 0."""
+    receive: Int64
+    poll: Int64
+    sent: Int64
+    wake: Int64
+    lead: Int64
+    """Bytes in front of each frame in its row."""
+    consumed: Int64
+    """Address of the word that says how many frames have left."""
+    queue_count: Int64
+    """Address of the number of frames that it sends."""
+    blocked: Int64
+    """Address of how many frames wait for their row."""
+    finished: Int64
+    """Address of how many operations have ended."""
+    failure: Int64
+    """Address of why it gave up, 0 as long as it has not."""
+    is_waited_for: Int64
+    queue_rows: Int64
+    queue_lengths: Int64
+    """Addresses of the rows of the frames that it sends, and of their lengths."""
+    store: Int64
+    """Address of those rows, and bytes from one to the next."""
+    stride: Int64
+    head: Int64
+    """Bytes of a frame after which it does not change while it is on the link; 0: all of it may."""
+    body: Int64
+    """Address of what follows the head of every frame; 0: in each frame's row."""
+    flags_at: Int64
+    repeated: Int64
+    """Where in a frame its flags are, and those of which one says that this does not hold for it."""
+    # A switch.
     ports: Int64
     """Address of the index of the link behind each port, NONE where there is none."""
     port_count: Int64
-    frames: Int64
-    """That have come."""
     astray: Int64
     """Frames for a port without a link."""
     astray_port: Int64
     """The last such port."""
-    # A switch.
     entry: Int64
     """Address of the words of its program's `CodeEntry`."""
     result: Int64
@@ -232,50 +279,14 @@ class NodeRecord(Record):
     """Address of the lot (`switch/parking.py`) for packets that wait between ingress and egress; 0: none waits."""
     processing: Int64
     """How long a frame is in the switch before it comes to its queue."""
-    # A host with native code: what it is, and the addresses of its functions.
-    own: Int64
-    fetch: Int64
-    """Or 0."""
-    receive: Int64
-    poll: Int64
-    sent: Int64
-    wake: Int64
-    consumed: Int64
-    """Address of the word that says how many frames have left."""
-    queue_count: Int64
-    """Addresses of the number of frames that it sends, of their rows, and of their lengths."""
-    queue_rows: Int64
-    queue_lengths: Int64
-    store: Int64
-    """Address of those rows, and bytes from one to the next, and in front of each frame."""
-    head: Int64
-    """Bytes of a frame after which it does not change while it is on the link; 0: all of it may."""
-    body: Int64
-    """Address of what follows the head of every frame; 0: in each frame's row."""
-    flags_at: Int64
-    repeated: Int64
-    """Where in a frame its flags are, and those of which one says that this does not hold for it."""
-    stride: Int64
-    lead: Int64
-    blocked: Int64
-    """Address of how many frames wait for their row."""
-    finished: Int64
-    """Address of how many operations have ended."""
-    failure: Int64
-    """Address of why it gave up, 0 as long as it has not."""
-    is_waited_for: Int64
     # What work costs a host, or a switch with one thread.
+    busy: Int64
     inbox: Int64
     inbox_room: Int64
     """Frames that wait for the processor, the one that it works on among them, and most of them."""
     refused: Int64
     """Frames for which there was no room there."""
-    frame_cost: Int64
-    byte_cost: Int64
-    """Picoseconds for each frame, and for each byte, received or sent."""
-    busy: Int64
-    wakes_at: Int64
-    """When it is woken next."""
+    padding: Annotated[npt.NDArray[np.int64], "i8", 7]
 
 
 class WorldRecord(Record):

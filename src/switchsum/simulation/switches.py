@@ -17,6 +17,7 @@ from switchsum.switch.pipeline import Pipeline
 from switchsum.switch.queues import PORTS
 from switchsum.switch.traffic_manager import Rate, TrafficManager
 
+from .conditions import SwitchTiming
 from .records import NEVER, NONE, PICOSECONDS, PLACE, QUEUE
 
 _FIRST_PLACES: Final = 256
@@ -26,9 +27,9 @@ _LINE_BYTES: Final = 64
 class SwitchNode:
     """A switch: how the loop calls its program, and the queues of the ports whose packets wait before egress."""
 
-    def __init__(self, pipeline: Pipeline, manager: TrafficManager | None) -> None:
+    def __init__(self, pipeline: Pipeline, manager: TrafficManager | None, timing: SwitchTiming) -> None:
         self.pipeline = pipeline
-        self._manager = manager
+        self._manager, self._timing = manager, timing
         self._output = Output()
         self.entry: npt.NDArray[np.int64] = np.zeros(ENTRY_WORDS, np.int64)
         self.lot: npt.NDArray[np.int64] = np.zeros(LOT_WORDS, np.int64)
@@ -45,23 +46,31 @@ class SwitchNode:
     def ask_for_queues(self, ports: npt.NDArray[np.int64], links: npt.NDArray[Any]) -> None:
         """Give a queue for each priority to each port where it matters when egress runs; `ports`: the link of each."""
         known = self._manager.ports if self._manager else {}
+        always = self._timing.has_queues or self.pipeline.sees_waiting
         for port in np.flatnonzero(ports != NONE).tolist():
-            if port not in self._queues and (self.pipeline.sees_waiting or port in known):
-                queues = np.zeros(self.pipeline.state.queues.count, QUEUE)
-                queues["first"] = queues["last"] = NONE
-                queues["most_frames"] = queues["most_bytes"] = NEVER
-                self._queues[port] = queues
-                self._held[port] = 1
-                link = links[ports[port]]
-                link["queues"], link["queue_count"] = address_of(queues), len(queues)
+            link = links[ports[port]]
+            if port not in self._queues and (always or port in known):
+                self._add(port, link)
             if port in known:
-                self._set(port, links[ports[port]])
+                self._set(port, link)
+
+    def _add(self, port: int, link: Any) -> None:
+        """Give a port its queues."""
+        queues = np.zeros(self.pipeline.state.queues.count, QUEUE)
+        queues["first"] = queues["last"] = NONE
+        queues["most_frames"] = self._timing.queue_frames or NEVER
+        queues["most_bytes"] = NEVER
+        self._queues[port] = queues
+        self._held[port] = 1
+        link["queues"], link["queue_count"] = address_of(queues), len(queues)
+        link["pace"] = round(self._timing.egress_s * PICOSECONDS)
 
     def _set(self, port: int, link: Any) -> None:
         """Give the queues of a port the rates and lengths that `Switch.queue` has."""
         assert self._manager is not None
         settings = self._manager.ports[port]
-        _set_pace(link, settings.rate)
+        if settings.rate.is_limited:
+            _set_pace(link, settings.rate)
         for queue, one in zip(self._queues[port], settings.queues, strict=True):
             _set_pace(queue, one.rate)
             queue["most_frames"], queue["most_bytes"] = one.depth_frames, one.depth_bytes or NEVER

@@ -85,7 +85,7 @@ class World:
         self._seed, self._most_bytes = seed, most_bytes
         self.nodes: npt.NDArray[Any] = np.zeros(0, NODE)
         self.links: npt.NDArray[Any] = np.zeros(0, LINK)
-        self._link_room = self.links
+        self._node_room, self._link_room = self.nodes, self.links
         self._ports: list[npt.NDArray[np.int64]] = []
         self._switches: dict[int, SwitchNode] = {}
         self._keep: list[object] = []
@@ -114,7 +114,7 @@ class World:
     ) -> int:
         """Add a switch that runs a program, with queues as `manager` has them; return its number."""
         number = self._add_node(Kind.SWITCH, PORTS, timing.cost)
-        self._switches[number] = SwitchNode(pipeline, manager)
+        self._switches[number] = SwitchNode(pipeline, manager, timing)
         node = self.nodes[number]
         node["processing"] = _picoseconds(timing.processing_s)
         if timing.waiting_frames is not None:
@@ -138,7 +138,9 @@ class World:
 
     def _add_node(self, kind: Kind, ports: int, cost: HostCost) -> int:
         number = len(self.nodes)
-        self.nodes = np.concatenate([self.nodes, np.zeros(1, NODE)])
+        if number == len(self._node_room):
+            self._node_room = _twice(self._node_room)
+        self.nodes = self._node_room[: number + 1]
         self._ports.append(np.full(ports, NONE, np.int64))
         node = self.nodes[number]
         node["kind"], node["ports"], node["port_count"] = kind, address_of(self._ports[-1]), ports
@@ -158,8 +160,7 @@ class World:
         if number >= MOST_INDICES:
             raise UsageError(f"at most {MOST_INDICES} links")
         if number == len(self._link_room):
-            self._link_room = _aligned(max(64, 2 * number) * LINK.itemsize, 0).view(LINK)
-            self._link_room[:number] = self.links
+            self._link_room = _twice(self._link_room)
         self.links = self._link_room[: number + 1]
         record = self.links[number]
         for name, value in self._facts(link, number).items():
@@ -168,6 +169,8 @@ class World:
         record["first"] = record["last"] = record["departing"] = NONE
         record["serves_at"] = NEVER
         ports[port] = number
+        if self.nodes[tail]["kind"] != Kind.SWITCH:
+            self.nodes[tail]["link"] = number
         return number
 
     def _facts(self, link: Link, number: int) -> dict[str, int | float]:
@@ -403,6 +406,13 @@ class World:
         events[: len(self._events)] = self._events
         self._events = events
         self._record["events"], self._record["event_room"] = address_of(events), room
+
+
+def _twice(records: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    """Return a copy of records with room for twice as many, each of which begins a cache line."""
+    room = _aligned(max(64, 2 * len(records)) * records.itemsize, 0).view(records.dtype)
+    room[: len(records)] = records
+    return room
 
 
 def _aligned(size: int, offset: int) -> npt.NDArray[np.uint8]:

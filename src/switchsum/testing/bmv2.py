@@ -21,7 +21,7 @@ from switchsum.controller.switches.schema import Schema, encode_group
 from switchsum.controller.tables.entries import Entry, Group, Replica
 from switchsum.launch.bmv2 import AS_STARTED, START_S, ring_frames
 from switchsum.launch.children import Child, Children
-from switchsum.launch.thrift import set_queue_depths
+from switchsum.launch.thrift import set_queue_depths, set_queue_rates
 from switchsum.launch.wires import hold_namespace, run
 from switchsum.native.wires.packetsocket import SOL_PACKET, open_packet_socket
 from switchsum.protocol.errors import LocalError
@@ -169,6 +169,10 @@ class Bmv2Program:
     def lengthen_queues(self, frames: int) -> None:
         """Have every egress queue hold `frames`."""
         in_namespace(self._pid, lambda: set_queue_depths(THRIFT_PORT, frames))
+
+    def pace_queues(self, frames_per_s: int) -> None:
+        """Have every egress queue send so many frames a second."""
+        in_namespace(self._pid, lambda: set_queue_rates(THRIFT_PORT, frames_per_s))
 
     def load(self) -> None:
         """Load the program (again): tables, registers and counters start afresh, groups stay."""
