@@ -27,8 +27,8 @@ TORCH ?=
 MN = $(SUDO) env SWITCHSUM_BIN=$(abspath $(BIN)) mn --custom mininet/custom.py --switch $(SWITCH) --topo $(TOPO) \
   $(if $(RATE),--link tc$(COMMA)bw=$(RATE)$(COMMA)use_tbf=1$(COMMA)latency_ms=1000)
 COMMA := ,
-DIFFERED := $(addprefix checks/bench/p4/,router firewall balancer telemetry learning) \
-  $(addprefix tests/switch/programs/,matching parsing stateful replication stacks)
+DIFFERED := p4src/compiled/switchsum_256 checks/bench/p4/router \
+  $(addprefix tests/switch/programs/,matching parsing stateful replication stacks unions varbit profiles)
 SUDO = $(if $(filter-out 0,$(shell id -u)),sudo)
 
 export PIP_DISABLE_PIP_VERSION_CHECK := 1

@@ -29,6 +29,8 @@ TABLE_COLUMNS = 200
 PARTS = (
     "switch",
     "programs",
+    "interfaces",
+    "tables",
     "kernels",
     "allreduce",
     "udp",
@@ -65,6 +67,9 @@ def main() -> int:
         read: Callable[[str], Any] = listed(kind)
         parts = [part for part in PARTS if name in options_of(part)]
         parser.add_argument(f"--{name}", type=read, default=(), help=f"only these; of {', '.join(parts)}")
+    parser.add_argument(
+        "--public", type=listed(Path), default=(), metavar="FOLDER", help="compiled public programs, for programs too"
+    )
     parser.add_argument("--runs", type=int, default=RUNS)
     parser.add_argument("--out", type=Path, default=OUT, metavar="FILE", help="add results to it (build/bench.json)")
     parser.add_argument("--small", action="store_true", help="a minute; fails when a kernel is slow beside a copy")

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
 
 RUNS = 7
 """Of so few pairs the smallest and the largest ratio hold the median with a confidence of 98 %."""
 
 
-NARROWING = ("workers", "sizes", "lanes", "rates", "peers", "runs")
+NARROWING = ("workers", "sizes", "lanes", "rates", "peers", "public", "runs")
 """Fields of `Choice`; each part says in its `TAKES` which of them it looks at, and others are refused."""
 
 
@@ -23,6 +24,8 @@ class Choice:
     rates: tuple[str, ...] = ()
     peers: tuple[str, ...] = ()
     """Keys of `bench.backends.PEERS`."""
+    public: tuple[Path, ...] = ()
+    """Folders of compiled public programs; empty: those of our own alone."""
     runs: int = RUNS
 
 

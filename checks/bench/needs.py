@@ -22,7 +22,7 @@ class Need:
 
 
 EVERYTHING: Final = "everything"
-_LINKS: Final = {"links": EVERYTHING, "veth": EVERYTHING, "scaling": EVERYTHING}
+_LINKS: Final = {"links": EVERYTHING, "veth": EVERYTHING, "scaling": EVERYTHING, "interfaces": EVERYTHING}
 _TOOLS: Final = ("ethtool", "ip", "tc", "unshare", "nsenter")
 
 NEEDS: Final = {
@@ -39,7 +39,7 @@ NEEDS: Final = {
     "simple_switch_grpc": Need(
         is_there=lambda: shutil.which("simple_switch_grpc") is not None,
         remedy="switchsum doctor says how",
-        without=dict.fromkeys(("switch", "programs", "veth"), "BMv2"),
+        without=dict.fromkeys(("switch", "programs", "interfaces", "veth"), "BMv2"),
     ),
     "torch": Need(
         is_there=lambda: find_spec("torch") is not None,

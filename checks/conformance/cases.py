@@ -81,13 +81,16 @@ def run_case(case: Case, program: bytes, switches: tuple[SwitchName, ...]) -> No
     """Run a case on switches and note what came of it."""
     test = parse(case.source.with_suffix(".stf").read_text(errors="replace"), case.source.stem)
     for switch in switches:
-        try:
-            outcome = _run(program, test, switch)
-        except SwitchsumError as error:
-            case.results[switch] = f"refused: {error}"
-            continue
-        first = next(iter(outcome.problems), None)
-        case.results[switch] = PASSED if first is None else f"line {first.line}: {first.text}"
+        case.results[switch] = outcome(program, test, switch)
+
+
+def outcome(program: bytes, test: Test, switch: SwitchName) -> str:
+    """Run a test on a switch; return "passed", or what is wrong."""
+    try:
+        first = next(iter(_run(program, test, switch).problems), None)
+    except SwitchsumError as error:
+        return f"refused: {error}"
+    return PASSED if first is None else f"line {first.line}: {first.text}"
 
 
 def _run(program: bytes, test: Test, switch: SwitchName) -> Outcome:

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
+from . import public
 from .cases import PASSED, SWITCHES
 from .published import LISTS, verdict
 
@@ -36,8 +37,12 @@ def page(record: Mapping[str, Any]) -> str:
     """Return the text of the page for a record."""
     lists = json.loads(LISTS.read_text())
     cases = record["cases"]
+    others = public.section(json.loads(public.RECORD.read_text()))
     return "\n".join(
-        [HEAD, *_summary(record, lists), *_failures(cases, lists), *_excluded(cases), "", DIFFERENCES.read_text()]
+        [
+            *(HEAD, *_summary(record, lists), *_failures(cases, lists), *_excluded(cases), *others),
+            *("", DIFFERENCES.read_text()),
+        ]
     )
 
 

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from ..errors import EntryMissing
+from ..errors import EntryMissing, StateError
 from ..meters import MeterRates
 from ..pipeline import EngineName, Pipeline
+from ..profiles import SetAction
 from ..reader import read_program
-from ..tables import Entry, Match
+from ..tables import Entry, Match, Member
 from ..trace import Step
 from ..v1model import QUEUE_SHIFT
 from .language import Test
@@ -33,9 +34,44 @@ class Embedded:
     def insert(
         self, table: str, match: tuple[Match, ...], priority: int, action: str, params: tuple[int, ...]
     ) -> Entry:
-        """Add an entry."""
-        entry = Entry(match=match, priority=priority, action=action, params=params)
-        self.pipeline.tables[table].insert(entry)
+        """Add an entry; in a table with an action profile, with a member or group of its own."""
+        found = self.pipeline.tables[table]
+        if found.profile is None:
+            entry = Entry(match=match, priority=priority, action=action, params=params)
+            found.insert(entry)
+            return entry
+        profile = self.pipeline.profiles[found.profile.name]
+        if profile.has_groups:
+            return self.insert_group(table, match, [(action, params)], priority=priority)
+        member = Member(1 + max(profile.members(), default=0))
+        profile.add_member(member.number, action, params)
+        entry = Entry(match=match, priority=priority, via=member)
+        try:
+            found.insert(entry)
+        except StateError:
+            profile.delete_member(member.number)
+            raise
+        return entry
+
+    def insert_group(
+        self,
+        table: str,
+        match: tuple[Match, ...],
+        members: Sequence[tuple[str, tuple[int, ...]]],
+        *,
+        priority: int = 0,
+    ) -> Entry:
+        """Add an entry of a table with a selector."""
+        found = self.pipeline.tables[table]
+        assert found.profile is not None
+        profile = self.pipeline.profiles[found.profile.name]
+        group = profile.add_set([SetAction(action, params, weight=1) for action, params in members])
+        entry = Entry(match=match, priority=priority, via=group)
+        try:
+            found.insert(entry)
+        except StateError:
+            profile.drop_set(group)
+            raise
         return entry
 
     def set_default(self, table: str, action: str, params: tuple[int, ...]) -> None:

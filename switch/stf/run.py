@@ -41,6 +41,16 @@ class Target(Protocol):
     def insert(self, table: str, match: tuple[Match, ...], priority: int, action: str, params: tuple[int, ...]) -> Any:
         """Add an entry and return what names it later; the largest priority wins, and is at least 1, or 0 for none."""
 
+    def insert_group(
+        self,
+        table: str,
+        match: tuple[Match, ...],
+        members: Sequence[tuple[str, tuple[int, ...]]],
+        *,
+        priority: int = 0,
+    ) -> Any:
+        """Add an entry of a table with a selector, which chooses among actions; return what names the entry later."""
+
     def set_default(self, table: str, action: str, params: tuple[int, ...]) -> None:
         """Set a table's default action."""
 

@@ -8,8 +8,10 @@ from pathlib import Path
 
 import pytest
 
+from checks.bench import interfaces
 from checks.bench.pcap_files import read_pcap, run_files, write_pcap
-from checks.bench.programs import ENTERS, FRAME_BYTES, PORTS, PROGRAMS, Program, rules
+from checks.bench.program_cases import ENTERS, FRAME_BYTES, PORTS, PROGRAMS, Program, frame, rules
+from checks.bench.public_programs import public_programs, public_routes, source_routed
 from switchsum.switch.tables import Ternary
 from switchsum.testing.simple_switch import SimpleSwitch
 
@@ -67,3 +69,49 @@ def test_bmv2_makes_the_same(program: Program) -> None:
             bmv2.send(ENTERS, frame)
             expected = native.process(ENTERS, frame)
             assert sorted((left.port, left.frame) for left in bmv2.collect()) == sorted(expected)
+
+
+def test_public_programs_are_those_that_lie_in_a_folder(tmp_path: Path) -> None:
+    assert list(public_programs((tmp_path,))) == []
+    (tmp_path / "tutorials.calc.json").write_text("{}")
+    [found] = public_programs((tmp_path,))
+    assert found.text == b"{}"
+    assert {len(one) for one in found.frames(random.Random(1))} == {FRAME_BYTES}
+
+
+def test_public_frames_go_where_routers_forward() -> None:
+    found = public_routes(300)
+    assert len(found) == 300
+    assert not any(route.value >> 24 in (0, 127) or route.value >> 28 == 14 for route in found)
+    routed = source_routed(random.Random(1))[0]
+    assert [routed[at] >> 7 for at in (14, 16, 18)] == [0, 0, 1]  # the last of three is marked
+    assert routed[20:22] == frame(0, 1, (1, 2))[14:16]  # IPv4 follows
+
+
+def test_entries_are_written_by_p4runtime_in_pieces() -> None:
+    """What a router's entries become: as many updates as entries, in writes of limited size."""
+    writes: list[list[object]] = []
+
+    class Recorder:
+        def write(self, updates: list[object]) -> None:
+            writes.append(updates)
+
+    router = BY_NAME["router"]
+    target = interfaces.Controlled(Recorder(), router.p4info)  # type: ignore[arg-type]
+    router.fill(target)
+    target.flush()
+    assert [len(one) for one in writes] == [interfaces.UPDATES, interfaces.UPDATES, 16]
+    entries = router.load("interpreter").tables["SwitchIngress.routes"].entries()
+    route = writes[-1][-1].entity.table_entry.match[0].lpm  # type: ignore[attr-defined]
+    assert (int.from_bytes(route.value), route.prefix_len) == (
+        entries[-1].match[0].value,
+        entries[-1].match[0].prefix_len,
+    )  # type: ignore[union-attr]
+
+
+@pytest.mark.root
+@pytest.mark.slow
+@pytest.mark.parametrize("switch", ["embedded", pytest.param("bmv2", marks=pytest.mark.bmv2)])
+def test_frames_come_through_interfaces(switch: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(interfaces, "SECONDS", 0.3)
+    assert interfaces.rate(BY_NAME["balancer"], switch, 1).median > 100

@@ -11,13 +11,15 @@ from switchsum.switch.tables import Exact, Lpm, Match, Range, Ternary
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Insert:
-    """An entry is added."""
+    """An entry is added; in a table with a selector its action is the first member of a group."""
 
     table: str
     match: tuple[Match, ...]
     priority: int
     action: str
     params: tuple[int, ...]
+    others: tuple[tuple[str, tuple[int, ...]], ...] = ()
+    """Actions and parameters of the group's further members."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,8 +61,11 @@ Step = Insert | Default | Group | Session | Packet
 def apply(step: Step, switch: Target, line: int) -> None:
     """Do one step on a switch."""
     match step:
-        case Insert():
+        case Insert(others=()):
             switch.insert(step.table, step.match, step.priority, step.action, step.params)
+        case Insert():
+            members = [(step.action, step.params), *step.others]
+            switch.insert_group(step.table, step.match, members, priority=step.priority)
         case Default():
             switch.set_default(step.table, step.action, step.params)
         case Group():
@@ -85,6 +90,8 @@ def stf_text(steps: Iterable[Step], names: Names) -> str:
                 priority = [str(step.priority - 1)] if step.priority else []
                 call = _call(names, step.table, step.action, step.params)
                 lines.append(" ".join(["add", f'"{step.table}"', *priority, *matches, call]))
+                # STF has no groups.
+                lines += [f"# its group has {_call(names, step.table, *other)} too" for other in step.others]
             case Default():
                 lines.append(f'setdefault "{step.table}" {_call(names, step.table, step.action, step.params)}')
             case Group():

@@ -14,6 +14,8 @@ from .case import Default, Insert
 from .packets import PORTS
 
 _LARGEST_PRIORITY: Final = 50
+MEMBERS: Final = 4
+"""Most members of a group."""
 
 
 class Entries:
@@ -26,7 +28,7 @@ class Entries:
         """Return an entry that matches a key, mostly; None if the table takes none."""
         table = self._names.table(name)
         fields = [field for field in table.keys if field.kind != "selector"]
-        if not fields or table.const_entries or not table.action_ids:
+        if not fields or table.const_entries or not _actions(table):
             return None
         match = tuple(
             self._match(field, self._names.width(field), value) for field, value in zip(fields, key, strict=False)
@@ -35,18 +37,20 @@ class Entries:
             return None
         action, params = self._call(table)
         priority = self._random.randint(1, _LARGEST_PRIORITY) if self._names.prioritised(table) else 0
-        return Insert(table=name, match=match, priority=priority, action=action, params=params)
+        further = self._random.randrange(MEMBERS) if table.kind == "indirect_ws" else 0
+        others = tuple(self._call(table) for _ in range(further))
+        return Insert(table=name, match=match, priority=priority, action=action, params=params, others=others)
 
     def default(self, name: str) -> Default | None:
         """Return a default action; None if the table's is const."""
         table = self._names.table(name)
-        if not table.action_ids or (table.default is not None and table.default.const):
+        if not _actions(table) or (table.default is not None and table.default.const):
             return None
         action, params = self._call(table)
         return Default(table=name, action=action, params=params)
 
     def _call(self, table: model.Table) -> tuple[str, tuple[int, ...]]:
-        action = self._names.action(self._random.choice(table.action_ids))
+        action = self._names.action(self._random.choice(_actions(table)))
         return action.name, tuple(self._argument(name, width) for name, width in action.params)
 
     def _argument(self, name: str, width: int) -> int:
@@ -77,3 +81,8 @@ class Entries:
                 mask = self._random.choice((0, full))
                 return Ternary(value & mask, mask)
         return Exact(value)
+
+
+def _actions(table: model.Table) -> list[int]:
+    """Return the actions that the program declares for a table: doing nothing need not be one of them."""
+    return [number for number in table.action_ids if number >= 0]

@@ -13,7 +13,7 @@ from switchsum.switch.stf import Names
 from switchsum.switch.stf.embedded import STEP_US
 from switchsum.switch.trace import Step as Trace
 
-from .case import Group, Insert, Packet, Session, Step, stf_text
+from .case import Group, Insert, Packet, Session, Step, apply, stf_text
 from .entries import Entries
 from .packets import PORTS, Packets
 from .shrink import shrink
@@ -178,7 +178,7 @@ class Differ:
 def _fits(side: EmbeddedSide, entry: Insert) -> bool:
     """Add an entry to a switch; return whether it took it."""
     try:
-        side.switch.insert(entry.table, entry.match, entry.priority, entry.action, entry.params)
+        apply(entry, side.switch, 0)
     except StateError:
         return False
     return True

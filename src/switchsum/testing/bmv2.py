@@ -75,9 +75,20 @@ def in_namespace(pid: int, action: Callable[[], Result]) -> Result:
 
 
 class Bmv2Program:
-    """simple_switch_grpc with a program and ports 1 to 4, whose other ends are raw sockets here."""
+    """simple_switch_grpc with a program and ports 1 to 4, whose other ends are raw sockets here.
 
-    def __init__(self, device_config: bytes, p4info_text: str, *, offloads: bool = False) -> None:
+    `command` may start another switch that takes BMv2's options.
+    """
+
+    def __init__(
+        self,
+        device_config: bytes,
+        p4info_text: str,
+        *,
+        offloads: bool = False,
+        command: Sequence[str] = ("simple_switch_grpc",),
+    ) -> None:
+        self._command = command
         self._children = Children()
         self._scratch = tempfile.TemporaryDirectory(prefix="switchsum-test-")
         self._groups: set[int] = set()
@@ -136,7 +147,7 @@ class Bmv2Program:
     def _start(self) -> Child:
         ports = [word for port in range(1, PORTS + 1) for word in ("-i", f"{port}@s{port}")]
         command = [
-            "simple_switch_grpc",
+            *self._command,
             "--no-p4",
             *ports,
             "--log-level",
@@ -155,9 +166,9 @@ class Bmv2Program:
         while not is_listening(self._address):  # its file is there a moment before
             code = self.child.process.poll()
             if code is not None:
-                raise LocalError(f"simple_switch_grpc ended with exit code {code}")
+                raise LocalError(f"{self._command[0]} ended with exit code {code}")
             if time.monotonic() > deadline:
-                raise TimeoutError(f"simple_switch_grpc has not begun to listen for {limit_s:g} s ({HINT})")
+                raise TimeoutError(f"{self._command[0]} has not begun to listen for {limit_s:g} s ({HINT})")
             time.sleep(0.02)
         self._client.connect()
 
@@ -250,7 +261,11 @@ class Bmv2Program:
         return frames
 
     def _write(self, kind: str, **entity: Any) -> None:
-        self._client.write([v1.Update(type=kind, entity=v1.Entity(**entity))])
+        self.write([v1.Update(type=kind, entity=v1.Entity(**entity))])
+
+    def write(self, updates: Sequence[Any]) -> None:
+        """Carry out p4.v1.Updates."""
+        self._client.write(updates)
 
 
 class Bmv2(Bmv2Program):

@@ -140,33 +140,36 @@ class SimpleSwitch:
     def insert(self, table: str, match: tuple[Match, ...], priority: int, action: str, params: tuple[int, ...]) -> int:
         """Add an entry and return its handle."""
         found = self._tables[table]
+        if found.kind == "indirect_ws":
+            return self.insert_group(table, match, [(action, params)], priority=priority)
         keys = [key for key in found.keys if key.kind != "selector"]
         encoded = Items([_match(key.kind, one, self.names.width(key)) for key, one in zip(keys, match, strict=True)])
         options = Struct({1: _FIRST_PRIORITY - priority if priority else None})
         data = self._data(table, action, params)
         if found.kind == "simple":
             return int(self._call("standard:bm_mt_add_entry", CONTEXT, table, encoded, action, data, options))
-        profile = self._profiles[table]
-        member = self._call("standard:bm_mt_act_prof_add_member", CONTEXT, profile, action, data)
-        if found.kind == "indirect":
-            return int(self._call("standard:bm_mt_indirect_add_entry", CONTEXT, table, encoded, member, options))
-        group = self._call("standard:bm_mt_act_prof_create_group", CONTEXT, profile)
-        self._call("standard:bm_mt_act_prof_add_member_to_group", CONTEXT, profile, member, group)
-        return int(self._call("standard:bm_mt_indirect_ws_add_entry", CONTEXT, table, encoded, group, options))
+        member = self._call("standard:bm_mt_act_prof_add_member", CONTEXT, self._profiles[table], action, data)
+        return int(self._call("standard:bm_mt_indirect_add_entry", CONTEXT, table, encoded, member, options))
 
     def insert_group(
-        self, table: str, match: tuple[Match, ...], members: Sequence[tuple[str, tuple[int, ...]]]
-    ) -> None:
-        """Add an entry whose action a selector chooses among members."""
+        self,
+        table: str,
+        match: tuple[Match, ...],
+        members: Sequence[tuple[str, tuple[int, ...]]],
+        *,
+        priority: int = 0,
+    ) -> int:
+        """Add an entry whose action a selector chooses among members; return its handle."""
         keys = [key for key in self._tables[table].keys if key.kind != "selector"]
         encoded = Items([_match(key.kind, one, self.names.width(key)) for key, one in zip(keys, match, strict=True)])
+        options = Struct({1: _FIRST_PRIORITY - priority if priority else None})
         profile = self._profiles[table]
         group = self._call("standard:bm_mt_act_prof_create_group", CONTEXT, profile)
         for action, params in members:
             data = self._data(table, action, params)
             member = self._call("standard:bm_mt_act_prof_add_member", CONTEXT, profile, action, data)
             self._call("standard:bm_mt_act_prof_add_member_to_group", CONTEXT, profile, member, group)
-        self._call("standard:bm_mt_indirect_ws_add_entry", CONTEXT, table, encoded, group, Struct({1: None}))
+        return int(self._call("standard:bm_mt_indirect_ws_add_entry", CONTEXT, table, encoded, group, options))
 
     def lengthen_queues(self, frames: int) -> None:
         """Let every egress queue hold so many frames: the 65th that waits is dropped otherwise."""

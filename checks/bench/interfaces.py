@@ -1,0 +1,239 @@
+"""Packets a second of the same programs over veth pairs: `switchsum-bmv2` and real BMv2, started by the same line.
+
+Both get their entries by P4Runtime.  A driver keeps some frames in flight: it sends into port 1 and counts what comes
+out of all ports.  A program that only forwards shows what the kernel allows on this machine.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import shutil
+import sys
+from collections.abc import Sequence
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+
+from checks.bench.choice import Choice
+from checks.bench.program_cases import ENTERS, FRAME_BYTES, PROGRAMS, Program, station_frames
+from checks.bench.public_programs import no_entries, public_programs
+from checks.bench.records import Record, Samples, beside, record
+from switchsum.native.kernels.decorators import kernel
+from switchsum.native.process.system import monotonic, poll, watch
+from switchsum.native.wires.datagrams import (
+    MOST_TAKEN,
+    NO_NAMES,
+    DatagramReceiver,
+    DatagramSender,
+    ReceiveWords,
+    receive_rows,
+    send_datagrams,
+)
+from switchsum.native.wires.messages import Addresses, Indices, SendWords, grow_buffers
+from switchsum.protocol.p4runtime import parse_p4info, v1
+from switchsum.switch.tables import Exact, Lpm, Match, Range, Ternary
+from switchsum.testing.bmv2 import Bmv2Program
+
+TAKES: Final = ("runs", "public")
+FORWARD: Final = Program(
+    name="forward", what="no tables", fill=no_entries, frames=station_frames
+)  # what the kernel allows
+SWITCHES: Final = {
+    "embedded": (sys.executable, "-c", "from switchsum.cli.bmv2 import main; main()"),
+    "bmv2": ("simple_switch_grpc",),
+}
+IN_FLIGHT: Final = {"embedded": 512, "bmv2": 64}
+"""Frames that each switch has at once, as is best for it: BMv2 is slower with more."""
+QUEUE_FRAMES: Final = 4096
+BATCH: Final = 64
+NAP_NS: Final = 200_000
+"""Frames are taken in batches: driver and switch share the cores, and the switch is what is measured."""
+LOST_S: Final = 0.1
+"""Frames that have not come out for so long are lost."""
+SECONDS: Final = 1.0
+UPDATES: Final = 500
+"""Entries of one write."""
+MOST_LOST: Final = 0.01
+
+
+class Controlled:
+    """A switch whose entries are written by P4Runtime, many at once."""
+
+    def __init__(self, switch: Bmv2Program, p4info: str) -> None:
+        info = parse_p4info(p4info)
+        self._switch = switch
+        self._tables = {table.preamble.name: table for table in info.tables}
+        self._actions = {action.preamble.name: action for action in info.actions}
+        self._updates: list[Any] = []
+
+    def insert(self, table: str, match: tuple[Match, ...], priority: int, action: str, params: tuple[int, ...]) -> None:
+        """Add an entry."""
+        entry = self._entry(table, match, priority)
+        self._call(entry.action.action, action, params)
+        self._add(table_entry=entry)
+
+    def insert_group(
+        self, table: str, match: tuple[Match, ...], members: Sequence[tuple[str, tuple[int, ...]]]
+    ) -> None:
+        """Add an entry whose action a selector chooses among members."""
+        entry = self._entry(table, match, 0)
+        for action, params in members:
+            member = entry.action.action_profile_action_set.action_profile_actions.add(weight=1)
+            self._call(member.action, action, params)
+        self._add(table_entry=entry)
+
+    def set_group(self, group: int, replicas: Sequence[tuple[int, int]]) -> None:
+        """Set a multicast group."""
+        self._switch.set_group(group, replicas)
+
+    def write_register(self, name: str, index: int, value: int) -> None:
+        """Do nothing: BMv2 serves no registers."""
+        raise NotImplementedError
+
+    def flush(self) -> None:
+        """Write what has gathered."""
+        if self._updates:
+            self._switch.write(self._updates)
+            self._updates = []
+
+    def _add(self, **entity: Any) -> None:
+        self._updates.append(v1.Update(type="INSERT", entity=v1.Entity(**entity)))
+        if len(self._updates) == UPDATES:
+            self.flush()
+
+    def _entry(self, table: str, match: tuple[Match, ...], priority: int) -> Any:
+        found = self._tables[table]
+        entry = v1.TableEntry(table_id=found.preamble.id, priority=priority)
+        for key, one in zip(found.match_fields, match, strict=True):
+            match one:
+                case Exact(value):
+                    entry.match.add(field_id=key.id).exact.value = _bytes(value)
+                case Lpm(value, length) if length:
+                    field = entry.match.add(field_id=key.id)
+                    field.lpm.value, field.lpm.prefix_len = _bytes(value), length
+                case Ternary(value, mask) if mask:
+                    field = entry.match.add(field_id=key.id)
+                    field.ternary.value, field.ternary.mask = _bytes(value), _bytes(mask)
+                case Range(low, high):
+                    field = entry.match.add(field_id=key.id)
+                    field.range.low, field.range.high = _bytes(low), _bytes(high)
+        return entry
+
+    def _call(self, message: Any, action: str, params: tuple[int, ...]) -> None:
+        found = self._actions[action]
+        message.action_id = found.preamble.id
+        for param, value in zip(found.params, params, strict=True):
+            message.params.add(param_id=param.id, value=_bytes(value))
+
+
+def _bytes(value: int) -> bytes:
+    """Return the shortest bytes of a value."""
+    return value.to_bytes(max(1, (value.bit_length() + 7) // 8))
+
+
+class Driver:
+    """Keeps frames in flight through a switch."""
+
+    def __init__(self, switch: Bmv2Program, frames: Sequence[bytes], in_flight: int) -> None:
+        for link in switch.sockets:
+            grow_buffers(link)
+        descriptors = np.array([link.fileno() for link in switch.sockets], np.int64)
+        watched = watch(list(descriptors))
+        rows = np.frombuffer(b"".join(frames), np.uint8).reshape(len(frames), -1)
+        addresses = rows.ctypes.data + np.arange(len(frames), dtype=np.int64) * rows.shape[1]
+        self._keep = rows, watched
+        self._arguments = (
+            *(descriptors, watched.ctypes.data, DatagramSender().words, addresses),
+            *(np.full(len(frames), rows.shape[1], np.int32), DatagramReceiver(2 * FRAME_BYTES).words, in_flight),
+        )
+
+    def measure(self) -> float:
+        """Return frames a second that came out; raises RuntimeError if too many were lost."""
+        came, lost, took_s = (np.zeros(1) for _ in range(3))
+        _drive(*self._arguments, SECONDS, came, lost, took_s)
+        if lost[0] > MOST_LOST * came[0]:
+            raise RuntimeError(f"{lost[0]:.0f} frames were lost, {came[0]:.0f} came through")
+        return float(came[0] / took_s[0])
+
+
+@kernel
+def _drive(
+    descriptors: npt.NDArray[np.int64],
+    watched: int,
+    sending: SendWords,
+    addresses: Addresses,
+    lengths: Indices,
+    receiving: ReceiveWords,
+    in_flight: int,
+    seconds: float,
+    came: npt.NDArray[np.float64],
+    lost: npt.NDArray[np.float64],
+    took_s: npt.NDArray[np.float64],
+) -> None:
+    """Send and receive for so many seconds; write how many frames came and were lost, and how long it took."""
+    rows, sizes = np.zeros(MOST_TAKEN, np.int32), np.zeros(MOST_TAKEN, np.int32)
+    sources = np.zeros(MOST_TAKEN, np.int64)
+    following, under_way = 0, 0
+    started = last = monotonic()
+    now = started
+    while now - started < seconds:
+        while under_way < in_flight:
+            count = min(in_flight - under_way, BATCH, len(addresses) - following)
+            part = slice(following, following + count)
+            sent = send_datagrams(descriptors[ENTERS - 1], sending, addresses[part], lengths[part], NO_NAMES)
+            under_way += sent
+            following = (following + sent) % len(addresses)
+            if sent < count:
+                break
+        moved = 0
+        for descriptor in descriptors:
+            moved += receive_rows(descriptor, receiving, rows, sizes, sources)
+        now = monotonic()
+        if moved > 0:
+            under_way = max(0, under_way - moved)
+            came[0] += moved
+            last = now
+        else:
+            if now - last > LOST_S:
+                lost[0] += under_way
+                under_way, last = 0, now
+            poll(watched, len(descriptors), 1_000_000)
+            poll(0, 0, NAP_NS)
+    took_s[0] = now - started
+    # What is still under way must not come into the next measurement.
+    while monotonic() - last < LOST_S:
+        for descriptor in descriptors:
+            if receive_rows(descriptor, receiving, rows, sizes, sources) > 0:
+                last = monotonic()
+
+
+def rate(program: Program, switch: str, runs: int) -> Samples:
+    """Return frames a second of a switch."""
+    with Bmv2Program(program.text, program.p4info, command=SWITCHES[switch]) as running:
+        if switch == "bmv2":
+            running.lengthen_queues(QUEUE_FRAMES)
+        target = Controlled(running, program.p4info)
+        program.fill(target)
+        target.flush()
+        driver = Driver(running, program.frames(random.Random(3)), IN_FLIGHT[switch])
+        driver.measure()
+        return Samples.of(driver.measure, runs)
+
+
+def run(choice: Choice) -> list[Record]:
+    """Measure every program on both switches; nothing without root, and BMv2 only where it is on PATH."""
+    if os.geteuid() != 0:
+        return []
+    with_bmv2 = shutil.which("simple_switch_grpc") is not None
+    records, allowed = [], 0.0
+    programs = [program for program in PROGRAMS if not program.has_registers]
+    for program in (FORWARD, *programs, *public_programs(choice.public)):
+        conditions = f"{program.what}, frames of {FRAME_BYTES} bytes, veth pairs, {choice.runs} runs"
+        ours = rate(program, "embedded", choice.runs)
+        allowed = allowed or ours.median
+        made = record(f"interfaces.{program.name}", ours, "packets/s", conditions)
+        made.more["of forwarding alone"] = ours.median / allowed
+        records.append(beside(made, "bmv2", rate(program, "bmv2", choice.runs)) if with_bmv2 else made)
+    return records

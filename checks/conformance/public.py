@@ -1,0 +1,178 @@
+"""Public programs beside p4c's own: `python -m checks.conformance.public FOLDER`, and what came of each on the page.
+
+FOLDER has what a compiler made of them: `NAME.json` and `NAME.p4info.txtpb`, and perhaps `NAME.tests/*.stf`, which
+p4testgen makes (`--test-backend STF`).  A name begins with the name of its project.  None of them is part of this
+repository: the record has names and results alone.
+
+Each program is loaded with its P4Info as `Switch.from_file` does it, on both engines.  Then the cases of
+`switchsum differ` go through both engines, and through BMv2 where it is on PATH.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import shutil
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Final
+
+from rich.console import Console
+from rich.progress import track
+
+from switchsum.differ.search import Differ
+from switchsum.launch.bmv2 import PROGRAM
+from switchsum.protocol.errors import LocalError, SwitchsumError
+from switchsum.switch import Switch
+from switchsum.switch.stf import parse
+from switchsum.testing.simple_switch import SimpleSwitch
+
+from .cases import PASSED, SWITCHES, SwitchName, outcome
+from .load import load_seconds
+
+RECORD: Final = Path(__file__).with_name("public.json")
+P4INFO: Final = ".p4info.txtpb"
+CASES: Final = 3
+"""Cases of `switchsum differ`, of 60 packets each."""
+
+
+@dataclass(slots=True, kw_only=True)
+class Program:
+    """A program and what came of it."""
+
+    name: str
+    loaded: str = PASSED
+    """"passed", or why it is refused."""
+    load_s: float = 0.0
+    """Processor time from JSON and P4Info to native code, without a cache."""
+    packets: int = 0
+    """Packets that went through all switches."""
+    entries: int = 0
+    """Entries that these looked up."""
+    frames: int = 0
+    """Frames that left."""
+    difference: str = ""
+    """What two switches do not agree about, and which ones; nothing if they do."""
+    bmv2: str = "not run"
+    """"passed" if BMv2 runs the program, or why not."""
+    tests: dict[str, int] = field(default_factory=dict)
+    """Tests of p4testgen: how many there are, and how many each switch passes."""
+    failed: list[str] = field(default_factory=list)
+    """The first line of what each failed test says, with its switch and name."""
+
+
+def programs(folder: Path) -> Iterator[Path]:
+    """Yield the JSON of every program of a folder."""
+    yield from sorted(folder.glob("*.json"))
+
+
+def check(path: Path, cases: int, bmv2: bool) -> Program:
+    """Load a program and run it."""
+    made = Program(name=path.name.removesuffix(".json"))
+    p4info = path.with_name(made.name + P4INFO)
+    text = path.read_bytes()
+    try:
+        made.load_s = round(load_seconds(text), 2)
+        Switch.from_file(path, p4info if p4info.exists() else None)
+    except SwitchsumError as error:
+        made.loaded = str(error).splitlines()[0]
+        return made
+    if bmv2:
+        made.bmv2 = _bmv2_takes(text)
+    _compare(made, text, cases)
+    _generated(made, path)
+    return made
+
+
+def _bmv2_takes(program: bytes) -> str:
+    try:
+        with SimpleSwitch(program):
+            return PASSED
+    except LocalError as error:
+        return str(error).splitlines()[0]
+
+
+def _compare(made: Program, program: bytes, cases: int) -> None:
+    differ = Differ(program, bmv2=made.bmv2 == PASSED)
+    for seed in range(cases):
+        finding = differ.try_seed(seed)
+        if finding is not None:
+            made.difference = f"{' and '.join(finding.sides)}: {finding.what} (seed {finding.seed})"
+            break
+    made.packets, made.entries, made.frames = differ.tally.packets, differ.tally.entries, differ.tally.frames
+
+
+def _generated(made: Program, path: Path) -> None:
+    """Run the tests that p4testgen made, on each switch."""
+    files = sorted(path.with_name(f"{made.name}.tests").glob("*.stf"))
+    if not files:
+        return
+    text = path.read_bytes()
+    switches: tuple[SwitchName, ...] = SWITCHES if made.bmv2 == PASSED else ("interpreter", "native")
+    made.tests = {"made": len(files), **dict.fromkeys(switches, 0)}
+    for file in files:
+        test = parse(file.read_text(), file.stem)
+        for switch in switches:
+            said = outcome(text, test, switch)
+            made.tests[switch] += said == PASSED
+            if said != PASSED:
+                made.failed.append(f"{switch}: {file.stem}: {said.splitlines()[0]}")
+
+
+def section(record: Mapping[str, Any]) -> Iterator[str]:
+    """Yield the part of docs/conformance.md that has public programs."""
+    rows = record["programs"]
+    loaded = [row for row in rows if row["loaded"] == PASSED]
+    agreed = [row for row in loaded if not row["difference"]]
+    made = sum(row["tests"].get("made", 0) for row in rows)
+    packets = sum(row["packets"] for row in loaded)
+    yield "\n## Public programs\n"
+    yield f"{len(loaded)} of {len(rows)} load with their P4Info ({record['date']}). {packets:,} random packets went"
+    yield "through interpreter, native code and BMv2, with entries that these packets look up:"
+    yield f"{len(agreed)} programs show no difference. p4testgen made {made:,} tests for"
+    yield f"{sum(bool(row['tests']) for row in rows)} of them. None of the programs is part of this repository;"
+    yield "`python -m checks.conformance.public FOLDER` runs what p4c made of them.\n"
+    yield "| program | cold load | packets in, out | entries | difference | p4testgen's tests: native, BMv2 |"
+    yield "|---|---|---|---|---|---|"
+    for row in rows:
+        if row["loaded"] != PASSED:
+            yield f"| {row['name']} | refused: {_cell(row['loaded'])} | | | | |"
+            continue
+        tests = row["tests"]
+        said = f"{tests['native']}, {tests.get('bmv2', 'not run')} of {tests['made']}" if tests else ""
+        beside = "none" if row["bmv2"] == PASSED else f"none; BMv2: {_cell(row['bmv2'])}"
+        cells = [row["name"], f"{row['load_s']:.2f} s", f"{row['packets']}, {row['frames']}", str(row["entries"])]
+        yield f"| {' | '.join([*cells, _cell(row['difference']) or beside, said])} |"
+    failed = [f"{row['name']}, {text}" for row in rows for text in row["failed"]]
+    if failed:
+        yield "\nTests of p4testgen that do not pass:\n"
+        yield from (f"- {_cell(text)}" for text in failed)
+
+
+def _cell(text: str) -> str:
+    return text.replace("|", "\\|")
+
+
+def main() -> None:
+    """Run the command."""
+    parser = argparse.ArgumentParser(prog="python -m checks.conformance.public", description=__doc__)
+    parser.add_argument("folder", type=Path, help="what p4c made of the programs")
+    parser.add_argument("--only", default="", help="programs whose names have this word; the results of others stay")
+    parser.add_argument("--cases", type=int, default=CASES, help=f"cases of 60 packets ({CASES})")
+    options = parser.parse_args()
+    record = json.loads(RECORD.read_text()) if RECORD.exists() else {"programs": []}
+    kept = {row["name"]: row for row in record["programs"]}
+    bmv2 = shutil.which(PROGRAM) is not None
+    paths = [path for path in programs(options.folder) if options.only in path.name]
+    for path in track(paths, "programs", console=Console(stderr=True)):
+        made = check(path, options.cases, bmv2)
+        print(made, flush=True)
+        kept[made.name] = asdict(made)
+        record = {"date": datetime.now(UTC).date().isoformat(), "programs": [kept[name] for name in sorted(kept)]}
+        RECORD.write_text(json.dumps(record, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()
