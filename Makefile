@@ -88,7 +88,7 @@ soak-starts: $(STAMP) ## kill and stop parts of a system while the ranks of a jo
 endings: torch ## end STARTS (100) PyTorch jobs of two ranks in each way there is, and look what is left of them
 	$(BIN)/python -m checks.soak.endings --starts $(or $(STARTS),100) $(ARGS)
 
-bench: $(STAMP) ## measure; ONLY=switch, programs, kernels, allreduce, udp, links, veth, loss, scaling, start, load or train for a part
+bench: $(STAMP) ## measure; ONLY=switch, programs, interfaces, tables, kernels, allreduce, udp, links, veth, loss, scaling, start, load or train for a part
 	$(BIN)/python -m checks.bench $(if $(ONLY),--only $(ONLY)) $(ARGS)
 
 bench-small: $(STAMP) ## under a minute; fails when a kernel is slow beside a plain copy in the same process

@@ -81,7 +81,13 @@ OTHERS: Final = {"gloo": "gloo", "openmpi": "Open MPI", "bmv2": "BMv2"}
 PAGES: Final = {
     "switch": (
         "The switch alone",
-        {"switch.": "Contributions", "programs.": "Programs, files to files", "load.": "Loading the program"},
+        {
+            "switch.": "Contributions",
+            "programs.": "Programs, files to files",
+            "interfaces.": "Programs, over veth pairs",
+            "tables.": "Programs with large tables, files to files",
+            "load.": "Loading the program",
+        },
     ),
     "kernels": ("Kernels", {"kernels.": "Kernels beside a plain copy"}),
     "memory": (
@@ -193,7 +199,8 @@ def _cells(row: Row | None, columns: Sequence[str]) -> list[str]:
         return ["not measured", *[""] * (len(columns) - 1)]
     cells = {"median": f"{number(row['value'])} {row['unit']}", "spread": spread(row["spread"])}
     if row["peer"] is not None:
-        cells[_PEER] = f"{row['peer']}: {number(row['peer_value'])} {row['unit']}; ratio {row['ratio']:.2f}"
+        times = f"; ratio {row['ratio']:.2f}" if row["ratio"] is not None else ""
+        cells[_PEER] = f"{row['peer']}: {number(row['peer_value'])} {row['unit']}{times}"
     cells[BOUND] = row.get("bound", "")
     cells |= {column: _value(row, column) for column in row.get("more", {})}
     return [cells.get(column, "") for column in columns]

@@ -32,7 +32,7 @@ def run(choice: Choice) -> list[Record]:
             fill=partial(fill_router, count=count),
             frames=partial(routed_frames, count=count),
         )
-        records.append(_sized(f"programs.lpm.{count}", made, f"router with {count:,} routes", choice.runs))
+        records.append(_sized(f"tables.lpm.{count}", made, f"router with {count:,} routes", choice.runs))
     for count in TABLE_SIZES:
         for masks in (64, count):
             made = replace(
@@ -42,7 +42,7 @@ def run(choice: Choice) -> list[Record]:
             )
             if masks <= 64 or count <= 64 or count == TABLE_SIZES[0]:
                 text = f"firewall with {count:,} rules of {min(masks, count)} masks"
-                records.append(_sized(f"programs.ternary.{count}.{masks}masks", made, text, choice.runs))
+                records.append(_sized(f"tables.ternary.{count}.{masks}masks", made, text, choice.runs))
     return records
 
 
