@@ -27,14 +27,18 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m checks.conformance", description=__doc__)
     parser.add_argument("p4c", type=Path, nargs="?", help="a clone of p4c; without it the page is written anew")
     parser.add_argument("--only", default="", help="run tests whose names have this word")
+    parser.add_argument(
+        "--compiled", type=Path, metavar="FOLDER", help="keep what p4c makes there, and take it from there"
+    )
     options = parser.parse_args()
     record = json.loads(RECORD.read_text()) if RECORD.exists() else {"cases": []}
     if options.p4c is not None:
         kept = {case["name"]: case for case in record["cases"]}
         with tempfile.TemporaryDirectory(prefix="switchsum-conformance-") as scratch:
+            folder = options.compiled or Path(scratch)
             for case in cases(options.p4c):
                 if options.only in case.name or case.name not in kept:
-                    kept[case.name] = _run(case, Path(scratch))
+                    kept[case.name] = _run(case, folder)
         record = {
             "p4c": _version("p4c-bm2-ss", "--version").rpartition("Version ")[2].split(" ")[0],
             "bmv2": _version("simple_switch_grpc", "--version"),
