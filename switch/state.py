@@ -39,6 +39,7 @@ instructions; wide values are computed by vector loops instead (`codegen/wide.py
 
 
 AS_BEFORE: Final = -1
+MOST_BEFORE: Final = 64
 
 
 class Counter:
@@ -315,8 +316,9 @@ class ProgramState:
     """ProgramState of the generator behind `random()`: xorshift64* (Vigna 2016), one word, never 0."""
 
     undefined: int = 0
-    """The interpreter gives fields of headers these bits until they are written; AS_BEFORE: those of the packet before.
-    P4 leaves such fields undefined, and BMv2 has there what some earlier packet had."""
+    """The interpreter gives fields of headers these bits until they are written; AS_BEFORE: those of the packet before,
+    2 * AS_BEFORE those of the one before that, and so on, up to MOST_BEFORE packets back.  P4 leaves such fields
+    undefined, and BMv2 has there what some earlier packet had."""
 
     def copies(self) -> int:
         """Return how many frames one frame may become, if none is recirculated and no clone is cloned again."""

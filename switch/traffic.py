@@ -37,7 +37,7 @@ from . import ir
 from .interpreter import Interpreter, Packet
 from .parking import Parked
 from .queues import PORTS
-from .state import AS_BEFORE, CloneSession, ProgramState
+from .state import MOST_BEFORE, CloneSession, ProgramState
 from .trace import Step, Tracer
 from .v1model import (
     EGRESS_CLONE,
@@ -86,7 +86,8 @@ class InterpretedSwitch:
         self._interpreter.on_lookup = on_lookup
         # Of the frame that runs now: its port and time, its packets that wait for ingress, the frames that leave.
         self._port = self._now_us = 0
-        self._before: Packet | None = None
+        self._earlier: deque[Packet] = deque(maxlen=MOST_BEFORE)
+        """The last packets, where fields that were never written have what they had in one of these."""
         self._waiting: deque[_Arrival] = deque()
         self._passed = 0
         self._outputs: list[_SentFrame] = []
@@ -158,10 +159,12 @@ class InterpretedSwitch:
 
     def _begin(self, data: bytes) -> Packet:
         """Return a packet that begins a life."""
-        undefined = self._state.undefined
-        before = self._before if undefined == AS_BEFORE else None
-        self._before = Packet(self._program, data, max(undefined, 0), before)
-        return self._before
+        undefined, earlier = self._state.undefined, self._earlier
+        if undefined >= 0:
+            return Packet(self._program, data, undefined)
+        before = earlier[undefined] if len(earlier) >= -undefined else None
+        earlier.append(Packet(self._program, data, 0, before))
+        return earlier[-1]
 
     def _ingress(self, arrival: _Arrival) -> None:
         names = self._names

@@ -244,6 +244,10 @@ def _key(symbols: Symbols, key: model.TableKey) -> ir.Expr:
         value = symbols.validity(key.operand.header)
     else:
         value = symbols.field(symbols.slot(key.operand.header, key.operand.field))
+        valid = symbols.validity(key.operand.header)
+        if not isinstance(valid, ir.Const):
+            # In BMv2, too, a key of a header that is not valid is 0, whatever its field was before.
+            value = ir.Select(value.width, valid, value, ir.Const(value.width, 0))
     if key.mask is None:
         return value
     return ir.Binary(value.width, Op.AND, value, ir.Const(value.width, key.mask & ((1 << value.width) - 1)))

@@ -11,16 +11,19 @@ import pytest
 from typer.testing import CliRunner
 
 from switchsum.cli import application
-from switchsum.differ.case import Group, Insert, Packet, Session, Step, stf_text
+from switchsum.differ.case import Default, Group, Insert, Packet, Session, Step, stf_text
 from switchsum.differ.packets import Packets
 from switchsum.differ.search import Differ
 from switchsum.differ.shrink import shrink
-from switchsum.differ.sides import Seen, difference
+from switchsum.differ.sides import TIMES, Chance, Seen, difference
 from switchsum.switch import stf
 from switchsum.switch.reader import read_program
+from switchsum.switch.state import AS_BEFORE
 from switchsum.switch.tables import Exact, Lpm, Range, Ternary
 
 from .conftest import PROGRAMS
+
+BENCH = Path(__file__).parents[2] / "checks" / "bench" / "p4"
 
 
 def program(name: str) -> bytes:
@@ -95,6 +98,40 @@ def test_packets_take_every_way_through_the_parser() -> None:
         _, trace = switch.pipeline.trace(packets.port(), packets.frame())
         seen |= {step.detail.get("name") for step in trace.find("state")}
     assert {state.name for state in read.parser.states} <= seen
+
+
+def test_packets_have_checksums_that_programs_verify() -> None:
+    """Otherwise a router drops them all, and nothing of it is compared."""
+    text = (BENCH / "router.json").read_bytes()
+    packets, switch = Packets(read_program(text), Random(1)), stf.Embedded(text, "interpreter")
+    traces = [switch.pipeline.trace(packets.port(), packets.frame())[1] for _ in range(200)]
+    looked_up = [trace for trace in traces if trace.find("lookup")]
+    assert len(looked_up) > 50
+    assert len(looked_up) < len(traces)
+
+
+def test_a_packet_that_reads_what_some_earlier_packet_had_is_left_out() -> None:
+    """BMv2 gives a packet the memory of any packet that is gone; the switch's own state remembers several."""
+    differ = Differ(program("profiles"), bmv2=False)
+    long, short = bytes([0xFF, 0, 0, 0, 0]), b"\x01"  # the short one lacks its header, whose key is read
+    steps = [Packet(port=1, frame=frame) for frame in (long, bytes(5), bytes(5), short)]
+    default = Default(table="SwitchIngress.spreading_too", action="SwitchIngress.choose", params=(1, 5))
+    seen = {
+        packets: differ._other.run([default, *steps], Chance(undefined=packets * AS_BEFORE)).packets[-1]
+        for packets in (1, 2, 3)
+    }
+    assert seen == {1: [(0, short)], 2: [(0, short)], 3: [(5, short)]}
+
+
+def test_what_random_numbers_decide_is_not_compared() -> None:
+    differ = Differ(program("lives"), bmv2=False)
+    one, other = Seen(), Seen()
+    one.packets, other.packets = [[(1, b"")]], [[]]
+    runs = iter([one] * len(TIMES) + [one] * 5 + [other] * 50)
+    differ._other.run = lambda steps, chance=None: next(runs)  # type: ignore[method-assign]
+    one.ports[1] = [b""]
+    assert difference(one, other, [one] * len(TIMES))
+    assert differ._beside_bmv2((), one, other) == ""
 
 
 def test_a_case_is_an_stf_test_that_does_the_same() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from random import Random
 from typing import Final
 
+from switchsum.protocol.wire import internet_checksum
 from switchsum.switch import model
 
 LONGEST_WAY: Final = 24
@@ -13,6 +14,8 @@ PORTS: Final = 8
 PAYLOAD: Final = (0, 1, 2, 5, 20, 64)
 EDGE: Final = 0.25
 """Share of fields that are zero, one or all ones: random numbers never are."""
+CORRECT: Final = 0.9
+"""Share of checksums that are right; a program may drop all other packets."""
 
 
 class Packets:
@@ -24,6 +27,13 @@ class Packets:
         self._start = program.parser.start
         self._types = {header.name: header.type for header in program.headers}
         self._stacks = {stack.name: stack.members for stack in program.stacks}
+        calculations = {one.name: one for one in program.calculations}
+        self._verified = [
+            (one.target, calculations[one.calculation].inputs)
+            for one in program.checksums
+            if one.verify and calculations[one.calculation].algorithm == "csum16"
+        ]
+        """The fields that programs verify, and of what they are the checksums."""
 
     def port(self) -> int:
         """Return a port at which a packet arrives."""
@@ -41,6 +51,9 @@ class Packets:
             for operation in state.operations:
                 self._operate(operation, way, counts)
             name = self._choose(state, way)
+        for target, inputs in self._verified:
+            if self._random.random() < CORRECT:
+                way.correct(target, inputs)
         return way.frame(self._random)
 
     def _operate(self, operation: model.Primitive, way: _Way, counts: dict[str, int]) -> None:
@@ -126,6 +139,22 @@ class _Way:
                 at, size = self._places[field]
                 self._bits[at : at + size] = digits[-size:] if size <= width else self._bits[at : at + size]
                 return
+
+    def correct(self, target: model.FieldName, inputs: tuple[model.Operand, ...]) -> None:
+        """Write a checksum, if all that it is made of is in the packet."""
+        bits: list[int] = []
+        for operand in inputs:
+            match operand:
+                case model.FieldName(header, field) if (header, field) in self._places:
+                    at, width = self._places[header, field]
+                    bits += self._bits[at : at + width]
+                case model.Number(value, int(width)):
+                    bits += [value >> shift & 1 for shift in range(width - 1, -1, -1)]
+                case _:
+                    return
+        bits += [0] * (-len(bits) % 16)
+        data = int("".join(map(str, bits)) or "0", 2).to_bytes(len(bits) // 8)
+        self.write(target, [(target.header, target.field)], 16, internet_checksum(data))
 
     def frame(self, random: Random) -> bytes:
         """Return the packet with a payload; one of eight is cut short."""

@@ -10,7 +10,7 @@ from typing import Any, Final
 from switchsum.protocol.errors import LocalError
 from switchsum.switch.pipeline import EngineName
 from switchsum.switch.snapshots import restore, save
-from switchsum.switch.state import AS_BEFORE
+from switchsum.switch.state import AS_BEFORE, MOST_BEFORE
 from switchsum.switch.stf import Embedded, Left
 from switchsum.testing.simple_switch import SimpleSwitch
 
@@ -47,11 +47,20 @@ UNDEFINED: Final = (
     Chance(undefined=AS_BEFORE),
 )
 """A packet that becomes something else with one of these reads fields that it has not: it is left out."""
+FURTHER_UNDEFINED: Final = tuple(Chance(undefined=packets * AS_BEFORE) for packets in range(2, MOST_BEFORE + 1))
+"""BMv2 takes a packet's memory from any packet that is gone: with as many cases as runs, sooner or later from each."""
 TIMES: Final = (
     Chance(time_us=0x5A5A_5A5A, seed=0x9E37_79B9_7F4A_7C15, waiting_us=0x1234_5678),
     Chance(time_us=0x2595_A5A5, seed=0x5851_F42D_4C95_7F2D, waiting_us=0x2143_6587),
 )
-"""A byte that is the same with both depends on neither the clock nor on random numbers."""
+"""A byte that is the same with both depends on neither the clock nor on random numbers, as a rule."""
+FURTHER_TIMES: Final = tuple(
+    Chance(
+        time_us=0x0123_4567 * number, seed=0x9E37_79B9_7F4A_7C15 * number % (1 << 64), waiting_us=0x0012_3456 * number
+    )
+    for number in range(2, 32)
+)
+"""What happens with one random number of a few is seen with some of these."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -90,12 +99,12 @@ class EmbeddedSide:
         """Return the switch, with the state that the last case has left."""
         return self._switch
 
-    def reset(self) -> None:
+    def reset(self, other: Chance | None = None) -> None:
         """Go back to the state that the program begins with."""
         state = self._switch.pipeline.state
         restore(state, self._fresh)
         self._switch.collect()
-        chance = self._chance
+        chance = other or self._chance
         self._switch.set_clock(chance.time_us)
         state.undefined = chance.undefined
         if chance.seed is not None:
@@ -103,9 +112,9 @@ class EmbeddedSide:
         if chance.waiting_us:
             state.queues.cells[:] = 0x15, chance.time_us - chance.waiting_us
 
-    def run(self, steps: Sequence[Step], _expected: Sequence[int] = ()) -> Seen:
-        """Run a case."""
-        self.reset()
+    def run(self, steps: Sequence[Step], chance: Chance | None = None) -> Seen:
+        """Run a case, with another chance if one is given."""
+        self.reset(chance)
         seen = Seen()
         for number, step in enumerate(steps):
             try:
