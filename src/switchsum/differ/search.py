@@ -100,13 +100,14 @@ class Differ:
 
     def _defined(self, steps: Sequence[Step], chances: Sequence[Chance] = UNDEFINED) -> tuple[Step, ...]:
         """Leave out the packets that read fields which they do not have: BMv2 has there what earlier packets had."""
-        for _ in range(ROUNDS if self._bmv2 is not None else 0):
-            seen = self.reference.run(steps).packets
-            others = [self._other.run(steps, chance).packets for chance in chances]
-            wrong = {number for number, frames in enumerate(seen) if any(one[number] != frames for one in others)}
+        for _ in range(len(steps) if self._bmv2 is not None else 0):
+            seen = self.reference.run(steps, states=True)
+            wrong = {
+                number for chance in chances for number in _undefined(seen, self._other.run(steps, chance, states=True))
+            }
             if not wrong:
                 break
-            numbers = iter(range(len(seen)))
+            numbers = iter(range(len(seen.packets)))
             steps = [step for step in steps if not isinstance(step, Packet) or next(numbers) not in wrong]
         return tuple(steps)
 
@@ -204,3 +205,13 @@ def _fits(side: EmbeddedSide, entry: Insert) -> bool:
     except StateError:
         return False
     return True
+
+
+def _undefined(one: Seen, other: Seen) -> list[int]:
+    """Return the packets that become something else with another chance.
+
+    If such a packet also leaves something else in registers or counters, it alone: later ones may differ because of it.
+    """
+    both = zip(zip(one.packets, one.states, strict=True), zip(other.packets, other.states, strict=True), strict=True)
+    differing = [number for number, (mine, its) in enumerate(both) if mine != its]
+    return differing if one.states == other.states else differing[:1]

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import functools
+import zlib
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
+
+import numpy.typing as npt
 
 from switchsum.protocol.errors import LocalError
 from switchsum.switch.pipeline import EngineName
@@ -75,6 +79,8 @@ class Seen:
     """Registers and counters at the end, by name."""
     packets: list[list[tuple[int, bytes]]] = field(default_factory=list)
     """For each packet, the frames that it has become; of BMv2 nobody knows that."""
+    states: list[int] = field(default_factory=list)
+    """For each packet, a checksum of all registers and counters after it, if that was asked for."""
     ended: str = ""
     """Why the switch has ended, if it has."""
 
@@ -112,7 +118,7 @@ class EmbeddedSide:
         if chance.waiting_us:
             state.queues.cells[:] = 0x15, chance.time_us - chance.waiting_us
 
-    def run(self, steps: Sequence[Step], chance: Chance | None = None) -> Seen:
+    def run(self, steps: Sequence[Step], chance: Chance | None = None, *, states: bool = False) -> Seen:
         """Run a case, with another chance if one is given."""
         self.reset(chance)
         seen = Seen()
@@ -125,6 +131,7 @@ class EmbeddedSide:
             _note(seen, left)
             if isinstance(step, Packet):
                 seen.packets.append([(frame.port, frame.frame) for frame in left])
+                seen.states += [self._state()] * states
         pipeline = self._switch.pipeline
         for name, register in pipeline.registers.items():
             if register.width <= _THRIFT_BITS and register.size <= _MOST_CELLS:
@@ -133,6 +140,14 @@ class EmbeddedSide:
             if counter.size <= _MOST_CELLS:
                 seen.cells[name] = [counter.read(index) for index in range(counter.size)]
         return seen
+
+    def _state(self) -> int:
+        state = self._switch.pipeline.state
+        arrays: list[npt.NDArray[Any]] = [
+            *(one.memory for one in state.registers.values()),
+            *(one.counts for one in state.counters.values()),
+        ]
+        return functools.reduce(lambda made, array: zlib.crc32(array.tobytes(), made), arrays, 0)
 
 
 class Bmv2Side:
