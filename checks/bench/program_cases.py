@@ -54,7 +54,7 @@ class Program:
     frames: Callable[[random.Random], list[bytes]]
     folder: Path = SOURCES
     """Where what p4c made of it lies."""
-    fill_s: int = 3
+    fill_s: int = 2
     """From BMv2's start until it reads its files; its entries are written in that time."""
     has_registers: bool = False
     """`fill` writes registers, which BMv2's P4Runtime server cannot do."""

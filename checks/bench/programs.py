@@ -27,13 +27,13 @@ from switchsum.testing.simple_switch import SimpleSwitch
 from switchsum.testing.simple_switch.process import PcapFiles
 
 TAKES: Final = ("runs", "public")
-REPEATS: Final[dict[str, int]] = {"native": 100, "interpreter": 1, "bmv2": 10}
-"""How often the frames stand in the file of each switch: as many packets as it takes about a second for."""
+REPEATS: Final[dict[str, int]] = {"native": 50, "interpreter": 1, "bmv2": 5}
+"""How often the frames stand in the file of each switch: packets for a second or so."""
 BMV2_RUNS: Final = 2
 """A run takes ten seconds, most of it its start."""
 INTERPRETED: Final = 1_000
 """Frames that the interpreter gets."""
-STALLED_S: Final = 2.0
+STALLED_S: Final = 1.0
 """BMv2's files are complete when they have not grown for so long; it writes them in pieces."""
 READ_BYTES: Final = 4096
 """What BMv2 reads of a file at once."""
