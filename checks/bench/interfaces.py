@@ -151,11 +151,10 @@ class Driver:
 
     def measure(self) -> float:
         """Return frames a second that came out; raises RuntimeError if too many were lost."""
-        came, lost, took_s = (np.zeros(1) for _ in range(3))
-        _drive(*self._arguments, SECONDS, came, lost, took_s)
-        if lost[0] > MOST_LOST * came[0]:
-            raise RuntimeError(f"{lost[0]:.0f} frames were lost, {came[0]:.0f} came through")
-        return float(came[0] / took_s[0])
+        came, lost, took_s = _drive(*self._arguments, SECONDS)
+        if lost > MOST_LOST * came:
+            raise RuntimeError(f"{lost} frames were lost, {came} came through")
+        return float(came / took_s)
 
 
 @kernel
@@ -168,14 +167,11 @@ def _drive(
     receiving: ReceiveWords,
     in_flight: int,
     seconds: float,
-    came: npt.NDArray[np.float64],
-    lost: npt.NDArray[np.float64],
-    took_s: npt.NDArray[np.float64],
-) -> None:
-    """Send and receive for so many seconds; write how many frames came and were lost, and how long it took."""
+) -> tuple[int, int, float]:
+    """Send and receive for so many seconds; return how many frames came and were lost, and how long it took."""
     rows, sizes = np.zeros(MOST_TAKEN, np.int32), np.zeros(MOST_TAKEN, np.int32)
     sources = np.zeros(MOST_TAKEN, np.int64)
-    following, under_way = 0, 0
+    following, under_way, came, lost = 0, 0, 0, 0
     started = last = monotonic()
     now = started
     while now - started < seconds:
@@ -193,20 +189,21 @@ def _drive(
         now = monotonic()
         if moved > 0:
             under_way = max(0, under_way - moved)
-            came[0] += moved
+            came += moved
             last = now
         else:
             if now - last > LOST_S:
-                lost[0] += under_way
+                lost += under_way
                 under_way, last = 0, now
             poll(watched, len(descriptors), 1_000_000)
             poll(0, 0, NAP_NS)
-    took_s[0] = now - started
+    took_s = now - started
     # What is still under way must not come into the next measurement.
     while monotonic() - last < LOST_S:
         for descriptor in descriptors:
             if receive_rows(descriptor, receiving, rows, sizes, sources) > 0:
                 last = monotonic()
+    return came, lost, took_s
 
 
 def rate(program: Program, switch: str, runs: int) -> Samples:

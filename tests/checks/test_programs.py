@@ -12,8 +12,11 @@ from checks.bench import interfaces
 from checks.bench.pcap_files import read_pcap, run_files, write_pcap
 from checks.bench.program_cases import ENTERS, FRAME_BYTES, PORTS, PROGRAMS, Program, frame, rules
 from checks.bench.public_programs import public_programs, public_routes, source_routed
-from switchsum.switch.tables import Ternary
+from switchsum.connections.starting import VARIABLE as START_VARIABLE
+from switchsum.switch.tables import Lpm, Ternary
 from switchsum.testing.simple_switch import SimpleSwitch
+
+from ..timing import patience
 
 BY_NAME = {program.name: program for program in PROGRAMS}
 LEFT = {"router": FRAME_BYTES, "firewall": FRAME_BYTES, "balancer": FRAME_BYTES, "telemetry": FRAME_BYTES + 16}
@@ -101,12 +104,9 @@ def test_entries_are_written_by_p4runtime_in_pieces() -> None:
     router.fill(target)
     target.flush()
     assert [len(one) for one in writes] == [interfaces.UPDATES, interfaces.UPDATES, 16]
-    entries = router.load("interpreter").tables["SwitchIngress.routes"].entries()
+    expected = router.load("interpreter").tables["SwitchIngress.routes"].entries()[-1].match[0]
     route = writes[-1][-1].entity.table_entry.match[0].lpm  # type: ignore[attr-defined]
-    assert (int.from_bytes(route.value), route.prefix_len) == (
-        entries[-1].match[0].value,
-        entries[-1].match[0].prefix_len,
-    )  # type: ignore[union-attr]
+    assert Lpm(int.from_bytes(route.value), route.prefix_len) == expected
 
 
 @pytest.mark.root
@@ -114,4 +114,5 @@ def test_entries_are_written_by_p4runtime_in_pieces() -> None:
 @pytest.mark.parametrize("switch", ["embedded", pytest.param("bmv2", marks=pytest.mark.bmv2)])
 def test_frames_come_through_interfaces(switch: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(interfaces, "SECONDS", 0.3)
+    monkeypatch.setenv(START_VARIABLE, str(patience(120)))
     assert interfaces.rate(BY_NAME["balancer"], switch, 1).median > 100
