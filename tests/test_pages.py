@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from tools import prose
+
 ROOT = Path(__file__).resolve().parent.parent
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted(ROOT.glob("docs/**/*.md")), *ROOT.glob("*/README.md")]
 CODE_BLOCK = re.compile(r"^```.*?^```", re.DOTALL | re.MULTILINE)
@@ -46,19 +48,36 @@ def test_every_path_in_backticks_is_there() -> None:
     assert {name for _, name in missing} == set(NOT_THERE)  # what has come, or is no longer named, leaves the list
 
 
-SHORT = ("accuracy", "compression", "numpy", "slow-links")
-"""Pages that are as short as a page should be."""
 MOST_WORDS = 1_500
 LONGEST_SENTENCE = 40
+LONGER = {
+    "benchmarks": "figures, of which `make bench` writes a part",
+    "cli": "one section for each command",
+    "controller": "what a member, a switch and a job do to it, step by step",
+    "convergence": "tables of trainings",
+    "glossary": "one entry for each word",
+    "pytorch-tests": "a table that `make torch-tests` writes",
+    "scale": "tables of simulated times",
+    "verification": "one section for each model",
+    "walks": "six walks",
+    "wire": "the frame, field by field",
+}
+"""Pages that may have more words, and why."""
+LONG_SENTENCES = {"benchmarks": 4, "controller": 5, "walks": 2}
+"""Pages that still have sentences beyond `LONGEST_SENTENCE`, and how many: these numbers only fall."""
+READ = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted(ROOT.glob("docs/*.md"))]
 
 
-@pytest.mark.parametrize("name", SHORT)
-def test_short_pages_stay_short_and_so_do_their_sentences(name: str) -> None:
-    text = (ROOT / "docs" / f"{name}.md").read_text()
-    assert len(text.split()) <= MOST_WORDS
-    prose = re.sub(r"^(?:\||#).*$", "", CODE_BLOCK.sub("", text), flags=re.MULTILINE)
-    sentences = re.split(r"[.?](?:\*\*)?\s|\n\n|\n- ", prose)
-    assert [one for one in sentences if len(one.split()) > LONGEST_SENTENCE] == []
+@pytest.mark.parametrize("page", READ, ids=lambda page: page.stem)
+def test_pages_and_their_sentences_are_short(page: Path) -> None:
+    assert page.stem in LONGER or len(page.read_text().split()) <= MOST_WORDS
+    long = [one for one in prose.read(page) if len(prose.words(one)) > LONGEST_SENTENCE]
+    assert page.stem == "citing" or len(long) <= LONG_SENTENCES.get(page.stem, 0), long
+
+
+def test_only_pages_that_need_it_are_longer() -> None:
+    assert {page.stem for page in READ if len(page.read_text().split()) > MOST_WORDS} <= LONGER.keys()
+    assert LONGER.keys() <= {page.stem for page in READ}
 
 
 MOST_LINES_OF_AN_ALLREDUCE = 4_000
