@@ -225,9 +225,8 @@ class SwitchGroup(Forwarded):
             return [to.reduce_async(values, opts.rootRank, operator, lanes=lanes, label=called)]
 
         handles = self._started([part], start)
-        return self.begun(
-            handles, tensors, lambda: _write_results([Single(reduction, part)] * (opts.rootRank == self.rank()))
-        )
+        results = [Single(reduction, part)] if opts.rootRank == self.rank() else []
+        return self.begun(handles, tensors, lambda: _write_results(results))
 
     @collective
     def reduce_scatter(self, outputs: Tensors, inputs: Sequence[Tensors], opts: Any = None) -> dist.Work:
