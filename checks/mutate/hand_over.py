@@ -38,7 +38,11 @@ CODE: Final[dict[str, Change]] = {
         jobs, "LAST_GONE)\n        job.live = None\n", "LAST_GONE)\n", keeper, "Jobs"
     ),
     "an incarnation has the epoch of the one before": Change(
-        jobs, "new_incarnation(incarnation.epoch + 1,", "new_incarnation(incarnation.epoch,", keeper, "Jobs"
+        jobs,
+        "incarnation, new_incarnation(incarnation.epoch + 1,",
+        "incarnation, new_incarnation(incarnation.epoch,",
+        keeper,
+        "Jobs",
     ),
     "cells are read before the gate is closed": Change(
         keeper, "self.fleet.is_up:\n                self.synchronise()\n", "True:\n", keeper, "Keeper"

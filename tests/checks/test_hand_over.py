@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from checks.mutate import hand_over
@@ -19,6 +21,13 @@ def test_the_controller_does_everything_that_the_model_has() -> None:
     assert {move.what for move in moves} == set(What) - {What.OTHER}
     assert {(move.what, move.lost) for move in moves} > {(What.CLOSE, 0), (What.CLOSE, 1), (What.STAY, 1)}
     assert len({move.number for move in moves if move.what is What.HAND_OVER}) == len({move.cells for move in moves})
+
+
+@pytest.mark.parametrize("name", hand_over.CODE)
+def test_what_is_to_be_changed_is_there_once(name: str) -> None:
+    change = hand_over.CODE[name]
+    assert Path(str(change.module.__file__)).read_text().count(change.before) == 1
+    assert hasattr(change.user, change.name)
 
 
 @needs_spin
