@@ -37,7 +37,7 @@ def most_in_flight(
     """Return the window that links and caches of an incarnation's members want, however many slots the job has.
 
     A member's socket holds a limited number of frames, too; the switch's UDP socket, which all members share, is taken
-    to hold as many.  A switch's socket towards others holds what all switches below send.
+    to hold as many.  A switch's socket towards others holds what other switches send.
     """
     members = incarnation.members
     limits = [] if port_frames is None else [port_frames]
@@ -50,7 +50,7 @@ def most_in_flight(
     )
     most = max(count for of_link in behind for count in of_link.values())
     if fabric is not None and fabric.link_bytes and fabric.parents:
-        limits.append(frames_held(fabric.link_bytes, frame_bytes) * most // fabric.most_children)
+        limits.append(int(frames_held(fabric.link_bytes, frame_bytes) * most / fabric.frames_per_slot))
     return max(1, min([MOST_IN_FLIGHT, *(limit // most for limit in limits)]))
 
 

@@ -77,10 +77,17 @@ class Fabric:
         return min(MOST_WORKERS, MAX_WORKERS * len(self.switches) - max(map(len, self._all_parents)))
 
     @property
-    def most_children(self) -> int:
-        """Most switches that are below one switch."""
-        counts = [Counter(parents.values()) for parents in self._all_parents]
-        return max((count for of_tree in counts for count in of_tree.values()), default=0)
+    def frames_per_slot(self) -> float:
+        """How many frames other switches may have on their way to one switch at most, for each slot of a job.
+
+        For a slot of a tree that is one from each switch below, or one from the switch above.
+        """
+        loads = dict.fromkeys(self.switches, 0.0)
+        for parents, share in zip(self._all_parents, self.shares, strict=True):
+            below = Counter(parents.values())
+            for name in self.switches:
+                loads[name] += share / sum(self.shares) * max(below[name], name in parents)
+        return max(loads.values())
 
     def parents_for(self, live: Incarnation) -> Sequence[Mapping[str, str]]:
         """Return the switches above others in each tree: those that an incarnation has, else the fabric's."""

@@ -17,6 +17,7 @@ from switchsum.controller.jobs.machines import Door
 from switchsum.controller.jobs.registry import Jobs
 from switchsum.controller.jobs.slots import SlotRange
 from switchsum.controller.plan.plan import Identity, Settings, branches_of
+from switchsum.controller.plan.windows import frames_held, most_in_flight
 from switchsum.controller.tables.names import RECORD_RANK
 from switchsum.controller.trees.fabric import (
     MOST_TREES,
@@ -297,6 +298,22 @@ ROOT = {"p4runtime": "unix:a", "udp": "127.0.0.1:1"}
 OTHER = {"p4runtime": "unix:b", "udp": "127.0.0.1:2"}
 
 
+@pytest.mark.parametrize(("trees", "frames"), [(1, 3.0), (2, 2.0), (4, 1.5)])
+def test_each_tree_brings_a_switch_frames_for_its_share_of_the_slots(trees: int, frames: float, tmp_path: Path) -> None:
+    """Of four machines' switches, some of which are roots: a root gets three frames for a slot of its tree."""
+    names = "abcd"
+    switches = {name: {"p4runtime": f"unix:{name}", "udp": f"127.0.0.1:{port}"} for port, name in enumerate(names, 1)}
+    above = [{"above": {name: root for name in names if name != root}} for root in names[:trees]]
+    path = tmp_path / "fleet.json"
+    path.write_text(json.dumps({"switches": switches, "trees": above, "link_bytes": 425_984}))
+    fabric = load(path, 256)
+    assert fabric.frames_per_slot == pytest.approx(frames)
+    job = job_at([*names])
+    assert job.live is not None
+    assert frames_held(fabric.link_bytes, 1114) == 92
+    assert most_in_flight(job.live, None, 1114, fabric) == int(92 / frames)
+
+
 def test_a_file_of_three_levels(tmp_path: Path) -> None:
     leaf, inner = (
         {"p4runtime": f"unix:{above}", "udp": f"127.0.0.1:{port}", "above": above}
@@ -305,7 +322,7 @@ def test_a_file_of_three_levels(tmp_path: Path) -> None:
     path = tmp_path / "fleet.json"
     path.write_text(json.dumps({"switches": {"leaf": leaf, "inner": inner, "root": ROOT}, "link_bytes": 9}))
     fabric = load(path, 256)
-    assert (fabric.home, fabric.most_children, fabric.link_bytes) == ("root", 1, 9)
+    assert (fabric.home, fabric.frames_per_slot, fabric.link_bytes) == ("root", 1, 9)
     assert fabric.switches["inner"].ports == {"leaf": 1, "root": 1}
     job = job_at(["leaf", "root"])
     assert job.live is not None
