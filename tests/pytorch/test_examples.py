@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import subprocess
 import sys
@@ -12,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from ..timing import patience
-from .conftest import Launch
+from .conftest import LOCAL, Launch
 
 pytest.importorskip("torch", reason="PyTorch is not installed (make torch)")
 pytest.importorskip("sklearn", reason="scikit-learn is not installed (the demo's images)")
@@ -75,4 +76,19 @@ def test_other_peoples_loops_run_on_the_backend(launch: Launch, name: str) -> No
     text = launch(2, EXAMPLES / f"with_{name}.py", "--epochs", "2").check()
     found = re.search(r"switchsum, 2 ranks: accuracy ([\d.]+)", text)
     assert found is not None, text
+    assert float(found[1]) > 0.8
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+def test_ray_train_runs_on_the_backend() -> None:
+    if find_spec("ray") is None:
+        pytest.skip("ray is not installed (the extra ray)")
+    done = subprocess.run(
+        [sys.executable, str(EXAMPLES / "with_ray.py"), "--epochs", "2"],
+        env={name: value for name, value in os.environ.items() if name not in LOCAL} | {"OMP_NUM_THREADS": "1"},
+        capture_output=True, text=True, timeout=patience(280), check=False,
+    )  # fmt: skip
+    found = re.search(r"switchsum, 2 ranks: accuracy ([\d.]+)", done.stdout)
+    assert found is not None, done.stdout + done.stderr
     assert float(found[1]) > 0.8

@@ -11,49 +11,106 @@ from pathlib import Path
 
 import pytest
 
+from switchsum.launch.bmv2 import free_port
+
 from ..timing import patience
 from .conftest import NAMESPACES
 
 # Importing it takes a second, in each process that collects tests.
-pytestmark = pytest.mark.skipif(
-    find_spec("sklearn") is None, reason="scikit-learn is not installed (the demo's images)"
-)
-EXAMPLE = Path(__file__).parent.parent.parent / "examples" / "mpi.sh"
+IMAGES = pytest.mark.skipif(find_spec("sklearn") is None, reason="scikit-learn is not installed (the demo's images)")
+TORCH = pytest.mark.skipif(find_spec("torch") is None, reason="PyTorch is not installed (make torch)")
+MPIRUN = pytest.mark.skipif(shutil.which("mpirun") is None, reason="mpirun (openmpi-bin) is not on PATH")
+ROOT = Path(__file__).parents[2]
+EXAMPLE = ROOT / "examples" / "mpi.sh"
+LAUNCHERS = ("RANK", "WORLD_SIZE", "OMPI_", "PMI_", "SLURM_", "SWITCHSUM_CONTROLLER", "SWITCHSUM_JOB", "MASTER_")
+SUM = """
+import torch, torch.distributed as dist
+dist.init_process_group("switchsum")
+values = torch.full((1000,), dist.get_rank() + 1.0)
+dist.all_reduce(values)
+print(f"rank {dist.get_rank()} of {dist.get_world_size()}: {values.unique().tolist()}")
+dist.destroy_process_group()
+"""
 
 
-@pytest.mark.skipif(shutil.which("mpirun") is None, reason="mpirun (openmpi-bin) is not on PATH")
+def outside_of_launchers(**more: str) -> dict[str, str]:
+    """Return the environment of a user who is in no job."""
+    here = {name: value for name, value in os.environ.items() if not name.startswith(LAUNCHERS)}
+    path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
+    return {**here, "PATH": path, "OMP_NUM_THREADS": "1", **more}
+
+
+def mpirun_options() -> str:
+    return "--oversubscribe" + (" --allow-run-as-root" if os.geteuid() == 0 else "")
+
+
+@IMAGES
+@MPIRUN
 @pytest.mark.timeout(120)
 def test_the_demo_under_mpirun() -> None:
-    options = "--oversubscribe" + (" --allow-run-as-root" if os.geteuid() == 0 else "")
-    environment = {**os.environ, "MPIRUN_OPTIONS": options, "OMP_NUM_THREADS": "1"}
-    environment["PATH"] = f"{Path(sys.executable).parent}:{environment['PATH']}"
+    environment = outside_of_launchers(MPIRUN_OPTIONS=mpirun_options())
     command = ["sh", str(EXAMPLE), "3", "--epochs", "2"]
     done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=patience(110), check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     assert "3 workers, every gradient added by the switch" in done.stdout
 
 
-def test_a_number_of_workers_that_is_none_ends_the_script() -> None:
-    environment = {**os.environ, "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
+@TORCH
+@MPIRUN
+@pytest.mark.slow
+@pytest.mark.timeout(120)
+def test_pytorch_under_mpirun_as_the_page_says(tmp_path: Path) -> None:
+    lines = (ROOT / "docs" / "cluster.md").read_text().splitlines()
+    command = next(line for line in lines if line.startswith("mpirun -n 4 "))
+    command = command.replace("mpirun -n 4", f"mpirun {mpirun_options()} -n 2").replace("29400", str(free_port()))
+    (tmp_path / "train.py").write_text(SUM)
     done = subprocess.run(
-        ["sh", str(EXAMPLE), "many"], env=environment, capture_output=True, text=True, timeout=patience(40), check=False
+        ["sh", "-c", command], cwd=tmp_path, env=outside_of_launchers(),
+        capture_output=True, text=True, timeout=patience(110), check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert sorted(done.stdout.split("\n")) == ["", "rank 0 of 2: [3.0]", "rank 1 of 2: [3.0]"]
+
+
+def test_a_number_of_workers_that_is_none_ends_the_script() -> None:
+    done = subprocess.run(
+        ["sh", str(EXAMPLE), "many"],
+        env=outside_of_launchers(),
+        capture_output=True,
+        text=True,
+        timeout=patience(40),
+        check=False,
     )
     assert done.returncode == 1
     assert done.stderr.count("valid integer") == 1
 
 
+def under_slurm(*arguments: str) -> str:
+    """Run a batch script on machines that are namespaces; return what it has printed."""
+    script = str(Path(__file__).parent / "workers" / "slurm.py")
+    done = subprocess.run(
+        ["unshare", "--net", sys.executable, script, *arguments],
+        env=outside_of_launchers(), capture_output=True, text=True, timeout=patience(300), check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+@IMAGES
 @pytest.mark.root
 @pytest.mark.timeout(900)
 def test_the_batch_script_under_slurm() -> None:
-    launchers = ("RANK", "WORLD_SIZE", "OMPI_", "PMI_", "SLURM_", "SWITCHSUM_CONTROLLER", "SWITCHSUM_JOB")
-    environment = {name: value for name, value in os.environ.items() if not name.startswith(launchers)}
-    script = str(Path(__file__).parent / "workers" / "slurm.py")
-    done = subprocess.run(
-        ["unshare", "--net", sys.executable, script, "2"],
-        env=environment, capture_output=True, text=True, timeout=patience(300), check=False,
-    )  # fmt: skip
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert "2 workers, every gradient added by the switch" in done.stdout
+    assert "2 workers, every gradient added by the switch" in under_slurm("2", "slurm.sbatch")
+
+
+@TORCH
+@pytest.mark.root
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+def test_the_batch_script_of_pytorch_under_slurm(tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text(SUM)
+    text = under_slurm("3", "torch.sbatch", str(tmp_path / "train.py"))
+    assert all(f"rank {rank} of 3: [6.0]" in text for rank in range(3)), text
 
 
 @pytest.mark.root

@@ -1,7 +1,8 @@
-"""examples/slurm.sbatch as it stands, on several machines as far as namespaces are, with an `srun` of ours.
+"""A batch script of the examples as it stands, on several machines as far as namespaces are, with an `srun` of ours.
 
-`unshare --net python slurm.py COUNT` as root, in the clone.  What Slurm does is what its documentation says: the script
-runs on the first machine of the allocation, `srun` runs its command once for each task and tells each its number.
+`unshare --net python slurm.py COUNT SCRIPT [ARGUMENT...]` as root, in the clone.  What Slurm does is what its
+documentation says: the script runs on the first machine of the allocation, `srun` runs its command once for each task
+and tells each its number.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from switchsum.launch.children import Children
 from switchsum.launch.options import MTU
 from switchsum.protocol.wire import format_ip
 
-SCRIPT = Path(__file__).parents[3] / "examples" / "slurm.sbatch"
+EXAMPLES = Path(__file__).parents[3] / "examples"
 
 
 def machine(wire: wires.Wire, laid: list[wires.Wire], scratch: Path) -> list[str]:
@@ -36,8 +37,8 @@ def write(path: Path, lines: list[str]) -> None:
     path.chmod(0o755)
 
 
-def main(count: int) -> int:
-    """Run the script as a batch job; return its exit code."""
+def main(count: int, script: str, arguments: list[str]) -> int:
+    """Run a script as a batch job; return its exit code."""
     wires.run(["ip", "link", "add", "bridge0", "type", "bridge"])
     wires.run(["ip", "link", "set", "bridge0", "up"])
     with Children() as children, tempfile.TemporaryDirectory() as folder:
@@ -57,11 +58,12 @@ def main(count: int) -> int:
             **os.environ,
             "PATH": f"{programs}:{Path(sys.executable).parent}:{os.environ['PATH']}",
             "SLURM_NTASKS": str(count),
+            "SLURM_NNODES": str(count),
             "OMP_NUM_THREADS": "1",
         }
-        done = subprocess.run([*machines[0], "bash", str(SCRIPT)], cwd=SCRIPT.parents[1], env=environment, check=False)
-        return done.returncode
+        command = [*machines[0], "bash", str(EXAMPLES / script), *arguments]
+        return subprocess.run(command, cwd=EXAMPLES.parent, env=environment, check=False).returncode
 
 
 if __name__ == "__main__":
-    sys.exit(main(int(sys.argv[1])))
+    sys.exit(main(int(sys.argv[1]), sys.argv[2], sys.argv[3:]))
