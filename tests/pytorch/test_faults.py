@@ -248,7 +248,9 @@ def test_every_machine_hears_why_another_one_has_no_switch(monkeypatch: pytest.M
         meet(Meeting(store, 1, 2, patience(5)))
 
 
-def test_several_machines_need_certificates(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_several_machines_need_certificates(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     from switchsum.torch.rendezvous import meet
     from switchsum.torch.store import Meeting
 
@@ -260,6 +262,14 @@ def test_several_machines_need_certificates(monkeypatch: pytest.MonkeyPatch) -> 
     for rank in range(2):
         with pytest.raises(UsageError, match=r"cryptography on rank 0: pip install 'switchsum\[torch\]'"):
             meet(Meeting(store, rank, 2, patience(5)))
+    assert capsys.readouterr().err.count("use gloo for dense float32 here") == 1  # by rank 0
+
+
+@pytest.mark.parametrize(("machines", "says"), [("ab", True), ("abcd", True), ("aab", False), ("aabb", False)])
+def test_one_rank_on_each_machine_is_told_that_a_ring_is_as_good(machines: str, says: bool) -> None:
+    from switchsum.torch.switches_of_machines import advice
+
+    assert (advice([*machines]) is not None) == says
 
 
 def test_options_are_refused() -> None:

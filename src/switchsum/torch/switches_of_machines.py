@@ -23,6 +23,7 @@ from typing import Any, Final
 
 from switchsum.connections import tls
 from switchsum.controller.trees.fabric import MOST_TREES
+from switchsum.native.notices import say
 from switchsum.native.wires.messages import receive_bytes
 from switchsum.protocol.builds import largest_build
 from switchsum.protocol.errors import SwitchsumError, UsageError
@@ -76,11 +77,23 @@ def first_ranks(machines: Sequence[str]) -> list[int]:
     return sorted(machines.index(machine) for machine in set(machines))
 
 
+def advice(machines: Sequence[str]) -> str | None:
+    """Return what to say once where a ring is as good for dense sums, given the machine of each rank; else None."""
+    if len(set(machines)) < len(machines):
+        return None
+    return (
+        "one rank on each machine, and switches on the machines: a ring moves as few bytes, so use gloo for dense "
+        "float32 here; compression and DiLoCo are what helps (docs/slow-links.md)"
+    )
+
+
 def lead(meeting: Meeting, machines: Sequence[str], hosts: Sequence[str], beacon: str) -> Found:
     """Start rank 0's switch and controller, when the others have told theirs; raises LocalError and others' errors.
 
     `machines` names the machine of each rank, `hosts` are on the way to others, and so is `beacon`.
     """
+    if (text := advice(machines)) is not None:
+        say(text)
     services = LocalServices()
     try:
         certificates = _make_certificates(services.scratch)
