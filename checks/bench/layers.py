@@ -17,15 +17,15 @@ SMALL_BATCH = 64
 RATE = 0.01
 
 
-def network() -> nn.Sequential:
+def network(width: int = WIDTH) -> nn.Sequential:
     """Return the same model on every rank."""
     torch.manual_seed(1)
-    return nn.Sequential(*(one for _ in range(LAYERS) for one in (nn.Linear(WIDTH, WIDTH), nn.ReLU())))
+    return nn.Sequential(*(one for _ in range(LAYERS) for one in (nn.Linear(width, width), nn.ReLU())))
 
 
-def batch(size: int = BATCH) -> torch.Tensor:
+def batch(size: int = BATCH, width: int = WIDTH) -> torch.Tensor:
     """Return a rank's batch."""
-    return torch.randn(size, WIDTH, generator=torch.Generator().manual_seed(dist.get_rank()))
+    return torch.randn(size, width, generator=torch.Generator().manual_seed(dist.get_rank()))
 
 
 def train(steps: int, size: int = BATCH) -> Iterator[float]:

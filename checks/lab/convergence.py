@@ -124,7 +124,8 @@ def slow(options: argparse.Namespace) -> list[str]:
 
     failed: list[str] = []
     if options.times:
-        failed = slow_links.measure_slow(options.tasks, options.rates or slow_links.MEASURED)
+        rates = options.rates or slow_links.MEASURED
+        failed = slow_links.measure_slow(options.tasks, rates, again=options.again, minutes=options.minutes)
     else:
         slow_links.train_slow(options.tasks, options.seeds, options.steps, again=options.again)
     if options.publish:
@@ -141,9 +142,10 @@ def main() -> int:
     )
     parser.add_argument("--seeds", nargs="+", type=int, default=SEEDS)
     parser.add_argument("--steps", type=int, help="of each training (default: as many as the page has)")
-    parser.add_argument("--again", action="store_true", help="train also what has been trained")
+    parser.add_argument("--again", action="store_true", help="train, or measure, also what has been")
     parser.add_argument("--times", action="store_true", help="measure steps in place of training (root)")
     parser.add_argument("--rates", nargs="+", help="of the links of --times, as 50mbit (default: those of the page)")
+    parser.add_argument("--minutes", type=float, help="of --slow --times: begin nothing that is likely to end later")
     parser.add_argument("--publish", action="store_true", help="write docs/convergence.md and its plots afterwards")
     parser.add_argument(
         "--slow", action="store_true", help="ways for slow links, and docs/results/slow-links.md with --publish"

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
+import os
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -31,7 +35,23 @@ class Results:
     def write(self, path: Path = RESULTS) -> None:
         """Keep it, an entry a line."""
         path.parent.mkdir(exist_ok=True)
-        path.write_text(f'{{"trained":{_lines(self.trained)},\n"times":{_lines(self.times)}}}\n')
+        written = path.with_name(f"{path.name}.{os.getpid()}")
+        written.write_text(f'{{"trained":{_lines(self.trained)},\n"times":{_lines(self.times)}}}\n')
+        written.replace(path)  # whoever reads it meanwhile has all of it
+
+
+@contextmanager
+def added_to(path: Path) -> Iterator[Results]:
+    """Let results be changed and keep them; other processes wait, so that nothing is lost of what each adds."""
+    path.parent.mkdir(exist_ok=True)
+    folder = os.open(path.parent, os.O_RDONLY)
+    try:
+        fcntl.flock(folder, fcntl.LOCK_EX)
+        results = Results.read(path)
+        yield results
+        results.write(path)
+    finally:
+        os.close(folder)
 
 
 def _lines(rows: Rows) -> str:

@@ -41,6 +41,8 @@ class Measured:
     steps: int = STEPS
     worker: str = "checks.lab.convergence_worker"
     """The module that each rank runs."""
+    ways: Sequence[str] = ()
+    """For a worker that is told them."""
 
 
 BACKENDS: Final[Mapping[str, Callable[[str, Sequence[str]], list[str]]]] = MappingProxyType(
@@ -75,7 +77,7 @@ def trained(backend: str, rate: str, asked: Measured) -> tuple[Steps, int]:
     with tempfile.TemporaryDirectory(prefix="switchsum-bench-") as scratch:
         path = Path(scratch, "steps.json")
         worker = [sys.executable, "-m", asked.worker, backend, str(asked.steps), str(path)]
-        job = subprocess.Popen(BACKENDS[backend](rate, [*worker, *asked.tasks]))
+        job = subprocess.Popen(BACKENDS[backend](rate, [*worker, *asked.tasks, *asked.ways]))
         try:
             code = job.wait(PATIENCE_S)
         except subprocess.TimeoutExpired:

@@ -13,7 +13,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from pathlib import Path
 from typing import Final
@@ -80,25 +80,30 @@ def measure(machines: int, ranks: int, rate: str, size: int) -> dict[str, list[d
             for name, (backend, leaf) in SWITCHES.items():
                 path = Path(scratch, f"{backend}{leaf}-{number}")
                 command = [sys.executable, "-m", "checks.lab.machines", "worker", backend, str(size), str(path)]
-                with Children() as job:
-                    common = {**_environment(laid, machines * ranks), "SWITCHSUM_LEAF": leaf}
-                    started = [
-                        job.start(
-                            f"rank {rank}",
-                            laid[rank // ranks].inside(command),
-                            environment={**common, "RANK": str(rank), "LOCAL_RANK": str(rank % ranks)},
-                        )
-                        for rank in range(machines * ranks)
-                    ]
-                    failed, code = job.wait(started)
-                    if failed is not None:
-                        raise SystemExit(f"{failed.name} of {name} has ended with exit code {code}")
+                run_ranks(laid, ranks, command, {"SWITCHSUM_LEAF": leaf})
                 written = [json.loads(Path(f"{path}.{rank}").read_text()) for rank in range(machines * ranks)]
                 found[name].append({key: [one[key] for one in written] for key in ("seconds", "bytes")})
     return found
 
 
-def _environment(laid: list[wires.Wire], ranks: int) -> Mapping[str, str]:
+def run_ranks(laid: Sequence[wires.Wire], ranks: int, command: Sequence[str], variables: Mapping[str, str]) -> None:
+    """Run a command as so many ranks on each machine, as torchrun would; raises SystemExit where one has failed."""
+    with Children() as job:
+        common = {**_environment(laid, len(laid) * ranks), **variables}
+        started = [
+            job.start(
+                f"rank {rank}",
+                laid[rank // ranks].inside(command),
+                environment={**common, "RANK": str(rank), "LOCAL_RANK": str(rank % ranks)},
+            )
+            for rank in range(len(laid) * ranks)
+        ]
+        failed, code = job.wait(started)
+        if failed is not None:
+            raise SystemExit(f"{failed.name} of {' '.join(command)} has ended with exit code {code}")
+
+
+def _environment(laid: Sequence[wires.Wire], ranks: int) -> Mapping[str, str]:
     here = {name: value for name, value in os.environ.items() if not name.startswith("SWITCHSUM_CONTROLLER")}
     return here | {
         "WORLD_SIZE": str(ranks),

@@ -16,6 +16,7 @@ from typing import Any, Final, Protocol
 import numpy as np
 import numpy.typing as npt
 
+from checks.lab import torchft_ranks
 from checks.lab.convergence import moved
 from checks.lab.convergence_results import RANKS
 from checks.lab.convergence_tasks import Task
@@ -53,11 +54,15 @@ class OuterWay:
     """Over gloo."""
     has_warm_up: bool = False
     """torch's post-local SGD, which is LocalSGD over gloo after steps with averaged gradients."""
+    is_torchft: bool = False
+    """torchft's own DiLoCo; its group is gloo's."""
 
     def make(self, model: Any, optimizer: Any, group: Any) -> Synchronised:
         """Return what synchronises a rank's model when its optimizer has stepped."""
         from switchsum.torch import DiLoCo, LocalSGD
 
+        if self.is_torchft:
+            return torchft_ranks.DiLoCo(model, optimizer, group, self.every)
         if self.has_warm_up:
             return PostLocal(model, optimizer, group, self.every)
         if self.is_local:
@@ -107,6 +112,7 @@ OUTER: Final[Mapping[str, OuterWay]] = MappingProxyType(
         "gloo, DiLoCo 10": OuterWay(every=10, is_ring=True),
         "gloo, DiLoCo 50": OuterWay(every=50, is_ring=True),
         "gloo, streaming 50": OuterWay(every=50, fragments=2, delay=12, is_ring=True),
+        "gloo, torchft DiLoCo 50": OuterWay(every=50, is_ring=True, is_torchft=True),
         "LocalSGD 10, int10": OuterWay(every=10, is_local=True, how="int10"),
         "DiLoCo 10": OuterWay(every=10),
         "DiLoCo 10, int10": OuterWay(every=10, how="int10"),
@@ -121,7 +127,7 @@ def train_outer(task: Task, way: OuterWay, seed: int, steps: int, ranks: int = R
     import torch
 
     torch.set_num_threads(1)
-    groups = _gloo(ranks) if way.is_ring else _switched(ranks)
+    groups = _ranks_of(way, ranks)
     trainings = [task.make(seed, ranks) for _ in range(ranks)]
     with ThreadPoolExecutor(ranks) as pool:
 
@@ -145,12 +151,19 @@ def train_outer(task: Task, way: OuterWay, seed: int, steps: int, ranks: int = R
         count = _moved(way, groups[0], trainings[0].model, steps) - before
         on_all(lambda rank: made[rank].finish())
         for group in groups:
-            if isinstance(group, Communicator):
+            if isinstance(group, Communicator | torchft_ranks.Rank):
                 group.close()
     size = sum(one.numel() for one in trainings[0].model.parameters())
     run = {"losses": losses, "up": float(count[0]) / steps, "down": float(count[1]) / steps, "parameters": size}
     measure = trainings[0].accuracy
     return run if measure is None else {**run, "accuracy": round(measure(trainings[0].model), 4)}
+
+
+def _ranks_of(way: OuterWay, ranks: int) -> list[Any]:
+    """Return what each rank reaches the others through."""
+    if way.is_torchft:
+        return list(torchft_ranks.ranks(ranks, TIMEOUT_S))
+    return _gloo(ranks) if way.is_ring else _switched(ranks)
 
 
 def _switched(ranks: int) -> list[Any]:

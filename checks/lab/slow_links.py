@@ -7,17 +7,23 @@ it takes beyond them.
 
 from __future__ import annotations
 
+import importlib.util
+import os
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, Final
 
 import numpy as np
 
 from checks.bench.records import measured_on, provenance
+from checks.lab.convergence import train
 from checks.lab.convergence_page import Trained, smoothed, targets_of
-from checks.lab.convergence_results import RESULTS, Results, Rows, say
+from checks.lab.convergence_results import RESULTS, Results, Rows, added_to, say
 from checks.lab.convergence_tasks import TASKS
-from checks.lab.convergence_times import Measured, measure
+from checks.lab.convergence_times import Measured, medians, trained
+from checks.lab.convergence_ways import ALONE, WAYS
 from checks.lab.outer_ways import OUTER, train_outer
 
 ROOT: Final = Path(__file__).parents[2]
@@ -35,32 +41,79 @@ EVERY_STEP: Final = ("gloo", "gloo, fp16 hook", "gloo, PowerSGD 4", "dense", "in
 """Ways of docs/convergence.md that stand beside those of `OUTER`."""
 
 
+RINGS: Final = tuple(name for name in (*EVERY_STEP, *OUTER) if (OUTER[name] if name in OUTER else WAYS[name]).is_ring)
+"""Ways of gloo's; the others are ours."""
+MEASURED_WAYS: Final[Mapping[str, tuple[str, ...]]] = MappingProxyType(
+    {
+        "switchsum": (ALONE, *(name for name in (*EVERY_STEP, *OUTER) if name not in RINGS)),
+        "gloo": tuple(name for name in RINGS if not (name in OUTER and OUTER[name].is_torchft)),
+    }
+)
+"""By backend.  torchft has to be started in other ways, and moves what gloo's DiLoCo does."""
+BASE: Final = "gloo"
+OURS: Final = "streaming 50, int10"
+BESIDE: Final = (BASE, "gloo, PowerSGD 4", "gloo, streaming 50")
+"""Ways of others that `OURS` is compared with in a sentence."""
+
+
 def train_slow(
     tasks: Sequence[str], seeds: Sequence[int], steps: int | None, *, again: bool, path: Path = KEPT
 ) -> None:
-    """Train in all ways of `OUTER` what has not been trained; seeds come last."""
+    """Train in all ways of the page what has not been trained; seeds come last."""
     for seed in seeds:
         for task in tasks:
-            for name, way in OUTER.items():
+            for name in (*EVERY_STEP, *OUTER):
                 key, count = f"{task}/{name}/{seed}", steps or TASKS[task].steps
-                if not again and len(Results.read(path).trained.get(key, {}).get("losses", ())) == count:
+                known = Results.read().trained | Results.read(path).trained
+                if not (again and name in OUTER) and len(known.get(key, {}).get("losses", ())) == count:
                     continue
-                run = train_outer(TASKS[task], way, seed, count)
-                results = Results.read(path)  # trainings of others may have been added meanwhile
-                results.trained[key] = {**run, "on": provenance(None)}
-                results.write(path)
+                if name in OUTER and OUTER[name].is_torchft and importlib.util.find_spec("torchft") is None:
+                    say(f"{key}: torchft is not installed")
+                    continue
+                one = train_outer(TASKS[task], OUTER[name], seed, count) if name in OUTER else None
+                run = one or train(TASKS[task], WAYS[name], seed, count)
+                with added_to(path) as results:
+                    results.trained[key] = {**run, "on": provenance(None)}
                 say(f"{key}: loss {np.mean(run['losses'][-10:]):.3f}, {run['down'] / 1e3:.1f} kB a step")
 
 
-def measure_slow(tasks: Sequence[str], rates: Sequence[str], path: Path = KEPT) -> list[str]:
-    """Measure steps of real ranks on limited links (root); return a line for each job that has failed."""
-    asked = Measured(tasks=tasks, rates=rates, rounds=1, worker="checks.lab.slow_worker")
-    return measure(asked, path)
+def measure_slow(
+    tasks: Sequence[str], rates: Sequence[str], *, again: bool = False, minutes: float | None = None, path: Path = KEPT
+) -> list[str]:
+    """Measure steps of real ranks on limited links (root) that were not measured; return a line for each failed job.
+
+    Each job, one task on one backend at one rate, is kept when it has ended.  None is begun that is not likely to end
+    within `minutes` from now: the same call goes on where this one ends.
+    """
+    if os.geteuid() != 0:
+        return ["steps were not measured: links of limited rate need root"]
+    begun_at, longest_s, failed = time.monotonic(), 0.0, []
+    for rate, task, backend in ((rate, task, backend) for rate in rates for task in tasks for backend in MEASURED_WAYS):
+        key = f"{task}/{rate}"
+        known = Results.read(path).times.get(key, {}).get("ms", {})
+        ways = [name for name in MEASURED_WAYS[backend] if again or name not in known]
+        if not ways:
+            continue
+        job_at = time.monotonic()
+        if minutes is not None and job_at + longest_s > begun_at + 60 * minutes:
+            say(f"{key} and what follows are left: the same command goes on here")
+            break
+        say(f"{key}: {backend}")
+        load_before = os.getloadavg()[0]
+        asked = Measured(tasks=(task,), rates=(rate,), worker="checks.lab.slow_worker", ways=ways)
+        taken, code = trained(backend, rate, asked)
+        if code:
+            failed.append(f"{key}: {backend} ended with code {code}")
+        longest_s = max(longest_s, time.monotonic() - job_at)
+        with added_to(path) as results:
+            kept = results.times.get(key, {}).get("ms", {})
+            results.times[key] = {**provenance(load_before), "ms": {**kept, **medians(taken.get(task, {}))}}
+    return failed
 
 
 def of_task(runs: Rows, task: str) -> dict[str, Trained]:
     """Return what there is of a task, by way, with those seeds that all ways of `OUTER` have."""
-    common = set.intersection(*(_seeds(runs, task, way) for way in OUTER))
+    common = set.intersection(*(_seeds(runs, task, way) for way in OUTER if not OUTER[way].is_torchft))
     found = {}
     for way in (*EVERY_STEP, *OUTER):
         seeds = tuple(sorted(_seeds(runs, task, way) & common))
@@ -111,24 +164,61 @@ def table(plain: Results, kept: Results, task: str) -> Iterator[str]:
     yield "|---" * len(heads) + "|"
     for way, one in ways.items():
         yield f"| {' | '.join([_title(way), *_row(way, one, targets)])} |"
-    yield from _measured(kept, task, list(ways))
+    yield ""
+    yield _as_soon(kept, task, ways, targets)
+    yield from _measured(kept, task, ways, targets)
 
 
-def _measured(kept: Results, task: str, ways: Sequence[str]) -> Iterator[str]:
+def _as_soon(kept: Results, task: str, ways: Mapping[str, Trained], targets: Mapping[str, float]) -> str:
+    """Say how many times as soon as others `OURS` comes to the loss at the lowest rate."""
+    named = [name for name in (OURS, *BESIDE) if name in ways]
+    steps = {name: _mean_steps(ways[name], targets) for name in named}
+    computed = {name: seconds(name, ways[name], count, RATES[0]) for name, count in steps.items() if count is not None}
+    taken = kept.times.get(f"{task}/{MEASURED[0]}", {}).get("ms", {})
+    measured = {name: steps[name] * taken[name]["median"] / 1e3 for name in computed if name in taken}
+
+    def factors(found: Mapping[str, float]) -> str:
+        return ", ".join(f"{found[name] / found[OURS]:.1f} ({name})" for name in BESIDE if name in found)
+
+    if OURS not in computed:
+        return f"{OURS} does not come to the loss with every seed."
+    text = f"At {RATES[0]} Mbit/s {OURS} comes to the loss so many times as soon by the formula: {factors(computed)}"
+    return f"{text}; as measured: {factors(measured)}." if OURS in measured else f"{text}."
+
+
+def _mean_steps(one: Trained, targets: Mapping[str, float]) -> float | None:
+    """Return after how many steps the seeds come to the loss; None if one of them does not."""
+    steps = [count for count in one.steps_to(targets) if count is not None]
+    return float(np.mean(steps)) if len(steps) == len(one.losses) else None
+
+
+def _measured(kept: Results, task: str, ways: Mapping[str, Trained], targets: Mapping[str, float]) -> Iterator[str]:
     """Yield a table of steps that were measured, if there are any."""
     taken = {rate: row for rate in MEASURED if (row := kept.times.get(f"{task}/{rate}"))}
     if not taken:
         return
     yield ""
-    yield f"Milliseconds of a step as measured on {measured_on(next(iter(taken.values())))}:"
+    for rate, row in taken.items():
+        alone = row["ms"].get(ALONE)
+        computes = f" Without communication a step took {alone['median']:,.1f} ms." if alone else ""
+        yield f"Steps at {_rate(rate)} were measured on {measured_on(row)}.{computes}  "
     yield ""
-    yield f"| way | {' | '.join(taken)} |"
-    yield "|---" * (1 + len(taken)) + "|"
-    for way in ways:
+    yield f"| way | {' | '.join(f'ms a step at {_rate(rate)} | s to the loss' for rate in taken)} |"
+    yield "|---" * (1 + 2 * len(taken)) + "|"
+    for way, one in ways.items():
         found = [row["ms"].get(way) for row in taken.values()]
-        cells = [f"{one['median']:,.1f}" if one else "" for one in found]
+        steps = _mean_steps(one, targets)
+        cells = []
+        for ms in found:
+            cells.append(f"{ms['median']:,.1f}" if ms else "")
+            cells.append(f"{steps * ms['median'] / 1e3:,.2f}" if ms and steps is not None else "")
         if any(cells):
             yield f"| {_title(way)} | {' | '.join(cells)} |"
+
+
+def _rate(rate: str) -> str:
+    """Return a rate as people read it."""
+    return f"{rate.removesuffix('mbit')} Mbit/s"
 
 
 def _title(way: str) -> str:
@@ -136,12 +226,11 @@ def _title(way: str) -> str:
 
 
 def _row(way: str, one: Trained, targets: Mapping[str, float]) -> list[str]:
-    steps = [count for count in one.steps_to(targets) if count is not None]
+    steps, mean = [count for count in one.steps_to(targets) if count is not None], _mean_steps(one, targets)
     cells = [f"{one.moved / 1e3:,.1f}" if one.moved < 1e4 else f"{one.moved / 1e3:,.0f}"]
-    if len(steps) < len(one.losses):
+    if mean is None:
         cells += [f"not by {len(one.losses) - len(steps)} of {len(one.losses)} seeds", *[""] * len(RATES)]
     else:
-        mean = float(np.mean(steps))
         cells.append(f"{mean:.0f} ({min(steps)} to {max(steps)})")
         cells += [f"{seconds(way, one, mean, rate):.2f}" for rate in RATES]
     end = one.losses[:, -1]
@@ -157,7 +246,8 @@ def trained_on(kept: Results) -> str:
 
 def tables(plain: Results, kept: Results) -> str:
     """Return what the page has between its marks."""
-    tasks = [task for task in TASKS if all(f"{task}/{way}/1" in kept.trained for way in OUTER)]
+    needed = [way for way in OUTER if not OUTER[way].is_torchft]
+    tasks = [task for task in TASKS if all(f"{task}/{way}/1" in kept.trained for way in needed)]
     if not tasks:
         return "\n\nNothing was trained yet.\n\n"
     return "\n\n".join(["", trained_on(kept), *("\n".join(table(plain, kept, task)) for task in tasks), ""])
