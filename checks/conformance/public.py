@@ -4,6 +4,9 @@ FOLDER has what a compiler made of them: `NAME.json` and `NAME.p4info.txtpb`, an
 p4testgen makes (`--test-backend STF`).  A name begins with the name of its project.  None of them is part of this
 repository: the record has names and results alone.
 
+Two things of the record are written by hand: `refused_by_p4c`, programs that p4c does not take and why, and
+`about_failed`, why tests fail.
+
 Each program is loaded with its P4Info as `Switch.from_file` does it, on both engines.  Then the cases of
 `switchsum differ` go through both engines, and through BMv2 where it is on PATH.
 """
@@ -145,9 +148,12 @@ def section(record: Mapping[str, Any]) -> Iterator[str]:
         beside = "none" if row["bmv2"] == PASSED else f"none; BMv2: {_cell(row['bmv2'])}"
         cells = [row["name"], f"{row['load_s']:.2f} s", f"{row['packets']}, {row['frames']}", str(row["entries"])]
         yield f"| {' | '.join([*cells, _cell(row['difference']) or beside, said])} |"
+    if record.get("refused_by_p4c"):
+        yield "\nPrograms that p4c 1.2.5 refuses, so that there is nothing to load:\n"
+        yield from (f"- {name}: {_cell(reason)}" for name, reason in record["refused_by_p4c"].items())
     failed = [f"{row['name']}, {text}" for row in rows for text in row["failed"]]
     if failed:
-        yield "\nTests of p4testgen that do not pass:\n"
+        yield f"\nTests of p4testgen that do not pass. {record.get('about_failed', '')}\n"
         yield from (f"- {_cell(text)}" for text in failed)
 
 
@@ -170,7 +176,7 @@ def main() -> None:
         made = check(path, options.cases, bmv2)
         print(made, flush=True)
         kept[made.name] = asdict(made)
-        record = {"date": datetime.now(UTC).date().isoformat(), "programs": [kept[name] for name in sorted(kept)]}
+        record |= {"date": datetime.now(UTC).date().isoformat(), "programs": [kept[name] for name in sorted(kept)]}
         RECORD.write_text(json.dumps(record, indent=1) + "\n")
 
 

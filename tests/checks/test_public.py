@@ -56,7 +56,9 @@ def test_the_page_names_what_is_refused_and_what_differs() -> None:
     }
     other = {**row, "name": "a.c", "difference": "native and bmv2: r[1] is 2 and 3", "tests": {}, "failed": []}
     refused = {**other, "name": "a.d", "loaded": "no BMv2 program: | missing", "difference": ""}
-    text = "\n".join(section({"date": "2026-01-01", "programs": [row, other, refused]}))
+    record = {"date": "2026-01-01", "programs": [row, other, refused], "refused_by_p4c": {"a.e": "no such extern"}}
+    text = "\n".join(section(record))
+    assert "- a.e: no such extern" in text
     assert "2 of 3 load with their P4Info (2026-01-01). 360 random packets" in text
     assert "1 programs show no difference" in text
     assert "| a.b | 0.50 s | 180, 90 | 7 | none | 3, 4 of 4 |" in text
