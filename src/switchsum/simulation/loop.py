@@ -34,6 +34,7 @@ from .links import catch_up, first_off, next_departure, note, send
 from .records import (
     FRAME_BYTES,
     NEVER,
+    NODE_BYTES,
     NONE,
     PICOSECONDS,
     WORLD,
@@ -157,6 +158,14 @@ def _look_ahead(world: WorldRecord) -> None:
         prefetch(head + _LINE_BYTES)
         if place == 0:
             _fetch(world, link.to, link.first)
+            continue
+        # What `_fetch` follows, from record to record, is near when it is this event's turn.
+        at = world.nodes + link.to * NODE_BYTES
+        prefetch(at + _LINE_BYTES)
+        prefetch(at + 2 * _LINE_BYTES)
+        own = nodes_of(world)[link.to].own
+        prefetch(own)
+        prefetch(own + _LINE_BYTES)
 
 
 @inner

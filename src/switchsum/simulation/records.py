@@ -376,6 +376,7 @@ WORLD: Final = dtype_of(WorldRecord)
 LOG: Final = dtype_of(LogRecord)
 
 FRAME_BYTES: Final = FRAME.itemsize
+NODE_BYTES: Final = NODE.itemsize
 LOG_BYTES: Final = LOG.itemsize
 HEAD_BYTES: Final = 192
 """Of a head, lead included; a replica whose head is longer is kept whole."""
