@@ -165,25 +165,28 @@ def table(plain: Results, kept: Results, task: str) -> Iterator[str]:
     for way, one in ways.items():
         yield f"| {' | '.join([_title(way), *_row(way, one, targets)])} |"
     yield ""
-    yield _as_soon(kept, task, ways, targets)
+    yield from _as_soon(kept, task, ways, targets)
     yield from _measured(kept, task, ways, targets)
 
 
-def _as_soon(kept: Results, task: str, ways: Mapping[str, Trained], targets: Mapping[str, float]) -> str:
-    """Say how many times as soon as others `OURS` comes to the loss at the lowest rate."""
+def _as_soon(kept: Results, task: str, ways: Mapping[str, Trained], targets: Mapping[str, float]) -> Iterator[str]:
+    """Yield how many times as soon as others `OURS` comes to the loss at the lowest rate."""
     named = [name for name in (OURS, *BESIDE) if name in ways]
     steps = {name: _mean_steps(ways[name], targets) for name in named}
     computed = {name: seconds(name, ways[name], count, RATES[0]) for name, count in steps.items() if count is not None}
     taken = kept.times.get(f"{task}/{MEASURED[0]}", {}).get("ms", {})
     measured = {name: steps[name] * taken[name]["median"] / 1e3 for name in computed if name in taken}
 
-    def factors(found: Mapping[str, float]) -> str:
-        return ", ".join(f"{found[name] / found[OURS]:.1f} ({name})" for name in BESIDE if name in found)
+    def factor(found: Mapping[str, float], name: str) -> str:
+        return f"{found[name] / found[OURS]:.1f}" if name in found and OURS in found else ""
 
-    if OURS not in computed:
-        return f"{OURS} does not come to the loss with every seed."
-    text = f"At {RATES[0]} Mbit/s {OURS} comes to the loss so many times as soon by the formula: {factors(computed)}"
-    return f"{text}; as measured: {factors(measured)}." if OURS in measured else f"{text}."
+    yield f"Times as soon at the loss with {OURS} at {RATES[0]} Mbit/s:"
+    yield ""
+    yield "| beside | by the formula | as measured |"
+    yield "|---|---|---|"
+    yield from (
+        f"| {name} | {factor(computed, name)} | {factor(measured, name)} |" for name in BESIDE if name in computed
+    )
 
 
 def _mean_steps(one: Trained, targets: Mapping[str, float]) -> float | None:
