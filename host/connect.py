@@ -10,7 +10,7 @@ import threading
 import time
 from dataclasses import dataclass, replace
 from numbers import Integral, Real
-from typing import TYPE_CHECKING, Final, TypeVar
+from typing import TYPE_CHECKING, Final, TypeVar, cast
 
 from switchsum.connections.starting import ANSWER_S, start_limit
 from switchsum.protocol.errors import SwitchLost, TransportError, UsageError, VersionMismatch
@@ -30,10 +30,15 @@ from .links.worker_link import WorkerLink, worker_link
 if TYPE_CHECKING:
     from switchsum.native.process.trace import Trace
 
+    from .engine.loop import Driver
+
 _log: Final = logging.getLogger(__name__)
 
 DEFAULT_SEED: Final = 0
 """The same for all: a program that is run again gets the same bits unless it wants others."""
+
+VIRTUAL: Final = "virtual:"
+"""The name of a link to a simulation begins with it (`links/virtual.py`); the path of its Unix socket follows."""
 
 _LAUNCHERS: Final = (
     ("RANK", "WORLD_SIZE"),  # torchrun, switchsum run
@@ -124,7 +129,7 @@ def connect(
         from switchsum.native.process.logs import log_as  # noqa: PLC0415
 
         log_as("worker", rank=settings.rank, job=settings.job)
-    return _connect_as(settings)
+    return _join_simulation(settings) if settings.is_virtual else _connect_as(settings)
 
 
 def launcher_variables() -> tuple[str, str]:
@@ -147,13 +152,19 @@ class _Settings:
     seed: int
     cancelled: threading.Event | None = None
 
+    @property
+    def is_virtual(self) -> bool:
+        """Whether the network is simulated."""
+        return self.link.startswith(VIRTUAL)
+
     def check(self) -> None:
         """Refuse what no job can have; raises UsageError."""
         _check_whole("rank", self.rank, least=0)
         _check_whole("world_size", self.world_size, least=1)
         _check_seconds("timeout_s", self.timeout_s)
         _check_seconds("switch_timeout_s", self.switch_timeout_s)
-        worker_link(self.link)
+        if not self.is_virtual:
+            worker_link(self.link)
 
 
 def _own_controller() -> str:
@@ -204,6 +215,22 @@ def _connect_as(settings: _Settings) -> Communicator:
     _log.info("connected over %s as rank %d of %d, epoch %d", settings.link, rank, world_size, membership.reply.epoch)
     defer_interrupts(communicator.queue)
     membership.report = Reporter(communicator, host=socket.gethostname(), link=settings.link)
+    return communicator
+
+
+def _join_simulation(settings: _Settings) -> Communicator:
+    """Join a job in virtual time, which needs no controller; raises what `virtual.join` does."""
+    from .links import virtual  # noqa: PLC0415 - few jobs are simulated
+
+    driver, membership = virtual.join(settings.link.removeprefix(VIRTUAL), settings.rank, settings.world_size)
+    communicator = Communicator(
+        cast("Driver", driver),  # which has what a queue asks of one
+        membership,
+        rank=settings.rank,
+        world_size=settings.world_size,
+        about=f"job {settings.job!r}, in virtual time",
+    )
+    defer_interrupts(communicator.queue)
     return communicator
 
 

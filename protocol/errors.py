@@ -116,6 +116,10 @@ class WorkerLost(RemoteError):
         super().__init__(message)
         self.rank = rank
 
+    def __reduce__(self) -> tuple[type[WorkerLost], tuple[str, int]]:
+        """Pickle it with its rank: it goes to other processes."""
+        return type(self), (str(self), self.rank)
+
 
 class SwitchLost(RemoteError):
     """The switch stopped answering."""

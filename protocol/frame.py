@@ -37,7 +37,7 @@ NO_BLOCK: Final = 0xFFFF_FFFF
 
 MAX_WORKERS: Final = 32
 """Members of a job at one switch: one bit each in the bitmap."""
-MOST_WORKERS: Final = 1024
+MOST_WORKERS: Final = 4096
 """Of a job over a tree of switches."""
 MOST_LINKS: Final = 8
 """Of a worker."""

@@ -47,7 +47,7 @@ class CreateJobRequest:
 
     job: str
     workers: int
-    """World size, 1 to 32, over several switches to 1,024."""
+    """World size, 1 to 32, over several switches to 4,096."""
     slots: int | None = None
     """Slots to reserve; None: as many as the members keep in flight, at most `MOST_IN_FLIGHT`."""
     timeout_s: float = DEFAULT_TIMEOUT_S

@@ -20,7 +20,7 @@ class Job:
     number: int
     """The header's `job`, 1 to 65535."""
     workers: int
-    """World size, 1 to 32, over several switches to 1,024."""
+    """World size, 1 to 32, over several switches to 4,096."""
     slots: SlotRange
     group: int
     """Multicast group to which its results go."""

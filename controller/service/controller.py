@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from typing import Any
 
 from .config import Config
 from .keeper import Keeper
@@ -15,8 +16,9 @@ from .users import Users
 class Controller:
     """The parts of a controller of one or several switches."""
 
-    def __init__(self, config: Config, clock: Callable[[], float] = time.monotonic) -> None:
-        self.keeper = Keeper(config, clock)
+    def __init__(self, config: Config, clock: Callable[[], float] = time.monotonic, **options: Any) -> None:
+        """Make one; `options` are those of `Keeper`."""
+        self.keeper = Keeper(config, clock, **options)
         """Has the jobs and the switches, behind one lock."""
         self.upkeep = Upkeep(self.keeper)
         """Has the loop: `run` on the main thread."""

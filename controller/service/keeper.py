@@ -54,9 +54,22 @@ SWITCH_WAIT_S: Final = 3.0
 class Keeper:
     """The jobs of one controller, and the switches that have them, behind one lock."""
 
-    def __init__(self, config: Config, clock: Callable[[], float]) -> None:
+    def __init__(
+        self,
+        config: Config,
+        clock: Callable[[], float],
+        *,
+        sessions: Callable[[str], Session] | None = None,
+        draw: Callable[[int], int] = secrets.randbits,
+    ) -> None:
+        """Make one without switches yet.
+
+        `sessions` opens one with the switch of a name, over P4Runtime if nothing else is said; `draw` draws so many
+        bits, for nonces, cookies and epochs.
+        """
         self.config = config
         self.clock = clock
+        self._draw = draw
         self.changed = threading.Condition()
         self.events: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
         """What has happened, to be done by `Upkeep.run` with the lock held."""
@@ -65,7 +78,7 @@ class Keeper:
         self.fabric = config.switches
         self.fleet = Fleet(
             {
-                name: SwitchConnection(switch.p4runtime, partial(self._open_session, name))
+                name: SwitchConnection(switch.p4runtime, partial(sessions or self._open_session, name))
                 for name, switch in self.fabric.switches.items()
             }
         )
@@ -112,7 +125,7 @@ class Keeper:
         )
 
     def _make_jobs(self) -> Jobs:
-        draw_nonce, draw_cookie, draw_epoch = (partial(secrets.randbits, bits) for bits in (64, 64, 16))
+        draw_nonce, draw_cookie, draw_epoch = (partial(self._draw, bits) for bits in (64, 64, 16))
         total_slots = self.config.program.total_slots
         return Jobs(total_slots, draw_nonce, draw_cookie, draw_epoch, self.fabric.most_workers)
 

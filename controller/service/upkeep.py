@@ -42,30 +42,40 @@ class Upkeep:
         """
         keeper = self._keeper
         while not keeper.is_stopping:
-            began_s = keeper.clock()
-            if keeper.fleet.away() and self._connect(on_refused):
-                on_connected()
-            waited_s = keeper.clock() - began_s
-            events = self._next_events()
-            with keeper.changed:
-                for handle in events:
-                    handle()
-                # At least every TICK_S: silence is an event, too.
-                self._look_for_links()
-                keeper.do_without()
-                silent = keeper.jobs.tick(keeper.clock(), waited_s)
-                for job, member in silent:
-                    log.warning("job %s: rank %d is lost, nothing was heard of it", job.name, member.rank)
-                ended = keeper.jobs.end_ephemeral()
-                for job in ended:
-                    log.info("job %s: nobody is in it any more, and it ends", job.name)
-                waits = any(job.is_complete for job in keeper.jobs)
-                if silent or ended or events or waits or not keeper.fleet.is_settled or keeper.moving():
-                    keeper.bring_up_to_date()
+            self.turn(self._next_events, on_connected, on_refused)
         with keeper.changed:
             keeper.fleet.close()
         if self._failure is not None:
             raise self._failure
+
+    def turn(
+        self,
+        next_events: Callable[[], list[Callable[[], None]]],
+        on_connected: Callable[[], None] = lambda: None,
+        on_refused: Callable[[P4RuntimeError], None] = lambda error: None,
+    ) -> None:
+        """Connect what is away, and do what is due; `next_events` returns what has happened, and may wait for it."""
+        keeper = self._keeper
+        began_s = keeper.clock()
+        if keeper.fleet.away() and self._connect(on_refused):
+            on_connected()
+        waited_s = keeper.clock() - began_s
+        events = next_events()
+        with keeper.changed:
+            for handle in events:
+                handle()
+            # At least every TICK_S: silence is an event, too.
+            self._look_for_links()
+            keeper.do_without()
+            silent = keeper.jobs.tick(keeper.clock(), waited_s)
+            for job, member in silent:
+                log.warning("job %s: rank %d is lost, nothing was heard of it", job.name, member.rank)
+            ended = keeper.jobs.end_ephemeral()
+            for job in ended:
+                log.info("job %s: nobody is in it any more, and it ends", job.name)
+            waits = any(job.is_complete for job in keeper.jobs)
+            if silent or ended or events or waits or not keeper.fleet.is_settled or keeper.moving():
+                keeper.bring_up_to_date()
 
     def _next_events(self) -> list[Callable[[], None]]:
         """Wait for an event, at most a tick, and return all that have come: a switch may have been waited for."""

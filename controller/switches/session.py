@@ -296,7 +296,7 @@ class Session:
             key = header.slot, header.cell_version
             if key in under_way and (header.job << 16 | header.epoch) == token:
                 under_way.remove(key)
-                found[key] = _cell(header)
+                found[key] = cell_of(header)
                 silent_s, pause_s = 0.0, QUERY_TIMEOUT_S
         return [found[cell] for cell in cells]
 
@@ -368,7 +368,8 @@ def _update(change: Change, entity: Any) -> Any:
     return v1.Update(type=change.name, entity=entity)
 
 
-def _cell(header: Header) -> Cell:
+def cell_of(header: Header) -> Cell:
+    """Return what the answer to a query says of a cell."""
     return Cell(
         slot=header.slot,
         version=header.cell_version,

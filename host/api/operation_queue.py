@@ -290,6 +290,20 @@ class OperationQueue:
         if self.interrupts.is_asked_for:
             self.interrupts.raise_now()
 
+    def compute(self, seconds: float) -> None:
+        """Let a computation take its time where that is virtual; raises what the communicator is broken by."""
+        if not self.driver.moves_alone:
+            return
+        with self._turn:
+            self._check_clean()
+            self.is_dirty = True
+            try:
+                self.driver.compute(seconds)
+            except SwitchsumError as error:
+                self._fail(error)
+            self.is_dirty = False
+            self._check()
+
     def is_driven_by(self, thread: int) -> bool:
         """Whether this thread is in the midst of an operation."""
         return self._owner == thread and self._turn.locked()
@@ -352,7 +366,7 @@ class OperationQueue:
                         self._hand_over(handle, stays=stays)
                     if stays and handle.finished is None:
                         self._drive(handle)
-                    if background:
+                    if background and not self.driver.moves_alone:
                         self._have_thread()
                     self.is_dirty = False
         finally:

@@ -42,10 +42,22 @@ def begin_steps(queue: OperationQueue, steps: Callable[[], LastStep]) -> Handle:
     check_process(queue.pid)
     if queue.closed:
         raise UsageError("this communicator is closed")
+    if queue.driver.moves_alone:
+        return SteppedHandle(_begin_here(queue, steps), queue.pid)
     if queue.steps is None:
         vars(queue).setdefault("steps", StepQueue(f"{queue.name} steps", queue.pid))  # one, whoever is first
     assert isinstance(queue.steps, StepQueue)
     return queue.steps.begin(lambda: _all_but_last(queue, steps))
+
+
+def _begin_here(queue: OperationQueue, steps: Callable[[], LastStep]) -> Future[LastStep]:
+    """Take the steps on the caller's thread: in virtual time another thread would not hold up its process."""
+    begun: Future[LastStep] = Future()
+    try:
+        begun.set_result(_all_but_last(queue, steps))
+    except SwitchsumError as error:  # which `wait` raises
+        begun.set_exception(error)
+    return begun
 
 
 def _all_but_last(queue: OperationQueue, steps: Callable[[], LastStep]) -> LastStep:

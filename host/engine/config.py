@@ -14,7 +14,7 @@ class EngineConfig:
     rank: int
     """0 to world_size - 1."""
     world_size: int
-    """1 to 1,024."""
+    """1 to 4,096."""
     places: tuple[int, ...] = ()
     """The rank at each place of the bitmaps of this member's switch, -1 for other switches; empty: the ranks."""
     trees: tuple[int, ...] = ()

@@ -175,6 +175,9 @@ def look_again_at(state: State, now: float) -> float:
 class Driver:
     """Drives one engine's loop on one link, from opening the link to opening it again; one thread at a time."""
 
+    moves_alone = False
+    """Whether frames move while nobody drives."""
+
     def __init__(self, engine: Engine, transport: DrivenLink, *, trace: Trace | None = None) -> None:
         """Note in `trace`, if there is one, what the loop does."""
         self.engine = engine
@@ -231,6 +234,9 @@ class Driver:
             self.transport.wait(most_s)
         engine.note(self.clock())
         return engine.events()
+
+    def compute(self, seconds: float) -> None:
+        """Do nothing: what the caller computes takes its own time."""
 
     def _move_frames(self, until: float) -> bool:
         """Run the loop; False: the switch has hung up.  Raises SwitchLost, and what the link's own code has raised."""

@@ -126,7 +126,7 @@ def test_every_float16_and_bfloat16_comes_back() -> None:
 @given(data=st.data())
 def test_narrow_values_are_the_definition(code: int, dtype: np.dtype[Any], bits: int, data: st.DataObject) -> None:
     values = block(data, dtype)
-    workers = data.draw(st.integers(1, 1024))
+    workers = data.draw(st.integers(1, 4096))
     seed = data.draw(st.integers(0, 2**32 - 1))
     exponent = min(254, finite_exponent(values) + data.draw(st.integers(0, 3)))
     words = -(-len(values) // 2) + data.draw(st.integers(0, 30))

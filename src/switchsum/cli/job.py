@@ -24,7 +24,7 @@ ForceOption = Annotated[bool, typer.Option("--force", help="Even if the job has 
 @app.command()
 def create(
     name: NameArgument,
-    workers: Annotated[int, typer.Option("--workers", "-n", help="World size, 1 to 32, over a tree to 1,024.")],
+    workers: Annotated[int, typer.Option("--workers", "-n", help="World size, 1 to 32, over a tree to 4,096.")],
     slots: SlotsOption = AUTO,
     timeout_s: Annotated[
         float, typer.Option("--timeout", help="Seconds that members wait for one another.")

@@ -16,6 +16,11 @@ def run(options: RunOptions) -> None:
     from switchsum.launch import session
 
     refuse_early(options)
+    if options.virtual_time:
+        from switchsum.cli.topology import read
+        from switchsum.launch import virtual
+
+        raise typer.Exit(virtual.run(options, read(options.topology or f"star,{options.workers}", options.link_mbit)))
     planned = None
     if options.topology is not None:
         from switchsum.cli.topology import read

@@ -42,6 +42,9 @@ class SimulateOptions:
     ] = "ideal-ring"
     seed: Annotated[int, Option(help="All chance comes from it.")] = 0
     until: Annotated[str | None, Option(help="End at this virtual time.")] = None
+    fail: Annotated[
+        str | None, Option(help="Switches or links that fail, with commas, and when: s1@3.2ms,s2->s3@1ms.")
+    ] = None
     longest: Annotated[str, Option(help="Refuse a run that is estimated to take longer.")] = "3600s"
     pcap: Annotated[str | None, Option(help="Write the frames of a link, LINK or LINK=FILE, such as h1->s1.")] = None
     trace: Annotated[Path | None, Option(help="Write the queues of all links, or of --plot's, for Perfetto.")] = None
@@ -51,13 +54,13 @@ class SimulateOptions:
     def scenario(self) -> Scenario:
         """Return what is to be simulated; raises UsageError and TopologyError."""
         from switchsum.cli.topology import read
-        from switchsum.simulation.conditions import HostCost, Link, parse_rate, parse_time
+        from switchsum.simulation.conditions import HostCost, Link, parse_failures, parse_queue, parse_rate, parse_time
         from switchsum.simulation.conditions import parse_size as size_of
         from switchsum.simulation.scenario import Scenario
 
         planned = read(self.topology, parse_rate(self.rate) / 1e6)
         per_frame, kind = _lanes(self.lanes)
-        queue_bytes, queue_frames = _queue(self.queue)
+        queue_bytes, queue_frames = parse_queue(self.queue)
         return Scenario(
             planned=planned,
             workers=self.workers if self.workers is not None else len(planned.hosts),
@@ -77,6 +80,7 @@ class SimulateOptions:
             seed=self.seed,
             against=tuple(name for name in self.against.split(",") if name),
             until_s=None if self.until is None else parse_time(self.until),
+            failures=parse_failures(self.fail),
         )
 
 
@@ -115,17 +119,6 @@ def _lanes(text: str) -> tuple[int, str]:
         else:
             raise UsageError(f"--lanes {text}: {part!r} is none of 256, 2048, int32, int16 and int8")
     return per_frame, kind
-
-
-def _queue(text: str | None) -> tuple[int | None, int | None]:
-    """Return the most bytes and the most frames of a queue."""
-    from switchsum.simulation.conditions import parse_size
-
-    if text is None:
-        return None, None
-    if text.endswith("f") and text[:-1].isdigit():
-        return None, int(text[:-1])
-    return parse_size(text), None
 
 
 class _Observer:
@@ -204,6 +197,7 @@ def _text(scenario: Scenario, results: list[Result]) -> str:
         right = {True: ", every sum right", False: ", SUMS WRONG", None: ""}[one.is_right]
         name = "switches add" if one.way == "switches" else one.way
         lines.append(f"{name:18} {says:>12}   {one.frames:,} frames, {one.repeats:,} repeats{right}")
+        lines += [f"{'':18} {text}" for text in one.moved]
         if not one.is_complete:
             lines.append(f"{'':18} {one.finished} of {scenario.workers} workers had finished")
     formulas = ideals(scenario)

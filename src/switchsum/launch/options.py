@@ -104,6 +104,15 @@ class RunOptions:
     seed: Annotated[int | None, Option(help="What int16 and int8 lanes' rounding at random starts from.")] = None
     web: Annotated[str | None, Option(help="HOST:PORT at which to serve a live page and metrics.")] = None
     verbose: Annotated[bool, Option("--verbose", "-v", help="Show what switch and controller log.")] = False
+    virtual_time: Annotated[
+        bool, Option("--virtual-time", help="Simulate the network: links of any --rate, on one core.")
+    ] = False
+    delay: Annotated[str, Option(help="With --virtual-time: delay of each cable.")] = "1us"
+    queue: Annotated[str | None, Option(help="With --virtual-time: most in a port's queue, 64KiB or 64f.")] = None
+    fail: Annotated[str | None, Option(help="With --virtual-time: what fails, and when: s1@3.2ms,s2->s3@1ms.")] = None
+    clock_factor: Annotated[
+        float, Option(help="With --virtual-time: computing takes so many times what the clock says; 0: compute().")
+    ] = 0.0
 
     def __post_init__(self) -> None:
         """Refuse options that exclude each other or are out of range; raises UsageError."""
@@ -115,6 +124,7 @@ class RunOptions:
             hint = "" if self.topology or self.workers < 1 else ": --topology for a tree of switches with more"
             raise UsageError(f"a job has 1 to {most} workers, not {self.workers}{hint}")
         check_timeout(self.timeout_s)
+        self._check_virtual()
         if not self.command:
             raise UsageError("no command: switchsum run -n 4 -- python train.py")
         if not 0 <= self.loss < 1:
@@ -129,15 +139,33 @@ class RunOptions:
         if not self.is_embedded and self.pcap is not None:
             raise UsageError("--pcap is the embedded switch's; capture on the interfaces of BMv2 instead")
 
+    def _check_virtual(self) -> None:
+        """Refuse what is of real time in virtual time, and the other way round; raises UsageError."""
+        simulated = {
+            **{"--delay": self.delay != "1us", "--queue": self.queue, "--fail": self.fail},
+            "--clock-factor": self.clock_factor,
+        }
+        real = {
+            **{"--switch": not self.is_embedded, "--links": self.links != "shm", "--slots": self.slots != AUTO},
+            **{"--pcap": self.pcap, "--profile": self.profile, "--web": self.web, "--elastic": self.elastic},
+        }
+        for name, is_given in (real if self.virtual_time else simulated).items():
+            if is_given:
+                raise UsageError(f"{name} {'does not go' if self.virtual_time else 'goes'} with --virtual-time")
+        if not 0 <= self.clock_factor < 1e9:
+            raise UsageError(f"a clock's factor is 0 or more, not {self.clock_factor:g}")
+        if self.virtual_time and self.workers < 2:
+            raise UsageError("a job in virtual time has 2 ranks at least")
+
     def _check_wires(self) -> None:
         """Refuse a rate or an MTU that links do not have; raises UsageError."""
         if self.rate is not None:
             rate_bits(self.rate)
-            if self.link_kind is not Links.VETH:
-                raise UsageError("--rate needs links that have one: --links veth")
+            if not self._has_wires:
+                raise UsageError("--rate needs links that have one: --links veth, or --virtual-time")
         if self.mtu is not None:
-            if self.link_kind is not Links.VETH:
-                raise UsageError("--mtu needs links that have one: --links veth")
+            if not self._has_wires:
+                raise UsageError("--mtu needs links that have one: --links veth, or --virtual-time")
             if self.mtu > MOST_MTU:
                 raise UsageError(f"an MTU is at most {MOST_MTU}, not {self.mtu}")
             if self.effective_lanes_per_frame > largest_build(self.mtu):
@@ -157,6 +185,11 @@ class RunOptions:
             raise UsageError(f"--links veth has addresses for {MOST_WIRES} workers, not {self.workers}: --links shm")
         if self.pcap is not None:
             raise UsageError("--pcap is of one switch: leave it or --topology out")
+
+    @property
+    def _has_wires(self) -> bool:
+        """Whether links have a rate and an MTU."""
+        return self.virtual_time or self.link_kind is Links.VETH
 
     @property
     def link_kind(self) -> Links:
@@ -202,7 +235,7 @@ class RunOptions:
         """
         if self.lanes_per_frame is not None:
             return self.lanes_per_frame
-        return largest_build(self.mtu or MTU) if self.link_kind is Links.VETH else max(LANE_BUILDS)
+        return largest_build(self.mtu or MTU) if self._has_wires else max(LANE_BUILDS)
 
     @property
     def link_mtu(self) -> int:

@@ -250,26 +250,9 @@ def _start_worker(
     wire: wires.Wire | None,
     meeting: tuple[int, int],
 ) -> Child:
-    environment = {
-        **os.environ,
-        "SWITCHSUM_CONTROLLER": controller,
-        "SWITCHSUM_JOB": JOB,
-        LAUNCHER_VARIABLE: "`switchsum run`",
-        "SWITCHSUM_LINK": switch.link_of(rank, options.link_rates),
-        "RANK": str(rank),
-        "WORLD_SIZE": str(options.workers),
-        "LOCAL_RANK": str(rank),
-        "LOCAL_WORLD_SIZE": str(options.workers),
-        "MASTER_ADDR": format_ip(meeting[0]),
-        "MASTER_PORT": str(meeting[1]),
-    }
-    if options.seed is not None:
-        environment["SWITCHSUM_SEED"] = str(options.seed)
+    environment = environment_of(options, rank, controller, switch.link_of(rank, options.link_rates), meeting)
     if wire is not None:
         environment.setdefault("GLOO_SOCKET_IFNAME", wires.WORKER_INTERFACE)
-    # Several workers share the cores: as with torchrun, each gets one OpenMP thread unless the user says otherwise.
-    environment.setdefault("OMP_NUM_THREADS", "1")
-    environment.setdefault("PYTHONUNBUFFERED", "1")
     command = wire.inside(options.command) if wire is not None else list(options.command)
     prefix = not (options.terminal and rank == 0)
     return children.start(
@@ -279,3 +262,28 @@ def _start_worker(
         prefix=prefix,
         may_end=options.elastic,
     )
+
+
+def environment_of(
+    options: RunOptions, rank: int, controller: str, link: str, meeting: tuple[int, int]
+) -> dict[str, str]:
+    """Return the environment of a rank; at `meeting` PyTorch's rank 0 waits for the others."""
+    environment = {
+        **os.environ,
+        "SWITCHSUM_CONTROLLER": controller,
+        "SWITCHSUM_JOB": JOB,
+        LAUNCHER_VARIABLE: "`switchsum run`",
+        "SWITCHSUM_LINK": link,
+        "RANK": str(rank),
+        "WORLD_SIZE": str(options.workers),
+        "LOCAL_RANK": str(rank),
+        "LOCAL_WORLD_SIZE": str(options.workers),
+        "MASTER_ADDR": format_ip(meeting[0]),
+        "MASTER_PORT": str(meeting[1]),
+    }
+    if options.seed is not None:
+        environment["SWITCHSUM_SEED"] = str(options.seed)
+    # Several workers share the cores: as with torchrun, each gets one OpenMP thread unless the user says otherwise.
+    environment.setdefault("OMP_NUM_THREADS", "1")
+    environment.setdefault("PYTHONUNBUFFERED", "1")
+    return environment

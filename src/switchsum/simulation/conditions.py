@@ -159,6 +159,26 @@ def parse_size(text: str) -> int:
     return int(size)
 
 
+def parse_queue(text: str | None) -> tuple[int | None, int | None]:
+    """Return the most bytes and the most frames of a queue such as `64KiB` or `64f`; raises UsageError."""
+    if text is None:
+        return None, None
+    if text.endswith("f") and text[:-1].isdigit():
+        return None, int(text[:-1])
+    return parse_size(text), None
+
+
+def parse_failures(text: str | None) -> tuple[tuple[str, float], ...]:
+    """Return what fails, and when, of a text such as `s1@3.2ms,s2->s3@1ms`; raises UsageError."""
+    found = []
+    for part in text.split(",") if text else ():
+        name, _, when = part.strip().rpartition("@")
+        if not name:
+            raise UsageError(f"what fails is written s1@3.2ms or s2->s3@1ms, not {part!r}")
+        found.append((name, parse_time(when)))
+    return tuple(found)
+
+
 BMV2: Final = SwitchTiming(cost=HostCost(frame_s=20e-6), waiting_frames=1024, queue_frames=64, egress_s=10e-6)
 """Queues as BMv2's simple_switch has them: one ingress thread with 1,024 frames before it, then queues of 64 packets.
 

@@ -16,19 +16,23 @@ import numpy.typing as npt
 
 from switchsum import p4src
 from switchsum.controller.jobs.slots import SlotRange
+from switchsum.controller.switches.session import Build
 from switchsum.controller.tables.entries import Entry, Group
 from switchsum.controller.tables.names import IDENTITY
 from switchsum.controller.trees.forest import Forest, Reserved, Seat, Site, switches_of
+from switchsum.host.api.join import SWITCH_TIMEOUT_S
 from switchsum.host.engine.config import EngineConfig
 from switchsum.host.engine.operation import Operation
 from switchsum.planning import topology, trees
 from switchsum.protocol.errors import UsageError
 from switchsum.protocol.frame import AGGREGATION_PORT, ETHERNET_BYTES, FRAME_BYTES, MOST_WORKERS, payload_bytes
+from switchsum.protocol.member_rpc import DEFAULT_TIMEOUT_S
 from switchsum.protocol.wire import Address
 from switchsum.switch.switch import Switch
 
 from .arena import Arena
 from .conditions import HostCost, Link
+from .controller import Door, SimulatedController
 from .network import Network
 from .records import Stop
 from .workers import Worker
@@ -46,6 +50,8 @@ _SLICE_S: Final = 0.1
 _JOB: Final = 7
 _EPOCH: Final = 1
 _FIRST_GROUP: Final = 2
+_PATIENCE: Final = {"timeout_s": DEFAULT_TIMEOUT_S, "switch_timeout_s": SWITCH_TIMEOUT_S}
+"""Of ranks that a controller looks after, as `connect` has it."""
 
 
 def host_address(rank: int) -> Address:
@@ -91,12 +97,12 @@ def access_links(planned: topology.Network, hosts: Sequence[str]) -> dict[str, t
     return {host: found[0] for host, found in near.items()}
 
 
-def attach(network: Network, cable: topology.Cable, conditions: Link) -> None:
+def attach(network: Network, cable: topology.Cable, conditions: Link, *, port: int | None = None) -> None:
     """Connect a host with its switch."""
     far, host = cable.ends if cable.ends[0] in network.switches else cable.ends[::-1]
     # The host itself does not drop what it sends: it waits for its own link.
     down = _at_rate(conditions, cable)
-    network.link(host, far, replace(down, queue_bytes=None, queue_frames=None), back=down)
+    network.link(host, far, replace(down, queue_bytes=None, queue_frames=None), port=port, back=down)
 
 
 def _merged(planned: topology.Network) -> list[topology.Cable]:
@@ -155,11 +161,13 @@ class Job:
         lanes: int,
         window_slots: int | None = None,
         cost: HostCost = HostCost(),  # noqa: B008 - frozen
+        has_controller: bool = False,
         **options: Any,
     ) -> None:
         """Plan the trees, place the workers and write the entries; `options` go to each `EngineConfig`.
 
-        Raises UsageError, and TopologyError where no tree serves these hosts.
+        With a controller the ranks join it, and it looks after the job as time passes; without, it is as it would be
+        then, and nothing is looked after.  Raises UsageError, and TopologyError where no tree serves these hosts.
         """
         if not 2 <= len(hosts) <= MOST_WORKERS:
             raise UsageError(f"a job has 2 to {MOST_WORKERS} workers, not {len(hosts)}")
@@ -175,6 +183,8 @@ class Job:
         self._neighbours: dict[str, list[int]] = {}
         for rank, host in enumerate(hosts):
             self._neighbours.setdefault(self.trees[0].parents[host], []).append(rank)
+        ports = self._ports()
+        self.controller = self._controlled(ports, options) if has_controller else None
         self.workers: list[Worker] = []
         """By rank."""
         self.numbers: list[int] = []
@@ -184,27 +194,91 @@ class Job:
             worker = Worker(self._config(rank, options), arena)
             self.workers.append(worker)
             self.numbers.append(network.native_host(host, worker, cost))
-            attach(network, cables[host], conditions)
-        self._write_entries()
+            attach(network, cables[host], conditions, port=ports[rank])
+        if self.controller is None:
+            self._write_entries(ports)
+
+    def _ports(self) -> list[int]:
+        """Return the port at which each rank's host will be attached, behind those that its switch has already."""
+        here = {name: len(self.network.ports(name)) for name in self.network.switches}
+        found = []
+        for host in self.hosts:
+            leaf = self.trees[0].parents[host]
+            here[leaf] += 1
+            found.append(here[leaf])
+        return found
+
+    def _controlled(self, ports: Sequence[int], options: Mapping[str, Any]) -> SimulatedController:
+        """Return a controller that the ranks have joined."""
+        program = p4src.load(self.lanes)
+        return SimulatedController(
+            self.network,
+            Build(lanes_per_frame=self.lanes, device_config=program.device_config, p4info=program.p4info),
+            _SWITCH,
+            self.trees,
+            [
+                Door(switch=self.trees[0].parents[host], port=ports[rank], address=host_address(rank))
+                for rank, host in enumerate(self.hosts)
+            ],
+            timeout_s=options.get("timeout_s", DEFAULT_TIMEOUT_S),
+            seed=options.get("seed", 0),
+        )
+
+    def fail(self, name: str, at_s: float) -> None:
+        """Let a switch, or a link that is called `tail->head`, fail for good; raises UsageError.
+
+        The job has a controller.
+        """
+        if self.controller is None:
+            raise UsageError("a job without a controller does not live through failures: has_controller=True")
+        one, arrow, far = name.partition("->")
+        if arrow:
+            self.controller.fail_link(one, far, at_s)
+        else:
+            self.controller.fail_switch(name, at_s)
+
+    @property
+    def moved(self) -> tuple[str, ...]:
+        """What the controller has changed after failures."""
+        return () if self.controller is None else self.controller.moved
+
+    @property
+    def due_s(self) -> float:
+        """When `look_after` is to be called next."""
+        return math.inf if self.controller is None else self.controller.due_s
+
+    def look_after(self) -> None:
+        """Let the controller do what is due, and the ranks hear of it."""
+        now = self.network.now
+        if self.controller is not None and self.controller.due_s <= now and self.controller.turn():
+            for worker, number in zip(self.workers, self.numbers, strict=True):
+                worker.engine.restarted(now)
+                self.network.world.wake(number)
 
     def _config(self, rank: int, options: Mapping[str, Any]) -> EngineConfig:
-        here = self._neighbours[self.trees[0].parents[self.hosts[rank]]]
         return EngineConfig(
             rank=rank,
             world_size=len(self.hosts),
-            places=tuple(here) if len(self.network.switches) > 1 else (),
-            trees=tuple(tree.slots for tree in self.trees) if len(self.trees) > 1 else (),
-            job=_JOB,
-            epoch=_EPOCH,
             lanes_per_frame=self.lanes,
-            cookie=_cookie(rank),
             switch=_SWITCH,
             own=host_address(rank),
-            window_slots=self.window_slots,
-            **{"granularity_s": 0.0, **options},
+            **(self._facts(rank) if self.controller is None else self.controller.facts(rank)),
+            **{"granularity_s": 0.0, **({} if self.controller is None else _PATIENCE), **options},
         )
 
-    def _write_entries(self) -> None:
+    def _facts(self, rank: int) -> dict[str, Any]:
+        """Return what a controller would give to a rank."""
+        here = self._neighbours[self.trees[0].parents[self.hosts[rank]]]
+        return {
+            "places": tuple(here) if len(self.network.switches) > 1 else (),
+            "trees": tuple(tree.slots for tree in self.trees) if len(self.trees) > 1 else (),
+            "job": _JOB,
+            "epoch": _EPOCH,
+            "cookie": _cookie(rank),
+            "window_slots": self.window_slots,
+        }
+
+    def _write_entries(self, ports: Sequence[int]) -> None:
         """Give each switch what the controller would write for this job."""
         network = self.network
         names = list(dict.fromkeys(name for tree in self.trees for name in switches_of(tree)))
@@ -225,8 +299,8 @@ class Job:
         }
         seats = [
             Seat(
-                switch=(leaf := self.trees[0].parents[host]),
-                port=network.port_to(leaf, host),
+                switch=self.trees[0].parents[host],
+                port=ports[rank],
                 address=host_address(rank),
                 cookie=_cookie(rank),
             )
@@ -260,10 +334,11 @@ class Job:
             world.wake(number)
         done = 0
         while done < len(self.workers):
-            end = world.now_s + _SLICE_S
+            self.look_after()
+            end = min(world.now_s + _SLICE_S, self.due_s)
             stop = self.network.run(end if until_s is None else min(end, until_s))
             done += sum(len(worker.finished(world.now_s)) for worker in self.workers)
-            if stop is Stop.IDLE or (until_s is not None and world.now_s >= until_s):
+            if (stop is Stop.IDLE and self.controller is None) or (until_s is not None and world.now_s >= until_s):
                 break
         return Ended(seconds=world.now_s - began, is_complete=done == len(self.workers), finished=done)
 

@@ -6,12 +6,15 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+
+from switchsum.native.kernels.loading import address_of
 from switchsum.protocol.errors import UsageError
 from switchsum.switch.switch import Switch
 
 from .conditions import HostCost, Link, SwitchTiming
 from .log import Noted
-from .records import PICOSECONDS, Fate, Stop
+from .records import NEVER, PICOSECONDS, Fate, Stop
 from .traffic import Traffic
 from .world import MOST_BYTES, NativeHost, NoLink, World
 
@@ -131,6 +134,17 @@ class LinkView:
     def queued_bytes(self) -> int:
         """Their bytes."""
         return self._home.queued(self.number)[1]
+
+    def take_down(self, at_s: float) -> None:
+        """Let the link be down from a time on: what is on the cable then, or comes later, is lost.
+
+        Raises UsageError for a link that has outages already.
+        """
+        record = self._home.links[self.number]
+        if record["outage_count"]:
+            raise UsageError(f"{self.name} has outages already")
+        self._outage = np.array([round(at_s * PICOSECONDS), NEVER], np.int64)
+        record["outages"], record["outage_count"], record["special"] = address_of(self._outage), 1, 1
 
     def watch(self, *, with_bytes: bool = False) -> None:
         """Note each frame from now on, so that `sent` and `depth` have it; also its bytes, for a capture."""

@@ -7,8 +7,8 @@ network.  Everything in the answer is simulated.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Final
 
@@ -52,12 +52,16 @@ class Scenario:
     """What sums travel as."""
     density: float = 1.0
     """Share of each rank's blocks that are not zero; which ones is drawn for each rank."""
+    has_common_blocks: bool = False
+    """Which blocks are not zero is drawn once for all ranks."""
     window_slots: int | None = None
     cost: HostCost = field(default_factory=HostCost)
     seed: int = 0
     against: tuple[str, ...] = ()
     """Names of `PEERS`."""
     until_s: float | None = None
+    failures: tuple[tuple[str, float], ...] = ()
+    """Switches, or links as `tail->head`, and when they fail for good while the switches add."""
 
     def __post_init__(self) -> None:
         """Raise UsageError for what is no scenario."""
@@ -123,6 +127,8 @@ class Result:
     """Equal runs have equal ones."""
     links: tuple[LinkResult, ...]
     """The one with the longest queue first."""
+    moved: tuple[str, ...] = ()
+    """What the controller has changed after failures."""
 
 
 def estimate(scenario: Scenario) -> tuple[int, float]:
@@ -168,14 +174,16 @@ def _available_bytes() -> int | None:
     return int(found[1]) * 1024 if found else None
 
 
-def simulate(scenario: Scenario, *, watch: Callable[[Network, str], object] | None = None) -> list[Result]:
-    """Simulate the job, then its peers; return a result for each.
+def simulate(
+    scenario: Scenario, *, watch: Callable[[Network, str], object] | None = None, ways: Sequence[str] = ()
+) -> list[Result]:
+    """Simulate the job, then its peers, or only these `ways`; return a result for each.
 
     `watch` is called with each network and what runs on it before anything happens there.  On an interrupt the results
     so far are returned, of which the last one is not complete.
     """
     found: list[Result] = []
-    for way in ("switches", *(name for name in scenario.against if name != IDEAL)):
+    for way in ways or ("switches", *(name for name in scenario.against if name != IDEAL)):
         network = jobs.build(
             scenario.planned,
             scenario.conditions,
@@ -206,9 +214,12 @@ def _added_by_switches(
         window_slots=scenario.window_slots,
         cost=scenario.cost,
         seed=scenario.seed,
+        has_controller=bool(scenario.failures),
     )
+    for name, at_s in scenario.failures:
+        job.fail(name, at_s)
     watch(network, way)
-    arrays, total = _arrays(scenario)
+    arrays, total = arrays_of(scenario)
     try:
         ended = job.allreduce(arrays, lanes=scenario.lanes, until_s=scenario.until_s)
     except KeyboardInterrupt:  # what there is of it is a result, too
@@ -219,7 +230,7 @@ def _added_by_switches(
         first = arrays[0]
         right = all(array.tobytes() == first.tobytes() for array in arrays[1:])
         right = right and (not exact or bool(np.allclose(first, total, rtol=1e-5, atol=1e-3)))
-    return _result(network, way, ended, job.repeats, right)
+    return replace(_result(network, way, ended, job.repeats, right), moved=job.moved)
 
 
 def _added_by_hosts(network: Network, scenario: Scenario, way: str, watch: Callable[[Network, str], object]) -> Result:
@@ -240,14 +251,16 @@ def _added_by_hosts(network: Network, scenario: Scenario, way: str, watch: Calla
     return _result(network, way, ended, repeats, None)
 
 
-def _arrays(scenario: Scenario) -> tuple[list[npt.NDArray[np.float32]], npt.NDArray[np.float32]]:
+def arrays_of(scenario: Scenario) -> tuple[list[npt.NDArray[np.float32]], npt.NDArray[np.float32]]:
     """Return each rank's array, and their sum."""
     values, per_block = scenario.size // 4, scenario.lanes_per_frame
     blocks = -(-values // per_block)
     random = np.random.default_rng(scenario.seed)
+    common = random.random(blocks) < scenario.density
 
     def draw(value: float) -> npt.NDArray[np.float32]:
-        kept = random.random(blocks) < scenario.density if scenario.density < 1 else np.ones(blocks, bool)
+        is_drawn = scenario.density < 1 and not scenario.has_common_blocks
+        kept = random.random(blocks) < scenario.density if is_drawn else common
         array = np.repeat(np.where(kept, value, 0).astype(np.float32), per_block)[:values]
         return np.ascontiguousarray(array)
 

@@ -67,8 +67,8 @@ class Worker:
         inner: Any = CORE[part].fields
         return address_of(self.engine.state.core) + int(outer[part][1]) + int(inner[name][1])
 
-    def begin(self, operation: Operation, values: npt.NDArray[Any], now_s: float) -> int:
-        """Begin an operation on an array; return its serial number."""
+    def begin(self, operation: Operation, values: npt.NDArray[Any] | None, now_s: float) -> int:
+        """Begin an operation on an array, or on none; return its serial number."""
         engine = self.engine
         operation.make_record(engine.lanes_per_frame, engine.world_size)
         serial = engine.adopt(operation, values, now_s)

@@ -249,11 +249,15 @@ class World:
         """How many of the hosts that are waited for have not finished; negative: none is waited for."""
         return int(self._record["waiting"][0])
 
-    def wait_for(self, hosts: list[int]) -> None:
-        """Let the next runs end when these hosts have finished what they do."""
+    def wait_for(self, hosts: list[int], *, first: bool = False) -> None:
+        """Let the next runs end when these hosts have finished what they do, or with `first` when one of them has.
+
+        A host that has given up before is forgotten.
+        """
         self.nodes["is_waited_for"] = 0
         self.nodes["is_waited_for"][hosts] = 1
-        self._record["waiting"] = len(hosts)
+        self._record["waiting"] = min(len(hosts), 1) if first else len(hosts)
+        self._record["failed"] = NONE
 
     def wake(self, host: int, at_s: float | None = None) -> None:
         """Let a host look whether it has something to do, now or at a time."""

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from contextlib import suppress
 
 from switchsum.host.api.communicator import Communicator, is_failing
 from switchsum.host.api.operation_queue import Handle
-from switchsum.protocol.errors import UsageError
+from switchsum.protocol.errors import SwitchsumError, UsageError
 from switchsum.torch.completer import Completer, keep_order
 from switchsum.torch.work import SwitchWork
 
@@ -70,7 +71,14 @@ class Seat:
         return communicator
 
     def watch(self, work: SwitchWork, handles: list[Handle]) -> None:
-        """Have work completed when its last collective has ended."""
+        """Have work completed when its last collective has ended.
+
+        In virtual time that is waited for here: time moves when the process waits, and not a thread of it.
+        """
+        if self.communicator is not None and self.communicator.queue.driver.moves_alone:
+            for handle in handles:
+                with suppress(SwitchsumError):  # the work raises it
+                    handle.wait()
         if handles and self._completer is not None:
             self._completer.watch(work, handles[-1])
         else:  # or a signal handler has closed the group meanwhile

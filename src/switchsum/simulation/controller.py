@@ -1,0 +1,303 @@
+"""The controller in virtual time: the real keeper, upkeep and registry, without gRPC and threads.
+
+`turn` is one turn of the controller's loop (`Upkeep.turn`); the clock is the network's.  What a `Session` says to a
+switch over P4Runtime goes straight into the switch here, and takes no time.  So a switch or a link that fails at a
+chosen time is noticed, waited for and gone around by the code that does it in a real network, the same way in each run.
+
+Two things are simplified.  A controller hears of a link that fails at its next turn, and not by missing LLDP frames.
+And the ranks hear its news at that turn, with no network between.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, cast
+
+from switchsum.controller.jobs.slots import Cell
+from switchsum.controller.service.config import Config
+from switchsum.controller.service.controller import Controller
+from switchsum.controller.service.upkeep import TICK_S
+from switchsum.controller.switches.session import CPU_SOURCE, Build, Limits, Session, cell_of
+from switchsum.controller.tables.entries import Change, Group, SwitchState, Write
+from switchsum.controller.tables.names import CPU_PORT
+from switchsum.controller.trees import moves
+from switchsum.controller.trees.fabric import Fabric, FabricSwitch
+from switchsum.controller.trees.forest import AggregationTree, switches_of
+from switchsum.protocol import member_rpc
+from switchsum.protocol.errors import UsageError
+from switchsum.protocol.frame import Header, Kind
+from switchsum.protocol.p4runtime import Code, P4RuntimeError
+from switchsum.protocol.wire import Address, build_frame, parse_frame
+from switchsum.switch.switch import Switch
+
+from .network import Network
+
+JOB: Final = "simulated"
+_PACKET_BYTES: Final = 2
+"""Of the headers `packet_in` and `packet_out`."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Door:
+    """Where a rank's hello comes in."""
+
+    switch: str
+    port: int
+    address: Address
+
+
+class SwitchSession:
+    """What a `Session` does, on a switch of this process."""
+
+    def __init__(self, name: str, switch: Switch, own: Address, state: SwitchState) -> None:
+        self._name, self._switch, self._own, self._state = name, switch, own, state
+        self.is_connected = False
+        self.has_failed = False
+
+    def connect(self) -> bool:
+        """Connect; raises P4RuntimeError once the switch has failed."""
+        if self.has_failed:
+            raise P4RuntimeError("StreamChannel", Code.UNAVAILABLE, f"switch {self._name} has failed")
+        self.is_connected = True
+        return not self._state.entries
+
+    def close(self) -> None:
+        """Hang up; the entries stay."""
+        self.is_connected = False
+
+    def find_limits(self) -> Limits:
+        """Return the limits of an embedded switch: none."""
+        return Limits()
+
+    def read_state(self) -> SwitchState:
+        """Return what was written."""
+        return SwitchState.of([*self._state.entries.values(), *self._state.groups.values()])
+
+    def write(self, steps: Sequence[Sequence[Write]]) -> None:
+        """Carry writes out."""
+        for step in steps:
+            for one in step:
+                write(self._switch, one)
+                if one.change is Change.DELETE:
+                    self._state.drop(one.item)
+                else:
+                    self._state.put(one.item)
+
+    def query(self, cells: Sequence[tuple[int, int]]) -> list[Cell]:
+        """Read cells, given as (slot, version), by query frames."""
+        return [self._exchange(Kind.QUERY, slot, version) for slot, version in cells]
+
+    def clear(self, cells: Sequence[Cell]) -> None:
+        """Set cells to the state of cells that were never used."""
+        for cell in cells:
+            self._exchange(Kind.SET, cell.slot, cell.version)
+
+    def clear_reasons(self, group: int, ranks: int) -> None:
+        """Do nothing: nobody asks for counts here."""
+
+    def _exchange(self, kind: Kind, slot: int, version: int) -> Cell:
+        header = Header(kind=kind, tree=version, slot=slot, number=version)
+        frame = bytes(_PACKET_BYTES) + build_frame(CPU_SOURCE, self._own, header)
+        for port, answer in self._switch.process(CPU_PORT, frame):
+            packet = parse_frame(answer[_PACKET_BYTES:]) if port == CPU_PORT else None
+            if packet is not None and packet.header.kind == Kind.STATE:
+                return cell_of(packet.header)
+        raise P4RuntimeError("query", Code.INTERNAL, f"switch {self._name} does not answer about slot {slot}")
+
+
+def write(switch: Switch, one: Write) -> None:
+    """Carry out on a switch what a controller writes by P4Runtime."""
+    item, is_gone = one.item, one.change is Change.DELETE
+    if isinstance(item, Group):
+        if is_gone:
+            switch.multicast.delete(item.group)
+        else:
+            switch.multicast.set(item.group, sorted((copy.port, copy.instance) for copy in item.replicas))
+        return
+    table = switch.tables[item.table]
+    if is_gone:
+        table.delete(item.match, priority=item.priority)
+    elif item.is_default:
+        table.set_default(item.action, **item.params)
+    elif one.change is Change.MODIFY:
+        table.modify(item.match, item.action, priority=item.priority, **item.params)
+    else:
+        table.insert(item.match, item.action, priority=item.priority, **item.params)
+
+
+class SimulatedController:
+    """The controller of a network's switches, with one job."""
+
+    def __init__(
+        self,
+        network: Network,
+        program: Build,
+        address: Address,
+        trees: Sequence[AggregationTree],
+        doors: Sequence[Door],
+        *,
+        timeout_s: float,
+        seed: int,
+    ) -> None:
+        """Have a job join whose ranks are behind these doors; raises what a controller refuses."""
+        self._network, self._address = network, address
+        self._sessions: dict[str, SwitchSession] = {}
+        self._failed: set[str] = set()
+        self._cut: set[frozenset[str]] = set()
+        self._to_come: list[tuple[float, Callable[[], None]]] = []
+        self._moved: list[str] = []
+        self._next_s = 0.0
+        self._states = {name: SwitchState() for name in network.switches}
+        self._real = Controller(
+            Config(
+                program=program,
+                switch_address="",
+                address=address,
+                fabric=fabric_of(network, trees, program.lanes_per_frame),
+            ),
+            lambda: network.now,
+            sessions=lambda name: cast("Session", self._open(name)),
+            draw=random.Random(seed).getrandbits,
+        )
+        self._turn()
+        self._admit(doors, slots=sum(tree.slots for tree in trees), timeout_s=timeout_s)
+        self.loads = self._loads()
+        """What the ranks have been told: how often a switch has lost what they contributed."""
+
+    def _open(self, name: str) -> SwitchSession:
+        session = SwitchSession(name, self._network.switches[name], self._address, self._states[name])
+        session.has_failed = name in self._failed
+        self._sessions[name] = session
+        return session
+
+    def _admit(self, doors: Sequence[Door], *, slots: int, timeout_s: float) -> None:
+        keeper, members, size = self._real.keeper, self._real.members, len(doors)
+        with keeper.changed:
+            keeper.jobs.create(JOB, workers=size, slots=slots, timeout_s=timeout_s)
+        self._places = [
+            members.join(member_rpc.JoinRequest(job=JOB, rank=rank, world_size=size)) for rank in range(size)
+        ]
+        with keeper.changed:
+            for rank, (place, door) in enumerate(zip(self._places, doors, strict=True)):
+                keeper.jobs.attend(place.nonce, keeper.clock())
+                known = keeper.jobs.hello(
+                    place.nonce, rank, door.address, door.port, keeper.clock(), switch=door.switch
+                )
+                assert known
+        self._turn()
+
+    def facts(self, rank: int) -> dict[str, Any]:
+        """Return the arguments of a rank's `EngineConfig` that a controller gives; raises UsageError if it does not."""
+        place = self._places[rank]
+        ready = self._real.members.ready(member_rpc.ReadyRequest(job=JOB, nonce=place.nonce, wait_s=0.0))
+        if not ready.admitted:
+            raise UsageError(f"the controller does not admit rank {rank}: {ready.lost_switch or ready.missing}")
+        return {
+            "job": place.job_number,
+            "epoch": place.epoch,
+            "cookie": place.cookie,
+            "first_slot": ready.first_slot,
+            "first_number": ready.first_number,
+            "window_slots": ready.window_slots,
+            "places": tuple(ready.places),
+            "trees": tuple(ready.trees),
+        }
+
+    # What fails.
+
+    def fail_switch(self, name: str, at_s: float) -> None:
+        """Let a switch, with all of its links, fail at a time; raises UsageError if there is none of that name."""
+        if name not in self._network.switches:
+            raise UsageError(f"there is no switch {name}: {', '.join(self._network.switches)}")
+        for link in self._network.links.values():
+            if name in link.name.rstrip("'").split("->"):
+                link.take_down(at_s)
+        self._at(at_s, lambda: self._lose(name))
+
+    def fail_link(self, one: str, far: str, at_s: float) -> None:
+        """Let both directions of the link between two nodes fail at a time; raises UsageError if there is none."""
+        names = {f"{one}->{far}", f"{far}->{one}"}
+        found = [link for link in self._network.links.values() if link.name.rstrip("'") in names]
+        if not found:
+            raise UsageError(f"there is no link between {one} and {far}")
+        for link in found:
+            link.take_down(at_s)
+        self._at(at_s, lambda: self._cut.add(frozenset((one, far))))
+
+    def _at(self, at_s: float, happens: Callable[[], None]) -> None:
+        self._to_come.append((at_s, happens))
+        self._to_come.sort(key=lambda one: one[0])
+
+    def _lose(self, name: str) -> None:
+        self._failed.add(name)
+        self._sessions[name].has_failed = True
+        error = P4RuntimeError("StreamChannel", Code.UNAVAILABLE, f"switch {name} has failed")
+        keeper = self._real.keeper
+        with keeper.changed:
+            keeper.fleet.connections[name].detach(error)
+            keeper.note_absence(name, error)
+
+    # As time passes.
+
+    @property
+    def due_s(self) -> float:
+        """When `turn` is to be called next."""
+        return min([self._next_s, *(at_s for at_s, _ in self._to_come[:1])])
+
+    def turn(self) -> bool:
+        """Do what is due now; return whether the ranks are to bring back what they have contributed."""
+        now = self._network.now
+        while self._to_come and self._to_come[0][0] <= now:
+            self._to_come.pop(0)[1]()
+        self._turn()
+        live = self._real.keeper.jobs.find(JOB).live
+        if live is not None and live.moves > len(self._moved):
+            self._moved.append(f"at {now:.6g} s, {live.moved[-1]}")
+        before, self.loads = self.loads, self._loads()
+        return self.loads > before
+
+    def _turn(self) -> None:
+        """Have the controller's loop go round once."""
+        keeper = self._real.keeper
+        now = self._network.now
+        with keeper.changed:
+            found = {pair for pair in map(frozenset, _pairs(keeper.fabric)) if pair not in self._cut}
+            moves.note_links(keeper.cuts, keeper.fabric, found, keeper.fleet.away(), now)
+        self._real.upkeep.turn(lambda: [keeper.events.get() for _ in range(keeper.events.qsize())])
+        self._next_s = now + TICK_S
+
+    def _loads(self) -> int:
+        reply = self._real.members.heartbeat(member_rpc.MemberRequest(job=JOB, nonce=self._places[0].nonce))
+        return reply.loads
+
+    @property
+    def moved(self) -> tuple[str, ...]:
+        """Where the job has gone, when and why."""
+        return tuple(self._moved)
+
+
+def fabric_of(network: Network, trees: Sequence[AggregationTree], lanes: int) -> Fabric:
+    """Return a network's switches and the trees between them as a controller's file has them, a root first."""
+    parents = [{name: tree.parents[name] for name in switches_of(tree)[1:]} for tree in trees]
+    names = [trees[0].root, *(name for name in network.switches if name != trees[0].root)]
+    switches = {
+        name: FabricSwitch(
+            p4runtime=f"simulated:{name}",
+            ports={far: port for port, far in network.ports(name).items() if far in network.switches},
+        )
+        for name in names
+    }
+    return Fabric(
+        switches=switches,
+        parents=parents[0],
+        others=parents[1:],
+        shares=[tree.slots for tree in trees],
+        lanes_per_frame=lanes,
+    )
+
+
+def _pairs(fabric: Fabric) -> Iterator[tuple[str, str]]:
+    for name, ports in fabric.links().items():
+        yield from ((name, far) for far in ports)
