@@ -1,75 +1,174 @@
-"""The table of docs/scale.md: simulated times at scale, beside a good ring and an ideal one.
+"""The tables of docs/results/scale.md: simulated times of 32 to 4,096 workers, beside a good ring and an ideal one.
 
-Run: python -m checks.lab.scale [--workers 64,256]   It prints the rows; each is simulated by the same code as
-`switchsum simulate`.  1,024 workers need some minutes of one core.
+Run: python -m checks.lab.scale [--workers 64,256] [--again]   Each cell that is missing in scale_cells.json is
+simulated by the code of `switchsum simulate`, and written there, so that a run that was ended goes on where it was.
+Then the tables are written into the page.  Nothing here depends on the machine's load; all cells take hours of a core.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Final
+from pathlib import Path
+from typing import Any, Final
 
-from switchsum.cli.topology import read
+from switchsum.native.notices import say
+from switchsum.planning.topology import Cable, Network
 from switchsum.simulation.conditions import Link
 from switchsum.simulation.scenario import IDEAL, Scenario, ideals, simulate
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Size:
-    """A leaf-spine network, and how much is added on it: less where there are more workers."""
-
-    shape: str
-    size: int
-
-
-SIZES: Final = {
-    64: Size(shape="leaf-spine,4,1,16", size=2_000_000),
-    256: Size(shape="leaf-spine,16,1,16", size=1_000_000),
-    1024: Size(shape="leaf-spine,32,1,32", size=400_000),
-}
+CELLS: Final = Path(__file__).with_name("scale_cells.json")
+PAGE: Final = Path(__file__).resolve().parents[2] / "docs" / "results" / "scale.md"
+BEGIN, END = "<!-- tables: make scale -->", "<!-- end of tables -->"
+SIZE: Final = 4_000_000
+"""Bytes of each worker's array."""
 GBIT: Final = (10, 100, 400)
 LOSSES: Final = (0.0, 0.001)
+KINDS: Final[dict[str, dict[str, Any]]] = {
+    "dense": {},
+    "sparse": {"density": 0.1, "has_common_blocks": True},
+    "int8": {"lanes": "int8"},
+}
+"""What differs from a dense sum in lanes of 32 bits."""
+MOST_OF_A_RING: Final = 1024
+"""A ring of more workers takes hours to simulate: 2 (N - 1) steps of N frames each."""
 
 
-def rows(workers: int) -> Iterator[str]:
-    """Yield the rows of the table for so many workers."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Shape:
+    """A tree of switches: how many each one has below it, from the root down; the last ones are workers."""
+
+    below: tuple[int, ...]
+
+    @property
+    def levels(self) -> int:
+        """Levels of switches."""
+        return len(self.below)
+
+    def network(self, mbit: float) -> Network:
+        """Return it with links of a rate."""
+        switches, level, cables = ["s0"], ["s0"], []
+        for width in self.below[:-1]:
+            under = [f"s{len(switches) + number}" for number in range(width * len(level))]
+            cables += [Cable(ends=(one, level[number // width]), mbit=mbit) for number, one in enumerate(under)]
+            switches, level = switches + under, under
+        hosts = [f"h{number}" for number in range(self.below[-1] * len(level))]
+        cables += [Cable(ends=(one, level[n // self.below[-1]]), mbit=mbit) for n, one in enumerate(hosts)]
+        return Network(switches=tuple(switches), hosts=tuple(hosts), cables=tuple(cables))
+
+
+SHAPES: Final = {
+    32: Shape(below=(32,)),
+    64: Shape(below=(4, 16)),
+    256: Shape(below=(16, 16)),
+    1024: Shape(below=(32, 32)),
+    4096: Shape(below=(4, 32, 32)),
+}
+"""By workers: a switch has 32 members at most."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Row:
+    """One network."""
+
+    workers: int
+    gbit: int
+    loss: float
+
+    def scenario(self, **facts: Any) -> Scenario:
+        """Return what is simulated on it."""
+        return Scenario(
+            planned=SHAPES[self.workers].network(self.gbit * 1000.0),
+            workers=self.workers,
+            size=SIZE,
+            conditions=Link(loss=self.loss),
+            **facts,
+        )
+
+    def name(self, kind: str) -> str:
+        """Return what a cell is called in the file."""
+        return f"{self.workers} workers, {self.gbit} Gbit/s, loss {self.loss:g}, {kind}"
+
+
+def rows(workers: int) -> Iterator[Row]:
+    """Yield the networks of so many workers."""
     for gbit in GBIT:
-        for loss in LOSSES if gbit == 100 else (0.0,):
-            yield row(workers, gbit, loss)
+        for loss in LOSSES:
+            yield Row(workers=workers, gbit=gbit, loss=loss)
 
 
-def row(workers: int, gbit: int, loss: float) -> str:
-    """Return one row."""
-    chosen = SIZES[workers]
-    scenario = Scenario(
-        planned=read(chosen.shape, gbit * 1000.0),
-        workers=workers,
-        size=chosen.size,
-        conditions=Link(loss=loss),
-        against=("ring", IDEAL),
-    )
-    switches, ring = simulate(scenario)
-    if not switches.is_right:
-        raise SystemExit(f"{workers} workers at {gbit} Gbit/s: sums are wrong")
-    formulas = ideals(scenario)
-    times = (switches.simulated_s, formulas["ideal switches"], ring.simulated_s, formulas[IDEAL])
-    cells = " | ".join(f"{1e6 * time:,.0f}" for time in times)
-    repeats = f"{switches.repeats:,}"
-    return f"| {workers:,} | {chosen.size / 1e6:g} MB | {gbit} Gbit/s | {loss:.1%} | {cells} | {repeats} |"
+def kinds(row: Row) -> Iterator[str]:
+    """Yield the cells of a row."""
+    yield from KINDS
+    if row.workers <= MOST_OF_A_RING:
+        yield "ring"
+
+
+def cell(row: Row, kind: str) -> dict[str, Any]:
+    """Simulate one cell."""
+    began = time.process_time()
+    scenario = row.scenario(**KINDS.get(kind, {}))
+    [one] = simulate(scenario, ways=["ring" if kind == "ring" else "switches"])
+    if not one.is_complete or one.is_right is False:
+        raise SystemExit(f"{row.name(kind)}: sums are wrong")
+    return {
+        "us": 1e6 * one.simulated_s,
+        "repeats": one.repeats,
+        "frames": one.frames,
+        "digest": one.digest,
+        "processor_s": round(time.process_time() - began, 1),
+    }
+
+
+def table(found: dict[str, Any]) -> str:
+    """Return the table of the cells that are there."""
+    lines = [
+        "| workers | levels | Gbit/s | loss | dense | ideal | repeats | 10 % of blocks | int8 | ring | ideal ring |",
+        "|---|---|---|---|---|---|---|---|---|---|---|",
+    ]
+    for workers, shape in SHAPES.items():
+        for row in rows(workers):
+            cells = {kind: found.get(row.name(kind)) for kind in (*KINDS, "ring")}
+            if cells["dense"] is None:
+                continue
+            formulas = ideals(row.scenario())
+            shown = {kind: "" if one is None else f"{one['us']:,.0f}" for kind, one in cells.items()}
+            facts = [
+                *(f"{workers:,}", str(shape.levels), str(row.gbit), f"{row.loss:.1%}", shown["dense"]),
+                *(f"{1e6 * formulas['ideal switches']:,.0f}", f"{cells['dense']['repeats']:,}"),
+                *(shown["sparse"], shown["int8"], shown["ring"], f"{1e6 * formulas[IDEAL]:,.0f}"),
+            ]
+            lines.append(f"| {' | '.join(facts)} |")
+    return "\n".join(lines)
+
+
+def publish(found: dict[str, Any]) -> None:
+    """Write the table into the page."""
+    text = PAGE.read_text(encoding="utf-8")
+    before, after = text.partition(BEGIN)[0], text.partition(END)[2]
+    PAGE.write_text(f"{before}{BEGIN}\n\n{table(found)}\n\n{END}{after}", encoding="utf-8")
 
 
 def main() -> None:
-    """Print the table."""
+    """Simulate what is missing, and write the page."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--workers", default="64,256,1024")
-    chosen = [int(text) for text in parser.parse_args().workers.split(",")]
-    print("| workers | each | rate | loss | switches add, us | ideal, us | ring, us | ideal ring, us | repeats |")
-    print("|---|---|---|---|---|---|---|---|---|")
-    for workers in chosen:
-        for line in rows(workers):
-            print(line, flush=True)
+    parser.add_argument("--workers", default=",".join(map(str, SHAPES)))
+    parser.add_argument("--again", action="store_true", help="simulate cells that are there already")
+    options = parser.parse_args()
+    found: dict[str, Any] = json.loads(CELLS.read_text()) if CELLS.exists() else {}
+    for workers in map(int, options.workers.split(",")):
+        for row in rows(workers):
+            for kind in kinds(row):
+                name = row.name(kind)
+                if name in found and not options.again:
+                    continue
+                found[name] = cell(row, kind)
+                say(f"simulated: {name}: {found[name]['us']:,.1f} us, {found[name]['processor_s']} s of a core")
+                CELLS.write_text(json.dumps(found, indent=1, sort_keys=True) + "\n")
+    publish(found)
 
 
 if __name__ == "__main__":
