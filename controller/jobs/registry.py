@@ -109,7 +109,7 @@ class Jobs:
         if not 0 < len(name) <= MAX_NAME or not name.isprintable():
             raise UsageError(f"a job's name has 1 to {MAX_NAME} printable characters, unlike {name!r}")
         if name in self._jobs:
-            raise UsageError(f"there is a job {name!r} already")
+            raise UsageError(f"there is a job {name!r} already (switchsum job list)")
         count = max(1, min(MOST_IN_FLIGHT, self._longest_free())) if slots is None else slots
         self._check_size(workers, count)
         check_timeout(timeout_s)
@@ -447,7 +447,10 @@ class Jobs:
     def _fit(self, count: int, but: Job | None = None) -> SlotRange:
         slots = first_fit((job.slots for job in self if job is not but), count, self.total_slots)
         if slots is None:
-            raise NoCapacity(f"no {count} slots in a row are free ({self.free_slots} are free in all)")
+            raise NoCapacity(
+                f"no {count} slots in a row are free ({self.free_slots} are free in all): ask for fewer (--slots), "
+                "or end a job (switchsum job list)"
+            )
         return slots
 
     def _longest_free(self, but: Job | None = None) -> int:

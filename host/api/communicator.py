@@ -909,7 +909,7 @@ class Communicator:
         if self._connect_again is None:
             raise UsageError("this communicator was not made by connect")
         if os.getpid() != self.queue.pid or self.queue.closed:
-            raise UsageError("this communicator is closed")
+            raise UsageError("this communicator is closed: switchsum.connect makes another one")
         self.queue.close()
         try:
             rank, world_size = self.queue.membership.reform(self.queue.driver.engine.timeout_s)

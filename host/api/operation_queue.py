@@ -145,7 +145,10 @@ class Handle:
         if finished.overflowed and not self.saturates:
             blocks = finished.overflowed
             names = ", ".join(map(str, blocks[:8])) + (", ..." if len(blocks) > 8 else "")
-            raise SumOverflow(f"sums beyond {self.operation.dtype_name} in block {names}", blocks)
+            raise SumOverflow(
+                f"sums do not fit {self.operation.dtype_name} in block {names}",
+                blocks,
+            )
         return self._result
 
     def _write_back(self) -> None:
@@ -386,7 +389,7 @@ class OperationQueue:
     def _check_clean(self) -> None:
         """Raise why the communicator is broken or closed, if it is."""
         if self.closed:
-            raise UsageError("this communicator is closed")
+            raise UsageError("this communicator is closed: switchsum.connect makes another one")
         if self.is_dirty:
             self.interrupted()
         self._check()

@@ -50,7 +50,9 @@ def reduce_scatter(array: Array, how: Options, ranks: Ranks, *, out: Array | Non
     """Return an allreduce of which each rank keeps its part; raises UsageError or UnsupportedDtype."""
     check_array("reduce_scatter", array)
     if array.ndim == 0 or array.shape[0] % ranks.world_size:
-        raise UsageError(f"reduce_scatter splits the first axis into {ranks.world_size} parts; shape {array.shape}")
+        raise UsageError(
+            f"reduce_scatter cuts the first axis into {ranks.world_size} parts; shape {array.shape} cannot be cut so"
+        )
     shape = (array.shape[0] // ranks.world_size, *array.shape[1:])
     out = check_out("reduce_scatter", out, shape, array.dtype)
     values = native_values(array, how, copy=True)

@@ -41,7 +41,7 @@ def begin_steps(queue: OperationQueue, steps: Callable[[], LastStep]) -> Handle:
     """
     check_process(queue.pid)
     if queue.closed:
-        raise UsageError("this communicator is closed")
+        raise UsageError("this communicator is closed: switchsum.connect makes another one")
     if queue.driver.moves_alone:
         return SteppedHandle(_begin_here(queue, steps), queue.pid)
     if queue.steps is None:
@@ -95,7 +95,7 @@ class StepQueue:
             begun = self._executor.submit(steps)
         except RuntimeError as error:
             if self._is_closed:
-                raise UsageError("this communicator is closed") from error
+                raise UsageError("this communicator is closed: switchsum.connect makes another one") from error
             raise
         last = self._last = threading.Event()
         begun.add_done_callback(lambda _: last.set())  # also where it fails, or is cancelled

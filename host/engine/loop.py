@@ -247,7 +247,9 @@ class Driver:
         if stop == Stop.PAUSED:
             return True
         if stop == Stop.BROKEN:
-            raise SwitchLost("the switch's side of the link makes no sense")
+            raise SwitchLost(
+                "the switch's side of the shared-memory link holds numbers that cannot be: restart the switch"
+            )
         if errors:
             raise errors.pop()
         return bool(stop != Stop.HUNG_UP)

@@ -118,7 +118,9 @@ class NativeTransport:
         record["stop"] = Stop.NONE
         result = self.natives[name].function(self._functions.address)
         if record["stop"][0] == Stop.BROKEN:
-            raise SwitchLost("the switch's side of the link makes no sense")
+            raise SwitchLost(
+                "the switch's side of the shared-memory link holds numbers that cannot be: restart the switch"
+            )
         return result
 
     @property

@@ -316,7 +316,9 @@ def _shake_hands(name: str, hello: Hello, timeout_s: float) -> tuple[Answer, lis
         connection.send(rpc_codec.encode(hello))
         data, descriptors, _, _ = socket.recv_fds(connection, MESSAGE_BYTES, DESCRIPTORS_PASSED)
         if not data:
-            raise TransportError(f"the switch {name!r} closed the shared-memory link without a word")
+            raise TransportError(
+                f"the switch {name!r} closed the shared-memory link before it was open: its log says why"
+            )
         answer = Answer.decode(data)
         if answer.error or len(descriptors) != DESCRIPTORS_PASSED - (answer.body_rows == 0):
             raise _LinkRefused(
@@ -331,7 +333,9 @@ def _shake_hands(name: str, hello: Hello, timeout_s: float) -> tuple[Answer, lis
                 f"no switch here has shared-memory links under the name {name!r} (switchsum switch --shm {name})"
             ) from None
         if isinstance(error, TimeoutError | BlockingIOError):
-            raise TransportError(f"the switch {name!r} does not answer") from None
+            raise TransportError(
+                f"the switch {name!r} listens for shared-memory links and does not answer: it is stopped or busy"
+            ) from None
         if isinstance(error, OSError):
             raise TransportError(f"the shared-memory link to the switch {name!r}: {error.strerror}") from error
         raise

@@ -55,10 +55,7 @@ class GroupStatistics:
 
 @kept_out_of_graphs
 class SwitchGroup(Forwarded):
-    """A process group whose reductions, broadcasts and gathers go through a switch.
-
-    Its collectives are called through `torch.distributed`.
-    """
+    """A process group whose collectives, called through `torch.distributed`, go through a switch."""
 
     def __init__(
         self,

@@ -1,0 +1,28 @@
+"""What errors, logs and notices say: read from the source, as `python -m tools.messages` lists it."""
+
+from __future__ import annotations
+
+from tools.messages import Message, messages
+
+MOST_WORDS = 40
+FEWEST = 850
+ALONE = {"Read", "SetForwardingPipelineConfig", "GetForwardingPipelineConfig"}
+"""Names of P4Runtime calls, behind which the error puts the failing updates."""
+
+
+def found() -> list[Message]:
+    made = list(messages())
+    assert len(made) >= FEWEST
+    return made
+
+
+def test_a_message_is_one_sentence_that_is_soon_read() -> None:
+    long = [one for one in found() if len(one.text.split()) > MOST_WORDS]
+    assert long == []
+
+
+def test_an_error_says_what_happened() -> None:
+    errors = [one for one in found() if one.kind.rpartition(".")[2].endswith(("Error", "Lost", "Refused", "Capacity"))]
+    assert len(errors) > 300
+    bare = [one for one in errors if len(one.text.split()) < 2 and one.text not in ALONE and "{" not in one.text]
+    assert bare == []
