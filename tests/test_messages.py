@@ -6,7 +6,7 @@ from tools.messages import Message, messages
 
 MOST_WORDS = 40
 FEWEST = 850
-ALONE = {"Read", "SetForwardingPipelineConfig", "GetForwardingPipelineConfig"}
+ALONE = {"Read", "query", "StreamChannel", "SetForwardingPipelineConfig", "GetForwardingPipelineConfig"}
 """Names of P4Runtime calls, behind which the error puts the failing updates."""
 
 
