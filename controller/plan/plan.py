@@ -196,24 +196,24 @@ def _record_of(job: Job) -> Entry:
     )
 
 
-def branches_of(job: Job, live: Incarnation, settings: Settings, fabric: Fabric) -> dict[str, list[Branch]]:
+def branches_of(job: Job, incarnation: Incarnation, settings: Settings, fabric: Fabric) -> dict[str, list[Branch]]:
     """Return each switch's part in a job whose members have been seen; raises UsageError where it has no room.
 
     A switch has all of it once for each link of the members that leads there.
     """
     found: dict[str, list[Branch]] = {}
-    for link in live.links:
-        over = live.over(link)
+    for link in incarnation.links:
+        over = incarnation.over(link)
         branches = fabric.branches(
             job,
             over,
-            [_seat(job, over, member, live.moves if live.has_rails else 0) for member in over.members],
+            [_seat(job, over, member, incarnation.moves if incarnation.has_rails else 0) for member in over.members],
             link=link,
             own=settings.identity.address,
             growth_bytes=settings.identity.growth_bytes,
-            record=_pack(job=job.name, epoch=live.epoch),
+            record=_pack(job=job.name, epoch=incarnation.epoch),
         )
-        is_left = live.has_rails and link in live.down
+        is_left = incarnation.has_rails and link in incarnation.down
         for name, of_switch in branches.items():
             found.setdefault(name, []).extend(replace(branch, is_left=is_left) for branch in of_switch)
     return found

@@ -263,7 +263,7 @@ class Keeper:
                 job.gathering.held_up = self._lay_out(job.gathering)
                 if job.gathering.held_up:
                     return
-            branches_of(job, job.gathering, self.settings, self.fabric)
+            branches_of(job, job.gathering, self.settings, self.fabric)  # only tried: raises where there is no room
         except UsageError as error:  # nothing was written yet
             log.warning("job %s: %s", job.name, error)
             self.jobs.refuse(job, NotAdmitted(str(error)))
