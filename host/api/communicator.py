@@ -159,41 +159,6 @@ class Communicator:
         """Collectives that were begun, those of several steps once for each."""
         return self.queue.driver.engine.submitted
 
-    def compute(self, seconds: float) -> None:
-        """Say that the computation before the next collective takes so many seconds of virtual time.
-
-        Does nothing where time is not virtual (`switchsum run --virtual-time`): there it takes what it takes.
-
-        Args:
-            seconds: How long it takes, 0 or more.
-
-        Raises:
-            UsageError: `seconds` is negative or not finite, or the communicator is closed.
-            SwitchLost: The simulation has ended.
-
-        Example:
-            >>> comm.compute(1.5e-3)
-
-        """
-        if not 0 <= seconds < math.inf:
-            raise UsageError(f"a computation takes 0 seconds or more, not {seconds!r}")
-        self.queue.compute(seconds)
-
-    def now(self) -> float:
-        """Return what time it is.
-
-        Returns:
-            Seconds of virtual time where that is simulated, else of the machine's monotonic clock.
-
-        Example:
-            >>> began = comm.now()
-            >>> comm.barrier()
-            >>> comm.now() > began
-            True
-
-        """
-        return self.queue.driver.clock()
-
     def close(self, *, failed: bool = False) -> None:
         """Leave the job.  The communicator can be used no more, and calling `close` again does nothing.
 
@@ -651,6 +616,42 @@ class Communicator:
 
         """
         self._enqueue_and_wait(self._made(lambda: collectives.barrier(label)))
+
+    def compute(self, seconds: float) -> None:
+        """Say that the computation before the next collective takes so many seconds of virtual time.
+
+        Does nothing where time is not virtual (`switchsum run --virtual-time`): there it takes what it takes.
+
+        Args:
+            seconds: How long it takes, 0 or more.
+
+        Raises:
+            UsageError: `seconds` is negative or not finite, or the communicator is closed.
+            SwitchLost: The simulation has ended.
+
+        Example:
+            >>> from switchsum.testing import on_ranks
+            >>> on_ranks(2, lambda comm: comm.compute(1.5e-3))
+            [None, None]
+
+        """
+        if not 0 <= seconds < math.inf:
+            raise UsageError(f"a computation takes 0 seconds or more, not {seconds!r}")
+        self.queue.compute(seconds)
+
+    def now(self) -> float:
+        """Return what time it is.
+
+        Returns:
+            Seconds of virtual time where that is simulated, else of the machine's monotonic clock.
+
+        Example:
+            >>> from switchsum.testing import on_ranks
+            >>> on_ranks(2, lambda comm: comm.now() <= comm.now())
+            [True, True]
+
+        """
+        return self.queue.driver.clock()
 
     @whole
     def allreduce_async(

@@ -162,7 +162,7 @@ class SimulatedController:
             draw=random.Random(seed).getrandbits,
         )
         self._turn()
-        self._admit(doors, slots=sum(tree.slots for tree in trees), timeout_s=timeout_s)
+        self._join_all(doors, slots=sum(tree.slots for tree in trees), timeout_s=timeout_s)
         self.loads = self._loads()
         """What the ranks have been told: how often a switch has lost what they contributed."""
 
@@ -172,7 +172,7 @@ class SimulatedController:
         self._sessions[name] = session
         return session
 
-    def _admit(self, doors: Sequence[Door], *, slots: int, timeout_s: float) -> None:
+    def _join_all(self, doors: Sequence[Door], *, slots: int, timeout_s: float) -> None:
         keeper, members, size = self._real.keeper, self._real.members, len(doors)
         with keeper.changed:
             keeper.jobs.create(JOB, workers=size, slots=slots, timeout_s=timeout_s)

@@ -93,7 +93,7 @@ class Ranks:
 
         """
         try:
-            is_complete = self._admit(has_failed, has_ended)
+            is_complete = self._await_ranks(has_failed, has_ended)
             while is_complete and not has_failed() and self._hear(has_failed):
                 self._begin_all()
                 self._pass_time()
@@ -104,7 +104,7 @@ class Ranks:
 
     # Joining.
 
-    def _admit(self, has_failed: Callable[[], bool], has_ended: Callable[[int], bool]) -> bool:
+    def _await_ranks(self, has_failed: Callable[[], bool], has_ended: Callable[[int], bool]) -> bool:
         """Wait until all ranks have come; False: they cannot any more."""
         size, began, is_named = len(self._job.workers), time.monotonic(), False
         while len(self._ranks) < size and not has_failed():

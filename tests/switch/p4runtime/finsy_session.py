@@ -110,7 +110,7 @@ async def session(address: str, files: tuple[Path, Path]) -> dict[str, Any]:
     """Run all of it."""
     options = fy.SwitchOptions(p4info=files[0], p4blob=files[1], device_id=DEVICE_ID)
     async with fy.Switch("all", address, options) as switch:
-        found = {
+        found: dict[str, Any] = {
             "version": str(switch.p4runtime_version),
             "tables": await tables(switch),
             "others": await others(switch),
