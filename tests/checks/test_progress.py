@@ -14,6 +14,7 @@ SHOWS = re.compile(
 STARTED_BY_OTHERS = {
     *(f"checks/bench/{name}_worker.py" for name in ("allreduce", "loss", "recovery", "train")),
     *("checks/bench/tcp_stream.py", "checks/lab/convergence_worker.py", "checks/lab/slow_worker.py"),
+    *("checks/lab/machine_worker.py", "checks/lab/validate_worker.py"),
     "checks/bench/star.py",  # the command that it is given
 }
 """Programs whose parent, or child, shows what it waits for."""

@@ -63,6 +63,7 @@ def test_the_pages_are_those_of_the_records() -> None:
     assert {path.stem for path in (page.ROOT / "docs/results").glob("*.md")} == {
         *pages,
         "accuracy",
+        "scale",
         "slow-links",
         "sparse",
         "method",

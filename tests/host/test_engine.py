@@ -438,7 +438,7 @@ def test_a_transport_may_take_a_part_of_the_queue() -> None:
     [
         {"rank": 2},
         {"rank": -1},
-        {"world_size": 1025},
+        {"world_size": 4097},
         {"window_slots": 0},
         {"window_slots": 9},
         {"lanes_per_frame": 99},

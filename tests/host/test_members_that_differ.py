@@ -26,7 +26,18 @@ from .checks import failures, on_all
 Array = npt.NDArray[Any]
 Arguments = dict[str, Any]
 
-NO_COLLECTIVES = {"begin_steps", "break_off", "checked", "close", "reform", "refuse", "start", "statistics"}
+NO_COLLECTIVES = {
+    "begin_steps",
+    "break_off",
+    "checked",
+    "close",
+    "compute",
+    "now",
+    "reform",
+    "refuse",
+    "start",
+    "statistics",
+}
 CALLS = {
     name: inspect.signature(call).parameters.keys() - {"self"}
     for name, call in inspect.getmembers(Communicator, callable)

@@ -249,9 +249,9 @@ def test_loss_that_is_set_is_read_back_where_nobody_is(controller: str) -> None:
         (["run", "--switch", "nonsense", "--", "true"], 2, "switchsum: no switch 'nonsense': embedded, bmv2"),
         (["job", "list", "--controller", "127.0.0.1:70000"], 2, "switchsum: an address is host:port"),
         (
-            ["job", "create", "a", "-n", "1025", "--controller", "127.0.0.1:1"],
+            ["job", "create", "a", "-n", "4097", "--controller", "127.0.0.1:1"],
             2,
-            "switchsum: a job has 1 to 1024 workers",
+            "switchsum: a job has 1 to 4096 workers",
         ),
         (["job", "list", "--controller", "127.0.0.1:1"], 1, "switchsum: no controller answers at 127.0.0.1:1"),
     ],

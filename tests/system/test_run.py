@@ -166,7 +166,7 @@ def test_a_killed_switch_is_named_at_once_by_the_launcher_which_is_its_parent(
         (["-n", "33"], "1 to 32 workers, not 33: --topology"),
         (["-n", "33", "--topology", "star,4"], "switch s1 would have 33 workers and 0 switches below"),
         (["-n", "65", "--topology", "leaf-spine,2,1,2"], "switch s2 would have 33 workers and 0 switches below"),
-        (["-n", "1025", "--topology", "leaf-spine,2,1,2"], "1 to 1024 workers"),
+        (["-n", "4097", "--topology", "leaf-spine,2,1,2"], "1 to 4096 workers"),
         (["--loss", "1"], "loss probability"),
         (["--rate", "1gbit"], "--links veth"),
         (["--mtu", "9000"], "--links veth"),
