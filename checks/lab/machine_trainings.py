@@ -24,6 +24,7 @@ from checks.lab.convergence_results import RESULTS, Results, Rows, added_to, say
 from checks.lab.convergence_times import medians
 from checks.lab.convergence_ways import ALONE
 from checks.lab.machines import MTU, run_ranks
+from switchsum.launch import wires
 from switchsum.launch.children import Children
 
 KEPT: Final = RESULTS.parent / "machines.json"
@@ -62,12 +63,11 @@ TITLES: Final[Mapping[str, str]] = MappingProxyType(
 """Rows of the table, in order."""
 
 
-def measure(ranks: int, rounds: int, steps: int, path: Path = KEPT) -> None:
+def measure(laid: Sequence[wires.Wire], ranks: int, rounds: int, steps: int, path: Path = KEPT) -> None:
     """Run each backend in turn, and keep the medians of steps."""
     load_before = os.getloadavg()[0]
     found: dict[str, list[float]] = {}
-    with tempfile.TemporaryDirectory(prefix="switchsum-bench-") as scratch, Children() as children:
-        laid = lay(children, MACHINES, rate=RATE, mtu=MTU)
+    with tempfile.TemporaryDirectory(prefix="switchsum-bench-") as scratch:
         for number in range(1, rounds + 1):
             for backend, ways in JOBS.items():
                 say(f"{MACHINES} machines with {ranks} ranks each, round {number} of {rounds}: {backend}")
@@ -127,9 +127,12 @@ def main() -> None:
     parser.add_argument("--again", action="store_true", help="measure also what has been")
     parser.add_argument("--publish", action="store_true", help="write the table of docs/slow-links.md afterwards")
     options = parser.parse_args()
-    for ranks in options.ranks:
-        if options.again or str(ranks) not in Results.read(KEPT).times:
-            measure(ranks, options.rounds, options.steps)
+    known = Results.read(KEPT).times
+    missing = [ranks for ranks in options.ranks if options.again or str(ranks) not in known]
+    with Children() as children:
+        laid = lay(children, MACHINES, rate=RATE, mtu=MTU) if missing else []
+        for ranks in missing:
+            measure(laid, ranks, options.rounds, options.steps)
     if options.publish:
         publish(Results.read(KEPT))
 
