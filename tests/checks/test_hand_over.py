@@ -36,6 +36,7 @@ def test_the_model_allows_what_the_controller_does() -> None:
     assert differences([], hand_over.expected()) == ""
 
 
+@pytest.mark.slow
 @needs_spin
 @pytest.mark.timeout(300)
 def test_a_change_of_the_controller_or_of_the_model_alone_shows() -> None:

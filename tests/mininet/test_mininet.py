@@ -127,6 +127,7 @@ def copy_if_there(source: str, target: str) -> None:
         shutil.copy2(source, target)
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(1800)
 def test_without_compiled_code_mininet_shows_what_it_waits_for(
     mn: Mn, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

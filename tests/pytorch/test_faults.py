@@ -145,6 +145,7 @@ def test_a_signal_handler_may_destroy_the_group_in_the_midst_of_a_collective(lau
     assert ended.text.count("cleaned up") == 2, ended.text
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(400)
 def test_torchrun_restarts_and_training_goes_on_from_the_checkpoint(
     torchrun: Torchrun,  # noqa: F811

@@ -49,6 +49,7 @@ def rails(tmp_path: Path) -> Iterator[Rails]:
         yield Rails(stack, tmp_path)
 
 
+@pytest.mark.slow
 def test_a_job_goes_on_over_the_rails_that_are_left_also_with_a_new_controller(rails: Rails) -> None:
     workers = rails.start_all()
     assert rails.all_take()

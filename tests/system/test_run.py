@@ -271,6 +271,7 @@ def test_links_that_carry_no_build_are_refused() -> None:
         largest_build(587)
 
 
+@pytest.mark.slow
 def test_a_run_takes_the_largest_frames_unless_told_otherwise(run: Run) -> None:
     code = "import switchsum; comm = switchsum.connect(); print(comm); comm.close()"
     assert run("-n", "1", command=python(code)).stdout.count("2048 lanes") == 1

@@ -218,7 +218,7 @@ def test_the_controller_reads_what_is_written_of_switches_that_use_udp(source: s
     ("switch", "options"),
     [
         pytest.param("embedded", (), id="shm"),
-        pytest.param("embedded", ("--links", "veth@70"), id="veth", marks=VETH.marks),
+        pytest.param("embedded", ("--links", "veth@70"), id="veth", marks=[*VETH.marks, pytest.mark.slow]),
         pytest.param("bmv2", ("--links", "veth@70"), id="bmv2", marks=BMV2.marks),
     ],
 )
