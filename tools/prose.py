@@ -59,6 +59,8 @@ NOT_PROSE: Final = re.compile(r"^>>>(?:.+\n)*|^ *(?:\||#|!\[).*$", re.MULTILINE)
 """Prompts with what they print, rows of tables, headings, pictures."""
 LINK: Final = re.compile(r"!?\[([^\]]*)\]\([^)]*\)")
 ITEM: Final = re.compile(r"\n\s*\n|\n\s*(?:[-*]|\d+\.)\s+")
+RECORD: Final = re.compile(r"easured on .+, load \d")
+"""Of where and when a table was measured: a list of versions, no sentence."""
 END: Final = re.compile(r"(?<!e\.g)(?<!i\.e)(?<!etc)[.?!](?:\*\*|\)|\")*\s+")
 
 
@@ -72,7 +74,7 @@ def sentences(text: str) -> Iterator[str]:
     """Yield the sentences of a text: paragraphs and items of lists are apart."""
     for paragraph in ITEM.split("\n" + text):
         for one in END.split(" ".join(paragraph.split()) + " "):
-            if words(one):
+            if words(one) and not RECORD.search(one):
                 yield one.strip()
 
 

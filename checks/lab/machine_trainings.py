@@ -18,7 +18,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Final
 
-from checks.bench.records import measured_on, provenance
+from checks.bench.records import provenance
 from checks.bench.star import lay
 from checks.lab.convergence_results import RESULTS, Results, Rows, added_to, say
 from checks.lab.convergence_times import medians
@@ -97,7 +97,10 @@ def table(times: Rows) -> Iterator[str]:
     alone = [f"{row['ms'][ALONE]['median']:.0f}" for row in taken.values() if ALONE in row["ms"]]
     if alone:
         yield f"Computing takes {' and '.join(alone)} ms of each. In brackets: times as fast as gloo's first row."
-    yield from (f"Measured on {measured_on(row)}." for row in taken.values())
+    rows = list(taken.values())
+    machines = " and ".join(sorted({", ".join(row["machine"].split(", ")[:2]) for row in rows}))
+    loads = " and ".join(f"{row['load'][0]:.1f} to {row['load'][1]:.1f}" for row in rows)
+    yield f"Measured on {machines}, {rows[-1]['date']}, load {loads}."
 
 
 def _cell(ms: Mapping[str, Any], way: str) -> str:

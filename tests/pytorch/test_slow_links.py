@@ -126,6 +126,8 @@ def test_the_page_has_what_was_trained() -> None:
 def test_machines_with_an_ordinary_switch_are_the_first_table_of_the_page() -> None:
     row = {
         "machine": "a machine",
+        "date": "a day",
+        "load": [1.0, 2.0],
         "ms": {"gloo": {"median": 316.0}, "dense": {"median": 320.0}, "alone": {"median": 9}},
     }
     text = "\n".join(machine_trainings.table({"1": row}))
