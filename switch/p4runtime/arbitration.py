@@ -149,7 +149,7 @@ class Arbitration(Generic[Stream]):
         if bid.role == DEFAULT_ROLE:
             raise invalid("the default role may do everything and has no config")
         for name, other in self._roles.items():
-            if name != bid.role and other.config is not None and bid.config.overlaps(other.config):
+            if name != bid.role and other.bids and other.config is not None and bid.config.overlaps(other.config):
                 raise invalid(f"the role {bid.role!r} and the role {name!r} claim the same ids")
 
     def is_primary(self, stream: Stream) -> bool:

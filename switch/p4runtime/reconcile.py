@@ -41,7 +41,8 @@ def _updates(old: Entities) -> Iterator[Any]:
         if not schema.table.has_initial_default:
             query = v1.TableEntry(table_id=identifier, is_default_action=True, counter_data={})
             yield from _as_updates(_MODIFY, old.read(v1.Entity(table_entry=query)))
-    yield from _as_updates(_MODIFY, old.read(v1.Entity(value_set_entry={})))
+    sets = old.read(v1.Entity(value_set_entry={}))
+    yield from _as_updates(_MODIFY, (entity for entity in sets if entity.value_set_entry.members))
     yield from _as_updates(_INSERT, old.read(v1.Entity(digest_entry={})))
     for kind in ("multicast_group_entry", "clone_session_entry"):
         yield from _as_updates(_INSERT, old.read(v1.Entity(packet_replication_engine_entry={kind: {}})))
@@ -52,20 +53,24 @@ def _as_updates(kind: int, entities: Iterable[Any]) -> Iterator[Any]:
         yield v1.Update(type=kind, entity=entity)
 
 
-def _arrays(schema: Schema) -> dict[str, dict[int, npt.NDArray[Any]]]:
-    """Return the memory of each array by kind and id."""
+_Arrays = Mapping[tuple[Any, ...], npt.NDArray[Any]]
+"""Memories by id and form: an array of another form is another one."""
+
+
+def _arrays(schema: Schema) -> dict[str, _Arrays]:
+    """Return the memory of each array by kind."""
     return {
-        "counter": {number: counter.counts for number, counter in schema.counters.items()},
-        "register": {number: one.register.memory for number, one in schema.registers.items()},
-        "meter": {number: one.meter.cells for number, one in schema.meters.items()},
+        "counter": {(number,): counter.counts for number, counter in schema.counters.items()},
+        "register": {(number, one.register.width): one.register.memory for number, one in schema.registers.items()},
+        "meter": {(number, one.kind, one.meter.unit): one.meter.cells for number, one in schema.meters.items()},
     }
 
 
-def _copy(what: str, old: Mapping[int, npt.NDArray[Any]], new: Mapping[int, npt.NDArray[Any]]) -> None:
+def _copy(what: str, old: _Arrays, new: _Arrays) -> None:
     """Copy arrays that both programs have; raises Refused if one of them is not empty and has no place."""
-    for identifier, memory in old.items():
-        target = new.get(identifier)
+    for form, memory in old.items():
+        target = new.get(form)
         if target is not None and target.shape == memory.shape:
             target[:] = memory
         elif memory.any():
-            raise invalid(f"the program has no {what} {identifier} of the size of the one that runs")
+            raise invalid(f"the program has no {what} {form[0]} of the size and type of the one that runs")

@@ -196,14 +196,13 @@ def bind(p4info: Any, state: ProgramState) -> Schema:
         if names.get(info.implementation_id) != table.spec.profile:
             raise invalid(f"table {table.spec.name} has another action profile in P4Info than in the program")
     rules = {profile.preamble.id: GroupRules.of(profile) for profile in p4info.action_profiles}
-    tables = {
-        number: replace(table, rules=rules.get(info.implementation_id))
-        for info, (number, table) in zip(
-            infos,
-            _by_id("table", infos, lambda info: _table(info, p4info, actions, forms, state.tables)).items(),
-            strict=True,
-        )
-    }
+    tables = _by_id(
+        "table",
+        infos,
+        lambda info: replace(
+            _table(info, p4info, actions, forms, state.tables), rules=rules.get(info.implementation_id)
+        ),
+    )
     return Schema(
         tables=tables,
         profiles=_by_id(

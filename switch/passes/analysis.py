@@ -130,15 +130,15 @@ def used_by(program: ir.Program, graph: ir.Graph) -> set[int]:
 def sees_waiting(program: ir.Program) -> bool:
     """Return whether it matters to a program that packets wait between ingress and egress.
 
-    It does if the program reads its queue's depth or a time that differs before and after, if it chooses among several
-    queues, or if a meter runs in egress.
+    It does if the program reads its queue's depth or a time that differs before and after, if it, or the session of a
+    clone, chooses among several queues, or if a meter runs in egress.
     """
     names = program.intrinsics
     told = {names.enq_qdepth, names.deq_qdepth, names.deq_timedelta, names.qid}
     told |= {names.enqueue_timestamp, names.egress_timestamp}
     if any(told & used_by(program, getattr(program, graph)) for graph in GRAPHS):
         return True
-    if program.queues > 1 and names.priority in assigned(program):
+    if program.queues > 1 and {names.priority, names.clone} & assigned(program):
         return True
     statements = [statement for block in program.egress for statement in block.statements]
     ends = [block.end for block in program.egress]

@@ -3,16 +3,12 @@
 from __future__ import annotations
 
 import importlib.util
-import json
 import os
-import subprocess
 import sys
 
 import pytest
 
-from ..timing import patience
-from .p4runtime_rig import PROGRAM
-from .test_p4runtime_shell import HERE, embedded
+from .test_p4runtime_shell import embedded, run_session
 
 PYTHON_VARIABLE = "SWITCHSUM_FINSY_PYTHON"
 
@@ -29,17 +25,7 @@ def finsy_python() -> str:
 
 def test_finsy_session(finsy_python: str) -> None:
     with embedded() as address:
-        arguments = [address, str(HERE / "entities.p4info.txtpb"), str(PROGRAM)]
-        done = subprocess.run(
-            [finsy_python, str(HERE / "finsy_session.py"), *arguments],
-            capture_output=True,
-            text=True,
-            timeout=patience(50),
-            check=False,
-            env={**os.environ, "no_proxy": "127.0.0.1"},
-        )
-    assert done.returncode == 0, done.stderr
-    found = json.loads(done.stdout.splitlines()[-1])
+        found = run_session(finsy_python, "finsy_session.py", address)
     assert found["version"] == "1.5.0"
     assert found["tables"]["entries"] == ["fixed", "fixed", "routes", "rules", "stations"]
     assert (found["tables"]["ports"], found["tables"]["counted"]) == ([4], [True])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -215,3 +216,20 @@ def test_p4info_of_another_meter_is_refused(connection: Client) -> None:
         with pytest.raises(P4RuntimeError) as error:
             connection.set_config(config=config)
         assert error.value.code is Code.INVALID_ARGUMENT
+
+
+@pytest.mark.parametrize("kind", ["TWO_RATE_THREE_COLOR", "SINGLE_RATE_THREE_COLOR"])
+def test_a_meter_of_another_type_does_not_go_over_to_another_program(client: Client, kind: str) -> None:
+    rates = {"meter_id": PACKETS, "index": {"index": 3}, "config": RATES}
+    client.modify(meter_entry=rates)
+    p4info = type(P4INFO).FromString(P4INFO.SerializeToString())
+    for item in p4info.meters:
+        item.spec.type = type(item.spec).Type.Value(kind)
+    program = json.dumps({**json.loads(PROGRAM.read_bytes()), "program": "other.p4"}).encode()
+    other = v1.ForwardingPipelineConfig(p4info=p4info, p4_device_config=program)
+    if kind == "TWO_RATE_THREE_COLOR":
+        client.set_config("RECONCILE_AND_COMMIT", config=other)
+    else:
+        with pytest.raises(P4RuntimeError, match="the program has no meter"):
+            client.set_config("RECONCILE_AND_COMMIT", config=other)
+    assert client.read_one(meter_entry={"meter_id": PACKETS, "index": {"index": 3}}).config == RATES

@@ -71,20 +71,24 @@ def bmv2() -> Iterator[str]:
         process.wait()
 
 
+def run_session(python: str, script: str, address: str) -> Any:
+    """Run a script with a client's Python against a switch; return what it prints last."""
+    done = subprocess.run(
+        [python, str(HERE / script), address, str(HERE / "entities.p4info.txtpb"), str(PROGRAM)],
+        capture_output=True,
+        text=True,
+        timeout=patience(50),
+        check=False,
+        env={**os.environ, "no_proxy": "127.0.0.1"},
+    )
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout.splitlines()[-1])  # clients chat before it
+
+
 @pytest.mark.parametrize("switch", [embedded, pytest.param(bmv2, marks=pytest.mark.bmv2)])
 def test_shell_session(switch: Any, shell_python: str) -> None:
     with switch() as address:
-        arguments = [address, str(HERE / "entities.p4info.txtpb"), str(PROGRAM)]
-        shell = subprocess.run(
-            [shell_python, str(HERE / "shell_session.py"), *arguments],
-            capture_output=True,
-            text=True,
-            timeout=patience(50),
-            check=False,
-            env={**os.environ, "no_proxy": "127.0.0.1"},
-        )
-        assert shell.returncode == 0, shell.stderr
-        check_session(json.loads(shell.stdout.splitlines()[-1]))  # the shell chats before it
+        check_session(run_session(shell_python, "shell_session.py", address))
         check_state(address)
 
 

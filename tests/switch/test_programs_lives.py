@@ -85,6 +85,7 @@ def test_clones_wait_in_the_queue_of_their_class(engine: EngineName, operation: 
     assert client.read(update.entity) == [update.entity]
     sent = dict(pipeline.process(0, bytes([operation, 7, 1])))
     assert sent.keys() == {1, 2 | 3 << QUEUE_SHIFT}
+    assert pipeline.sees_waiting  # so that packets have queues in virtual time, too
     entry.clone_session_entry.class_of_service = 4
     update = v1.Update(type=v1.Update.MODIFY, entity=v1.Entity(packet_replication_engine_entry=entry))
     assert client.write([update], v1.WriteRequest.CONTINUE_ON_ERROR)[0].code is Code.INVALID_ARGUMENT

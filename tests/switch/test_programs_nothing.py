@@ -60,11 +60,6 @@ def test_what_writes_to_nothing_is_refused() -> None:
     document: dict[str, Any] = json.loads(PROGRAM.read_text())
     primitives = [primitive for action in document["actions"] for primitive in action["primitives"]]
     hashed = next(one for one in primitives if one["op"] == "modify_field_with_hash_based_offset")
-    hashed["parameters"][0] = {"type": "field", "value": ["scalars", "userMetadata.nothing"]}
-    for header in document["header_types"]:
-        names = [field[0] for field in header["fields"]]
-        hashed["parameters"][0]["value"][1] = next((name for name in names if name.endswith(".nothing")), names[0])
-        if hashed["parameters"][0]["value"][1].endswith(".nothing"):
-            break
+    hashed["parameters"][0] = {"type": "field", "value": ["scalars", "user_metadata_t.nothing"]}
     with pytest.raises(ProgramError, match="which has no bits, as a target"):
         Switch(json.dumps(document))
