@@ -66,8 +66,8 @@ def connect(
 ) -> Communicator:
     """Join a job, and return this rank's communicator once every rank has joined.
 
-    A program that `switchsum run`, torchrun, mpirun or srun starts needs few arguments or none: those that are not
-    given come from the environment.  `switchsum run` sets all of them.
+    A program that `switchsum run`, torchrun, mpirun or srun starts needs few arguments or none.  Controller, job, rank,
+    world size and link that are not given come from the environment, where `switchsum run` sets them all.
 
     Args:
         controller: Address of the controller, `host:port` or `unix:path`.  Else SWITCHSUM_CONTROLLER, else where this
@@ -96,6 +96,7 @@ def connect(
         WorldSizeMismatch: The job has another number of ranks.
         VersionMismatch: Controller, switch and this process are of different versions.
         NoCapacity: The switch has too little room for the job.
+        NotAdmitted: The controller has come back with another switch.
         TransportError: The link cannot be opened.
         CollectiveTimeout: Ranks did not join in time; `missing` says which.
         SwitchLost: The switch does not answer.
@@ -129,7 +130,7 @@ def connect(
         from switchsum.native.process.logs import log_as  # noqa: PLC0415
 
         log_as("worker", rank=settings.rank, job=settings.job)
-    return _join_simulation(settings) if settings.is_virtual else _connect_as(settings)
+    return _join_simulation(settings) if settings.link.startswith(VIRTUAL) else _connect_as(settings)
 
 
 def launcher_variables() -> tuple[str, str]:
@@ -152,18 +153,13 @@ class _Settings:
     seed: int
     cancelled: threading.Event | None = None
 
-    @property
-    def is_virtual(self) -> bool:
-        """Whether the network is simulated."""
-        return self.link.startswith(VIRTUAL)
-
     def check(self) -> None:
         """Refuse what no job can have; raises UsageError."""
         _check_whole("rank", self.rank, least=0)
         _check_whole("world_size", self.world_size, least=1)
         _check_seconds("timeout_s", self.timeout_s)
         _check_seconds("switch_timeout_s", self.switch_timeout_s)
-        if not self.is_virtual:
+        if not self.link.startswith(VIRTUAL):
             worker_link(self.link)
 
 
@@ -219,7 +215,7 @@ def _connect_as(settings: _Settings) -> Communicator:
 
 
 def _join_simulation(settings: _Settings) -> Communicator:
-    """Join a job in virtual time, which needs no controller; raises what `virtual.join` does."""
+    """Join a job in virtual time, with the simulation's seed and time-outs; raises what `virtual.join` does."""
     from .links import virtual  # noqa: PLC0415 - few jobs are simulated
 
     driver, membership = virtual.join(settings.link.removeprefix(VIRTUAL), settings.rank, settings.world_size)
@@ -229,6 +225,7 @@ def _join_simulation(settings: _Settings) -> Communicator:
         rank=settings.rank,
         world_size=settings.world_size,
         about=f"job {settings.job!r}, in virtual time",
+        connect_again=lambda rank, world_size: _join_simulation(replace(settings, rank=rank, world_size=world_size)),
     )
     defer_interrupts(communicator.queue)
     return communicator

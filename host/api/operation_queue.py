@@ -297,15 +297,24 @@ class OperationQueue:
         """Let a computation take its time where that is virtual; raises what the communicator is broken by."""
         if not self.driver.moves_alone:
             return
+        check_process(self.pid)
+        own = threading.get_ident()
+        if self.is_driven_by(own):
+            raise UsageError(_WITHIN)
         with self._turn:
+            self._owner = own
             self._check_clean()
             self.is_dirty = True
             try:
                 self.driver.compute(seconds)
             except SwitchsumError as error:
                 self._fail(error)
+            finally:
+                self._leave(own)
             self.is_dirty = False
             self._check()
+        if self.interrupts.is_asked_for:
+            self.interrupts.raise_now()
 
     def is_driven_by(self, thread: int) -> bool:
         """Whether this thread is in the midst of an operation."""

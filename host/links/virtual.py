@@ -14,7 +14,8 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from contextlib import suppress
+from dataclasses import dataclass, field, fields
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any, Final
@@ -29,10 +30,7 @@ from ..engine.operation import Operation
 from ..engine.state import OPERATIONS, Count
 
 _LEAST_BYTES: Final = 1 << 12
-_FACTS: Final = (
-    *("kind", "operator", "lanes", "dtype", "size", "shape", "dtype_name", "options", "label", "words"),
-    *("exact", "part", "root", "gathers"),
-)
+_FACTS: Final = tuple(one.name for one in fields(Operation) if one.init)
 """What an `Operation` is made of."""
 
 
@@ -159,16 +157,22 @@ class VirtualLink:
             except OSError as error:
                 raise SwitchLost(f"no simulation answers at {path}: {error.strerror}") from error
             self._connection: Connection[Any, Any] | None = Connection(end.detach())
-        self._turn = threading.Lock()
+        self._turn = threading.RLock()  # a signal handler may leave while this thread waits for an answer
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether the rank has left."""
+        return self._connection is None
 
     def tell(self, message: object) -> None:
         """Send a message; raises SwitchLost if the simulation has ended."""
-        if self._connection is None:
-            raise UsageError("this communicator is closed")
-        try:
-            self._connection.send(message)
-        except OSError as error:
-            raise SwitchLost("the simulation has ended") from error
+        with self._turn:
+            if self._connection is None:
+                raise UsageError("this communicator is closed: switchsum.connect makes another one")
+            try:
+                self._connection.send(message)
+            except OSError as error:
+                raise SwitchLost("the simulation has ended") from error
 
     def ask(self, message: object) -> Any:
         """Send a message and return the answer, None where there is none any more."""
@@ -262,16 +266,18 @@ class VirtualDriver:
         self._block(Compute(seconds=seconds))
 
     def submit(self, operation: Operation, values: npt.NDArray[Any] | None, most_s: float) -> deque[Outcome]:
-        """Begin an operation, and wait for up to `most_s` until something has happened; return what has."""
-        self._charge()
+        """Begin an operation; return nothing: `step` says what has happened, also to the simulation."""
+        with suppress(SwitchLost):
+            self._charge()
         shared = None
         if values is not None and values.nbytes:
             shared = self._files.take(values.nbytes)
             shared.values(values)[:] = values.reshape(-1)
-        self.transport.tell(Begin(facts=facts_of(operation), file="" if shared is None else shared.name))
+        with suppress(SwitchLost):
+            self.transport.tell(Begin(facts=facts_of(operation), file="" if shared is None else shared.name))
         self.engine.under_way[self.engine.submitted] = operation, values, shared
         self.engine.submitted += 1
-        return self.step(most_s)
+        return deque()
 
     def step(self, most_s: float) -> deque[Outcome]:
         """Wait for up to `most_s` of virtual time until something has happened; return what has.
@@ -302,6 +308,8 @@ class VirtualDriver:
     def _block(self, message: Wait | Compute) -> Answer:
         answer = self.transport.ask(message)
         if not isinstance(answer, Answer):
+            if self.transport.is_closed:  # by a signal handler
+                raise UsageError("this communicator was closed in the midst of a collective")
             raise SwitchLost("the simulation has ended")
         self._now_s = answer.now_s
         self._back_at = time.monotonic()
@@ -342,12 +350,3 @@ def join(path: str, rank: int, world_size: int) -> tuple[VirtualDriver, VirtualM
         link.leave(failed=True)
         raise joined.error
     return VirtualDriver(link, joined, rank, world_size), VirtualMembership(link)
-
-
-def sent_since(message: Begin | Wait | Compute | AskCounts | End) -> str:
-    """Say what a message is about, for the one who is told of a rank that does not come back."""
-    if isinstance(message, Begin):
-        return f"beginning {message.facts['kind']}"
-    if isinstance(message, Wait):
-        return message.what or "a wait"
-    return f"compute({message.seconds:g})" if isinstance(message, Compute) else type(message).__name__

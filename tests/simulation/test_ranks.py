@@ -235,7 +235,7 @@ def test_a_rank_has_one_place_in_a_job_of_its_size(tmp_path: Path) -> None:
                 comm.compute(-1.0)
             comm.barrier()
             with pytest.raises(UsageError, match="not formed anew"):
-                comm.queue.membership.reform(1.0)
+                comm.reform()
 
     assert serve(served, first, second) == [None, None]
 

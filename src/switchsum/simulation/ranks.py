@@ -24,7 +24,7 @@ import numpy.typing as npt
 
 from switchsum.host.engine.engine import Failed, Finished, Outcome
 from switchsum.host.engine.operation import Operation
-from switchsum.host.links.virtual import Answer, AskCounts, Begin, Compute, End, Join, Joined, Wait, sent_since
+from switchsum.host.links.virtual import Answer, AskCounts, Begin, Compute, End, Join, Joined, Wait
 from switchsum.native.notices import say
 from switchsum.protocol.errors import LocalError, RankTaken, SwitchsumError, WorkerLost, WorldSizeMismatch
 
@@ -182,7 +182,7 @@ class Ranks:
             message = End(failed=True)
         rank.heard_at, rank.is_named = time.monotonic(), False
         if not isinstance(message, AskCounts):
-            rank.last = sent_since(message)
+            rank.last = _about(message)
         if isinstance(message, Begin):
             rank.begins.append(message)
         elif isinstance(message, AskCounts):
@@ -287,3 +287,12 @@ class Ranks:
 
 def _names(ranks: list[int]) -> str:
     return f"rank{'s' * (len(ranks) > 1)} {', '.join(map(str, ranks))} {'have' if len(ranks) > 1 else 'has'}"
+
+
+def _about(message: Begin | Wait | Compute | End) -> str:
+    """Say what a message is about, for the one who is told of a rank that does not come back."""
+    if isinstance(message, Begin):
+        return f"beginning {message.facts['kind']}"
+    if isinstance(message, Wait):
+        return message.what or "a wait"
+    return f"compute({message.seconds:g})" if isinstance(message, Compute) else "its end"
