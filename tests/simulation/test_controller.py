@@ -11,7 +11,8 @@ from switchsum.controller.trees.moves import AWAY_S
 from switchsum.planning.topology import Cable, Network
 from switchsum.protocol.errors import SwitchLost, UsageError
 from switchsum.simulation import jobs
-from switchsum.simulation.conditions import Link
+from switchsum.simulation import network as simulation
+from switchsum.simulation.conditions import Link, instant
 
 CABLE = Link(delay_s=5e-6)
 FAILS_S = 3.2e-3
@@ -25,12 +26,12 @@ def two_spines(*, fast: float = 200.0, slow: float = 200.0) -> Network:
     return Network(switches=("a", "b", "leaf0", "leaf1"), hosts=tuple(f"h{n}" for n in range(4)), cables=tuple(cables))
 
 
-def run(planned: Network, *failing: str, **options: Any) -> tuple[jobs.Job, jobs.Ended]:
+def run(planned: Network, *failing: str, fails_s: float = FAILS_S, **options: Any) -> tuple[jobs.Job, jobs.Ended]:
     """Add some arrays while something fails, and look at the sums."""
     network = jobs.build(planned, CABLE, lanes=256)
     job = jobs.Job(network, planned, planned.hosts, CABLE, lanes=256, window_slots=16, **options)
     for name in failing:
-        job.fail(name, FAILS_S)
+        job.fail(name, fails_s)
     arrays = [np.full(40_000, rank + 1, np.float32) for rank in range(4)]
     ended = job.allreduce(arrays, until_s=60.0)
     if ended.is_complete:
@@ -65,6 +66,22 @@ def test_a_job_moves_away_from_what_fails_and_the_run_can_be_repeated(failing: s
     assert job.network.links["leaf0->b"].frames > 50
     again, same = run(planned, failing, has_controller=True)
     assert (same, again.moved, again.network.digest) == (ended, job.moved, job.network.digest)
+
+
+def test_the_clock_comes_to_every_time_at_which_something_may_fail() -> None:
+    network = simulation.Network()
+    for tenths in range(1, 1000):
+        at = instant(tenths * 1e-4)
+        network.run(until=at)
+        assert network.now == at
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("fails_s", [0.5e-3, 0.9 * 1e-3])
+def test_a_job_moves_away_whenever_it_fails(fails_s: float) -> None:
+    job, ended = run(two_spines(slow=180.0), "a", "leaf1->a", fails_s=fails_s, has_controller=True)
+    assert ended.is_complete
+    assert len(job.moved) == 1
 
 
 @pytest.mark.slow

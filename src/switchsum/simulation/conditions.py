@@ -9,6 +9,8 @@ from typing import Final
 
 from switchsum.protocol.errors import UsageError
 
+from .records import PICOSECONDS
+
 ETHERNET_OVERHEAD: Final = 24
 """Bytes of each frame that are on the cable alone: preamble 8, checksum 4, gap 12."""
 _RATE: Final = re.compile(r"(\d+(?:\.\d+)?)\s*([kmgt]?)(?:bit(?:/s)?|bps)?", re.IGNORECASE)
@@ -142,12 +144,17 @@ def parse_rate(text: str) -> float:
     return rate
 
 
+def instant(at_s: float) -> float:
+    """Return a time as the network's clock shows it, which counts picoseconds: one in between never comes."""
+    return float(round(at_s * PICOSECONDS)) / PICOSECONDS
+
+
 def parse_time(text: str) -> float:
     """Return the seconds of a time such as `5us`; raises UsageError."""
     found = _TIME.fullmatch(text.strip())
     if not found:
         raise UsageError(f"a time is like 5us or 1.5ms, not {text!r}")
-    return float(found[1]) * _UNITS[(found[2] or "s").lower()]
+    return instant(float(found[1]) * _UNITS[(found[2] or "s").lower()])
 
 
 def parse_size(text: str) -> int:

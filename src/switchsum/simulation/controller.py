@@ -32,6 +32,7 @@ from switchsum.protocol.p4runtime import Code, P4RuntimeError
 from switchsum.protocol.wire import Address, build_frame, parse_frame
 from switchsum.switch.switch import Switch
 
+from .conditions import instant
 from .network import Network
 
 JOB: Final = "simulated"
@@ -227,7 +228,7 @@ class SimulatedController:
         self._at(at_s, lambda: self._cut.add(frozenset((one, far))))
 
     def _at(self, at_s: float, happens: Callable[[], None]) -> None:
-        self._to_come.append((at_s, happens))
+        self._to_come.append((instant(at_s), happens))
         self._to_come.sort(key=lambda one: one[0])
 
     def _lose(self, name: str) -> None:
@@ -266,7 +267,7 @@ class SimulatedController:
             found = {pair for pair in map(frozenset, _pairs(keeper.fabric)) if pair not in self._cut}
             moves.note_links(keeper.cuts, keeper.fabric, found, keeper.fleet.away(), now)
         self._real.upkeep.turn(lambda: [keeper.events.get() for _ in range(keeper.events.qsize())])
-        self._next_s = now + TICK_S
+        self._next_s = instant(now + TICK_S)
 
     def _loads(self) -> int:
         reply = self._real.members.heartbeat(member_rpc.MemberRequest(job=JOB, nonce=self._places[0].nonce))

@@ -31,7 +31,7 @@ from switchsum.protocol.wire import Address
 from switchsum.switch.switch import Switch
 
 from .arena import Arena
-from .conditions import HostCost, Link
+from .conditions import HostCost, Link, instant
 from .controller import Door, SimulatedController
 from .network import Network
 from .records import Stop
@@ -326,6 +326,7 @@ class Job:
         Ranks may have the same array: it has the sum afterwards, and each rank has read its part of it before.  Raises
         what an engine gives up with.
         """
+        until_s = None if until_s is None else instant(until_s)
         world = self.network.world
         began = world.now_s
         world.wait_for(self.numbers)

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from switchsum.native.kernels.loading import address_of
 from switchsum.protocol.errors import UsageError
@@ -73,6 +74,7 @@ class LinkView:
         """`tail->head`."""
         self.conditions = conditions
         self._home, self.number, self._tail = world, number, tail
+        self._outage: npt.NDArray[np.int64] | None = None
 
     def _count(self, name: str) -> int:
         return int(self._home.links[self.number][name])
@@ -140,10 +142,13 @@ class LinkView:
 
         Raises UsageError for a link that has outages already.
         """
-        record = self._home.links[self.number]
+        at, record = round(at_s * PICOSECONDS), self._home.links[self.number]
+        if self._outage is not None:  # both ends of the cable may fail: it is down from the first time on
+            self._outage[0] = min(self._outage[0], at)
+            return
         if record["outage_count"]:
             raise UsageError(f"{self.name} has outages already")
-        self._outage = np.array([round(at_s * PICOSECONDS), NEVER], np.int64)
+        self._outage = np.array([at, NEVER], np.int64)
         record["outages"], record["outage_count"], record["special"] = address_of(self._outage), 1, 1
 
     def watch(self, *, with_bytes: bool = False) -> None:

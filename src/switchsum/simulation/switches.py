@@ -69,8 +69,8 @@ class SwitchNode:
         """Give the queues of a port the rates and lengths that `Switch.queue` has."""
         assert self._manager is not None
         settings = self._manager.ports[port]
-        if settings.rate.is_limited:
-            _set_pace(link, settings.rate)
+        _set_pace(link, settings.rate)
+        link["pace"] = max(int(link["pace"]), round(self._timing.egress_s * PICOSECONDS))
         for queue, one in zip(self._queues[port], settings.queues, strict=True):
             _set_pace(queue, one.rate)
             queue["most_frames"], queue["most_bytes"] = one.depth_frames, one.depth_bytes or NEVER
