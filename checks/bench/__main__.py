@@ -68,7 +68,7 @@ def main() -> int:
         parts = [part for part in PARTS if name in options_of(part)]
         parser.add_argument(f"--{name}", type=read, default=(), help=f"only these; of {', '.join(parts)}")
     parser.add_argument(
-        "--public", type=listed(Path), default=(), metavar="FOLDER", help="compiled public programs, for programs too"
+        "--public", type=listed(Path), default=(), metavar="FOLDER", help="compiled public programs, too"
     )
     parser.add_argument("--runs", type=int, default=RUNS)
     parser.add_argument("--out", type=Path, default=OUT, metavar="FILE", help="add results to it (build/bench.json)")

@@ -32,7 +32,7 @@ from switchsum.native.wires.datagrams import (
     send_datagrams,
 )
 from switchsum.native.wires.messages import Addresses, Indices, SendWords, grow_buffers
-from switchsum.protocol.p4runtime import parse_p4info, v1
+from switchsum.protocol.p4runtime import encode_uint, parse_p4info, v1
 from switchsum.switch.tables import Exact, Lpm, Match, Range, Ternary
 from switchsum.testing.bmv2 import Bmv2Program
 
@@ -89,7 +89,7 @@ class Controlled:
         self._switch.set_group(group, replicas)
 
     def write_register(self, name: str, index: int, value: int) -> None:
-        """Do nothing: BMv2 serves no registers."""
+        """Raise NotImplementedError: BMv2's P4Runtime server has no registers."""
         raise NotImplementedError
 
     def flush(self) -> None:
@@ -109,28 +109,23 @@ class Controlled:
         for key, one in zip(found.match_fields, match, strict=True):
             match one:
                 case Exact(value):
-                    entry.match.add(field_id=key.id).exact.value = _bytes(value)
+                    entry.match.add(field_id=key.id).exact.value = encode_uint(value)
                 case Lpm(value, length) if length:
                     field = entry.match.add(field_id=key.id)
-                    field.lpm.value, field.lpm.prefix_len = _bytes(value), length
+                    field.lpm.value, field.lpm.prefix_len = encode_uint(value), length
                 case Ternary(value, mask) if mask:
                     field = entry.match.add(field_id=key.id)
-                    field.ternary.value, field.ternary.mask = _bytes(value), _bytes(mask)
+                    field.ternary.value, field.ternary.mask = encode_uint(value), encode_uint(mask)
                 case Range(low, high):
                     field = entry.match.add(field_id=key.id)
-                    field.range.low, field.range.high = _bytes(low), _bytes(high)
+                    field.range.low, field.range.high = encode_uint(low), encode_uint(high)
         return entry
 
     def _call(self, message: Any, action: str, params: tuple[int, ...]) -> None:
         found = self._actions[action]
         message.action_id = found.preamble.id
         for param, value in zip(found.params, params, strict=True):
-            message.params.add(param_id=param.id, value=_bytes(value))
-
-
-def _bytes(value: int) -> bytes:
-    """Return the shortest bytes of a value."""
-    return value.to_bytes(max(1, (value.bit_length() + 7) // 8))
+            message.params.add(param_id=param.id, value=encode_uint(value))
 
 
 class Driver:
@@ -151,10 +146,10 @@ class Driver:
 
     def measure(self) -> float:
         """Return frames a second that came out; raises RuntimeError if too many were lost."""
-        came, lost, took_s = _drive(*self._arguments, SECONDS)
+        came, lost, took_ns = _drive(*self._arguments, SECONDS)
         if lost > MOST_LOST * came:
             raise RuntimeError(f"{lost} frames were lost, {came} came through")
-        return float(came / took_s)
+        return float(came / took_ns * 1e9)
 
 
 @kernel
@@ -167,8 +162,8 @@ def _drive(
     receiving: ReceiveWords,
     in_flight: int,
     seconds: float,
-) -> tuple[int, int, float]:
-    """Send and receive for so many seconds; return how many frames came and were lost, and how long it took."""
+) -> tuple[int, int, int]:
+    """Send and receive for so many seconds; return how many frames came and were lost, and the nanoseconds it took."""
     rows, sizes = np.zeros(MOST_TAKEN, np.int32), np.zeros(MOST_TAKEN, np.int32)
     sources = np.zeros(MOST_TAKEN, np.int64)
     following, under_way, came, lost = 0, 0, 0, 0
@@ -197,13 +192,13 @@ def _drive(
                 under_way, last = 0, now
             poll(watched, len(descriptors), 1_000_000)
             poll(0, 0, NAP_NS)
-    took_s = now - started
+    took_ns = int((now - started) * 1e9)
     # What is still under way must not come into the next measurement.
     while monotonic() - last < LOST_S:
         for descriptor in descriptors:
             if receive_rows(descriptor, receiving, rows, sizes, sources) > 0:
                 last = monotonic()
-    return came, lost, took_s
+    return came, lost, took_ns
 
 
 def rate(program: Program, switch: str, runs: int) -> Samples:

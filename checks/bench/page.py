@@ -138,7 +138,8 @@ def table(rows: Sequence[Row]) -> list[str]:
 
 def choice(rows: Sequence[Row], figures: Mapping[str, tuple[str, str]]) -> list[str]:
     """Return a Markdown table of some figures, beside those of others' and how each was taken."""
-    kinds, found = _by_kind(rows)
+    _, found = _by_kind(rows)
+    kinds = sorted({kind for name, kind in found if name in figures})
     heads = [_head(column, kind, kinds) for kind in kinds for column in ("switchsum", "beside it", "times as fast")]
     lines = [f"| {' | '.join(['', *heads, 'how it was taken'])} |", "|" + "---|" * (2 + len(heads))]
     for name, (title, how) in figures.items():

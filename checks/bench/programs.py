@@ -134,8 +134,10 @@ def run(choice: Choice) -> list[Record]:
     with_bmv2 = shutil.which("simple_switch_grpc") is not None
     records = []
     for program in (*PROGRAMS, *public_programs(choice.public)):
-        conditions = f"{program.what}, frames of {FRAME_BYTES} bytes, pcap files to pcap files, {choice.runs} runs"
-        bmv2 = bmv2_rate(program, min(choice.runs, BMV2_RUNS)) if with_bmv2 else None
+        bmv2_runs = min(choice.runs, BMV2_RUNS)
+        runs_of_each = f"runs: native {choice.runs}, interpreter 1, BMv2 {bmv2_runs}"
+        conditions = f"{program.what}, frames of {FRAME_BYTES} bytes, pcap files to pcap files, {runs_of_each}"
+        bmv2 = bmv2_rate(program, bmv2_runs) if with_bmv2 else None
         for engine in ENGINES:
             runs = choice.runs if engine == "native" else 1
             alone = record(

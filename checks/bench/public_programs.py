@@ -24,6 +24,7 @@ from checks.bench.program_cases import (
     RULES,
     Program,
     Target,
+    filtered_frames,
     frame,
     routes,
     rules,
@@ -120,17 +121,6 @@ _TABLE0: Final = "ingress.table0_control.table0"
 _TO_PORT: Final = "ingress.table0_control.set_egress_port"
 
 
-def listed(rng: random.Random) -> list[bytes]:
-    """Return frames of which half match a rule."""
-    made = []
-    for match in rng.choices(rules(RULES, 32), k=DISTINCT):
-        values = [field.value for field in match if isinstance(field, Ternary)]
-        if rng.random() < 0.5:
-            values[4] ^= 1
-        made.append(frame(values[0], values[1], (values[3], values[4])))
-    return made
-
-
 def fill_sai(target: Target) -> None:
     """Write routes, next hops, interfaces and neighbours."""
     resolution = "ingress.routing_resolution"
@@ -167,7 +157,11 @@ def public_programs(folders: tuple[Path, ...]) -> Iterator[Program]:
             ),
             Program(name="tutorials.calc", what="5 operators", fill=no_entries, frames=calculations, folder=folder),
             Program(
-                name="onos.basic", what=f"{RULES} rules of 32 masks", fill=fill_table0, frames=listed, folder=folder
+                name="onos.basic",
+                what=f"{RULES} rules of 32 masks",
+                fill=fill_table0,
+                frames=filtered_frames,
+                folder=folder,
             ),
             Program(
                 name="sai.middleblock",

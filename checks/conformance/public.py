@@ -7,7 +7,7 @@ repository: the record has names and results alone.
 Two things of the record are written by hand: `refused_by_p4c`, programs that p4c does not take and why, and
 `about_failed`, why tests fail.
 
-Each program is loaded with its P4Info as `Switch.from_file` does it, on both engines.  Then the cases of
+Each program is loaded with its P4Info as `Switch.from_file` does it, on native code.  Then the cases of
 `switchsum differ` go through both engines, and through BMv2 where it is on PATH.
 """
 
@@ -49,7 +49,7 @@ class Program:
     loaded: str = PASSED
     """"passed", or why it is refused."""
     load_s: float = 0.0
-    """Processor time from JSON and P4Info to native code, without a cache."""
+    """Processor time from JSON to native code, without a cache and without the P4Info."""
     packets: int = 0
     """Packets that went through all switches."""
     entries: int = 0

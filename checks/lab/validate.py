@@ -1,4 +1,4 @@
-"""Simulated times beside measured ones: the table of docs/scale.md.
+"""Simulated times beside measured ones.
 
 Run as root: python -m checks.lab.validate [--quick]   Each row is a job of real processes over veth pairs whose rates
 tc's tbf keeps, and the same job in virtual time.  Sums run back to back, so that the token buckets, which let 256 KiB
@@ -17,7 +17,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -88,9 +88,7 @@ def simulate(row: Row, size: int) -> float:
     """Return how long the same sum takes in virtual time, behind another one."""
     planned = read(row.shape or f"star,{row.workers}", row.mbit)
     hosts = planned.hosts[: row.workers]
-    link = Link(
-        delay_s=_VETH.delay_s, overhead_bytes=_VETH.overhead_bytes, queue_bytes=_VETH.queue_bytes, loss=row.loss
-    )
+    link = replace(_VETH, loss=row.loss)
     network = jobs.build(planned, link, lanes=LANES, seed=1)
     job = jobs.Job(network, planned, hosts, link, lanes=LANES)
     taken = []
