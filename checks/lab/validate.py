@@ -23,8 +23,8 @@ from typing import Any, Final
 
 import numpy as np
 
-from switchsum.cli.topology import read
-from switchsum.simulation import jobs
+from switchsum.launch.children import Children
+from switchsum.launch.ending import ended_by_signals
 from switchsum.simulation.conditions import Link
 
 MOST_BUSY: Final = 0.85
@@ -70,22 +70,34 @@ QUICK: Final = (
 
 
 def measure(row: Row) -> dict[str, Any]:
-    """Run the job of a row; return what `validate_worker` says."""
-    with tempfile.TemporaryDirectory(prefix="switchsum-validate-") as scratch:
+    """Run the job of a row; return what `validate_worker` says.  The job ends with this process at the latest.
+
+    Raises CalledProcessError.
+    """
+    with tempfile.TemporaryDirectory(prefix="switchsum-validate-") as scratch, Children() as children:
         path = Path(scratch, "found.json")
-        links = f"veth@{row.mbit:g}" if row.shape else "veth"
-        command = [sys.executable, "-m", "switchsum", "run", "-n", str(row.workers), "--links", links]
-        command += ["--topology", row.shape] if row.shape else ["--rate", f"{row.mbit:g}mbit"]
-        command += ["--lanes", str(LANES), "--loss", str(row.loss), "--timeout", "120", "--"]
-        command += [sys.executable, "-m", "checks.lab.validate_worker", str(path)]
-        command += [str(number) for pair in row.sizes for number in pair]
-        subprocess.run(command, check=True, start_new_session=True, stdout=subprocess.DEVNULL)
+        command = command_of(row, path)
+        if code := children.start("job", command, quiet=True).process.wait():
+            raise subprocess.CalledProcessError(code, command)
         found: dict[str, Any] = json.loads(path.read_text())
         return found
 
 
+def command_of(row: Row, path: Path) -> list[str]:
+    """Return the command of a row's job, which writes what it finds to a path."""
+    links = f"veth@{row.mbit:g}" if row.shape else "veth"
+    command = [sys.executable, "-m", "switchsum", "run", "-n", str(row.workers), "--links", links]
+    command += ["--topology", row.shape] if row.shape else ["--rate", f"{row.mbit:g}mbit"]
+    command += ["--lanes", str(LANES), "--loss", str(row.loss), "--timeout", "120", "--"]
+    command += [sys.executable, "-m", "checks.lab.validate_worker", str(path)]
+    return command + [str(number) for pair in row.sizes for number in pair]
+
+
 def simulate(row: Row, size: int) -> float:
     """Return how long the same sum takes in virtual time, behind another one."""
+    from switchsum.cli.topology import read
+    from switchsum.simulation import jobs  # takes seconds, which a job that is measured does not need
+
     planned = read(row.shape or f"star,{row.workers}", row.mbit)
     hosts = planned.hosts[: row.workers]
     link = replace(_VETH, loss=row.loss)
@@ -125,7 +137,8 @@ def main() -> None:
     print(f"Load {os.getloadavg()[0]:.1f} at the start.\n")
     print("| workers | network | Mbit/s | loss | MB | measured, ms | simulated, ms | apart | processors |")
     print("|---|---|---|---|---|---|---|---|---|")
-    near = [compare(row) for row in rows]
+    with ended_by_signals():
+        near = [compare(row) for row in rows]
     if not all(near):
         raise SystemExit("a row whose links bound it is further apart than 3 %, or 15 % with loss or trees")
 
