@@ -25,6 +25,7 @@ class Outcome(StrEnum):
     FOREIGN_LANES = "lanes of another round"
     WRONG_NEXT = "wrong next block or exponent"
     WRONG_FLAGS = "wrong mismatch flag"
+    DISAGREEMENT = "ranks that disagree on who takes part"
 
 
 FAULTS: Mapping[str, Outcome] = {
@@ -35,6 +36,7 @@ FAULTS: Mapping[str, Outcome] = {
     r"!=5\)$": Outcome.WRONG_FLAGS,
     r"added_twice": Outcome.DOUBLE_ADDITION,
     r"mixed": Outcome.FOREIGN_LANES,
+    r"truth\[|result\[": Outcome.DISAGREEMENT,
 }
 """By a pattern of the violated assertion, in which slot.pml's names of faults are spelled out as numbers."""
 

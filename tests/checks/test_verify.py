@@ -5,9 +5,12 @@ The rules of the model's workers are the engine's table.  Each search compiles a
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
 from checks.verify.configurations import CONFIGURATIONS, Configuration, Outcome
+from checks.verify.quorums import QUORUMS
 from checks.verify.search import MODELS, missing_tool, search
 from checks.verify.trees import TREES
 from checks.verify.worker_rules import NOT_MODELLED, QUESTIONS, macros
@@ -35,6 +38,22 @@ def test_search_of_a_tree_comes_to_what_is_expected(name: str) -> None:
     finding = search(configuration)
     assert finding.is_expected, finding
     assert finding.states > 20
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("configuration", [c for c in QUORUMS if not c.is_long], ids=lambda c: c.name)
+def test_search_of_agreements_comes_to_what_is_expected(configuration: Configuration) -> None:
+    finding = search(configuration)
+    assert finding.is_expected, finding
+    assert finding.states > 20
+
+
+def test_every_broken_rule_of_agreements_is_in_the_model() -> None:
+    used = {name for c in QUORUMS for name in c.macros}
+    text = (MODELS / "quorum.pml").read_text()
+    assert all(f"#ifdef {name}" in text or f"#ifndef {name}" in text for name in used)
+    assert set(re.findall(r"BREAK_\w+", text)) <= used
 
 
 def test_trees_are_searched_with_switches_cleared_at_either_level_and_rules_broken() -> None:
