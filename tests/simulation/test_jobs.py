@@ -90,6 +90,18 @@ def test_what_is_lost_is_repeated_over_a_tree() -> None:
     assert ended.seconds > 40_000 / 256 * FRAME_BITS / 1e9
 
 
+def test_a_job_over_several_trees_uses_the_links_of_each() -> None:
+    cables = [Cable(ends=(f"h{number}", f"leaf{number % 2}"), mbit=200.0) for number in range(4)]
+    cables += [Cable(ends=(leaf, spine), mbit=100.0) for leaf in ("leaf0", "leaf1") for spine in ("spine0", "spine1")]
+    hosts = tuple(f"h{number}" for number in range(4))
+    fabric = Network(switches=("leaf0", "leaf1", "spine0", "spine1"), hosts=hosts, cables=tuple(cables))
+    job, ended = run(fabric, CABLE, 250_000)
+    assert len(job.trees) == 2
+    frames = [job.network.links[f"leaf0->{spine}"].frames for spine in ("spine0", "spine1")]
+    assert min(frames) >= 0.4 * sum(frames)
+    assert ended.seconds == pytest.approx(250_000 / 256 * FRAME_BITS / 200e6, rel=0.1)
+
+
 def test_the_slowest_link_of_a_tree_bounds_it() -> None:
     _, quick = run(two_leaves(1000.0, 1000.0), CABLE, 100_000)
     job, slow = run(two_leaves(1000.0, 250.0), CABLE, 100_000)

@@ -17,7 +17,7 @@ import numpy.typing as npt
 from switchsum import p4src
 from switchsum.controller.jobs.slots import SlotRange
 from switchsum.controller.switches.session import Build
-from switchsum.controller.tables.entries import Entry, Group
+from switchsum.controller.tables.entries import Entry, Group, SwitchState
 from switchsum.controller.tables.names import IDENTITY
 from switchsum.controller.trees.forest import Forest, Reserved, Seat, Site, switches_of
 from switchsum.host.api.join import SWITCH_TIMEOUT_S
@@ -309,9 +309,12 @@ class Job:
         forest = Forest(job=_JOB, trees=self.trees, reserved=reserved, sites=sites)
         cookies = itertools.count(_cookie(MOST_WORKERS))
         for name, branches in forest.branches(seats, epoch=_EPOCH, draw_cookie=cookies.__next__).items():
-            for branch in branches:
-                for item in branch.items():
-                    write(network.switches[name], item)
+            # Branches of several trees share entries: where the results of a member go is one.
+            state = SwitchState.of(item for branch in branches for item in branch.items())
+            for group in state.groups.values():
+                write(network.switches[name], group)
+            for entry in state.entries.values():
+                write(network.switches[name], entry)
 
     def allreduce(
         self,
