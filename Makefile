@@ -100,7 +100,7 @@ scale: $(STAMP) ## the table of docs/results/scale.md: simulated times of 32 to 
 queueing: $(STAMP) ## queues in virtual time beside M/D/1 and beside their rates (a minute of a quiet core; ARGS='--share 0.1')
 	$(BIN)/python -m checks.lab.queueing $(ARGS)
 
-validate: $(STAMP) ## simulated times beside times measured over veth links (root, a quiet machine, 6 minutes; ARGS=--quick)
+validate: $(STAMP) ## simulated times beside times measured over veth links (root, a quiet machine, 8 minutes; ARGS=--quick)
 	$(SUDO) $(BIN)/python -m checks.lab.validate $(ARGS)
 
 bench-sparse: torch ## sparse allreduces beside gloo and others' on slow links, with plots (root; half an hour; ARGS='--workers 4 --rate 1gbit')

@@ -1,10 +1,11 @@
 """Simulated times beside measured ones.
 
-Run as root: python -m checks.lab.validate [--quick]   Each row is a job of real processes over veth pairs whose rates
+Run as root: python -m checks.lab.validate [--publish]   Each row is a job of real processes over veth pairs whose rates
 tc's tbf keeps, and the same job in virtual time.  Sums run back to back, so that the token buckets, which let 256 KiB
 go at once after a pause, are empty.  A row counts if its processors idle at least 15 % of the time; else it is marked.
 
-The machine must be quiet.  All of it takes 6 minutes, and --quick a quarter of that.
+The machine must be quiet.  All of it takes 8 minutes, and --quick a quarter of that.  Rows are kept as they
+come and are measured once (`--again`: anew); `--publish` writes the table of docs/scale.md.
 """
 
 from __future__ import annotations
@@ -16,17 +17,26 @@ import statistics
 import subprocess
 import sys
 import tempfile
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
 
+from checks.bench.records import provenance
+from checks.lab.convergence_results import RESULTS
 from switchsum.launch.children import Children
 from switchsum.launch.ending import ended_by_signals
 from switchsum.simulation.conditions import Link
 
+KEPT: Final = RESULTS.parent / "validated.json"
+PAGE: Final = Path(__file__).resolve().parents[2] / "docs" / "scale.md"
+BEGIN, END = "<!-- validated: make validate ARGS=--publish -->", "<!-- end of validated -->"
+HEAD: Final = (
+    "| workers | network | Mbit/s | loss | MB | measured, ms | simulated, ms | apart | processors |",
+    "|---|---|---|---|---|---|---|---|---|",
+)
 MOST_BUSY: Final = 0.85
 """Share of the processors' time in a row whose links bound it."""
 LANES: Final = 256
@@ -61,6 +71,7 @@ TREES: Final = (
     Row(workers=8, mbit=50, shape="leaf-spine,4,1,2", sizes=((1_000_000, 10), (10_000_000, 2)), within=0.15),
     Row(workers=4, mbit=28, shape="two-spines,2,20,8", sizes=((4_000_000, 3),), within=0.15),
 )
+ALL: Final = (*STARS, *LOSSY, *TREES)
 QUICK: Final = (
     Row(workers=2, mbit=100, sizes=((1_000_000, 5), (10_000_000, 1))),
     Row(workers=4, mbit=200, sizes=((1_000_000, 5), (10_000_000, 2))),
@@ -112,34 +123,78 @@ def simulate(row: Row, size: int) -> float:
     return taken[-1]
 
 
-def compare(row: Row) -> bool:
-    """Print the lines of a row; return whether all that count are near enough."""
-    found, is_near = measure(row), True
-    for one in found["results"]:
-        measured, simulated = statistics.median(one["seconds"]), simulate(row, one["bytes"])
-        apart, busy = simulated / measured - 1, one["processors"] / (os.cpu_count() or 1)
+def compare(row: Row) -> list[dict[str, Any]]:
+    """Return what the lines of a row show: each size's times, and the processors' share of them."""
+    load = os.getloadavg()[0]
+    found = measure(row)
+    where = provenance(load)
+    return [
+        {
+            "measured_s": statistics.median(one["seconds"]),
+            "simulated_s": simulate(row, one["bytes"]),
+            "bytes": one["bytes"],
+            "processors": one["processors"] / (os.cpu_count() or 1),
+            **where,
+        }
+        for one in found["results"]
+    ]
+
+
+def lines(row: Row, cells: Sequence[Mapping[str, Any]]) -> Iterator[tuple[str, bool]]:
+    """Yield the lines of a row, and whether each is near enough, or counts for nothing."""
+    for one in cells:
+        apart, busy = one["simulated_s"] / one["measured_s"] - 1, one["processors"]
         counts = busy <= MOST_BUSY
-        is_near = is_near and (not counts or abs(apart) <= row.within)
-        network, note = row.shape or "one switch", "" if counts else " processors bound it"
-        print(
-            f"| {row.workers} | {network} | {row.mbit:g} | {row.loss:.0%} | {one['bytes'] / 1e6:g} | "
-            f"{1e3 * measured:,.1f} | {1e3 * simulated:,.1f} | {apart:+.1%} | {busy:.0%}{note} |",
-            flush=True,
+        note = "" if counts else " processors bound it"
+        yield (
+            f"| {row.workers} | {row.shape or 'one switch'} | {row.mbit:g} | {row.loss:.0%} | {one['bytes'] / 1e6:g} | "
+            f"{1e3 * one['measured_s']:,.1f} | {1e3 * one['simulated_s']:,.1f} | {apart:+.1%} | {busy:.0%}{note} |",
+            not counts or abs(apart) <= row.within,
         )
-    return is_near
+
+
+def key(row: Row) -> str:
+    """Return under which name a row is kept."""
+    return json.dumps(asdict(row))
+
+
+def publish(kept: Mapping[str, Sequence[Mapping[str, Any]]], page: Path = PAGE) -> None:
+    """Write the table of the rows that were measured."""
+    here = [row for row in ALL if key(row) in kept]
+    cells = [one for row in here for one in kept[key(row)]]
+    machines = " and ".join(sorted({", ".join(one["machine"].split(", ")[:2]) for one in cells}))
+    dates = " and ".join(sorted({one["date"] for one in cells}))
+    loads = [load for one in cells for load in one["load"]]
+    said = f"Measured on {machines}, {dates}, load {min(loads)} to {max(loads)}; simulated beside it."
+    table = [*HEAD, *(line for row in here for line, _ in lines(row, kept[key(row)])), "", said]
+    before, rest = page.read_text(encoding="utf-8").split(BEGIN)
+    after = rest.split(END)[1]
+    page.write_text("\n".join([before + BEGIN, "", *table, "", END + after]), encoding="utf-8")
 
 
 def main() -> None:
     """Print the table."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--quick", action="store_true")
-    rows = QUICK if parser.parse_args().quick else (*STARS, *LOSSY, *TREES)
-    print(f"Load {os.getloadavg()[0]:.1f} at the start.\n")
-    print("| workers | network | Mbit/s | loss | MB | measured, ms | simulated, ms | apart | processors |")
-    print("|---|---|---|---|---|---|---|---|---|")
+    parser.add_argument("--quick", action="store_true", help="four short rows, of which nothing is kept")
+    parser.add_argument("--again", action="store_true", help="measure also what has been")
+    parser.add_argument("--publish", action="store_true", help="write the table of docs/scale.md afterwards")
+    options = parser.parse_args()
+    known: dict[str, Any] = json.loads(KEPT.read_text()) if KEPT.exists() else {}
+    fresh = options.quick or options.again
+    print(*HEAD, sep="\n", flush=True)
+    is_near = True
     with ended_by_signals():
-        near = [compare(row) for row in rows]
-    if not all(near):
+        for row in QUICK if options.quick else ALL:
+            cells = known[key(row)] if key(row) in known and not fresh else compare(row)
+            for line, near in lines(row, cells):
+                print(line, flush=True)
+                is_near = is_near and near
+            if not options.quick:
+                known[key(row)] = cells
+                KEPT.write_text(json.dumps(known, indent=1) + "\n")
+    if options.publish:
+        publish(known)
+    if not is_near:
         raise SystemExit("a row whose links bound it is further apart than 3 %, or 15 % with loss or trees")
 
 
