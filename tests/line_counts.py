@@ -1,10 +1,15 @@
-"""How many lines code has, without the docstrings that are the reference of calls: they may be as long as needed."""
+"""How many lines code has, without the docstrings that are a reference: they may be as long as needed.
+
+These are docstrings of calls that have sections, and those of packages that list their files.
+"""
 
 from __future__ import annotations
 
 import ast
 import re
 
+FILES = re.compile(r"^\| files? \||^\| folder or file \|", re.MULTILINE)
+"""The head of a package's list of files."""
 SECTION = re.compile(r"^(?:Args|Returns|Raises|Example|Note):$", re.MULTILINE)
 
 
@@ -21,4 +26,7 @@ def reference_lines(node: ast.AST) -> int:
 
 def lines_of_module(text: str) -> int:
     """Return the lines of a module that count."""
-    return text.count("\n") - reference_lines(ast.parse(text))
+    tree = ast.parse(text)
+    is_listing = FILES.search(ast.get_docstring(tree) or "")
+    listing = (tree.body[0].end_lineno or 0) - tree.body[0].lineno + 1 if is_listing else 0
+    return text.count("\n") - reference_lines(tree) - listing

@@ -1,1 +1,15 @@
-"""The worker's half of the slot machine: arrays and frames in, frames and events out."""
+"""The worker's half of the slot machine: arrays and frames in, frames and events out.
+
+| file | what it holds |
+|---|---|
+| `engine.py` | `Engine`: what Python calls |
+| `config.py`, `operation.py`, `dtypes.py` | what it is told: at its start, and for each collective |
+| `state.py` | what it knows, as arrays that its kernels share with Python |
+| `loop.py`, `link.py` | the one loop, and a link as it sees it |
+| `receiving.py`, `sending.py` | a slot's two halves: what came from the switch, and what is contributed next |
+| `rules.py` | the rules of a slot as one table |
+| `recovery.py`, `failures.py` | what is sent again and when; words for what ends an operation |
+| `header.py` | headers in place, and checksums |
+| `kernels.py`, `integers.py`, `narrow.py`, `exact.py`, `each.py` | hot loops over one block of values, by format |
+| `by_hand.py` | what Python calls beside the loop |
+"""
