@@ -12,7 +12,7 @@ from rich.progress import track
 from rich.table import Table
 
 from checks.verify.configurations import CONFIGURATIONS
-from checks.verify.quorums import QUORUMS
+from checks.verify.designs import DESIGNS
 from checks.verify.search import SearchError, missing_tool, search
 from checks.verify.trees import TREES
 
@@ -29,7 +29,7 @@ def main() -> None:
     if tool := missing_tool():
         sys.exit(f"{tool} is not on PATH (Debian and Ubuntu: apt install spin gcc libc6-dev)")
     chosen = [
-        c for c in (*CONFIGURATIONS, *TREES, *QUORUMS) if options.only in c.name and not (options.quick and c.is_long)
+        c for c in (*CONFIGURATIONS, *TREES, *DESIGNS) if options.only in c.name and not (options.quick and c.is_long)
     ]
     table = Table("configuration", "outcome", "expected", "states", "depth", "seconds")
     for column in table.columns[3:]:

@@ -37,6 +37,8 @@ FAULTS: Mapping[str, Outcome] = {
     r"added_twice": Outcome.DOUBLE_ADDITION,
     r"mixed": Outcome.FOREIGN_LANES,
     r"truth\[|result\[": Outcome.DISAGREEMENT,
+    r"foreign": Outcome.FOREIGN_LANES,
+    r"f_added": Outcome.DOUBLE_ADDITION,
 }
 """By a pattern of the violated assertion, in which slot.pml's names of faults are spelled out as numbers."""
 
