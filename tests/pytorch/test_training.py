@@ -150,6 +150,12 @@ def test_compiled_models(launch: Launch) -> None:
     assert launch(2, SCRIPTS / "compiled.py").check().count("compiled") == 2
 
 
+@pytest.mark.timeout(300)
+def test_distributed_checkpoints_of_shards_saved_at_once_and_beside_training(launch: Launch, tmp_path: Path) -> None:
+    text = launch(2, SCRIPTS / "checkpoints.py", tmp_path).check()
+    assert text.count("trains on from both checkpoints") == 2
+
+
 @pytest.mark.timeout(120)
 def test_the_script_of_the_page(launch: Launch, tmp_path: Path) -> None:
     page = (SCRIPTS.parents[2] / "docs" / "pytorch.md").read_text()
