@@ -77,7 +77,8 @@ def trained(backend: str, rate: str, asked: Measured) -> tuple[Steps, int]:
     with tempfile.TemporaryDirectory(prefix="switchsum-bench-") as scratch:
         path = Path(scratch, "steps.json")
         worker = [sys.executable, "-m", asked.worker, backend, str(asked.steps), str(path)]
-        job = subprocess.Popen(BACKENDS[backend](rate, [*worker, *asked.tasks, *asked.ways]))
+        command = BACKENDS[backend](rate, [*worker, *asked.tasks, *asked.ways])
+        job = subprocess.Popen(command, env={**os.environ, "OMP_NUM_THREADS": "1"})
         try:
             code = job.wait(PATIENCE_S)
         except subprocess.TimeoutExpired:

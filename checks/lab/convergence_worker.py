@@ -15,7 +15,6 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any, Final
 
-import torch
 import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 
@@ -72,7 +71,6 @@ Timed = Callable[[], list[float]]
 
 def measure(backend: str, path: str, jobs: Mapping[tuple[str, str], Timed]) -> None:
     """Measure, by task and way."""
-    torch.set_num_threads(1)
     dist.init_process_group(backend)
     found: dict[str, dict[str, list[float]]] = {}
     for (task, way), job in jobs.items():

@@ -2,7 +2,8 @@
 
 Machines are network namespaces on a bridge of the kernel, each with one link of 100 Mbit/s and an MTU of 1,500 (root).
 DistributedDataParallel and DiLoCo here and over gloo, started as torchrun starts them.  What was measured is kept
-(`--again`: measured anew); `--publish` writes the table of docs/slow-links.md.
+(`--again`: measured anew); `--publish` writes the table of docs/slow-links.md.  `--threads 2` shows what threads cost
+on two cores, and keeps nothing: torchrun leaves OMP_NUM_THREADS unset with one rank a machine, which is one for each.
 """
 
 from __future__ import annotations
@@ -30,6 +31,7 @@ from switchsum.launch.children import Children
 KEPT: Final = RESULTS.parent / "machines.json"
 PAGE: Final = Path(__file__).parents[2] / "docs" / "slow-links.md"
 BEGIN, END = "<!-- machines: python -m checks.lab.machine_trainings --publish -->", "<!-- end of machines -->"
+Row = dict[str, Any]
 NAME: Final = "layers"
 """Of what is trained, among what a worker writes."""
 MACHINES: Final = 4
@@ -63,8 +65,8 @@ TITLES: Final[Mapping[str, str]] = MappingProxyType(
 """Rows of the table, in order."""
 
 
-def measure(laid: Sequence[wires.Wire], ranks: int, rounds: int, steps: int, path: Path = KEPT) -> None:
-    """Run each backend in turn, and keep the medians of steps."""
+def measure(laid: Sequence[wires.Wire], ranks: int, rounds: int, steps: int, threads: int = 1) -> Row:
+    """Run each backend in turn; return the medians of steps, and where they were taken."""
     load_before = os.getloadavg()[0]
     found: dict[str, list[float]] = {}
     with tempfile.TemporaryDirectory(prefix="switchsum-bench-") as scratch:
@@ -73,11 +75,10 @@ def measure(laid: Sequence[wires.Wire], ranks: int, rounds: int, steps: int, pat
                 say(f"{MACHINES} machines with {ranks} ranks each, round {number} of {rounds}: {backend}")
                 written = Path(scratch, f"{backend}-{number}")
                 worker = [sys.executable, "-m", "checks.lab.machine_worker", backend, str(steps), str(written), *ways]
-                run_ranks(laid, ranks, worker, {})
+                run_ranks(laid, ranks, worker, {"OMP_NUM_THREADS": str(threads)})
                 for way, taken in json.loads(written.read_text())[NAME].items():
                     found.setdefault(way, []).extend(taken)
-    with added_to(path) as results:
-        results.times[str(ranks)] = {**provenance(load_before), "ms": medians(found)}
+    return {**provenance(load_before), "ms": medians(found)}
 
 
 def table(times: Rows) -> Iterator[str]:
@@ -127,15 +128,22 @@ def main() -> None:
     parser.add_argument("--ranks", nargs="+", type=int, default=RANKS, help="on each machine")
     parser.add_argument("--rounds", type=int, default=ROUNDS)
     parser.add_argument("--steps", type=int, default=STEPS)
+    parser.add_argument("--threads", type=int, default=1, help="of a rank's computing; others than 1 are only printed")
     parser.add_argument("--again", action="store_true", help="measure also what has been")
     parser.add_argument("--publish", action="store_true", help="write the table of docs/slow-links.md afterwards")
     options = parser.parse_args()
     known = Results.read(KEPT).times
-    missing = [ranks for ranks in options.ranks if options.again or str(ranks) not in known]
+    is_kept = options.threads == 1
+    missing = [ranks for ranks in options.ranks if options.again or not is_kept or str(ranks) not in known]
     with Children() as children:
         laid = lay(children, MACHINES, rate=RATE, mtu=MTU) if missing else []
         for ranks in missing:
-            measure(laid, ranks, options.rounds, options.steps)
+            row = measure(laid, ranks, options.rounds, options.steps, options.threads)
+            if is_kept:
+                with added_to(KEPT) as results:
+                    results.times[str(ranks)] = row
+            else:
+                say("\n".join(f"{way}: {ms['median']:.1f} ms" for way, ms in row["ms"].items()))
     if options.publish:
         publish(Results.read(KEPT))
 
