@@ -31,7 +31,7 @@ def check_form(address: str) -> None:
         or (":" in host and not host.startswith("["))
     ):
         raise UsageError(
-            f"an address is host:port, [IPv6]:port or unix:path, its port 0 to {LAST_PORT}, not {address!r}"
+            f"an address is host:port, [IPv6]:port or unix:path, with a port of 0 to {LAST_PORT}, not {address!r}"
         )
 
 

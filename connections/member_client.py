@@ -117,7 +117,10 @@ class MemberClient:
         try:
             return rpc_codec.decode(reply, data)
         except ValueError as error:
-            raise RemoteError(f"the controller at {self.address} answers {method} with nonsense: {error}") from error
+            raise RemoteError(
+                f"the controller at {self.address} sent an answer to {method} that cannot be read, so the "
+                f"two versions may differ: {error}"
+            ) from error
 
     def translate(self, method: str, error: grpc.RpcError) -> SwitchsumError:
         """Return the error that the controller has raised, or ControllerUnreachable."""

@@ -58,7 +58,8 @@ def warn_of(address: str) -> None:
     if path_of(address) is None and not os.environ.get(VARIABLE):
         who = "every user of this machine" if is_local(address) else "everybody who can reach this address"
         _log.warning(
-            "%s: %s may give orders here, and change sums; a Unix socket or %s keeps others out: docs/security.md",
+            "%s: %s may give orders here and change sums: use a Unix socket or set %s to keep others "
+            "out (docs/security.md)",
             address,
             who,
             VARIABLE,
@@ -119,13 +120,17 @@ def _make_room(path: str) -> None:
             pass  # nobody, or no socket
         except OSError as error:
             if isinstance(error, PermissionError):
-                raise TransportError(f"cannot listen at {path}: it belongs to another user") from error
+                raise TransportError(
+                    f"cannot listen at {path}: it belongs to another user, so choose another path"
+                ) from error
             raise TransportError(f"another process listens at {path} already") from error
         else:
             raise TransportError(f"another process listens at {path} already")
     try:
         if not stat.S_ISSOCK(os.lstat(path).st_mode):
-            raise TransportError(f"cannot listen at {path}: a file is there that is no socket")
+            raise TransportError(
+                f"cannot listen at {path}: the file there is not a socket: remove it, or choose another path"
+            )
         os.unlink(path)
     except OSError as error:
         raise TransportError(f"cannot listen at {path}: {error.strerror}") from error

@@ -38,7 +38,7 @@ def start_limit(default_s: float) -> float:
     except ValueError:
         seconds = math.nan
     if not 0 < seconds < math.inf:
-        raise UsageError(f"{VARIABLE} is a positive number of seconds, not {text!r}")
+        raise UsageError(f"{VARIABLE} must be a positive number of seconds, not {text!r}")
     return seconds
 
 
@@ -88,6 +88,6 @@ def nobody_there(address: str, method: str, details: str) -> ControllerUnreachab
 def too_busy(address: str, method: str, waited_s: float) -> ControllerUnreachable:
     """Return the error for a controller that is there, and has not answered."""
     return ControllerUnreachable(
-        f"the controller at {address} is there, and has not answered {method} for {waited_s:g} s: it or its switch is "
-        f"stopped or gets no processor time ({HINT})"
+        f"the controller at {address} listens but has not answered {method} for {waited_s:g} s: it or its switch is "
+        f"stopped, or gets no processor time ({HINT})"
     )

@@ -232,7 +232,7 @@ def test_nothing_is_overwritten_and_wrong_numbers_are_refused(tmp_path: Path) ->
         attempt_of(find(3), tmp_path, "switch")
     for options in (["--switch", "bmv2"], ["--p4", "--switch", "tofino"]):
         done = CliRunner().invoke(application(), ["exercise", "check", "1", "--solution", *options])
-        assert "--switch is embedded or bmv2, and of use with --p4 alone" in str(done.exception)
+        assert "--switch must be embedded or bmv2, and bmv2 needs --p4" in str(done.exception)
 
 
 def test_exercises_need_nothing_of_linux() -> None:

@@ -81,11 +81,11 @@ def test_a_switch_says_which_trees_pass_it_and_who_is_beside_it(ask: Any) -> Non
 def test_a_single_switch_needs_no_name_and_one_of_several_does(ask: Any) -> None:
     found = json.loads(ask(ALONE, "switch", "show", "--json").stdout)
     assert [(one["job"], one["ranks"]) for one in found["trees"]] == [("a", [0, 1])]
-    with pytest.raises(UsageError, match="say which switch: there are spine, leaf1, leaf2"):
+    with pytest.raises(UsageError, match="name one of the switches: spine, leaf1, leaf2"):
         raise ask(FLEET, "switch", "show").exception
-    with pytest.raises(LocalError, match="no switch 'leaf9': there are spine, leaf1, leaf2"):
+    with pytest.raises(LocalError, match="no switch 'leaf9': the switches are spine, leaf1, leaf2"):
         raise ask(FLEET, "switch", "show", "leaf9").exception
-    with pytest.raises(LocalError, match="there is one, without a name"):
+    with pytest.raises(LocalError, match="the only switch has no name"):
         raise ask(ALONE, "switch", "show", "leaf9").exception
 
 
@@ -104,7 +104,7 @@ def test_a_link_says_which_trees_use_it_and_what_is_wrong_with_it_alone(ask: Any
 
 
 def test_options_of_a_switch_that_is_started_are_no_options_of_a_look(ask: Any) -> None:
-    with pytest.raises(UsageError, match=r"--shm is for a switch that is started, and `switch list` starts none"):
+    with pytest.raises(UsageError, match=r"`switch list` starts no switch, so --shm cannot be used"):
         raise ask(FLEET, "switch", "--shm", "here", "list").exception
     assert [one["switch"] for one in json.loads(ask(FLEET, "switch", "list", "--json").stdout)] == [
         "spine",

@@ -29,7 +29,7 @@ def check_rates(job: Job, rank: int, rates: Sequence[float]) -> None:
     if len(rates) > MOST_LINKS:
         raise UsageError(f"a worker has 1 to {MOST_LINKS} links, not {len(rates)}")
     if not all(math.isfinite(rate) and rate >= 0 for rate in rates):
-        raise UsageError(f"links have rates in Mbit/s, 0 where it is not known, not {list(rates)}")
+        raise UsageError(f"rates of links are in Mbit/s, and 0 means unknown: {list(rates)} are not such rates")
     for other in job.gathering.members:
         if other.state is not MemberState.EXPECTED and other.link_count != (count := max(1, len(rates))):
             raise WorldSizeMismatch(
@@ -51,11 +51,15 @@ def check_addresses(incarnation: Incarnation) -> None:
             rank, other_port = ports.setdefault((door.switch, mac), (member.rank, port))
             if other_port != port:
                 what = f"Ethernet address, {format_mac(mac)}, at ports {other_port} and {port}"
-                raise UsageError(f"ranks {rank} and {member.rank} have the same {what}: one of the hosts needs another")
+                raise UsageError(
+                    f"ranks {rank} and {member.rank} have the same {what}: give one of the two hosts another address"
+                )
             rank, other_mac = macs.setdefault((door.switch, ip), (member.rank, mac))
             if other_mac != mac:
                 what = f"IP address, {format_ip(ip)}, and two Ethernet addresses"
-                raise UsageError(f"ranks {rank} and {member.rank} have the same {what}: one of the hosts needs another")
+                raise UsageError(
+                    f"ranks {rank} and {member.rank} have the same {what}: give one of the two hosts another address"
+                )
 
 
 def link_count(incarnation: Incarnation) -> int:

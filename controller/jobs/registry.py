@@ -133,7 +133,9 @@ class Jobs:
         self._check_size(job.workers, job.slots.count)
         check_timeout(job.timeout_s)
         if not FIRST_GROUP <= job.group <= LAST_GROUP:
-            raise UsageError(f"job {job.name!r} on the switch has group {job.group}")
+            raise UsageError(
+                f"job {job.name!r} on the switch has multicast group {job.group}, which the controller does not use"
+            )
         clash = [
             other.name
             for other in self
@@ -143,7 +145,7 @@ class Jobs:
             or (other.slots.first < job.slots.end and job.slots.first < other.slots.end)
         ]
         if clash or job.slots.first < 0 or job.slots.end > self.total_slots:
-            raise UsageError(f"job {job.name!r} on the switch clashes with {clash or 'the number of slots'}")
+            raise UsageError(f"job {job.name!r} on the switch overlaps with {clash or 'the end of the slots'}")
         self._jobs[job.name] = job
         if job.live is not None:
             # A lost member keeps its membership: if it calls, it gets the reason.
@@ -220,12 +222,16 @@ class Jobs:
         """Add a member to the next incarnation of a job; raises JoinRefused."""
         job = self.find(name)
         if world_size != job.workers:
-            raise WorldSizeMismatch(f"job {name!r} has {job.workers} workers, not {world_size} (switchsum job resize)")
+            raise WorldSizeMismatch(
+                f"job {name!r} has {job.workers} workers, not {world_size}: change it with `switchsum job resize`"
+            )
         if not 0 <= rank < job.workers:
             raise RankTaken(f"job {name!r} has ranks 0 to {job.workers - 1}, not {rank}")
         if (holder := self.holder(name, rank)) is not None:
             place = f" at {holder.address}" if holder.address else ""
-            raise RankTaken(f"rank {rank} of job {name!r} is held by another member{place}")
+            raise RankTaken(
+                f"rank {rank} of job {name!r} is held by another process{place}: end that process, or use another rank"
+            )
         check_rates(job, rank, rates)
         member = job.gathering.members[rank]
         member.step(MemberEvent.JOIN)
@@ -352,7 +358,7 @@ class Jobs:
         for job, incarnation, member in silent:
             member.step(MemberEvent.SILENCE)
             if member.state is not MemberState.LOST:
-                self._end(member, NotAdmitted("nothing was heard of this member for a while: join again"))
+                self._end(member, NotAdmitted("the controller heard nothing from this rank in time: connect again"))
             self._after_departure(job, incarnation)
         for job in self:
             if job.is_vacant:
@@ -413,7 +419,12 @@ class Jobs:
         if not incarnation.ranks(MemberState.LOST):
             job.vacant_s = math.inf  # all have left in order: an ephemeral job ends, and its slots are free
         for rank in incarnation.ranks(MemberState.LOST):
-            self._end(incarnation.members[rank], NotAdmitted("this member was declared lost: join again"))
+            self._end(
+                incarnation.members[rank],
+                NotAdmitted(
+                    f"the controller declared rank {rank} lost, because it heard nothing from it: connect again"
+                ),
+            )
 
     def _abandon_all(self, job: Job, error: SwitchsumError) -> None:
         for incarnation in (job.live, job.gathering):
@@ -440,7 +451,7 @@ class Jobs:
     def _check_size(self, workers: int, slots: int) -> None:
         if not 1 <= workers <= self._most_workers:
             raise UsageError(
-                f"a job has 1 to {self._most_workers} workers, not {workers}, over this controller's switches"
+                f"a job over this controller's switches has 1 to {self._most_workers} workers, not {workers}"
             )
         check_slots(slots, self.total_slots)
 
@@ -465,11 +476,11 @@ class Jobs:
             if number not in used:
                 self.last_number = number
                 return number
-        raise NoCapacity(f"there are {len(used)} jobs, as many as there are numbers")
+        raise NoCapacity(f"all {len(used)} job numbers are in use: end a job (switchsum job list)")
 
     def _free_group(self) -> int:
         used = {job.group for job in self}
         group = next((group for group in range(FIRST_GROUP, LAST_GROUP + 1) if group not in used), None)
         if group is None:
-            raise NoCapacity(f"there are {len(used)} jobs, as many as there are multicast groups")
+            raise NoCapacity(f"all {len(used)} multicast groups are in use: end a job (switchsum job list)")
         return group

@@ -121,7 +121,7 @@ def _rebuild_job(entry: Entry, state: SwitchState, now: float) -> Job:
     record = json.loads(entry.metadata)
     workers = int(record["workers"])
     if not 1 <= workers <= MOST_WORKERS:
-        raise UsageError(f"a job on the switch has {workers} workers")
+        raise UsageError(f"a job on the switch has {workers} workers, not 1 to {MOST_WORKERS}")
     job = Job(
         name=str(record["job"]),
         number=_exact(entry, "job"),
@@ -216,5 +216,5 @@ def _rebuild_link(
 def _exact(entry: Entry, name: str) -> int:
     value = entry.match[name]
     if not isinstance(value, int):
-        raise UsageError(f"{name} is {value}")
+        raise UsageError(f"an entry on the switch matches {name} by {value}, not by a number")
     return value

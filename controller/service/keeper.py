@@ -184,7 +184,7 @@ class Keeper:
             f"another P4Runtime client has become primary of the switch {ousted[0]}, and can write "
             "there what passes for sums: connect again when the controller has the switch back"
         )
-        log.error("%d jobs end: %s", len(list(self.jobs)), error)
+        log.error("ended all %d jobs: %s", len(list(self.jobs)), error)
         former = self.jobs.end_all(error)
         self._forget()
         self.former = former
@@ -206,9 +206,9 @@ class Keeper:
         now, link = self.clock(), header.link
         if self.jobs.hello(nonce, header.rank, packet.source, port, now, whole=whole, switch=name, link=link):
             size = "whole" if whole else "short"
-            log.debug("%s hello of rank %d from %s on port %d", size, header.rank, packet.source, port)
+            log.debug("received a %s hello of rank %d from %s on port %d", size, header.rank, packet.source, port)
         else:
-            log.debug("a hello that nobody waits for, from %s on port %d", packet.source, port)  # a late copy
+            log.debug("ignored a hello from %s on port %d: no job waits for it", packet.source, port)  # a late copy
 
     def _take_lldp(self, name: str, payload: bytes) -> None:
         self.neighbours.hear(name, payload, self.clock())
@@ -282,7 +282,12 @@ class Keeper:
                 self.jobs.refuse(job, error)
             raise
         if job.live is not None:
-            log.info("job %s: epoch %d runs, numbers from %d on", job.name, job.live.epoch, job.live.first_number)
+            log.info(
+                "job %s: epoch %d runs; its collectives have numbers from %d on",
+                job.name,
+                job.live.epoch,
+                job.live.first_number,
+            )
 
     def _lay_out(self, gathering: Incarnation) -> str:
         """Give a complete incarnation its trees; return what it has to wait for where switches or links are away.
@@ -356,8 +361,12 @@ class Keeper:
         self.awaited = used & {*away}
         more = stay - self.fleet.without
         for name in sorted(more):
-            why = "the jobs that need it wait, and others" if name in used else "no running job needs it, and all"
-            log.warning("%s: away; %s do without it", name, why)
+            why = (
+                "the jobs that need it wait, and all others"
+                if name in used
+                else "no running job needs it, and all jobs"
+            )
+            log.warning("switch %s does not answer: %s go on without it", name, why)
         self.fleet.without |= more
         self.has_news |= bool(more)
 
@@ -383,7 +392,7 @@ class Keeper:
         self.changed.wait_for(lambda: self.fleet.is_up and not self.is_fresh, SWITCH_WAIT_S)
         self.fleet.need()
         if self.is_fresh:
-            raise SwitchLost("the switch is there, and its jobs have not been read yet")
+            raise SwitchLost("the switch answers, but the controller has not read its jobs yet: try again in a second")
 
     def need_jobs(self) -> None:
         """Wait for the switch for a short while if its jobs have not been read yet; raises SwitchLost."""

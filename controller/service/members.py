@@ -134,7 +134,7 @@ class Members:
         self._know_members(nonce)
         job, incarnation, member = keeper.jobs.heartbeat(nonce, keeper.clock())
         if job.name != name:
-            raise NotAdmitted(f"this membership is of job {job.name!r}, not {name!r}")
+            raise NotAdmitted(f"this process is a member of job {job.name!r}, not of {name!r}")
         return job, incarnation, member
 
     def _know_members(self, nonce: int) -> None:
@@ -150,12 +150,14 @@ class Members:
         try:
             keeper.need_jobs()
         except SwitchLost as error:
-            raise ControllerUnreachable(f"the controller has just been started: {error}") from error
+            raise ControllerUnreachable(f"the controller has just started: {error}") from error
 
     def _readiness(self, job: Job, incarnation: Incarnation, member: Member) -> member_rpc.ReadyReply:
         keeper = self._keeper
         if member.state is MemberState.LOST:
-            raise NotAdmitted("this member was declared lost: join again")
+            raise NotAdmitted(
+                f"the controller declared rank {member.rank} lost, because it heard nothing from it: connect again"
+            )
         away = self._away(job, incarnation)
         # Not before the switch has all entries: the member's first frame must find them.
         if incarnation is job.live and keeper.fleet.is_settled and not incarnation.is_moving and not away:

@@ -69,10 +69,12 @@ class Upkeep:
             keeper.do_without()
             silent = keeper.jobs.tick(keeper.clock(), waited_s)
             for job, member in silent:
-                log.warning("job %s: rank %d is lost, nothing was heard of it", job.name, member.rank)
+                log.warning(
+                    "job %s: rank %d is lost: the controller heard nothing from it in time", job.name, member.rank
+                )
             ended = keeper.jobs.end_ephemeral()
             for job in ended:
-                log.info("job %s: nobody is in it any more, and it ends", job.name)
+                log.info("job %s: has ended, because its last member has left", job.name)
             waits = any(job.is_complete for job in keeper.jobs)
             if silent or ended or events or waits or not keeper.fleet.is_settled or keeper.moving():
                 keeper.bring_up_to_date()
@@ -129,7 +131,7 @@ class Upkeep:
             names = ", ".join(job.name for job in keeper.jobs) or "none"
             verb = "loaded" if loaded else "found"
             log.info(
-                "switch %s: program of %d lanes per frame %s, jobs: %s",
+                "switch %s: %d lanes per frame, program %s, jobs: %s",
                 ", ".join(connection.address for connection in keeper.fleet.needed.values()),
                 keeper.config.program.lanes_per_frame,
                 verb,

@@ -53,7 +53,7 @@ class Users:
         """Change the size of a job; its members have to join again.  Raises UsageError if `force` is needed."""
         keeper = self._keeper
         if request.workers is None and request.slots is None:
-            raise UsageError("resize a job to what? --workers or --slots says")
+            raise UsageError("a resize needs a new size: give --workers or --slots")
         with keeper.changed:
             keeper.need_switch()
             job = keeper.jobs.find(request.job)
@@ -114,7 +114,7 @@ class Users:
             keeper.need_switch()
             slots = keeper.jobs.find(job).slots
             if slot not in slots.indices():
-                raise UsageError(f"job {job!r} has slots {slots.first} to {slots.end - 1}, and not slot {slot}")
+                raise UsageError(f"job {job!r} has slots {slots.first} to {slots.end - 1}, not slot {slot}")
             switches = {name: one.need() for name, one in keeper.fleet.needed.items()}
         try:
             with ThreadPoolExecutor(len(switches)) as pool:
@@ -163,9 +163,11 @@ class Users:
             if not 0 <= probability <= 1:
                 raise UsageError(f"a probability is between 0 and 1, not {probability}")
         if request.port is not None and (request.port == CPU_PORT or not 0 <= request.port <= LAST_PORT):
-            raise UsageError(f"ports of hosts are 0 to {LAST_PORT} without {CPU_PORT}, not {request.port}")
+            raise UsageError(f"a host's port is 0 to {LAST_PORT}, except {CPU_PORT}, not {request.port}")
         if request.port is not None and keeper.fabric.parents:
-            raise UsageError("ports of several switches have the same numbers: set the loss of all, without --port")
+            raise UsageError(
+                "--port names no single switch here, because several have that port: leave --port out to set all ports"
+            )
         loss = Loss(ingress=request.ingress, egress=request.egress)
         with keeper.changed:
             keeper.need_switch()
@@ -222,4 +224,4 @@ class Users:
 def _refuse_to_end(job: Job, *, force: bool) -> None:
     """Raise UsageError if a job has members and `force` does not say that their memberships may end."""
     if job.present and not force:
-        raise UsageError(f"job {job.name!r} has {job.present} members, whom this would cut off; --force does so")
+        raise UsageError(f"job {job.name!r} has {job.present} members, which would be cut off: add --force to do so")

@@ -109,14 +109,19 @@ class SwitchConnection:
             self._trouble = str(error)
             if isinstance(error, P4RuntimeError) and error.code is Code.UNAVAILABLE:
                 reason = tls.in_words(error.message)
-                log.warning("switch %s does not answer (%s): it is tried again until it does", self.address, reason)
+                log.warning(
+                    "switch %s does not answer (%s): the controller tries again until it does", self.address, reason
+                )
             else:
                 log.warning("switch %s: %s", self.address, error)
 
     def need(self) -> Session:
         """Return the session; raises SwitchLost."""
         if self._session is None:
-            raise SwitchLost(f"the controller has no switch at {self.address}: {self._trouble or 'not connected yet'}")
+            raise SwitchLost(
+                f"the controller has no connection to the switch at {self.address}: "
+                f"{self._trouble or 'not connected yet'}"
+            )
         return self._session
 
     def write_difference(self, desired: SwitchState) -> None:
@@ -173,7 +178,7 @@ class SwitchConnection:
         except P4RuntimeError as error:
             if error.code in CONNECTION_CODES:
                 self.detach(error)
-                raise SwitchLost(f"the switch at {self.address} is gone: {error}") from error
+                raise SwitchLost(f"the switch at {self.address} no longer answers: {error}") from error
             if Code.RESOURCE_EXHAUSTED in {error.code, *(failure.code for failure in error.failures)}:
-                raise NoCapacity(f"the switch is full: {error}") from error
+                raise NoCapacity(f"the switch at {self.address} has no room for more entries: {error}") from error
             raise RemoteError(str(error)) from error

@@ -59,7 +59,9 @@ def read_fleet(path: Path) -> dict[str, Any]:
     except UsageError as error:
         raise UsageError(f"{path}: {error}") from error
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-        raise UsageError(f'{path} is no {{"switches": {{NAME: {{"p4runtime": ADDRESS}}}}}}: {error}') from error
+        raise UsageError(
+            f'{path} must have the form {{"switches": {{NAME: {{"p4runtime": ADDRESS}}}}}}: {error}'
+        ) from error
     return dict(given)
 
 

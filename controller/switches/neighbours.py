@@ -145,7 +145,7 @@ def with_tree(given: Mapping[str, Any], links: Iterable[FoundLink]) -> dict[str,
             ports[near.switch][far.switch] = near.port
     trees = {root: tree_from(root, ports) for root in names}
     if apart := [name for name in names if name not in trees[names[0]][0]]:
-        raise LocalError(f"no link connects {', '.join(apart)} with {names[0]}: switchsum topology discover says more")
+        raise LocalError(f"no link connects {', '.join(apart)} with {names[0]}: see `switchsum topology discover`")
     root = min(names, key=lambda name: (trees[name][1], -len(ports[name]), names.index(name)))
     above = trees[root][0]
     switches = {

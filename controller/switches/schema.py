@@ -53,7 +53,7 @@ class Fields:
     def encode_all(self, values: Mapping[str, int]) -> list[tuple[int, bytes]]:
         """Encode a value for every field, in the order of ids; raises UsageError if one is missing."""
         if missing := self.by_name.keys() - values.keys():
-            raise UsageError(f"{self._owner} needs {sorted(missing)}")
+            raise UsageError(f"{self._owner} needs values for {sorted(missing)}")
         return sorted(self.encode(name, value) for name, value in values.items())
 
 
@@ -106,7 +106,7 @@ class Schema:
         # Other match types may be left out; an exact field has no value that matches everything.
         exact = {key.name for key in keys.by_name.values() if key.kind == "EXACT"}
         if not entry.is_default and (missing := exact - entry.match.keys()):
-            raise UsageError(f"table {entry.table} needs {sorted(missing)}")
+            raise UsageError(f"an entry of table {entry.table} needs values for {sorted(missing)}")
         action = _find(self._actions, entry.action, "action")
         if action.preamble.id not in {reference.id for reference in table.action_refs}:
             raise UsageError(f"table {entry.table} has no action {entry.action}")
@@ -201,7 +201,7 @@ def decode_group(message: Any) -> Group:
 
 def _find(table: Mapping[Any, Any], name: object, what: str) -> Any:
     if name not in table:
-        raise UsageError(f"the program has no {what} {name!r}")
+        raise UsageError(f"the P4 program has no {what} {name!r}")
     return table[name]
 
 
@@ -220,7 +220,9 @@ def _encode_match(keys: Fields, name: str, match: Match) -> Any:
         case "RANGE", Between(low=low, high=high):
             message.range.low, message.range.high = keys.encode(name, low)[1], keys.encode(name, high)[1]
         case _:
-            raise UsageError(f"{name} of {field.width_bits} bits is matched by {field.kind}, which {match} is not")
+            raise UsageError(
+                f"{name} of {field.width_bits} bits has the match kind {field.kind}, which {match} does not fit"
+            )
     return message
 
 

@@ -284,11 +284,11 @@ class Session:
             except queue.Empty:
                 silent_s, pause_s = silent_s + pause_s, 2 * pause_s  # it may be busy with these very frames
                 if not self._client.is_connected:
-                    raise SwitchLost(f"the switch at {self._client.address} is gone") from None
+                    raise SwitchLost(f"the switch at {self._client.address} no longer answers") from None
                 if silent_s >= limit_s:
                     raise SwitchLost(
-                        f"the switch at {self._client.address} is there, and has not answered {kind.name} frames "
-                        f"about its slots for {limit_s:g} s: it is stopped or gets no processor time ({HINT})"
+                        f"the switch at {self._client.address} is connected but has not answered {kind.name} frames "
+                        f"about its slots for {limit_s:g} s: it is stopped, or gets no processor time ({HINT})"
                     ) from None
                 self._send(kind, list(under_way), own, token)
                 continue

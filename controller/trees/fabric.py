@@ -113,9 +113,11 @@ class Fabric:
         all_parents = self.parents_for(live)
         for name in dict.fromkeys(member.switch for member in live.members):
             if name not in self.switches:
-                raise UsageError(f"members are at switch {name!r}, which the controller does not have (--fleet)")
+                raise UsageError(f"members are at switch {name!r}, which is not in the controller's --fleet file")
         if unknown := [name for one in all_parents for name in one.values() if name not in self.switches]:
-            raise UsageError(f"job {job.name} is added at {unknown[0]!r}, which the controller does not have (--fleet)")
+            raise UsageError(
+                f"job {job.name} needs switch {unknown[0]!r}, which is not in the controller's --fleet file"
+            )
         slots = shared(job.slots.count, self.shares)
         return [_tree(parents, live, count) for parents, count in zip(all_parents, slots, strict=True) if count]
 
@@ -166,8 +168,8 @@ class Fabric:
         trees = self.trees_of(job, live)
         if (link + 1) * len(trees) > MOST_TREES:
             raise UsageError(
-                f"{live.members[0].link_count} links of a worker and {len(trees)} trees of a job are more than "
-                f"{MOST_TREES} together: fewer links, or fewer trees"
+                f"{live.members[0].link_count} links of a worker times {len(trees)} trees of a job are more than "
+                f"{MOST_TREES}: use fewer links, or fewer trees"
             )
         ends = list(itertools.accumulate((tree.slots for tree in trees), initial=job.slots.first))
         ranges = [SlotRange(first=first, count=tree.slots) for first, tree in zip(ends, trees, strict=False)]
@@ -228,7 +230,7 @@ def ways_up(parents: Mapping[str, str], live: Incarnation) -> list[list[str]]:
     ways = [_way_up(parents, name) for name in dict.fromkeys(member.switch for member in live.members)]
     root = next((name for name in ways[0] if all(name in way for way in ways)), None)
     if root is None:
-        raise UsageError(f"no tree connects switches {' and '.join(way[0] for way in ways)} (--fleet)")
+        raise UsageError(f"no tree in the --fleet file connects switches {' and '.join(way[0] for way in ways)}")
     return [way[: way.index(root) + 1] for way in ways]
 
 

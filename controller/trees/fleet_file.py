@@ -43,14 +43,16 @@ def parse(text: str, lanes_per_frame: int) -> Fabric:
     top = read_json(text)
     given = top.get("switches") if isinstance(top, dict) else None
     if not isinstance(given, dict) or not given or not all(isinstance(one, dict) for one in given.values()):
-        raise UsageError('it is no {"switches": {NAME: {"p4runtime": ADDRESS, "udp": HOST:PORT, "above": NAME}}}')
+        raise UsageError(
+            'it must have the form {"switches": {NAME: {"p4runtime": ADDRESS, "udp": HOST:PORT, "above": NAME}}}'
+        )
     _check_keys(top, _TOP, "a fleet")
     for name in given:
         if not name or not name.isprintable():
-            raise UsageError(f"{name!r} is no name of a switch: a text that can be printed")
+            raise UsageError(f"a switch's name must be printable text, not {name!r}")
     link_bytes = top.get("link_bytes", 0)
     if not _is_natural(link_bytes):
-        raise UsageError(f"link_bytes is a number of bytes, not {link_bytes!r}")
+        raise UsageError(f"link_bytes must be a number of bytes, not {link_bytes!r}")
     all_parents, shares = _read_trees(top, given)
     switches = {}
     first = all_parents[0]
@@ -61,7 +63,7 @@ def parse(text: str, lanes_per_frame: int) -> Fabric:
         near |= {parents[name] for parents in all_parents if name in parents}
         ports = given[name].get("ports")
         if unknown := [far for far in ports if far not in given or far == name] if isinstance(ports, dict) else ():
-            raise UsageError(f"switch {name}: ports has {unknown[0]!r}, which is not among the other switches")
+            raise UsageError(f"switch {name}: ports names {unknown[0]!r}, which is not another switch of this file")
         reaches = by_udp if name in by_udp else {*ports} if isinstance(ports, dict) else set()
         order = [far for far in given if far != name and (far in near or far in reaches)]
         switches[name] = _read_switch(name, given[name], [far for far in order if far in near], order)
@@ -90,14 +92,14 @@ def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     found = dict(pairs)
     if len(found) < len(pairs):
         names = [name for name, _ in pairs]
-        raise UsageError(f"{max(names, key=names.count)!r} stands there twice")
+        raise UsageError(f"{max(names, key=names.count)!r} is given twice")
     return found
 
 
 def _check_keys(given: Iterable[str], known: set[str], what: str) -> None:
     for key in given:
         if key not in known:
-            raise UsageError(f"{what} has {', '.join(sorted(known))}, and no {key!r}")
+            raise UsageError(f"{what} may have {', '.join(sorted(known))}, but not {key!r}")
 
 
 def _read_trees(top: Mapping[str, Any], given: Mapping[str, Any]) -> tuple[list[dict[str, str]], list[float]]:
@@ -105,19 +107,19 @@ def _read_trees(top: Mapping[str, Any], given: Mapping[str, Any]) -> tuple[list[
     single = {name: one["above"] for name, one in given.items() if one.get("above") is not None}
     trees = top.get("trees", [{"above": single}])
     if not isinstance(trees, list) or not 1 <= len(trees) <= MOST_TREES or ("trees" in top and single):
-        raise UsageError(f"trees is a list of 1 to {MOST_TREES}, and then no switch has an above of its own")
+        raise UsageError(f"trees must be a list of 1 to {MOST_TREES} trees; with it, no switch has a key `above`")
     shares = []
     for tree in trees:
         above, share = (tree.get("above"), tree.get("share", 1)) if isinstance(tree, dict) else (None, 1)
         are_names = isinstance(above, dict) and all(isinstance(name, str) for name in above.values())
         is_share = isinstance(share, int | float) and not isinstance(share, bool) and 0 < share <= MOST_SHARE
         if not isinstance(above, dict) or not are_names or not is_share:
-            raise UsageError(f'a tree is {{"above": {{NAME: NAME}}, "share": NUMBER}}, not {tree!r}')
+            raise UsageError(f'a tree must have the form {{"above": {{NAME: NAME}}, "share": NUMBER}}, not {tree!r}')
         _check_keys(tree, _TREE, "a tree")
         names = list(given if "trees" not in top else {**above, **dict.fromkeys(above.values())})
         _check_parents(names, above, roots={name for name in names if given.get(name, {}).get("above", "") is None})
         if unknown := [name for name in (*above, *above.values()) if name not in given]:
-            raise UsageError(f"a tree has switch {unknown[0]!r}, which is not among the switches")
+            raise UsageError(f"a tree names switch {unknown[0]!r}, which is not among the switches")
         shares.append(float(share))
     return [dict(tree["above"]) for tree in trees], shares
 
@@ -125,18 +127,20 @@ def _read_trees(top: Mapping[str, Any], given: Mapping[str, Any]) -> tuple[list[
 def _read_switch(name: str, given: Mapping[str, Any], near: Sequence[str], reaches: Sequence[str]) -> FabricSwitch:
     _check_keys(given, _KEYS, f"switch {name}: it")
     if not isinstance(given.get("p4runtime"), str):
-        raise UsageError(f"switch {name}: p4runtime is the address of its P4Runtime server")
+        raise UsageError(
+            f"switch {name}: p4runtime is missing: it must be the address of the switch's P4Runtime server"
+        )
     try:
         check_form(given["p4runtime"])
     except UsageError as error:
         raise UsageError(f"switch {name}: p4runtime: {error}") from error
     port, ports = given.get("port", UDP_PORT), given.get("ports")
     if not _is_port(port):
-        raise UsageError(f"switch {name}: port is the number of its port towards other switches, not {port!r}")
+        raise UsageError(f"switch {name}: port must be the number of its port towards other switches, not {port!r}")
     if ports is None:
         ports = dict.fromkeys(reaches, port)
     elif not isinstance(ports, dict) or not all(map(_is_port, ports.values())) or not set(near) <= ports.keys():
-        raise UsageError(f"switch {name}: ports has a port's number for each switch beside it: {', '.join(near)}")
+        raise UsageError(f"switch {name}: ports must give a port number for each neighbour: {', '.join(near)}")
     has_socket = bool(reaches) and (given.get("udp") is not None or given.get("ports") is None)
     return FabricSwitch(
         p4runtime=given["p4runtime"],
@@ -153,7 +157,7 @@ def _read_udp(name: str, given: object) -> Address:
     except ValueError:
         ip = 0
     if not 0 < ip >> 24 < FIRST_GROUP_OCTET or not is_number(port, LAST_UDP_PORT) or int(port) == 0:
-        raise UsageError(f"switch {name}: udp is IP:PORT, as other switches reach it, not {given!r}")
+        raise UsageError(f"switch {name}: udp must be IP:PORT, at which other switches reach it, not {given!r}")
     return Address(mac=0, ip=ip, port=int(port))
 
 
@@ -165,7 +169,7 @@ def _read_stations(name: str, given: object) -> dict[int, int]:
                 return stations
     except ValueError:
         pass
-    raise UsageError(f"switch {name}: stations has a port's number for each Ethernet address, not {given!r}")
+    raise UsageError(f"switch {name}: stations must map Ethernet addresses to port numbers, not {given!r}")
 
 
 def check_apart(switches: Mapping[str, FabricSwitch]) -> None:
@@ -181,7 +185,9 @@ def check_apart(switches: Mapping[str, FabricSwitch]) -> None:
         behind = [far for far in switch.ports if switch.address is None]
         ports = {switch.ports[far]: far for far in behind}
         if len(ports) < len(behind):
-            raise UsageError(f"switch {name}: two of {', '.join(behind)} are behind one port")
+            raise UsageError(
+                f"switch {name}: two of {', '.join(behind)} have the same port: give each its own, or set udp"
+            )
 
 
 def _check_parents(names: Sequence[str], parents: Mapping[str, Any], roots: Collection[str]) -> None:
@@ -192,7 +198,7 @@ def _check_parents(names: Sequence[str], parents: Mapping[str, Any], roots: Coll
     found = [name for name in names if name not in parents and name not in roots]
     if len(found) > 1:
         raise UsageError(
-            f"{' and '.join(found)} have no switch above: a tree has one root (rails have several, each with "
+            f"{' and '.join(found)} have no switch above, but a tree has one root (for rails, give each root "
             '"above": null)'
         )
     for name in names:
@@ -200,7 +206,7 @@ def _check_parents(names: Sequence[str], parents: Mapping[str, Any], roots: Coll
         while way[-1] in parents:
             way.append(parents[way[-1]])
             if way[-1] in way[:-1]:
-                raise UsageError(f"switches are above one another in a circle: {', '.join(way)}")
+                raise UsageError(f"switches form a circle through their `above`: {', '.join(way)}")
 
 
 def _is_port(value: Any) -> bool:

@@ -108,7 +108,8 @@ class Forest:
             next_rank += len(names)
             if next_rank > LAST_RANK + 1:
                 raise UsageError(
-                    f"the workers and the switches of their trees need {next_rank} ranks, of {LAST_RANK + 1}"
+                    f"the workers and the switches of their trees need {next_rank} ranks, but there are only "
+                    f"{LAST_RANK + 1}"
                 )
             for switch in order:
                 reserved = self.reserved[switch]
@@ -139,7 +140,7 @@ class Forest:
         below = [child for child in names if tree.parents[child] == switch]
         if len(here) + len(below) > MAX_WORKERS:
             raise UsageError(
-                f"switch {switch} has {len(here)} workers and {len(below)} switches below: a slot's bitmap has "
+                f"switch {switch} has {len(here)} workers and {len(below)} switches below, but a bitmap has only "
                 f"{MAX_WORKERS} bits"
             )
         places = [

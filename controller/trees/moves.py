@@ -117,8 +117,8 @@ def trees_without(
         if member.switch in away:
             ranks = [one.rank for one in live.members if one.switch == member.switch]
             raise UsageError(
-                f"switch {member.switch} is away, to which {'rank' if len(ranks) == 1 else 'ranks'} "
-                f"{' '.join(map(str, ranks))} of the job are connected: no other one can take its place"
+                f"switch {member.switch} does not answer, and {'rank' if len(ranks) == 1 else 'ranks'} "
+                f"{' '.join(map(str, ranks))} of the job can use no other: bring it back"
             )
     links = {
         name: {far: port for far, port in ports.items() if far not in away and {name, far} not in cut}
@@ -156,7 +156,7 @@ def _plan(
             best = rank, tree
     if best is None:
         at = dict.fromkeys(member.switch for member in live.members)
-        raise UsageError(f"no links of the switches that are there connect {' and '.join(at)}, or they have no room")
+        raise UsageError(f"no working links with free room connect switches {' and '.join(at)}")
     return best[1]
 
 

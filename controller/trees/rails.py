@@ -77,7 +77,7 @@ def trees(fabric: Fabric, live: Incarnation, away: Collection[str], cut: Collect
     """Return what a job needs of each tree, over all rails; raises UsageError for a rail that is not there."""
     for link in live.links:
         if missing := _missing(fabric, live.over(link), away, cut):
-            raise UsageError(f"link {link} of each worker needs {missing}, which stays away")
+            raise UsageError(f"link {link} of each worker needs {missing}, which does not answer")
     return [
         {name: above for over in ways_of(live).values() for name, above in pruned(parents, over).items()}
         for parents in fabric.parents_for(live)
@@ -104,7 +104,10 @@ def leave(fabric: Fabric, live: Incarnation, away: Collection[str], why: str, cu
     }
     left = [link for link in live.links if link not in live.down and link not in broken]
     if not left:
-        raise UsageError(f"each of its rails needs what is away: {', '.join(dict.fromkeys(broken.values()))}")
+        raise UsageError(
+            "each of its rails needs a switch or link that does not answer: "
+            f"{', '.join(dict.fromkeys(broken.values()))}"
+        )
     live.down.update(broken)
     text = f"{why}: it goes on over {named(left)}"
     live.begin_move(text)

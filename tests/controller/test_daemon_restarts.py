@@ -163,7 +163,7 @@ def test_without_a_switch_callers_are_told_so(tmp_path: Path, monkeypatch: pytes
                 call()
         member = member_rpc.MemberRequest(job="a", nonce=1)
         for tell in (running.client.heartbeat, running.client.leave):
-            with pytest.raises(ControllerUnreachable, match="just been started"):
+            with pytest.raises(ControllerUnreachable, match="has just started"):
                 tell(member)
     finally:
         running.stop()

@@ -78,7 +78,7 @@ def test_packets_of_a_slot_are_seen_as_they_pass_and_not_by_bmv2(switch: AnySwit
     workers = join_all(running, switch)
     number = admit(workers).first_number
     sample = partial(running.controller.users.sample, "a")
-    with pytest.raises(UsageError, match="has slots 0 to 3, and not slot 4"):
+    with pytest.raises(UsageError, match="has slots 0 to 3, not slot 4"):
         sample(4, 0.0)
     if isinstance(switch, Bmv2Switch):
         with pytest.raises(UsageError, match="shows no packets"):

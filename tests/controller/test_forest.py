@@ -244,7 +244,7 @@ def test_more_members_than_bits_are_refused() -> None:
     world.seats = [*many[:32], second]
     assert len(world.lay_out()[first.switch][0].places) == 32
     world.seats = [*many, second]
-    assert "a slot's bitmap has 32 bits" in refused(world)
+    assert "a bitmap has only 32 bits" in refused(world)
 
 
 def test_trees_are_laid_out_from_the_root_down() -> None:

@@ -109,7 +109,7 @@ def test_a_job_whose_leaf_stays_away_waits_for_it_and_says_so(tree: Tree) -> Non
     eventually(lambda: "left" in tree.running.controller.keeper.fleet.without)
     workers[2].hello()  # all have come, and the switch of two of them is done without by all others
     eventually(lambda: workers[2].ready(0.0).hello_seen)
-    eventually(lambda: "switch left is away, to which ranks 0 1 of the job" in workers[0].ready(0.0).lost_switch)
+    eventually(lambda: "switch left does not answer, and ranks 0 1 of the job" in workers[0].ready(0.0).lost_switch)
     tree.dead.discard("left")
     tree.switches["left"]._start()
     eventually(lambda: not workers[0].ready(0.0).hello_seen)

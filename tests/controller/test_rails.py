@@ -209,13 +209,15 @@ def test_a_job_leaves_the_rails_that_pass_what_is_away_and_never_the_last_one() 
     assert text == "b2 stays away: it goes on over link 0 of each worker"
     assert (live.down, live.moves, live.is_moving, told_down(live)) == ({1}, 1, True, [])
     assert rails.switches_of_job(SPINE, live) == {"a1", "a2", "s"}
-    with pytest.raises(UsageError, match="each of its rails needs what is away: the link from a1 to s"):
+    with pytest.raises(
+        UsageError, match="each of its rails needs a switch or link that does not answer: the link from a1 to s"
+    ):
         moves.begin(SPINE, live, [], "a link is away", [frozenset(("a1", "s"))])
     assert not take_down(live, 0)
     fresh = live_of(jobs_at(DOORS))
     with pytest.raises(UsageError, match="switch s"):
         moves.begin(SPINE, fresh, ["s"], "the spine is away")
-    with pytest.raises(UsageError, match="link 1 of each worker needs switch b1, which stays away"):
+    with pytest.raises(UsageError, match="link 1 of each worker needs switch b1, which does not answer"):
         moves.trees_without(SPINE, fresh, ["b1"])
     assert moves.trees_without(SPINE, fresh, []) == [dict.fromkeys(("a1", "a2", "b1", "b2"), "s")]
 
@@ -255,5 +257,5 @@ def test_links_and_trees_are_at_most_eight_together() -> None:
     links = [(leaf, tree["a1"]) for tree in spines for leaf in tree]
     jobs = jobs_at(DOORS, slots=8)
     job = jobs.find("a")
-    with pytest.raises(UsageError, match="2 links of a worker and 5 trees of a job are more than 8 together"):
+    with pytest.raises(UsageError, match="2 links of a worker times 5 trees of a job are more than 8"):
         branches_of(job, live_of(jobs), settings(), fabric_of(links, *spines))

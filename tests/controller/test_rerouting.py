@@ -199,7 +199,7 @@ def test_a_job_waits_for_a_leaf_and_is_told_why(tree: Tree, caplog: pytest.LogCa
     workers = tree.join()
     number = admit(workers).first_number
     tree.kill("right")
-    eventually(lambda: "job a waits: switch right is away, to which rank 2 of the job" in caplog.text)
+    eventually(lambda: "job a waits: switch right does not answer, and rank 2 of the job" in caplog.text)
     assert show(tree).state == "stalled"
     tree.dead.clear()
     tree.switches["right"]._start()

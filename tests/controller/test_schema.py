@@ -108,7 +108,7 @@ def test_what_the_program_does_not_have_is_named(fields: dict[str, Any], text: s
     ],
 )
 def test_numbers_of_another_program_are_a_usage_error(message: Any) -> None:
-    with pytest.raises(UsageError, match="the program has no"):
+    with pytest.raises(UsageError, match="the P4 program has no"):
         EVERY_KIND.decode_entry(message)
 
 

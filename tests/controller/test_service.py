@@ -124,7 +124,7 @@ def test_a_controller_that_is_busy_is_not_said_to_be_away(controller: StubContro
     controller.behaviour = behave
     with (
         MemberCalls(service.address, timeout_s=0.5) as client,
-        pytest.raises(errors.ControllerUnreachable, match=r"is there, and has not answered ListJobs for 0.5 s"),
+        pytest.raises(errors.ControllerUnreachable, match=r"listens but has not answered ListJobs for 0.5 s"),
     ):
         client.list_jobs()
     may_answer.set()

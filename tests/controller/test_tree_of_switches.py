@@ -399,29 +399,35 @@ def test_groups_of_trees_are_no_jobs_and_all_different() -> None:
         (json.dumps({"switches": {"a": {**ROOT, "above": "b"}}}), "no switch 'b' above"),
         (json.dumps({"switches": {"a": ROOT, "b": ROOT}}), "a and b have no switch above"),
         (json.dumps({"switches": {"a": {**ROOT, "above": "b"}, "b": {**ROOT, "above": "a"}}}), "circle: a, b, a"),
-        (json.dumps({"switches": {"a": ROOT, "b": {"p4runtime": "unix:c", "above": "a"}}}), "b: udp is IP:PORT"),
+        (json.dumps({"switches": {"a": ROOT, "b": {"p4runtime": "unix:c", "above": "a"}}}), "b: udp must be IP:PORT"),
         (json.dumps({"switches": {"a": {"p4runtime": "c"}}}), "a: p4runtime: an address is host:port"),
-        (json.dumps({"switches": {"a": {"udp": "x"}}}), "a: p4runtime is"),
-        (json.dumps({"switches": {"a": {**ROOT, "prot": 1}}}), "switch a: it has .*, and no 'prot'"),
-        (json.dumps({"switches": {"a": {**ROOT, "port": 511}}}), "port is"),
-        (json.dumps({"switches": {"a": {**ROOT, "port": 255}}}), "port is"),
+        (json.dumps({"switches": {"a": {"udp": "x"}}}), "a: p4runtime is missing"),
+        (json.dumps({"switches": {"a": {**ROOT, "prot": 1}}}), "switch a: it may have .*, but not 'prot'"),
+        (json.dumps({"switches": {"a": {**ROOT, "port": 511}}}), "port must be"),
+        (json.dumps({"switches": {"a": {**ROOT, "port": 255}}}), "port must be"),
         (json.dumps({"switches": {"a": ROOT}, "link_bytes": -1}), "link_bytes"),
-        (json.dumps({"switches": {"a": ROOT}, "tree": []}), "a fleet has .*, and no 'tree'"),
-        ('{"switches": {"a": {"p4runtime": "unix:a"}, "a": {"p4runtime": "unix:b"}}}', "^'a' stands there twice"),
-        (json.dumps({"switches": {"": ROOT}}), "'' is no name"),
-        (json.dumps({"switches": {"a\x1b": ROOT}}), "is no name"),
+        (json.dumps({"switches": {"a": ROOT}, "tree": []}), "a fleet may have .*, but not 'tree'"),
+        ('{"switches": {"a": {"p4runtime": "unix:a"}, "a": {"p4runtime": "unix:b"}}}', "^'a' is given twice"),
+        (json.dumps({"switches": {"": ROOT}}), "not ''"),
+        (json.dumps({"switches": {"a\x1b": ROOT}}), "must be printable text"),
         (json.dumps({"switches": {"a": {"p4runtime": "unix:"}}}), "a: p4runtime: an address is"),
         *(
-            (json.dumps({"switches": {"a": {**ROOT, "udp": udp}, "b": {**OTHER, "above": "a"}}}), "a: udp is IP:PORT")
+            (
+                json.dumps({"switches": {"a": {**ROOT, "udp": udp}, "b": {**OTHER, "above": "a"}}}),
+                "a: udp must be IP:PORT",
+            )
             for udp in ("127.0.0.1:0", "127.0.0.1:65536", "127.0.0.1:-5", "0.0.0.0:1", "224.0.0.1:1", "localhost:1")
         ),
-        (json.dumps(two_roots(trees=[])), "trees is a list of 1 to 8"),
+        (json.dumps(two_roots(trees=[])), "trees must be a list of 1 to 8"),
         *(
-            (json.dumps(two_roots(trees=[{"above": {"left": "fast"}, "share": share}])), "a tree is")
+            (json.dumps(two_roots(trees=[{"above": {"left": "fast"}, "share": share}])), "a tree must have")
             for share in (0, math.nan, 1e308, 10**400, True, "1")
         ),
-        (json.dumps(two_roots(trees=[{"above": {"left": ["fast"]}}])), "a tree is"),
-        (json.dumps(two_roots(trees=[{"above": {"left": "fast"}, "shares": 1}])), "a tree has .*, and no 'shares'"),
+        (json.dumps(two_roots(trees=[{"above": {"left": ["fast"]}}])), "a tree must have"),
+        (
+            json.dumps(two_roots(trees=[{"above": {"left": "fast"}, "shares": 1}])),
+            "a tree may have .*, but not 'shares'",
+        ),
         (json.dumps(two_roots(trees=[{"above": {"left": "top"}}])), "'top', which is not among"),
         (json.dumps(two_roots(trees=[{"above": {"left": "fast", "right": "slow"}}])), "have no switch above"),
         (
@@ -442,15 +448,18 @@ def test_groups_of_trees_are_no_jobs_and_all_different() -> None:
                     }
                 }
             ),
-            "a: two of b, c are behind one port",
+            "a: two of b, c have the same port",
         ),
-        (json.dumps({"switches": {"a": ROOT, "b": {**ROOT, "above": "a", "ports": {}}}}), "b: ports has.*: a"),
-        (json.dumps({"switches": {"a": ROOT, "b": {**ROOT, "above": "a", "ports": {"a": "1"}}}}), "b: ports has"),
-        (json.dumps({"switches": {"a": {**ROOT, "ports": {"b": 1}}}}), "a: ports has 'b', which is not among"),
-        (json.dumps({"switches": {"a": {**ROOT, "stations": {"nobody": 1}}}}), "a: stations has"),
-        (json.dumps({"switches": {"a": {**ROOT, "stations": {"01:00:5e:00:00:01": 1}}}}), "a: stations has"),
-        (json.dumps({"switches": {"a": {**ROOT, "stations": {"02:0:0:0:0:a": 1, "02:0:0:0:0:A": 2}}}}), "stations has"),
-        (json.dumps({"switches": {"a": {**ROOT, "stations": {"02:00:00:00:00:01": 511}}}}), "a: stations has"),
+        (json.dumps({"switches": {"a": ROOT, "b": {**ROOT, "above": "a", "ports": {}}}}), "b: ports must.*: a"),
+        (json.dumps({"switches": {"a": ROOT, "b": {**ROOT, "above": "a", "ports": {"a": "1"}}}}), "b: ports must"),
+        (json.dumps({"switches": {"a": {**ROOT, "ports": {"b": 1}}}}), "a: ports names 'b', which is not another"),
+        (json.dumps({"switches": {"a": {**ROOT, "stations": {"nobody": 1}}}}), "a: stations must map"),
+        (json.dumps({"switches": {"a": {**ROOT, "stations": {"01:00:5e:00:00:01": 1}}}}), "a: stations must map"),
+        (
+            json.dumps({"switches": {"a": {**ROOT, "stations": {"02:0:0:0:0:a": 1, "02:0:0:0:0:A": 2}}}}),
+            "stations must map",
+        ),
+        (json.dumps({"switches": {"a": {**ROOT, "stations": {"02:00:00:00:00:01": 511}}}}), "a: stations must map"),
     ],
 )
 def test_a_file_that_makes_no_tree_is_refused_with_the_reason(text: str, reason: str) -> None:

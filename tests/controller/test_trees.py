@@ -210,7 +210,7 @@ def test_reserved_capacity_is_left_alone() -> None:
         ),
         (network_from("s1 s2", "h1 h2 h3", "h1-s1 h2-s2 h3-s1 h3-s2"), "h1 h2", "no path with free capacity"),
         (network_of(star(2)), "h1 h9", "no host h9"),
-        (network_of(star(2)), "h1 h1", "each of its hosts once"),
+        (network_of(star(2)), "h1 h1", "names a host twice"),
         (network_of(star(2)), "h1", "at least two hosts"),
     ],
 )

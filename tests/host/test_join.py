@@ -223,7 +223,7 @@ def test_a_controller_that_is_there_is_given_time(controller: FakeController, mo
     threading.Timer(1.0, may_answer.set).start()
     join(controller, patience=Patience(call_s=0.2)).leave()
     may_answer.clear()
-    with pytest.raises(ControllerUnreachable, match=r"is there, and has not answered Join for 1 s: .*START_TIMEOUT"):
+    with pytest.raises(ControllerUnreachable, match=r"listens but has not answered Join for 1 s: .*START_TIMEOUT"):
         join(controller, patience=Patience(call_s=0.2, answer_s=1.0))
     may_answer.set()
 
@@ -241,7 +241,7 @@ def test_who_has_started_a_controller_that_has_ended_is_named(monkeypatch: pytes
 @pytest.mark.parametrize("text", ["soon", "0", "-1", "inf", "nan"])
 def test_a_start_limit_that_cannot_be_is_refused(text: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SWITCHSUM_START_TIMEOUT", text)
-    with pytest.raises(UsageError, match="SWITCHSUM_START_TIMEOUT is a positive number"):
+    with pytest.raises(UsageError, match="SWITCHSUM_START_TIMEOUT must be a positive number"):
         connect(controller="127.0.0.1:9", job="x", rank=0, world_size=1, link="shm:x")
 
 
@@ -319,7 +319,7 @@ def test_a_link_that_loses_long_frames_is_reported(
     [
         (member_rpc.HeartbeatReply(epoch=3, lost=[2]), WorkerLost),
         (member_rpc.HeartbeatReply(epoch=4), NotAdmitted),
-        (NotAdmitted("this member was declared lost"), NotAdmitted),
+        (NotAdmitted("the controller declared rank 1 lost"), NotAdmitted),
     ],
 )
 def test_heartbeats_bring_bad_news(controller: FakeController, reply: Any, error: type[SwitchsumError]) -> None:

@@ -176,7 +176,7 @@ def test_mininets_own_topology_jumbo_frames_slow_links_and_the_exit_code_of_a_jo
         (("--switch", "switchsum,adds=s5", "--topo", "star,2", "--test", "none"), "adds=s5 names no switch"),
         (
             ("--switch", "switchsum,lanes=7", "--topo", "star,2", "--test", "none"),
-            "--lanes is 128, 256, 2048 or auto",
+            "--lanes must be 128, 256, 2048 or auto",
         ),
     ],
 )

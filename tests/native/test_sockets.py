@@ -124,7 +124,7 @@ def test_a_socket_is_its_users_and_takes_the_place_of_one_left_behind(tmp_path: 
 def test_what_is_no_socket_is_left_alone(tmp_path: Path) -> None:
     path = tmp_path / "notes"
     path.write_text("dear diary")
-    with pytest.raises(TransportError, match="a file is there that is no socket"):
+    with pytest.raises(TransportError, match="the file there is not a socket"):
         listen(path)
     assert path.read_text() == "dear diary"
     with pytest.raises(TransportError, match="No such file"):

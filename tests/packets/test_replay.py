@@ -287,7 +287,7 @@ def test_the_command_says_what_came_out(recorded: Path, tmp_path: Path) -> None:
     for arguments, text in (
         ([str(recorded), "--explained", str(recorded)], "overwrite"),
         (["/nonexistent"], "No such file"),
-        ([__file__], "no pcapng file"),
+        ([__file__], "not a pcapng file"),
         ([str(recorded), "--explained", "/nonexistent/x"], "No such file"),
     ):
         assert text in str(CliRunner().invoke(application(), ["replay", *arguments]).exception)

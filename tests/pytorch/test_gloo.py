@@ -213,7 +213,7 @@ def test_dtypes_that_gloo_does_not_know_are_moved_bit_by_bit(groups: list[Any], 
 
 def test_what_neither_switch_nor_gloo_can_add_is_refused_by_name(groups: list[Any]) -> None:
     def call(group: Any) -> None:
-        with pytest.raises(UnsupportedDtype, match=r"gloo cannot, either.*to\(torch.float32\)") as refused:
+        with pytest.raises(UnsupportedDtype, match=r"gloo cannot either.*to\(torch.float32\)") as refused:
             group.allreduce([torch.ones(4, dtype=torch.uint16)])
         assert "allreduce (SUM) of uint16" in str(refused.value)
         group.barrier().wait()

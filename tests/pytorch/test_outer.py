@@ -252,7 +252,7 @@ def test_a_checkpoint_of_another_model_is_refused(ranks: Callable[[], list[Any]]
         with pytest.raises(UsageError, match="has 3 fragments, not 2"):
             made.synchronised.load_state_dict(state)
         state["fragments"] = state["fragments"][1:]
-        with pytest.raises(UsageError, match="fragments are others"):
+        with pytest.raises(UsageError, match="made with other fragments"):
             made.synchronised.load_state_dict(state)
 
     on_ranks(ranks(), load)
@@ -275,8 +275,8 @@ def test_fragments_have_about_the_same_size(ranks: Callable[[], list[Any]]) -> N
         ({"every": 0}, "every is a whole number from 1 on, not 0"),
         ({"fragments": 1.5}, "fragments is a whole number from 1 on, not 1.5"),
         ({"delay": -1}, "delay is a whole number from 0 on"),
-        ({"every": 3, "fragments": 4}, "4 fragments need as many steps at least, and every is 3"),
-        ({"every": 5, "delay": 5}, "every > delay"),
+        ({"every": 3, "fragments": 4}, "4 fragments need every of at least 4 steps, not 3"),
+        ({"every": 5, "delay": 5}, "choose a delay below every=5"),
         ({"fragments": 9}, "a model of 6 parameters to train has no 9 fragments"),
         ({"how": "gzip"}, "no compression 'gzip'"),
         ({"outer": "sgd"}, "outer is a function that returns an optimizer for parameters"),

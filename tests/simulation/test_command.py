@@ -55,7 +55,7 @@ def test_a_queue_is_drawn() -> None:
     ("options", "says"),
     [
         (["--rate", "0gbit"], "a rate is like 10gbit"),
-        (["--topology", "nowhere.yaml"], "there is no file nowhere.yaml"),
+        (["--topology", "nowhere.yaml"], "nowhere.yaml is neither a file"),
         (["--workers", "3"], "the topology has 2 hosts"),
         (["--bytes", "500TB"], "GB of memory"),
         (["--bytes", "1GB", "--longest", "1s"], "h of one core"),

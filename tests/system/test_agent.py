@@ -100,13 +100,16 @@ def test_the_exit_code_is_the_commands(udp: tuple[str, list[str]]) -> None:
 @pytest.mark.parametrize(
     ("options", "text"),
     [
-        (["--job", "nobody", "--rank", "0"], "there is no job 'nobody': switchsum job create nobody --workers N"),
+        (
+            ["--job", "nobody", "--rank", "0"],
+            "there is no job 'nobody': create it with `switchsum job create nobody --workers N",
+        ),
         (["--job", "here", "--rank", "2"], "job 'here' has ranks 0 to 1, not 2"),
-        (["--job", "here", "--rank", "x"], "ranks are written 2, 0-3 or 0,4-7"),
-        (["--job", "here", "--rank", "0", "--udp", "h", "--link", "shm:x"], "is enough"),
+        (["--job", "here", "--rank", "x"], "ranks are written like 2, 0-3 or 0,4-7"),
+        (["--job", "here", "--rank", "0", "--udp", "h", "--link", "shm:x"], "give only one of"),
         (["--job", "here", "--rank", "0", "--interface", "nowhere9"], "interface nowhere9: no such interface"),
         (["--job", "here", "--rank", "0", "--udp", "no.such.host.invalid"], "no way to a switch at"),
-        (["--job", "here", "--rank", "\u00b2"], "ranks are written 2, 0-3 or 0,4-7"),
+        (["--job", "here", "--rank", "\u00b2"], "ranks are written like 2, 0-3 or 0,4-7"),
         (["--job", "here", "--rank", "0", "--size", "-1"], "a trial takes at least one allreduce"),
         (["--job", "here", "--rank", "0-1", "--size", "nan"], "a trial takes at least one allreduce"),
     ],
@@ -128,7 +131,7 @@ def test_options_stand_for_links(monkeypatch: pytest.MonkeyPatch) -> None:
     assert choose_link(None, "h", None, "c:1") == "udp:h"
     assert choose_link(None, None, "shm:x", "c:1") == "shm:x"
     assert choose_link(None, None, None, "c:1") == "udp:c"
-    with pytest.raises(UsageError, match="how is the switch reached"):
+    with pytest.raises(UsageError, match="the link to the switch is missing"):
         choose_link(None, None, None, "unix:/run/c")
     monkeypatch.setenv("SWITCHSUM_LINK", "scapy:eth1")
     assert choose_link(None, None, None, "c:1") == "scapy:eth1"

@@ -152,7 +152,7 @@ def test_an_interface_that_does_not_exist() -> None:
 
 def test_a_port_of_two_interfaces() -> None:
     said = one_line("switch", "--listen", "127.0.0.1:0", "--interface", "1@eth7", "--interface", "1@eth8")
-    assert "port 1 is two interfaces, eth7 and eth8" in said
+    assert "port 1 is given to two interfaces, eth7 and eth8" in said
 
 
 def test_a_host_that_is_no_text() -> None:

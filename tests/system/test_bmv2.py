@@ -43,10 +43,10 @@ def test_a_bmv2_with_grpc_is_found_on_the_path_and_by_its_path(tmp_path: Path, m
 @pytest.mark.parametrize(
     ("fake", "text"),
     [
-        ({"options": "--thrift-port arg"}, "built with gRPC: --switch bmv2"),
+        ({"options": "--thrift-port arg"}, "built with gRPC, --switch bmv2"),
         ({"json_version": "2.22"}, "install BMv2 1.14.0 or newer"),
-        ({"json_version": "hello"}, "is no BMv2"),
-        ({"code": 3}, "does not run: exit code 3"),
+        ({"json_version": "hello"}, "is not BMv2"),
+        ({"code": 3}, ": exit code 3"),
     ],
 )
 def test_a_bmv2_that_cannot_serve_is_refused_with_what_mends_it(

@@ -177,7 +177,7 @@ def test_watching_shows_again_until_an_interrupt() -> None:
     repeat(lambda: shown.append(3), None)
     assert shown == [0, 1, 2, 3]
     for seconds in (float("nan"), float("inf"), 1e300, 0.0, -1.0):
-        with pytest.raises(UsageError, match=r"--watch takes seconds, 0\.1 to 100,000,000, not"):
+        with pytest.raises(UsageError, match=r"--watch takes 0\.1 to 100,000,000 seconds, not"):
             repeat(show, seconds)
 
 
@@ -225,28 +225,28 @@ def test_loss_that_is_set_is_read_back_where_nobody_is(controller: str) -> None:
         (["job", "create", "a", "-n", "1", "--slots", "2000"], 2, "switchsum: a job has 1 to 1024 slots, not 2000"),
         (["drop-probability", "2"], 2, "switchsum: a probability is between 0 and 1, not 2.0"),
         (["drop-probability"], 2, "switchsum: which probability?"),
-        (["controller", "--lanes", "77"], 2, "switchsum: --lanes is 128, 256, 2048 or auto, not 77"),
+        (["controller", "--lanes", "77"], 2, "switchsum: --lanes must be 128, 256, 2048 or auto, not 77"),
         (["controller", "--mac", "1:2"], 2, "switchsum: not an Ethernet address: '1:2'"),
         (["controller", "--ip", "10.0.0"], 2, "switchsum: not an IPv4 address: '10.0.0'"),
         (["controller", "--station", "02:00:00:00:00:01"], 2, "switchsum: a station is MAC@PORT"),
         (["controller", "--listen", "256.1.1.1:x"], 2, "switchsum: an address is host:port"),
         (["controller", "--listen", "256.1.1.1:1"], 2, "switchsum: cannot listen at"),
         (["controller", "--listen", "127.0.0.1:70000"], 2, "switchsum: an address is host:port"),
-        (["controller", "--station", "02:00:00:00:00:01@511"], 2, "switchsum: a station is MAC@PORT, its port"),
+        (["controller", "--station", "02:00:00:00:00:01@511"], 2, "switchsum: a station is MAC@PORT with a port"),
         (
             ["controller", "--station", "ff:ff:ff:ff:ff:ff@1"],
             2,
-            "switchsum: ff:ff:ff:ff:ff:ff is the Ethernet address",
+            "switchsum: ff:ff:ff:ff:ff:ff is a multicast address",
         ),
         (["controller", "--switch", "nonsense"], 2, "switchsum: an address is host:port, [IPv6]:port or unix:path"),
-        (["top", "--interval", "nan"], 2, "switchsum: --interval takes seconds, 0.2 to 100,000,000, not nan"),
-        (["send", "--wait", "inf"], 2, "switchsum: --wait takes seconds, 0 to 100,000,000, not inf"),
-        (["capture", "-i", "lo", "--seconds", "-1"], 2, "switchsum: --seconds takes seconds, 0 to 100,000,000, not -1"),
+        (["top", "--interval", "nan"], 2, "switchsum: --interval takes 0.2 to 100,000,000 seconds, not nan"),
+        (["send", "--wait", "inf"], 2, "switchsum: --wait takes 0 to 100,000,000 seconds, not inf"),
+        (["capture", "-i", "lo", "--seconds", "-1"], 2, "switchsum: --seconds takes 0 to 100,000,000 seconds, not -1"),
         (["switch", "--listen", "::1:9559"], 2, "switchsum: an address is host:port, [IPv6]:port"),
-        (["switch", "--udp", "127.0.0.1:70000"], 2, "switchsum: an address is HOST:PORT, its port 0 to 65535"),
-        (["switch", "--udp", "[::1]:21333"], 2, "switchsum: an address is HOST:PORT of IPv4"),
-        (["switch", "--interface", "512@lo"], 2, "switchsum: an interface is PORT@INTERFACE, its port 0 to 510"),
-        (["run", "--switch", "nonsense", "--", "true"], 2, "switchsum: no switch 'nonsense': embedded, bmv2"),
+        (["switch", "--udp", "127.0.0.1:70000"], 2, "switchsum: an address is HOST:PORT with a port of 0 to 65535"),
+        (["switch", "--udp", "[::1]:21333"], 2, "switchsum: an address is HOST:PORT with an IPv4 host"),
+        (["switch", "--interface", "512@lo"], 2, "switchsum: an interface is PORT@INTERFACE with a port of 0 to 510"),
+        (["run", "--switch", "nonsense", "--", "true"], 2, "switchsum: --switch must be embedded, bmv2"),
         (["job", "list", "--controller", "127.0.0.1:70000"], 2, "switchsum: an address is host:port"),
         (
             ["job", "create", "a", "-n", "4097", "--controller", "127.0.0.1:1"],

@@ -160,8 +160,8 @@ def test_a_killed_switch_is_named_at_once_by_the_launcher_which_is_its_parent(
 @pytest.mark.parametrize(
     ("options", "text"),
     [
-        (["--lanes", "100"], "--lanes is 128"),
-        (["--lanes", "many"], "--lanes is 128"),
+        (["--lanes", "100"], "--lanes must be 128"),
+        (["--lanes", "many"], "--lanes must be 128"),
         (["-n", "0"], "1 to 32 workers, not 0\n"),
         (["-n", "33"], "1 to 32 workers, not 33: --topology"),
         (["-n", "33", "--topology", "star,4"], "switch s1 would have 33 workers and 0 switches below"),
@@ -179,8 +179,8 @@ def test_a_killed_switch_is_named_at_once_by_the_launcher_which_is_its_parent(
         (["--web", "nonsense"], "--web takes HOST:PORT"),
         (["--web", "127.0.0.1:99999"], "--web takes HOST:PORT"),
         (["--links", "veth", "--mtu", "65536"], "an MTU is at most 65535, not 65536"),
-        (["--links", "veth", "--rate", "fast"], "not a rate"),
-        (["--links", "veth", "--rate", "0.0001kbit"], "not a rate from 1kbit to 1000000gbit"),
+        (["--links", "veth", "--rate", "fast"], "a rate is 1kbit"),
+        (["--links", "veth", "--rate", "0.0001kbit"], "a rate is 1kbit to 1000000gbit"),
         (["--links", "veth@1e300"], "a number of Mbit/s, 0.001 to 1,000,000,000, not '1e300'"),
         (["--switch", "/no/such/switch"], "--links veth"),
         (
@@ -189,9 +189,9 @@ def test_a_killed_switch_is_named_at_once_by_the_launcher_which_is_its_parent(
         ),
         (["-n", "254", "--topology", "fat-tree,12", "--links", "veth"], "addresses for 253 workers, not 254"),
         (["--topology", "star,4", "--links", "veth@20,veth@10"], "has one link"),
-        (["--topology", "star,4", "--links", "udp@20"], "has a rate if it is veth"),
+        (["--topology", "star,4", "--links", "udp@20"], "only veth takes a rate"),
         (["--topology", "star,4", "--switch", "/no/such/switch"], "--links veth"),
-        (["--topology", "star,4", "--pcap", "x"], "leave it or --topology out"),
+        (["--topology", "star,4", "--pcap", "x"], "leave out either --pcap or --topology"),
     ],
 )
 def test_what_cannot_be_is_one_line_before_anything_starts(options: list[str], text: str) -> None:

@@ -44,9 +44,9 @@ def test_a_link_that_fails_in_the_midst_of_allreduces_is_left_out(how: str, run:
 @pytest.mark.parametrize(
     ("links", "reason"),
     [
-        ("shm,shm", "shared memory is one link"),
+        ("shm,shm", "shm is a single link"),
         ("veth,udp", "of one kind"),
-        ("veth@200,veth", "give it to all"),
+        ("veth@200,veth", "give a rate to all"),
         ("udp@0,udp@1", "0.001 to 1,000,000,000, not '0'"),
         (",".join(["udp"] * 9), "1 to 8 links, not 9"),
     ],

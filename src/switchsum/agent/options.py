@@ -30,10 +30,10 @@ def read_ranks(text: str) -> tuple[int, ...]:
         first, dash, last = part.partition("-")
         are_numbers = text.isascii() and first.isdigit() and (last.isdigit() or not dash)
         if not are_numbers or int(last or first) >= MOST_WORKERS:
-            raise UsageError(f"ranks are written 2, 0-3 or 0,4-7, below {MOST_WORKERS}, not {text!r}")
+            raise UsageError(f"ranks are written like 2, 0-3 or 0,4-7, each below {MOST_WORKERS}, not {text!r}")
         ranks.extend(range(int(first), int(last or first) + 1))
     if not ranks or len(set(ranks)) != len(ranks):
-        raise UsageError(f"every rank once, and at least one, not {text!r}")
+        raise UsageError(f"name at least one rank, and each only once, not {text!r}")
     return tuple(ranks)
 
 
@@ -51,11 +51,11 @@ def choose_link(interface: str | None, udp: str | None, link: str | None, contro
         *([link] if link is not None else []),
     ]
     if len(given) > 1:
-        raise UsageError("one of --interface, --udp and --link is enough")
+        raise UsageError("give only one of --interface, --udp and --link")
     if given:
         return given[0]
     if own := os.environ.get("SWITCHSUM_LINK"):
         return own
     if controller.startswith("unix:"):
-        raise UsageError("how is the switch reached? --interface eth0, --udp HOST, or --link shm:NAME")
+        raise UsageError("the link to the switch is missing: give --interface eth0, --udp HOST or --link shm:NAME")
     return f"udp:{controller.rpartition(':')[0]}"

@@ -27,7 +27,7 @@ def examine(options: AgentOptions) -> rpc.JobInfo:
             job = client.show_job(rpc.JobRequest(job=options.job))
         except UnknownJob:
             command = f"switchsum job create {options.job} --workers N --controller {options.controller}"
-            raise UnknownJob(f"there is no job {options.job!r}: {command}") from None
+            raise UnknownJob(f"there is no job {options.job!r}: create it with `{command}`") from None
     if outside := [rank for rank in options.ranks if rank >= job.workers]:
         raise UsageError(f"job {job.job!r} has ranks 0 to {job.workers - 1}, not {outside[0]}")
     if not options.link.startswith("shm:"):  # one of those would be a port of the switch for a moment
@@ -86,4 +86,4 @@ def become(command: Sequence[str], environ: Mapping[str, str]) -> None:
     try:
         os.execvpe(command[0], list(command), dict(environ))
     except OSError as error:
-        raise LocalError(f"{command[0]}: {error.strerror}") from error
+        raise LocalError(f"cannot run {command[0]}: {error.strerror}") from error

@@ -92,7 +92,8 @@ def _compare(found: npt.NDArray[np.int32], expected: npt.NDArray[np.int32]) -> N
     if len(wrong):
         at = int(wrong[0])
         raise RemoteError(
-            f"{len(wrong)} of {len(found)} sums are wrong, the first at {at}: {found[at]} instead of {expected[at]}"
+            f"{len(wrong)} of {len(found)} sums are wrong; the first is element {at}, with {found[at]} "
+            f"instead of {expected[at]}"
         )
 
 

@@ -81,9 +81,9 @@ def _try(options: AgentOptions, size_mb: float, allreduces: int, *, as_json: boo
         if not as_json:
             typer.echo(text)
 
-    say(f"rank {rank} of {workers} of job {options.job!r}, link {options.link}: waits for the others")
+    say(f"rank {rank} of {workers} of job {options.job!r}, link {options.link}: waiting for the other ranks")
     seen = trial.run(
-        options, workers, megabytes=size_mb, allreduces=allreduces, joined=lambda: say("all ranks are there")
+        options, workers, megabytes=size_mb, allreduces=allreduces, joined=lambda: say("all ranks have joined")
     )
     if as_json:
         print_json(asdict(seen))

@@ -227,7 +227,7 @@ def read_station(text: str) -> tuple[int, int]:
     """Read `MAC@PORT`; raises UsageError."""
     mac, _, port = text.partition("@")
     if not is_number(port, LAST_SWITCH_PORT):
-        raise UsageError(f"a station is MAC@PORT, its port 0 to {LAST_SWITCH_PORT}, not {text!r}")
+        raise UsageError(f"a station is MAC@PORT with a port of 0 to {LAST_SWITCH_PORT}, not {text!r}")
     return read_mac(mac), int(port)
 
 
@@ -238,7 +238,7 @@ def read_mac(text: str) -> int:
     except ValueError as error:
         raise UsageError(f"not an Ethernet address: {text!r}") from error
     if mac >> 40 & 1:
-        raise UsageError(f"{text} is the Ethernet address of a group, and not of a station")
+        raise UsageError(f"{text} is a multicast address: a station needs an Ethernet address of its own")
     return mac
 
 

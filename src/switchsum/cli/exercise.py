@@ -63,7 +63,7 @@ def check(
     exercise = exercises.find(number)
     folder = exercise.folder if solution else folder or Path(exercise.name)
     if switch not in SWITCHES or (switch == "bmv2" and not p4):
-        raise UsageError(f"--switch is {' or '.join(SWITCHES)}, and of use with --p4 alone")
+        raise UsageError(f"--switch must be {' or '.join(SWITCHES)}, and bmv2 needs --p4")
     name = "solution" if solution else "switch"
     try:
         with ExitStack() as stack:

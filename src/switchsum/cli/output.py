@@ -79,7 +79,7 @@ def records_table(title: str, records: Sequence[Mapping[str, Any]]) -> Table | s
 def check_seconds(option: str, seconds: float | None, least_s: float = 0.0) -> None:
     """Raise UsageError if an option that was given is no number of seconds that a command can wait."""
     if seconds is not None and not least_s <= seconds <= MOST_WAIT_S:
-        raise UsageError(f"{option} takes seconds, {least_s:g} to {MOST_WAIT_S:,.0f}, not {seconds:g}")
+        raise UsageError(f"{option} takes {least_s:g} to {MOST_WAIT_S:,.0f} seconds, not {seconds:g}")
 
 
 def check_program(command: Sequence[str]) -> None:

@@ -60,7 +60,7 @@ def send(options: SendOptions) -> None:
     from switchsum.packets.send import send as send_packet
 
     if options.lanes not in LANE_BUILDS or options.times < 1:
-        raise UsageError(f"a payload has {', '.join(map(str, LANE_BUILDS))} lanes, and --times is at least 1")
+        raise UsageError(f"--lanes must be {' or '.join(map(str, LANE_BUILDS))}, and --times at least 1")
     check_seconds("--wait", options.wait_s)
     wanted, numbers = read_fields(options.fields or ()), None if options.values is None else read_values(options.values)
     switch = Address(mac=read_mac(options.mac), ip=read_ip(options.ip), port=AGGREGATION_PORT)
@@ -96,7 +96,7 @@ def capture(
     from switchsum.packets.watch import from_file, from_interface, listen_at
 
     if (interface is None) == (read is None):
-        raise UsageError("capture from where? --interface eth0, or --read frames.pcapng")
+        raise UsageError("give either --interface eth0 or --read frames.pcapng")
     check_seconds("--seconds", seconds)
     listen_at(port)
     packets = from_file(read) if read is not None else from_interface(str(interface), seconds)
@@ -120,7 +120,7 @@ def replay(
     from switchsum.packets.replay import replay as run_again
 
     if explained is not None and explained.resolve() == recording.resolve():
-        raise UsageError("--explained would overwrite the recording: give it another name")
+        raise UsageError("--explained would overwrite the recording: give it another file name")
     with waiting_for(f"the replay of {recording}"):
         outcome = run_again(recording, explained)
     if as_json:

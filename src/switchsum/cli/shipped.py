@@ -33,7 +33,7 @@ def demo(
     from switchsum.shipped import shipped
 
     if find_spec("sklearn") is None:
-        raise LocalError(f"the demo takes its digits from scikit-learn: {sys.executable} -m pip install scikit-learn")
+        raise LocalError(f"the demo needs scikit-learn for its digits: {sys.executable} -m pip install scikit-learn")
     command = [sys.executable, str(shipped("demo")), *(arguments or ())]
     raise typer.Exit(session.run(RunOptions(workers=workers, command=command, terminal=True)))
 

@@ -117,7 +117,7 @@ def _lanes(text: str) -> tuple[int, str]:
         elif part in ("int32", "int16", "int8"):
             kind = part
         else:
-            raise UsageError(f"--lanes {text}: {part!r} is none of 256, 2048, int32, int16 and int8")
+            raise UsageError(f"--lanes {text}: {part!r} must be 256, 2048, int32, int16 or int8")
     return per_frame, kind
 
 
@@ -146,7 +146,7 @@ class _Observer:
         assert self._network is not None
         if name not in self._network.links:
             some = ", ".join([*self._network.links][:4])
-            raise UsageError(f"there is no link {name!r}: they are called {some} and so on")
+            raise UsageError(f"there is no link {name!r}: links have names like {some}")
         return self._network.links[name]
 
     def write(self) -> None:

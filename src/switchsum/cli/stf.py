@@ -84,7 +84,7 @@ def _sort(files: list[Path]) -> tuple[Path, Path | None, list[Path]]:
     tests = [path for path in files if path.suffix == SUFFIX]
     others = [path for path in files if path.suffix != SUFFIX]
     if not tests or len(others) not in (1, 2):
-        raise UsageError(f"stf takes PROGRAM.json, perhaps a P4Info, and tests whose names end in {SUFFIX}")
+        raise UsageError(f"stf takes a PROGRAM.json, optionally its P4Info, and tests whose names end in {SUFFIX}")
     return others[0], others[1] if len(others) > 1 else None, tests
 
 
@@ -146,7 +146,7 @@ def differ(options: DifferOptions) -> None:
     """
     check_seconds("--seconds", options.seconds)
     if not 1 <= len(options.files) <= 2:
-        raise UsageError("differ takes PROGRAM.json and perhaps its P4Info")
+        raise UsageError("differ takes a PROGRAM.json and optionally its P4Info")
     from switchsum.differ.search import Differ
     from switchsum.launch.bmv2 import PROGRAM
 
@@ -229,7 +229,7 @@ def trace(
 ) -> None:
     """Show what a program does to a frame: states, lookups, fields before and after, registers, copies, as a tree."""
     if not 2 <= len(files) <= 3:
-        raise UsageError("trace takes PROGRAM.json, perhaps its P4Info, and a frame in hexadecimal")
+        raise UsageError("trace takes a PROGRAM.json, optionally its P4Info, and a frame in hexadecimal")
     from switchsum.switch.reader import read_program
     from switchsum.switch.stf import Embedded, Names, parse
     from switchsum.switch.stf import run as run_test
@@ -240,7 +240,7 @@ def trace(
     try:
         frame = bytes.fromhex(files[-1])
     except ValueError as error:
-        raise UsageError(f"a frame is hexadecimal digits, not {files[-1]!r}") from error
+        raise UsageError(f"a frame must be hexadecimal digits, not {files[-1]!r}") from error
     switch = Embedded(program, "interpreter")
     if stf_file is not None:
         test = parse(_read(stf_file).decode(errors="replace"), stf_file.name)

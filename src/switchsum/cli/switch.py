@@ -123,7 +123,7 @@ def _refuse_options(context: typer.Context, command: str) -> None:
     for parameter in context.command.params:
         source = context.get_parameter_source(parameter.name or "")
         if source is not None and source.name == "COMMANDLINE":
-            raise UsageError(f"{parameter.opts[0]} is for a switch that is started, and `switch {command}` starts none")
+            raise UsageError(f"`switch {command}` starts no switch, so {parameter.opts[0]} cannot be used with it")
 
 
 def read_interfaces(texts: Sequence[str]) -> dict[int, str]:
@@ -131,7 +131,7 @@ def read_interfaces(texts: Sequence[str]) -> dict[int, str]:
     interfaces: dict[int, str] = {}
     for port, name in map(read_interface, texts):
         if port in interfaces:
-            raise UsageError(f"port {port} is two interfaces, {interfaces[port]} and {name}")
+            raise UsageError(f"port {port} is given to two interfaces, {interfaces[port]} and {name}")
         interfaces[port] = name
     return interfaces
 
@@ -140,7 +140,7 @@ def read_interface(text: str) -> tuple[int, str]:
     """Read `PORT@INTERFACE`; raises UsageError."""
     port, _, name = text.partition("@")
     if not is_number(port, LAST_SWITCH_PORT) or not name:
-        raise UsageError(f"an interface is PORT@INTERFACE, its port 0 to {LAST_SWITCH_PORT}, not {text!r}")
+        raise UsageError(f"an interface is PORT@INTERFACE with a port of 0 to {LAST_SWITCH_PORT}, not {text!r}")
     return int(port), name
 
 
@@ -148,7 +148,7 @@ def read_endpoint(text: str) -> tuple[str, int]:
     """Read `HOST:PORT`; raises UsageError."""
     host, _, port = text.rpartition(":")
     if ":" in host:
-        raise UsageError(f"an address is HOST:PORT of IPv4, not {text!r}: workers' frames are IPv4")
+        raise UsageError(f"an address is HOST:PORT with an IPv4 host, not {text!r}: the workers' frames are IPv4")
     if not host or not is_number(port, LAST_PORT):
-        raise UsageError(f"an address is HOST:PORT, its port 0 to {LAST_PORT}, not {text!r}")
+        raise UsageError(f"an address is HOST:PORT with a port of 0 to {LAST_PORT}, not {text!r}")
     return host, int(port)

@@ -64,12 +64,14 @@ def _find(switches: list[SwitchInfo], name: str | None) -> SwitchInfo:
     names = ", ".join(one.switch for one in switches)
     if name is None:
         if len(switches) != 1:
-            raise UsageError(f"say which switch: there are {names}")
+            raise UsageError(f"name one of the switches: {names}")
         return switches[0]
     for one in switches:
         if one.switch == name:
             return one
-    raise LocalError(f"there is no switch {name!r}: there {f'are {names}' if names else 'is one, without a name'}")
+    raise LocalError(
+        f"there is no switch {name!r}: {f'the switches are {names}' if names else 'the only switch has no name'}"
+    )
 
 
 def trees_at(job: JobInfo, name: str) -> list[dict[str, Any]]:

@@ -136,10 +136,10 @@ def read(source: str, mbit: float) -> Network:
 
     if not is_shape(source):
         if not Path(source).exists():
-            raise UsageError(f"there is no file {source}, and no such shape: {', '.join(SHAPES)}")
+            raise UsageError(f"{source} is neither a file nor a shape: the shapes are {', '.join(SHAPES)}")
         return topology.load(Path(source))
     if not mbit > 0:
-        raise UsageError(f"a capacity (--mbit) is more than 0 Mbit/s, not {mbit:g}")
+        raise UsageError(f"--mbit must be above 0, not {mbit:g}")
     name, *texts = source.split(",")
     numbers: dict[str, float] = {}
     known = list(inspect.signature(SHAPES[name]).parameters)
@@ -148,13 +148,13 @@ def read(source: str, mbit: float) -> Network:
         try:
             number = float(value)
         except ValueError as error:
-            raise UsageError(f"{source}: {text!r} is no number") from error
+            raise UsageError(f"{source}: {text!r} is not a number") from error
         key = key or (known[place] if place < len(known) else "")
         if key not in known:
-            raise UsageError(f"{name} has {', '.join(known)}, in this order or as NAME=NUMBER, not {text!r}")
+            raise UsageError(f"{name} takes {', '.join(known)}, in this order or as NAME=NUMBER, not {text!r}")
         is_rate = key in ("fast", "slow")
         if not is_rate and not (number.is_integer() and 1 <= number <= MOST_OF_A_SHAPE):
-            raise UsageError(f"{source}: {key} is a whole number of 1 to {MOST_OF_A_SHAPE}, not {value}")
+            raise UsageError(f"{source}: {key} must be a whole number from 1 to {MOST_OF_A_SHAPE}, not {value}")
         numbers[key] = number if is_rate else int(number)
     try:
         shape = SHAPES[name](**numbers)

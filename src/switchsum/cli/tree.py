@@ -114,7 +114,9 @@ def _show(client: ControllerClient, job: str, *, as_json: bool) -> None:
         print_json({"tree": found.tree, "ranks": ranks, "contributions": contributions, "moved": found.moved})
         return
     if not found.window_slots:
-        raise UsageError(f"job {job!r} has no tree before all of its members have joined: it is {found.state}")
+        raise UsageError(
+            f"job {job!r} has no tree yet, because not all of its members have joined: its state is {found.state}"
+        )
     from switchsum.cli.draw import job_text
 
     typer.echo(job_text(found, contributions))
@@ -125,10 +127,10 @@ def _show(client: ControllerClient, job: str, *, as_json: bool) -> None:
 def members(network: Network, hosts: str | None, job: str | None) -> tuple[str, ...]:
     """Return the hosts of the job; raises UsageError."""
     if hosts is not None and job is not None:
-        raise UsageError("a job has either --hosts or is a --job of the file")
+        raise UsageError("give either --hosts or --job, not both")
     if job is not None:
         if job not in network.jobs:
-            raise UsageError(f"the topology has no job {job}: {', '.join(network.jobs) or 'it has none'}")
+            raise UsageError(f"the topology has no job {job}: its jobs are {', '.join(network.jobs) or 'none'}")
         return network.jobs[job]
     return network.hosts if hosts is None else tuple(host.strip() for host in hosts.split(",") if host.strip())
 

@@ -34,7 +34,7 @@ def warm(
     store = kernel_store()
     if store is None:
         reasons = "; ".join(refusals())
-        raise LocalError(f"compiled code can be kept nowhere: {reasons} ({CACHE_VARIABLE} names another place)")
+        raise LocalError(f"no directory can keep compiled code: {reasons} (set {CACHE_VARIABLE} to one that can)")
     for lanes in LANE_BUILDS:
         Pipeline.load(p4src.load(lanes).device_config)
     command = [sys.executable, "-m", "switchsum.launch.everything"]

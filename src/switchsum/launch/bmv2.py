@@ -75,15 +75,15 @@ def find(switch: str) -> str:
     if "grpc-server-addr" not in _ask(path, "--help"):
         sibling = Path(path).with_name(PROGRAM)
         mend = f"--switch {sibling}" if sibling.is_file() and sibling != Path(path) else "--switch bmv2"
-        raise LocalError(f"{path} has no P4Runtime server, which takes a BMv2 built with gRPC: {mend}")
+        raise LocalError(f"{path} has no P4Runtime server: use a BMv2 that was built with gRPC, {mend}")
     version = _ask(path, "--json-version").strip()
     try:
         major, minor = map(int, version.split("."))
     except ValueError:
-        raise LocalError(f"{path} is no BMv2: asked for --json-version it says {version[:100]!r}") from None
+        raise LocalError(f"{path} is not BMv2: its answer to --json-version is {version[:100]!r}") from None
     if major != JSON_VERSION[0] or minor < JSON_VERSION[1]:
         raise LocalError(
-            f"{path} reads BMv2 JSON {version}, the program is {JSON_VERSION[0]}.{JSON_VERSION[1]}: "
+            f"{path} reads BMv2 JSON {version}, but the program is {JSON_VERSION[0]}.{JSON_VERSION[1]}: "
             "install BMv2 1.14.0 or newer (switchsum doctor says how)"
         )
     return path
@@ -94,12 +94,12 @@ def _ask(path: str, option: str) -> str:
     try:
         done = subprocess.run([path, option], capture_output=True, text=True, timeout=start_limit(ASK_S), check=False)
     except subprocess.TimeoutExpired as error:
-        raise LocalError(f"{path} {option} has not ended for {error.timeout:g} s ({HINT})") from error
+        raise LocalError(f"{path} {option} has not ended within {error.timeout:g} s ({HINT})") from error
     except OSError as error:
-        raise LocalError(f"{path} does not run: {error}") from error
+        raise LocalError(f"cannot run {path}: {error}") from error
     if done.returncode != 0:
         reason = done.stderr.strip().splitlines()[-1:] or [f"exit code {done.returncode}"]
-        raise LocalError(f"{path} does not run: {reason[0][:200]}")
+        raise LocalError(f"cannot run {path}: {reason[0][:200]}")
     return done.stdout
 
 
@@ -173,7 +173,7 @@ def _await(child: Child, path: str, p4runtime: str) -> None:
             except OSError:
                 pass
         time.sleep(0.05)
-    raise LocalError(f"{path} runs, and has not begun to listen at {p4runtime} for {limit_s:g} s ({HINT})")
+    raise LocalError(f"{path} runs but has not listened at {p4runtime} within {limit_s:g} s ({HINT})")
 
 
 def free_port() -> int:

@@ -24,7 +24,7 @@ def read_lanes(text: str) -> int | None:
     if text == AUTO:
         return None
     if text not in map(str, LANE_BUILDS):
-        raise UsageError(f"--lanes is {', '.join(map(str, LANE_BUILDS))} or {AUTO}, not {text}")
+        raise UsageError(f"--lanes must be {', '.join(map(str, LANE_BUILDS))} or {AUTO}, not {text}")
     return int(text)
 
 
@@ -33,5 +33,5 @@ def read_slots(text: str) -> int | None:
     if text == AUTO:
         return None
     if not (text.isascii() and text.isdigit()):
-        raise UsageError(f"slots are a number or {AUTO}, not {text}")
+        raise UsageError(f"--slots must be a number or {AUTO}, not {text}")
     return int(text)

@@ -161,7 +161,7 @@ class Children:
         """Copy the rest of the output of children that have ended, until no line has come for DRAIN_S."""
         pumps = [pump for child in children for pump in child.pumps]
         seen, deadline = self._lines, time.monotonic() + DRAIN_S
-        with waiting_for("processes that have left others behind, which may still write"):
+        with waiting_for("processes that ended ranks have left behind, because they may still write"):
             while (pumps := [pump for pump in pumps if pump.is_alive()]) and time.monotonic() < deadline:
                 pumps[0].join(timeout=POLL_S)
                 if self._lines != seen:

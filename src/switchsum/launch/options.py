@@ -54,15 +54,17 @@ def read_links(text: str) -> tuple[Links, tuple[float, ...]]:
     parts = [part.strip().partition("@") for part in text.split(",")]
     kinds = {kind for kind, _, _ in parts}
     if len(kinds) > 1 or not kinds <= set(Links):
-        raise UsageError(f"--links is shm, udp or veth, or several of one kind such as veth@200,veth@100, not {text!r}")
+        raise UsageError(
+            f"--links takes shm, udp or veth, or several of one kind such as veth@200,veth@100, not {text!r}"
+        )
     kind = Links(parts[0][0])
     if kind is Links.SHM and (len(parts) > 1 or parts[0][1]):
-        raise UsageError("shared memory is one link and has no rate: --links udp,udp or veth@200,veth@100")
+        raise UsageError("shm is a single link without a rate: use --links udp,udp or veth@200,veth@100")
     if len(parts) > MOST_LINKS:
         raise UsageError(f"a worker has 1 to {MOST_LINKS} links, not {len(parts)}")
     rates = [_link_rate(rate, text) if at else 0.0 for _, at, rate in parts]
     if len({rate > 0 for rate in rates}) > 1:
-        raise UsageError(f"some links of {text!r} have a rate and some have none: give it to all or to none")
+        raise UsageError(f"some links of {text!r} have a rate and some have none: give a rate to all or to none")
     return kind, tuple(rates) if len(parts) > 1 or rates[0] else ()
 
 
@@ -132,12 +134,12 @@ class RunOptions:
         self._check_wires()
         is_name = self.switch not in ("embedded", "bmv2") and "/" not in self.switch
         if is_name and shutil.which(self.switch) is None:
-            raise UsageError(f"no switch {self.switch!r}: embedded, bmv2 (found on PATH), or a path")
+            raise UsageError(f"--switch must be embedded, bmv2 (found on PATH) or a path, not {self.switch!r}")
         self._check_topology()
         if not self.is_embedded and self.link_kind is not Links.VETH:
-            raise UsageError("BMv2 has interfaces only: --links veth")
+            raise UsageError("BMv2 takes frames from interfaces only: add --links veth")
         if not self.is_embedded and self.pcap is not None:
-            raise UsageError("--pcap is the embedded switch's; capture on the interfaces of BMv2 instead")
+            raise UsageError("--pcap records the embedded switch only: for BMv2, capture on its interfaces")
 
     def _check_virtual(self) -> None:
         """Refuse what is of real time in virtual time, and the other way round; raises UsageError."""
@@ -151,21 +153,23 @@ class RunOptions:
         }
         for name, is_given in (real if self.virtual_time else simulated).items():
             if is_given:
-                raise UsageError(f"{name} {'does not go' if self.virtual_time else 'goes'} with --virtual-time")
+                raise UsageError(
+                    f"{name} {'cannot be used' if self.virtual_time else 'can only be used'} with --virtual-time"
+                )
         if not 0 <= self.clock_factor < 1e9:
-            raise UsageError(f"a clock's factor is 0 or more, not {self.clock_factor:g}")
+            raise UsageError(f"a clock's factor must be 0 or more, not {self.clock_factor:g}")
         if self.virtual_time and self.workers < 2:
-            raise UsageError("a job in virtual time has 2 ranks at least")
+            raise UsageError("a job in virtual time needs at least 2 ranks")
 
     def _check_wires(self) -> None:
         """Refuse a rate or an MTU that links do not have; raises UsageError."""
         if self.rate is not None:
             rate_bits(self.rate)
             if not self._has_wires:
-                raise UsageError("--rate needs links that have one: --links veth, or --virtual-time")
+                raise UsageError("--rate needs --links veth or --virtual-time")
         if self.mtu is not None:
             if not self._has_wires:
-                raise UsageError("--mtu needs links that have one: --links veth, or --virtual-time")
+                raise UsageError("--mtu needs --links veth or --virtual-time")
             if self.mtu > MOST_MTU:
                 raise UsageError(f"an MTU is at most {MOST_MTU}, not {self.mtu}")
             if self.effective_lanes_per_frame > largest_build(self.mtu):
@@ -180,11 +184,15 @@ class RunOptions:
         if self.topology is None:
             return
         if self.link_count > 1 or (self.link_rates and self.link_kind is not Links.VETH):
-            raise UsageError("a worker of a --topology has one link, which has a rate if it is veth: --links veth@200")
+            raise UsageError(
+                "with --topology a worker has one link, and only veth takes a rate, as in --links veth@200"
+            )
         if self.link_kind is Links.VETH and self.workers > MOST_WIRES:
-            raise UsageError(f"--links veth has addresses for {MOST_WIRES} workers, not {self.workers}: --links shm")
+            raise UsageError(
+                f"--links veth has addresses for {MOST_WIRES} workers, not {self.workers}: use --links shm"
+            )
         if self.pcap is not None:
-            raise UsageError("--pcap is of one switch: leave it or --topology out")
+            raise UsageError("--pcap records a single switch: leave out either --pcap or --topology")
 
     @property
     def _has_wires(self) -> bool:
@@ -258,5 +266,5 @@ def rate_bits(rate: str) -> float:
     match = _RATE.fullmatch(rate)
     bits = float(match[1]) * _RATE_UNITS[match[2]] if match else 0.0
     if not _LEAST_MBIT * 1e6 <= bits <= _MOST_MBIT * 1e6:
-        raise UsageError(f"not a rate from 1kbit to 1000000gbit: {rate!r} (200mbit, 1gbit)")
+        raise UsageError(f"a rate is 1kbit to 1000000gbit, as in 200mbit or 1gbit, not {rate!r}")
     return bits

@@ -50,7 +50,7 @@ def controller_to_ask() -> str:
     found = _running()
     if len(found) > 1:
         listed = ", ".join(f"--controller {address}" for address in found)
-        raise UsageError(f"{len(found)} jobs with controllers of their own run here: say which one, {listed}")
+        raise UsageError(f"{len(found)} jobs with their own controllers run here: name one with {listed}")
     return found[0] if found else own
 
 

@@ -58,4 +58,4 @@ def _call(port: int, method: bytes, argument: bytes) -> None:
     except OSError as error:
         raise LocalError(f"BMv2's Thrift server at port {port} does not answer: {error}") from error
     if answer != struct.pack(">I", _REPLY):
-        raise LocalError(f"BMv2's Thrift server at port {port} does not know {method.decode()}")
+        raise LocalError(f"BMv2's Thrift server at port {port} does not know {method.decode()}: use a newer BMv2")

@@ -97,7 +97,7 @@ def enter_namespace() -> None:
     probe = subprocess.run([*unshare, "true"], capture_output=True, text=True, check=False)
     if probe.returncode != 0:
         raise LocalError(
-            f"this machine refuses network namespaces ({probe.stderr.strip()}): run as root, or see switchsum doctor"
+            f"this machine refuses network namespaces ({probe.stderr.strip()}): run as root, or see `switchsum doctor`"
         )
     environment = {**os.environ, ENTERED: "1"}
     with suppress(LocalError):  # in there this user is root, whose sockets would lie elsewhere
@@ -174,11 +174,11 @@ def hold_namespace(children: Children, name: str) -> Child:
     deadline = time.monotonic() + limit_s
     while time.monotonic() < deadline:
         if holder.process.poll() is not None:
-            raise LocalError("a network namespace could not be made: see switchsum doctor")
+            raise LocalError("a network namespace could not be made: see `switchsum doctor`")
         try:
             if os.readlink(f"/proc/{holder.process.pid}/ns/net") != own:
                 return holder
         except OSError:
             pass
         time.sleep(0.002)
-    raise LocalError(f"a network namespace has not been made for {limit_s:g} s ({HINT})")
+    raise LocalError(f"a network namespace was not ready within {limit_s:g} s ({HINT})")

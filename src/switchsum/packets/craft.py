@@ -22,7 +22,7 @@ def read_fields(texts: Sequence[str]) -> dict[str, int | str]:
         name, _, value = text.partition("=")
         name = name.replace("-", "_")
         if name not in FIELDS or not value:
-            raise UsageError(f"a field is NAME=VALUE, not {text!r}; there are {', '.join(FIELDS)}")
+            raise UsageError(f"a field is NAME=VALUE, not {text!r}; the names are {', '.join(FIELDS)}")
         try:
             fields[name] = int(value, 0)
         except ValueError:
@@ -35,7 +35,7 @@ def read_values(text: str) -> list[int]:
     try:
         return [int(part, 0) for part in text.split(",")]
     except ValueError:
-        raise UsageError(f"values are numbers with commas between them, not {text!r}") from None
+        raise UsageError(f"values must be numbers separated by commas, not {text!r}") from None
 
 
 def craft(

@@ -97,7 +97,7 @@ def _events(file: BinaryIO) -> Iterator[Any]:
                 has_settings = has_settings or isinstance(record, Settings)
                 yield record
         except (struct.error, LookupError, ValueError, TypeError, RecursionError, zlib.error, DecodeError):
-            raise _Broken(f"block of type {kind} is damaged") from None
+            raise _Broken(f"a block of type {kind} is damaged") from None
         if not has_settings and kind != SECTION:
             raise _Broken("it was not written by `switchsum switch --pcap` or `switchsum run --pcap` of this version")
 
@@ -106,16 +106,16 @@ def _blocks(file: BinaryIO) -> Iterator[tuple[int, bytes]]:
     head = file.read(8)
     kind, length = struct.unpack("<II", head) if len(head) == 8 else (0, 0)
     if kind != SECTION:
-        raise _Broken("no pcapng file")
+        raise _Broken("it is not a pcapng file")
     while len(head) == 8:
         kind, length = struct.unpack("<II", head)
         if length < 12 or length % 4 or length > MOST_BYTES:
-            raise _Broken(f"a block of {length} bytes")
+            raise _Broken(f"it is damaged: a block has {length} bytes")
         rest = file.read(length - 8)
         if len(rest) < length - 8:
             return
         if kind == SECTION and rest[:4] != struct.pack("<I", BYTE_ORDER):
-            raise _Broken("its numbers begin with the high byte, which the switch does not write")
+            raise _Broken("its numbers are big-endian, but the switch writes little-endian files")
         yield kind, rest[:-4]
         head = file.read(8)
 

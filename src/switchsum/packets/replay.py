@@ -67,7 +67,7 @@ def replay(path: Path, explained: Path | None = None) -> Outcome:
     with closing(events):
         settings = next(events, None)
         if not isinstance(settings, Settings):
-            raise LocalError(f"{path}: no recording of a switch")
+            raise LocalError(f"{path}: it is not a recording of a switch")
         try:
             out = None if explained is None else PcapngFile(explained, settings.cpu_port)
         except OSError as error:

@@ -41,13 +41,13 @@ class Question:
     def __post_init__(self) -> None:
         """Raise UsageError for what cannot be."""
         if self.machines < 1 or self.ranks < 1 or self.machines * self.ranks < 2:
-            raise UsageError("a job has two ranks at least, on one machine or more")
+            raise UsageError("a job has at least two ranks, on one machine or more")
         if self.mtu < 1200:
             raise UsageError(f"an MTU of {self.mtu} is too small for frames of 256 lanes")
         if self.lanes not in _SHARES:
-            raise UsageError(f"lanes are {', '.join(_SHARES)}, not {self.lanes}")
+            raise UsageError(f"lanes must be {', '.join(_SHARES)}, not {self.lanes}")
         if self.size < 4:
-            raise UsageError(f"gradients have 4 bytes at least, not {self.size}")
+            raise UsageError(f"gradients have at least 4 bytes, not {self.size}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -119,9 +119,9 @@ def _check_hosts(network: Network, hosts: Sequence[str]) -> None:
         if host not in known:
             raise UsageError(f"there is no host {host} in this topology")
     if len(set(hosts)) != len(hosts):
-        raise UsageError("a job has each of its hosts once")
+        raise UsageError("a job's list of hosts names a host twice: name each once")
     if len(hosts) < 2:
-        raise UsageError("trees connect at least two hosts")
+        raise UsageError("a tree needs at least two hosts")
     missing = unserved(network, hosts)
     if missing:
         raise TopologyError(f"no path with free capacity connects {', '.join(missing[:4])} with {hosts[0]}")

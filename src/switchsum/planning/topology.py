@@ -259,7 +259,7 @@ def _count(node: Any, counted: dict[int, int]) -> int:
         inside = [part for pair in node.value for part in pair] if isinstance(node, yaml.MappingNode) else node.value
         counted[id(node)] = 1 + sum(_count(part, counted) for part in inside)
     if counted[id(node)] > MOST_VALUES:
-        raise ValueError(f"with what its aliases repeat it has more than {MOST_VALUES:,} values")
+        raise ValueError(f"it has more than {MOST_VALUES:,} values, counting those that its aliases repeat")
     return counted[id(node)]
 
 

@@ -86,7 +86,9 @@ def plan(network: Network, hosts: Sequence[str], *, slots: int = 256, most_level
     fewest = packing.fewest()
     chosen = packing.largest(fewest, MOST_TREES)
     if slots < len(chosen):
-        raise UsageError(f"{slots} slots for {len(chosen)} trees: each needs one at least (--slots)")
+        raise UsageError(
+            f"{slots} slots are too few for {len(chosen)} trees, because each tree needs one: raise --slots"
+        )
     ordered = sorted(chosen.items(), key=lambda item: (-round(item[1], 6), item[0]))
     shares = share(slots, [rate for _, rate in ordered])
     trees = [

@@ -172,13 +172,14 @@ def compress(model: DistributedDataParallel, how: str, *, check_every: int = 0) 
     compressor = compressor_of(how)
     if not isinstance(model, DistributedDataParallel):
         raise UsageError(
-            f"compress takes a DistributedDataParallel, not {type(model).__name__}: others have SWITCHSUM_LANES=int16"
+            f"compress takes a DistributedDataParallel, not {type(model).__name__}: for others, set "
+            "SWITCHSUM_LANES=int16"
         )
     group: dist.ProcessGroup = model.process_group
     if not isinstance(group, SwitchGroup):
         raise UsageError("compress needs a model whose process group has the backend 'switchsum'")
     if model._comm_hooks:
-        raise UsageError("the model has a communication hook already: call compress once, and in its place")
+        raise UsageError("the model already has a communication hook: call compress once, in place of that hook")
     hook = compressed(compressor, group, model=model, check_every=check_every)
     model.register_comm_hook(None, hook)
     return hook
@@ -212,7 +213,8 @@ def _number(method: Method, first: str, text: str) -> float:
         number = 0.0
     if not (number >= 1 and number.is_integer() if method.number == COUNT else 0 < number <= 1):
         raise UsageError(
-            f"{first!r} has no number that makes sense: {method.number}, as in {method.numbered or method.example}"
+            f"the number in {first!r} is missing or out of range: give {method.number}, as in "
+            f"{method.numbered or method.example}"
         )
     return number
 
@@ -223,11 +225,11 @@ def _options(method: Method, how: str, first: str, others: list[str]) -> tuple[s
     unknown = [word for word in others if word not in (*FLOAT_LANES, KEEP)]
     if unknown:
         can_be_added = f"+int16, +int8, +{EACH} and +{KEEP}"
-        raise UsageError(f"{how!r}: nothing is called {unknown[0]!r}; what can be added is {can_be_added}")
+        raise UsageError(f"{how!r}: {unknown[0]!r} is unknown; use one of {can_be_added}")
     if len(lanes) > 1:
-        raise UsageError(f"{how!r} has lanes twice: {first}+{lanes[0]}, or {first}+{lanes[1]}")
+        raise UsageError(f"{how!r} names lanes twice: use {first}+{lanes[0]} or {first}+{lanes[1]}")
     if lanes and method.own_lanes:
         raise UsageError(f"{how!r}: {method.own_lanes}; use {first} alone, or topk:0.01+{lanes[0]}")
     if KEEP in others and not method.has_keep:
-        raise UsageError(f"{how!r}: +{KEEP} is topk's, as in topk:0.01+{KEEP}; oktopk has it of its own")
+        raise UsageError(f"{how!r}: only topk takes +{KEEP}, as in topk:0.01+{KEEP}; oktopk always keeps")
     return lanes[0] if lanes else "int32", KEEP in others

@@ -40,9 +40,11 @@ class Detours:
         """
         text = f"the switch cannot do {call}"
         if dtype is not None and dtype not in GLOOS and not dtype.is_complex:
-            raise UnsupportedDtype(f"{text}, and gloo cannot, either: convert the tensor, as by .to(torch.float32)")
+            raise UnsupportedDtype(
+                f"{text}, and gloo cannot either: convert the tensor, for example with .to(torch.float32)"
+            )
         if os.environ.get(STRICT, "") not in ("", "0"):
-            raise UnsupportedDtype(f"{text} ({STRICT} is set)")
+            raise UnsupportedDtype(f"{text}, and {STRICT} forbids to use gloo instead")
         self.counts[call] += 1
         if not self._has_warned:
             self._has_warned = True

@@ -215,7 +215,7 @@ class ElasticGroup:
         try:
             self.communicator = self._join_after(epoch, rank)
         except CollectiveTimeout:
-            say(f"rank {rank}: a new rank has not come after all; {size} ranks go on")
+            say(f"rank {rank}: no new rank has come after all; {size} ranks go on")
             if rank == 0:
                 self.place.resize(size)
             self.communicator = self._join_after(epoch, rank, size)

@@ -208,7 +208,8 @@ class Forwarded(dist.ProcessGroup):
         with self.checked():
             if root == self.rank() and kinds != like * self.size():
                 raise UsageError(
-                    f"{call}: the root lists {self.size()} tensors of its own tensor's dtype and number of elements"
+                    f"{call}: the root must list {self.size()} tensors, each with its own tensor's dtype and "
+                    "number of elements"
                 )
 
     @passed_on
@@ -245,9 +246,11 @@ class Forwarded(dist.ProcessGroup):
         """Return how many values of a tensor are for, or of, each rank; raises UsageError."""
         rows, size = len(whole) if whole.dim() else 1, self.size()
         if splits and (len(splits) != size or sum(splits) != rows):
-            raise UsageError(f"all_to_all of {rows} rows over {size} ranks: splits {splits}")
+            raise UsageError(
+                f"all_to_all of {rows} rows over {size} ranks needs {size} splits that add up to {rows}, not {splits}"
+            )
         if not splits and rows % size:
-            raise UsageError(f"all_to_all divides {rows} rows among {size} ranks: give splits")
+            raise UsageError(f"all_to_all cannot divide {rows} rows equally among {size} ranks: pass split sizes")
         return [one * (whole.numel() // max(rows, 1)) for one in splits or [rows // size] * size]
 
     @passed_on

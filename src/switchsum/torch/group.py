@@ -195,7 +195,7 @@ class SwitchGroup(Forwarded):
             return self.over_gloo("allreduce", tensors, opts, called=called)
         if any(reduction.operator not in ("sum", "average") for reduction in reductions):
             raise NotImplementedError(
-                "allreduce of sparse tensors: what is missing is zero to a sum, and to nothing else"
+                "allreduce of sparse tensors knows only SUM and AVG, because missing values count as zero"
             )
         lanes = rows_lanes(self._asked())
         ways = [Options(operator=one.operator, lanes=lanes, label=called) for one in reductions]

@@ -172,7 +172,7 @@ def statistics(group: dist.ProcessGroup | None = None) -> GroupStatistics:
     """
     group = group or dist.group.WORLD
     if not isinstance(group, SwitchGroup):
-        raise UsageError("no process group of the backend 'switchsum'")
+        raise UsageError("this is not a process group of the backend 'switchsum'")
     return group.statistics()
 
 

@@ -260,7 +260,9 @@ class CompressedHook:
         parts = []
         for one in parameters:
             if self._model is not None and one not in self._names:
-                raise UsageError("the hook's model is not the one whose gradients it is given")
+                raise UsageError(
+                    "the hook was given gradients of another model: pass it the model that it is registered on"
+                )
             # Numbers are those of the first step, whose buckets follow from the model and their size.
             name = self._names.setdefault(one, str(len(self._names)))
             parts.append(Part(key=f"{name}/{'x'.join(map(str, one.shape))}", shape=tuple(one.shape)))
@@ -365,5 +367,7 @@ def compressed(
 
     """
     if isinstance(compressor, str):
-        raise UsageError(f"compressed takes a compressor; switchsum.torch.compress(model, {compressor!r}) takes a name")
+        raise UsageError(
+            f"compressed takes a compressor, not a name: use switchsum.torch.compress(model, {compressor!r})"
+        )
     return CompressedHook(compressor, group, model, check_every)

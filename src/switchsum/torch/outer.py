@@ -117,7 +117,7 @@ class Fragment:
     def take(self, state: Mapping[str, Any]) -> None:
         """Take over what is the same on all ranks; raises UsageError for another fragment's."""
         if list(state["names"]) != self.names:
-            raise UsageError("the fragments are others: have the same model and as many fragments")
+            raise UsageError("the checkpoint was made with other fragments: use the same model and number of fragments")
         for one, kept in zip(self.outer, state["outer"], strict=True):
             one.detach().copy_(kept)
         self.optimizer.load_state_dict(state["optimizer"])
@@ -165,9 +165,14 @@ class Schedule:
             if isinstance(value, bool) or not isinstance(value, int) or value < least:
                 raise UsageError(f"{name} is a whole number from {least} on, not {value!r}")
         if self.fragments > self.every:
-            raise UsageError(f"{self.fragments} fragments need as many steps at least, and every is {self.every}")
+            raise UsageError(
+                f"{self.fragments} fragments need every of at least {self.fragments} steps, not {self.every}"
+            )
         if self.delay >= self.every:
-            raise UsageError(f"an outer step of {self.delay} steps is not over when the next one begins: every > delay")
+            raise UsageError(
+                f"a delay of {self.delay} steps reaches into the next outer step: choose a delay below "
+                f"every={self.every}"
+            )
 
     def offset(self, fragment: int) -> int:
         """Return after which inner step a fragment's first outer step begins."""

@@ -89,7 +89,7 @@ def choose(op: Any, tensor: torch.Tensor, ranks: int) -> Reduction | str:
     if dtype.is_complex and op not in (_OP.SUM, _OP.AVG):
         raise UnsupportedDtype(f"{op.name} of {dtype_name(dtype)}: complex numbers are added alone")
     if dtype == torch.bool and op == _OP.AVG:
-        raise UnsupportedDtype("an average of bool is no bool: convert the tensor, as by .to(torch.float32)")
+        raise UnsupportedDtype("bool cannot be averaged: convert the tensor, for example with .to(torch.float32)")
     if op in (_OP.SUM, _OP.AVG) and dtype in _NARROW:
         return Reduction(name=op.name, operator="sum", dtype=torch.int32, divisor=1 if op == _OP.SUM else ranks)
     if op == _OP.AVG and dtype in _INTEGERS:

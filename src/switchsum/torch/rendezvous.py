@@ -222,8 +222,8 @@ def _decide(meeting: Meeting, start: Callable[[], LocalServices]) -> tuple[Place
     controller, own_link = os.environ.get("SWITCHSUM_CONTROLLER"), os.environ.get("SWITCHSUM_LINK", "")
     if own_link and not controller:
         raise UsageError(
-            f"SWITCHSUM_LINK={own_link} leads to a switch of yours, whose controller is not named: "
-            "set SWITCHSUM_CONTROLLER, too, or neither, and rank 0 starts a switch"
+            f"SWITCHSUM_LINK={own_link} names a switch, but SWITCHSUM_CONTROLLER is not set: "
+            "set both, or neither, so that rank 0 starts a switch"
         )
     if not controller and not is_alone:
         found = switches_of_machines.lead(meeting, standing, _hosts(), beacon or LOOPBACK)

@@ -99,8 +99,8 @@ class Scheduled:
         layer.missing = len(layer.parameters)
         if layer.handles:
             raise UsageError(
-                "a second backward pass before the forward pass that its gradients are for: a module's parameters are "
-                "used by its own forward pass, once a step"
+                "a module had two backward passes without a forward pass in between: Scheduled needs one forward and "
+                "one backward pass of each module in a step"
             )
         layer.sums = torch.cat([_gradient(one) for one in layer.parameters])
         communicator = self._group.connect()

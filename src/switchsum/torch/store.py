@@ -65,7 +65,9 @@ def fetch(meeting: Meeting, key: str, what: str, rank: int, extra_s: float = 0.0
         while not meeting.store.check([key]):
             meeting.check_open()
             if time.monotonic() > deadline:
-                raise CollectiveTimeout(f"no word of rank {rank}, which {what}, for {limit_s:g} s{_OPTION}", [rank])
+                raise CollectiveTimeout(
+                    f"rank {rank}, which {what}, has not answered for {limit_s:g} s{_OPTION}", [rank]
+                )
             time.sleep(0.005)
     value: bytes = meeting.store.get(key)
     found = json.loads(value)

@@ -100,7 +100,7 @@ class SwitchWork(dist.Work):
         work's error, which `wait` raises; KeyboardInterrupt and the like are raised at once.
         """
         if self._is_interrupted():
-            raise UsageError("a signal handler cannot wait for what its own thread is just waiting for")
+            raise UsageError("a signal handler cannot wait for a collective that its own thread is waiting for")
         try:
             if not self._done and self._acquire(is_patient):
                 self._bring_on()

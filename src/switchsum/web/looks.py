@@ -145,7 +145,7 @@ class Looks:
         """Log a mistake, once for each text."""
         if repr(error) != self._failure:
             self._failure = repr(error)
-            _log.error("a look at the controller has failed", exc_info=error)
+            _log.error("reading the controller's state for the web page has failed", exc_info=error)
 
     def close(self) -> None:
         """Begin no further look, and end waiting for one; any thread may call it."""

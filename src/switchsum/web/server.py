@@ -28,7 +28,7 @@ def listen(text: str) -> socket.socket:
     """Return a socket that listens where --web says, HOST:PORT; raises UsageError or LocalError."""
     host, _, port = text.rpartition(":")
     if not host or not (port.isascii() and port.isdigit() and int(port) < 1 << 16) or (":" in host and host[0] != "["):
-        raise UsageError(f"--web takes HOST:PORT or [IPv6]:PORT, its port 0 to 65535, not {text!r}")
+        raise UsageError(f"--web takes HOST:PORT or [IPv6]:PORT with a port of 0 to 65535, not {text!r}")
     try:
         [(family, kind, _, _, place), *_] = socket.getaddrinfo(host.strip("[]"), int(port), type=socket.SOCK_STREAM)
         bound = socket.socket(family, kind)
@@ -93,7 +93,11 @@ class WebServer:
         self._thread = threading.Thread(target=lambda: asyncio.run(self._serve(bound)), name="web", daemon=True)
         threads.start(self._thread, exhausted)
         if not (host in ("localhost", "[::1]") or host.startswith("127.")):
-            _log.warning("%s: everybody who can reach this address may see jobs, hosts and addresses", self.url)
+            _log.warning(
+                "%s: everybody who can reach this address can read jobs, hosts and addresses: use "
+                "localhost to prevent it",
+                self.url,
+            )
 
     async def _serve(self, bound: socket.socket) -> None:
         self._looks.begin()
