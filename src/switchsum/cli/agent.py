@@ -16,31 +16,36 @@ if TYPE_CHECKING:
 
 
 def agent(
-    job: Annotated[str, typer.Option(envvar="SWITCHSUM_JOB", help="Name of the job, made by `switchsum job create`.")],
-    rank: Annotated[str, typer.Option(envvar="RANK", help="What runs here: 1, or several ranks, 0-3.")],
+    job: Annotated[str, typer.Option(envvar="SWITCHSUM_JOB", help="Name of the job that `switchsum job create` made.")],
+    rank: Annotated[str, typer.Option(envvar="RANK", help="Ranks that run here: 1, 0-3 or 0,4-7.")],
     command: Annotated[
-        list[str] | None, typer.Argument(help="What each rank runs, after --; without it a trial is made.")
+        list[str] | None, typer.Argument(help="The command that each rank runs, after --; without it, a trial.")
     ] = None,
     interface: Annotated[
         str | None, typer.Option("--interface", "-i", help="Interface towards the switch; needs CAP_NET_RAW.")
     ] = None,
     udp: Annotated[
-        str | None, typer.Option(metavar="HOST[:PORT]", help="Host of a switch with --udp; needs no privilege.")
+        str | None,
+        typer.Option(metavar="HOST[:PORT]", help="Host of a switch that runs with --udp; needs no privilege."),
     ] = None,
     link: Annotated[
-        str | None, typer.Option(help="Any link, as `connect` takes it: shm:NAME; else SWITCHSUM_LINK.")
+        str | None, typer.Option(help="Any link that connect() takes, such as shm:NAME. Default: SWITCHSUM_LINK.")
     ] = None,
-    size_mb: Annotated[float, typer.Option("--size", help="Trial: megabytes of an array, alike on all ranks.")] = 4.0,
-    allreduces: Annotated[int, typer.Option("--count", help="Trial: allreduces, alike on all ranks.")] = 10,
+    size_mb: Annotated[
+        float, typer.Option("--size", help="Trial: megabytes of each array, the same on all ranks.")
+    ] = 4.0,
+    allreduces: Annotated[
+        int, typer.Option("--count", help="Trial: number of allreduces, the same on all ranks.")
+    ] = 10,
     controller: ControllerOption = CONTROLLER,
     as_json: JsonOption = False,
 ) -> None:
-    """Join a job from this machine.
+    """Run ranks of a job on this machine, with the switch on another.
 
-    Runs a command as one or several of its ranks, in the environment that switchsum.connect() reads. Without a command
-    it tries the job out: every rank adds arrays whose sum is known, checks each, and prints rates and repeats.
+    The command after -- runs once for each rank, with the environment that switchsum.connect() reads. Without a
+    command, the ranks try the job out: they add arrays whose sum is known, check each sum, and print rates and repeats.
 
-    Without --interface, --udp and --link the switch is looked for at the controller's host, by UDP.
+    Without --interface, --udp and --link, the ranks reach the switch over UDP at the controller's host.
     """
     from switchsum.agent.options import AgentOptions, check_trial, choose_link, read_ranks
     from switchsum.agent.run import run

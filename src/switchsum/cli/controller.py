@@ -41,50 +41,54 @@ class ControllerOptions:
     """What the controller is told."""
 
     switch: Annotated[
-        str | None, typer.Option(help="The switch's P4Runtime server, host:port or unix:path; else this user's switch.")
+        str | None,
+        typer.Option(help="P4Runtime server of the switch, host:port or unix:path. Default: this user's switch."),
     ] = None
     fleet: Annotated[
-        Path | None, typer.Option(help="JSON file of several switches and which is above which; instead of --switch.")
+        Path | None, typer.Option(help="JSON file of several switches and their trees, instead of --switch.")
     ] = None
     listen: Annotated[
         str | None,
-        typer.Option(help="Where to serve hosts, host:port or unix:path; else a socket for this user alone."),
+        typer.Option(
+            help="Address for hosts and commands, host:port or unix:path. Default: a socket that only this "
+            "user reaches."
+        ),
     ] = None
     lanes: LanesOption = AUTO
-    mtu: Annotated[int, typer.Option(min=1, max=65535, help="Of every link to hosts: what --lanes auto goes by.")] = (
-        1500
-    )
+    mtu: Annotated[
+        int, typer.Option(min=1, max=65535, help="MTU of every link to hosts, from which --lanes auto follows.")
+    ] = 1500
     mac: Annotated[str, typer.Option(help="The switch's own Ethernet address.")] = "02:00:00:00:00:fe"
     ip: Annotated[str, typer.Option(help="The switch's own IPv4 address.")] = "10.0.0.254"
-    station: Annotated[list[str] | None, typer.Option(help="MAC@PORT: forward to this address.")] = None
+    station: Annotated[
+        list[str] | None, typer.Option(help="MAC@PORT: forward frames for this address to this port.")
+    ] = None
     flood_port: Annotated[
-        list[int] | None, typer.Option(min=0, max=LAST_SWITCH_PORT, help="Port that broadcasts go to.")
+        list[int] | None, typer.Option(min=0, max=LAST_SWITCH_PORT, help="Port to which broadcasts go as well.")
     ] = None
     growth_bytes: Annotated[
         int | None,
         typer.Option(
-            min=0, max=0xFFFF, help="By how much frames may grow in the switch (found out by default; BMv2: 512)."
+            min=0, max=0xFFFF, help="Bytes that the switch may add to a frame. Default: found out (BMv2: 512)."
         ),
     ] = None
     port_frames: Annotated[
-        int | None, typer.Option(min=1, help="Frames that each port holds (found out by default; BMv2: 32).")
+        int | None, typer.Option(min=1, help="Frames that each port can hold. Default: found out (BMv2: 32).")
     ] = None
     device_id: DeviceOption = 0
     election_id: Annotated[
-        int | None, typer.Option(help="P4Runtime's election id (65536, or more where nobody is primary, by default).")
+        int | None, typer.Option(help="Election id of P4Runtime. Default: 65536, or more if no client is primary.")
     ] = None
     standby: Annotated[
-        bool, typer.Option("--standby", help="Wait while another controller serves at --listen; then take its place.")
+        bool, typer.Option("--standby", help="Wait until the controller at --listen ends, then take its place.")
     ] = False
-    web: Annotated[
-        str | None, typer.Option(help="HOST:PORT at which to serve a live page and Prometheus' metrics.")
-    ] = None
+    web: Annotated[str | None, typer.Option(help="HOST:PORT of a live page and of metrics for Prometheus.")] = None
     verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Log more.")] = False
 
 
 @takes(ControllerOptions)
 def controller(options: ControllerOptions) -> None:
-    """Keep jobs on one switch or a tree of them: give it its program and entries; serve hosts, until interrupted."""
+    """Run the controller until interrupted: it sets switches up with program and entries, and admits ranks to jobs."""
     from switchsum import __version__
     from switchsum.controller.service.config import Config
     from switchsum.controller.switches import discovery

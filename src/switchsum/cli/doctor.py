@@ -18,9 +18,9 @@ STYLES = {Verdict.OK: "green", Verdict.LIMITED: "yellow", Verdict.MISSING: "yell
 
 
 def doctor(as_json: JsonOption = False) -> None:
-    """Say what this machine can do and what is missing, each with the command that mends it.
+    """Say what works on this machine and what is missing, with the command that installs it.
 
-    The exit code is 1 if something is missing without which switchsum cannot run.
+    The exit code is 1 if switchsum cannot run without a missing part.
     """
     with waiting_for("the checks of this machine"):
         findings = examine()

@@ -15,13 +15,17 @@ if TYPE_CHECKING:
     from switchsum.exercises import Exercise
     from switchsum.exercises.driver import Attempt
 
-app = typer.Typer(name="exercise", no_args_is_help=True, help="Exercises: write a switch that adds, step by step.")
+app = typer.Typer(name="exercise", no_args_is_help=True, help="Write a switch that adds, step by step.")
 
-NumberArgument = Annotated[int, typer.Argument(metavar="NUMBER", help="Of the exercise; see the list.")]
-FolderArgument = Annotated[Path | None, typer.Argument(metavar="[DIR]", help="Default: the exercise's name, here.")]
+NumberArgument = Annotated[
+    int, typer.Argument(metavar="NUMBER", help="Number of the exercise, from `switchsum exercise list`.")
+]
+FolderArgument = Annotated[
+    Path | None, typer.Argument(metavar="[DIR]", help="Folder of the exercise. Default: its name, in this directory.")
+]
 SolutionOption = Annotated[bool, typer.Option("--solution", help="Check the solution that comes with switchsum.")]
-P4Option = Annotated[bool, typer.Option("--p4", help="Check switch.p4, not switch.py; needs p4c-bm2-ss.")]
-SwitchOption = Annotated[str, typer.Option("--switch", help="With --p4: embedded, or bmv2, which needs root.")]
+P4Option = Annotated[bool, typer.Option("--p4", help="Check switch.p4 instead of switch.py; needs p4c-bm2-ss.")]
+SwitchOption = Annotated[str, typer.Option("--switch", help="With --p4: embedded or bmv2; bmv2 needs root.")]
 
 
 SWITCHES: Final = ("embedded", "bmv2")
@@ -56,7 +60,7 @@ def check(
     p4: P4Option = False,
     switch: SwitchOption = "embedded",
 ) -> None:
-    """Say whether an attempt is right, or in a sentence what is wrong; exit code 1 if anything is."""
+    """Check your solution, and say in a sentence what is wrong (exit code 1 if anything is)."""
     from switchsum import exercises
     from switchsum.exercises import driver
 

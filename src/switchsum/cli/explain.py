@@ -18,12 +18,12 @@ if TYPE_CHECKING:
 
 
 def explain(
-    job: Annotated[str | None, typer.Argument(help="The job; not needed where there is one.")] = None,
+    job: Annotated[str | None, typer.Argument(help="Name of the job; not needed if there is only one.")] = None,
     controller: ControllerOption = CONTROLLER,
     watch: WatchOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Say why a job is slow or hangs: who waits for whom, which link loses, which ranks are missing, what to do."""
+    """Say why a job is slow or hangs: which rank waits for which, which link loses frames, and what to do."""
     with connect_to_look(controller) as client:
         name = job or _only_job(client)
         repeat(lambda: _explain(client, name, as_json=as_json), watch)

@@ -15,28 +15,30 @@ from switchsum.protocol import member_rpc, rpc
 from switchsum.protocol.errors import UsageError
 from switchsum.protocol.frame import MOST_WORKERS
 
-app = typer.Typer(name="job", help="Create, look at and remove jobs.", no_args_is_help=True)
+app = typer.Typer(name="job", help="Create, show and remove jobs.", no_args_is_help=True)
 
 NameArgument = Annotated[str, typer.Argument(help="Name of the job.", metavar="JOB")]
-ForceOption = Annotated[bool, typer.Option("--force", help="Even if the job has members, whom this cuts off.")]
+ForceOption = Annotated[bool, typer.Option("--force", help="Do it even if the job has members, which are cut off.")]
 
 
 @app.command()
 def create(
     name: NameArgument,
-    workers: Annotated[int, typer.Option("--workers", "-n", help="World size, 1 to 32, over a tree to 4,096.")],
+    workers: Annotated[
+        int, typer.Option("--workers", "-n", help="Number of ranks: 1 to 32 on one switch, up to 4,096 over a tree.")
+    ],
     slots: SlotsOption = AUTO,
     timeout_s: Annotated[
-        float, typer.Option("--timeout", help="Seconds that members wait for one another.")
+        float, typer.Option("--timeout", help="Seconds that ranks wait for one another.")
     ] = member_rpc.DEFAULT_TIMEOUT_S,
     wait_s: Annotated[
         float,
-        typer.Option("--wait", help="Seconds to wait for controller and switch."),
+        typer.Option("--wait", help="Seconds to wait for controller and switch to start."),
     ] = PATIENCE_S,
     controller: ControllerOption = CONTROLLER,
     as_json: JsonOption = False,
 ) -> None:
-    """Reserve slots for a new job; waits for a controller and switch that are just being started."""
+    """Create a job and reserve its slots; wait for a controller and switch that are still starting."""
     check_workers(workers)
     rpc.check_timeout(timeout_s)
     check_seconds("--wait", wait_s)
@@ -116,7 +118,7 @@ def resize(
     controller: ControllerOption = CONTROLLER,
     as_json: JsonOption = False,
 ) -> None:
-    """Give a job another size; with --force also one that has members, who are cut off and join again."""
+    """Change the size of a job; with --force even if it has members, which are cut off and join again."""
     request = rpc.ResizeJobRequest(job=name, workers=workers, slots=slots, force=force)
     with connect(controller) as client:
         _print_jobs([client.resize_job(request)], as_json=as_json)
@@ -124,7 +126,7 @@ def resize(
 
 @app.command()
 def remove(name: NameArgument, force: ForceOption = False, controller: ControllerOption = CONTROLLER) -> None:
-    """Remove a job, whose slots are free then; with --force also one that has members, who are cut off."""
+    """Remove a job and free its slots; with --force even if it has members, which are cut off."""
     with connect(controller) as client:
         client.remove_job(rpc.RemoveJobRequest(job=name, force=force))
 

@@ -17,19 +17,19 @@ if TYPE_CHECKING:
     from switchsum.connections.controller_client import ControllerClient
     from switchsum.protocol.rpc import JobInfo, LinkInfo
 
-app = typer.Typer(name="link", help="Look at the links between switches.", no_args_is_help=True)
+app = typer.Typer(name="link", help="Show the links between switches.", no_args_is_help=True)
 
 
 @app.callback()
 def link() -> None:
-    """Look at the links between switches."""
+    """Show the links between switches."""
 
 
 @app.command("list")
 def list_links(
     controller: ControllerOption = CONTROLLER, watch: WatchOption = None, as_json: JsonOption = False
 ) -> None:
-    """List the links between a controller's switches, and what is wrong with them; exit code 1 if anything is."""
+    """List the links between the switches of a controller, and what is wrong (exit code 1 if anything is)."""
     with connect_to_look(controller) as client:
         _repeat(lambda: _list(client, as_json=as_json), watch)
 

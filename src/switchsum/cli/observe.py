@@ -20,13 +20,13 @@ if TYPE_CHECKING:
 
 
 def slots(
-    job: Annotated[str | None, typer.Argument(help="Only this job's slots.")] = None,
-    limit: Annotated[int, typer.Option(min=1, help="At most so many slots, from the first.")] = 64,
+    job: Annotated[str | None, typer.Argument(help="Show only this job's slots.")] = None,
+    limit: Annotated[int, typer.Option(min=1, help="Show at most this many slots.")] = 64,
     controller: ControllerOption = CONTROLLER,
     watch: WatchOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Read slots out of the switch: round, contributors and flags of both versions of each that was ever used."""
+    """Read the switch's slots: round, contributors and flags of both versions of each slot."""
     with connect_to_look(controller) as client:
         repeat(lambda: _show_slots(client, job, limit, as_json=as_json), watch)
 
@@ -58,13 +58,13 @@ def _show_slots(client: ControllerClient, job: str | None, limit: int, *, as_jso
 
 
 def stats(
-    everything: Annotated[bool, typer.Option("--all", help="Also the counters that are 0.")] = False,
-    ranks_only: Annotated[bool, typer.Option("--ranks", help="Only what each rank has sent, a row for each.")] = False,
+    everything: Annotated[bool, typer.Option("--all", help="Show counters that are 0, too.")] = False,
+    ranks_only: Annotated[bool, typer.Option("--ranks", help="Show only the ranks, a row for each.")] = False,
     controller: ControllerOption = CONTROLLER,
     watch: WatchOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Read the switch's counters: for each reason that it treats a packet specially for, and for each rank."""
+    """Read the switch's counters, for each reason and for each rank."""
     with connect_to_look(controller) as client:
         repeat(lambda: _show_stats(client, everything=everything, ranks_only=ranks_only, as_json=as_json), watch)
 
@@ -86,14 +86,18 @@ def ports(controller: ControllerOption = CONTROLLER, watch: WatchOption = None, 
 
 
 def drop_probability(
-    probability: Annotated[float | None, typer.Argument(help="0 to 1, on arrival and again on departure.")] = None,
+    probability: Annotated[
+        float | None, typer.Argument(help="Probability from 0 to 1, on arrival and again on departure.")
+    ] = None,
     ingress: Annotated[float | None, typer.Option(help="Probability on arrival, instead of the argument.")] = None,
     egress: Annotated[float | None, typer.Option(help="Probability on departure, instead of the argument.")] = None,
-    port: Annotated[int | None, typer.Option(help="At this port; without it at every port that has members.")] = None,
+    port: Annotated[
+        int | None, typer.Option(help="Set it for this port only. Default: every port that has members.")
+    ] = None,
     controller: ControllerOption = CONTROLLER,
     as_json: JsonOption = False,
 ) -> None:
-    """Let the switch lose packets at random."""
+    """Let the switch lose frames at random."""
     if probability is None and ingress is None and egress is None:
         raise UsageError("which probability? switchsum drop-probability 0.01")
     both = probability or 0.0

@@ -32,7 +32,9 @@ NO_PROGRAM_EXIT_CODE: Final = 127
 MOST_WAIT_S: Final = 1e8
 """Three years; the system cannot wait for any number of seconds."""
 
-WatchOption = Annotated[float | None, typer.Option("--watch", help="Show it again every so many seconds.")]
+WatchOption = Annotated[
+    float | None, typer.Option("--watch", help="Show it again every so many seconds, until interrupted.")
+]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 

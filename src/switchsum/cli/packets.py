@@ -19,8 +19,8 @@ from switchsum.protocol.errors import UsageError
 from switchsum.protocol.frame import AGGREGATION_PORT, LANE_BUILDS
 from switchsum.protocol.wire import Address
 
-VerboseOption = Annotated[bool, typer.Option("--verbose", "-v", help="All fields and lanes of every packet.")]
-PcapOption = Annotated[Path | None, typer.Option(help="Write the packets to this file as well.")]
+VerboseOption = Annotated[bool, typer.Option("--verbose", "-v", help="Show all fields and lanes of every packet.")]
+PcapOption = Annotated[Path | None, typer.Option(help="Write the packets to this pcapng file, too.")]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,15 +30,17 @@ class SendOptions:
     fields: Annotated[
         list[str] | None, typer.Argument(metavar="FIELD=VALUE", help="Header fields: kind=hello slot=3 flags=repeat.")
     ] = None
-    values: Annotated[str | None, typer.Option(help="Lanes, 1,-2,3, repeated until the payload is full.")] = None
-    job: Annotated[str | None, typer.Option(help="Join this job first; else the switch refuses the sender.")] = None
+    values: Annotated[str | None, typer.Option(help="Values such as 1,-2,3, repeated until all lanes are full.")] = None
+    job: Annotated[str | None, typer.Option(help="Join this job first. Without it, the switch refuses the packet.")] = (
+        None
+    )
     rank: Annotated[int, typer.Option(help="Rank to join as.")] = 0
     link: Annotated[
         str, typer.Option(envvar="SWITCHSUM_LINK", help="udp:HOST, packet:INTERFACE, scapy:INTERFACE or shm:NAME.")
     ] = "udp:127.0.0.1"
-    times: Annotated[int, typer.Option(help="Send it so many times.")] = 1
+    times: Annotated[int, typer.Option(help="Send the packet this many times.")] = 1
     wait_s: Annotated[float, typer.Option("--wait", help="Seconds to wait for answers each time.")] = 1.0
-    lanes: Annotated[int, typer.Option(help="Without --job: 32-bit words in a payload.")] = 256
+    lanes: Annotated[int, typer.Option(help="Without --job: 32-bit lanes in the frame.")] = 256
     mac: Annotated[str, typer.Option(help="Without --job: the switch's Ethernet address.")] = "02:00:00:00:00:fe"
     ip: Annotated[str, typer.Option(help="Without --job: the switch's IPv4 address.")] = "10.0.0.254"
     verbose: VerboseOption = False
@@ -48,10 +50,10 @@ class SendOptions:
 
 @takes(SendOptions)
 def send(options: SendOptions) -> None:
-    """Send one packet, and show it and the answers to it.
+    """Send one packet, and show the packet and the answers.
 
-    With --job it joins the job as a member, and job, epoch, rank and number are right unless said otherwise. Without,
-    the switch refuses the sender, which is a way to see that as well.
+    With --job, the command joins the job and fills in job, epoch, rank and number. Without --job, the switch refuses
+    the packet.
 
     switchsum send --job toy --values 1,2,3 slot=5 next_block=7
     """
@@ -84,10 +86,10 @@ def send(options: SendOptions) -> None:
 def capture(
     interface: Annotated[str | None, typer.Option("--interface", "-i", help="Listen here; needs CAP_NET_RAW.")] = None,
     read: Annotated[Path | None, typer.Option(help="Read this pcap or pcapng file instead.")] = None,
-    count: Annotated[int | None, typer.Option(min=1, help="Stop after so many packets.")] = None,
-    seconds: Annotated[float | None, typer.Option(help="Stop after this time.")] = None,
+    count: Annotated[int | None, typer.Option(min=1, help="Stop after this many packets.")] = None,
+    seconds: Annotated[float | None, typer.Option(help="Stop after this many seconds.")] = None,
     port: Annotated[
-        int, typer.Option(min=1, max=65535, help="The switch's UDP port, where another was given.")
+        int, typer.Option(min=1, max=65535, help="UDP port of the switch, if it is not the default.")
     ] = AGGREGATION_PORT,
     verbose: VerboseOption = False,
     pcap: PcapOption = None,
@@ -110,13 +112,17 @@ def capture(
 
 
 def replay(
-    recording: Annotated[Path, typer.Argument(metavar="FILE.pcapng", help="What --pcap of switch or run has written.")],
+    recording: Annotated[
+        Path,
+        typer.Argument(metavar="FILE.pcapng", help="File that --pcap of `switchsum switch` or `switchsum run` wrote."),
+    ],
     explained: Annotated[
-        Path | None, typer.Option(help="Write the packets to this pcapng file, each with what the switch did with it.")
+        Path | None,
+        typer.Option(help="Write the packets to this pcapng file, each with a comment of what the switch did."),
     ] = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Feed a recording to a switch again and compare what leaves it; exit code 1 if anything differs."""
+    """Feed a recording to a switch again, and compare the frames that leave it (exit code 1 if any differ)."""
     from switchsum.packets.replay import replay as run_again
 
     if explained is not None and explained.resolve() == recording.resolve():

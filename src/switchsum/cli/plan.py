@@ -11,16 +11,16 @@ from switchsum.cli.output import JsonOption, print_json
 
 
 def plan(
-    machines: Annotated[int, typer.Option(help="How many there are.")],
+    machines: Annotated[int, typer.Option(help="Number of machines.")],
     rate: Annotated[str, typer.Option(help="Rate of each machine's link: 1gbit.")],
-    size: Annotated[str, typer.Option("--model", help="Gradients of a step in float32: 100MB.")],
-    ranks: Annotated[int, typer.Option(help="Of each machine.")] = 1,
-    mtu: Annotated[int, typer.Option(help="Of the links.")] = 1500,
-    switch: Annotated[bool, typer.Option("--switch", help="The network has a programmable switch.")] = False,
-    lanes: Annotated[str, typer.Option(help="What sums travel as: int32, int16 or int8.")] = "int32",
+    size: Annotated[str, typer.Option("--model", help="Bytes of a step's gradients in float32: 100MB.")],
+    ranks: Annotated[int, typer.Option(help="Ranks on each machine.")] = 1,
+    mtu: Annotated[int, typer.Option(help="MTU of the links.")] = 1500,
+    switch: Annotated[bool, typer.Option("--switch", help="Assume a programmable switch in the network.")] = False,
+    lanes: Annotated[str, typer.Option(help="Lanes that carry the values: int32, int16 or int8.")] = "int32",
     as_json: JsonOption = False,
 ) -> None:
-    """Say what a step's communication takes at least on your machines, what bounds it, and what to change first."""
+    """Say how long a training step's communication takes at least on your machines, and what to change first."""
     from switchsum.planning import advice
     from switchsum.simulation.conditions import parse_rate, parse_size
 

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 ControllerOption = Annotated[
     str, typer.Option("--controller", envvar="SWITCHSUM_CONTROLLER", help="Controller to ask, host:port or unix:path.")
 ]
-DeviceOption = Annotated[int, typer.Option("--device-id", min=0, max=2**64 - 1, help="P4Runtime's device id.")]
+DeviceOption = Annotated[int, typer.Option("--device-id", min=0, max=2**64 - 1, help="Device id of P4Runtime.")]
 CONTROLLER: Final = ""
 """Default of the option: this user's controller."""
 PATIENCE_S: Final = 60.0

@@ -12,7 +12,7 @@ from switchsum.protocol.rpc import check_slots
 
 @takes(RunOptions)
 def run(options: RunOptions) -> None:
-    """Start a switch or trees of them, a controller and N workers; end all of them when one fails."""
+    """Start a switch, a controller and N workers on this machine, and end all of them when one fails."""
     from switchsum.launch import session
 
     refuse_early(options)

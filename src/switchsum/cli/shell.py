@@ -13,14 +13,16 @@ from switchsum.protocol.errors import LocalError
 
 def shell(
     arguments: Annotated[list[str] | None, typer.Argument(help="More arguments for p4runtime-shell, after --.")] = None,
-    switch: Annotated[str | None, typer.Option(help="P4Runtime server; without it the controller's switch.")] = None,
+    switch: Annotated[
+        str | None, typer.Option(help="P4Runtime server of the switch. Default: the controller's switch.")
+    ] = None,
     device_id: DeviceOption = 0,
     controller: ControllerOption = CONTROLLER,
 ) -> None:
-    """Attach p4runtime-shell to the switch.
+    """Start p4runtime-shell on the switch.
 
-    Beside a running controller it may only read, for the controller is the switch's primary client.  With
-    `-- --election-id 1,0` it takes the controller's place, and running jobs end.
+    Beside a running controller the shell can only read, because the controller is the primary client.  With
+    `-- --election-id 1,0` the shell becomes the primary client, and running jobs end.
     """
     from switchsum.doctor.python import check_shell, find_shell_python
 

@@ -27,7 +27,7 @@ def demo(
     arguments: Annotated[list[str] | None, typer.Argument(help="Options of the training, after --.")] = None,
     workers: Annotated[int, typer.Option("-n", "--workers", help="World size.")] = 4,
 ) -> None:
-    """Train a small network on handwritten digits; a P4 switch adds the workers' gradients."""
+    """Train a small network on handwritten digits, with gradients that a P4 switch adds."""
     from switchsum.launch import session
     from switchsum.launch.options import RunOptions
     from switchsum.shipped import shipped
@@ -39,7 +39,7 @@ def demo(
 
 
 def path(what: Annotated[What, typer.Argument(help="mininet, dissector or demo.")]) -> None:
-    """Print where a file lies: sudo mn --custom $(switchsum path mininet) --switch switchsum --topo star,4."""
+    """Print the path of a file: sudo mn --custom $(switchsum path mininet) --switch switchsum --topo star,4."""
     from switchsum.shipped import shipped
 
     typer.echo(shipped(what.value))

@@ -27,27 +27,43 @@ class SimulateOptions:
 
     topology: Annotated[str, Option(help="A YAML file, or a shape: star,8; leaf-spine,4,2,4; fat-tree,4.")]
     size: Annotated[str, Option("--bytes", help="Bytes of each rank's array: 10MB, 64KiB.")] = "1MB"
-    workers: Annotated[int | None, Option("--workers", "-n", help="Ranks, one a host; else all hosts.")] = None
+    workers: Annotated[
+        int | None, Option("--workers", "-n", help="Number of ranks, one on each host. Default: all hosts.")
+    ] = None
     rate: Annotated[str, Option(help="Rate of the links of a shape.")] = "10gbit"
-    delay: Annotated[str, Option(help="Of each cable.")] = "1us"
-    queue: Annotated[str | None, Option(help="Of each port: 64KiB, or 64f (frames); else without limit.")] = None
+    delay: Annotated[str, Option(help="Delay of each cable.")] = "1us"
+    queue: Annotated[
+        str | None, Option(help="Length of each port's queue: 64KiB, or 64f (frames). Default: no limit.")
+    ] = None
     loss: Annotated[float, Option(help="Probability that a frame is lost on a link.")] = 0.0
-    overhead: Annotated[int, Option(min=0, help="Bytes of each frame on the cable alone; 0 of a veth pair.")] = 24
+    overhead: Annotated[
+        int,
+        Option(
+            min=0, help="Bytes that each frame takes on the cable beside its own: 24 on Ethernet, 0 on a veth pair."
+        ),
+    ] = 24
     lanes: Annotated[str, Option(help="Lanes per frame, 256 or 2048; or int32, int16, int8; or 2048,int8.")] = "256"
     density: Annotated[float, Option(help="Share of each rank's blocks that are not zero.")] = 1.0
-    window: Annotated[int | None, Option(help="Slots; else what a round trip needs.")] = None
-    frame_cost: Annotated[str, Option(help="Time of a host's processor for each frame.")] = "0s"
+    window: Annotated[int | None, Option(help="Slots in flight. Default: as many as a round trip needs.")] = None
+    frame_cost: Annotated[str, Option(help="Time that a host's processor needs for each frame.")] = "0s"
     against: Annotated[
-        str, Option(help="Hosts alone, with commas: ring, two-level-ring, halving-doubling, ideal-ring.")
+        str,
+        Option(
+            help="Compare with hosts without a switch (names with commas between them): ring, "
+            "two-level-ring, halving-doubling, ideal-ring."
+        ),
     ] = "ideal-ring"
-    seed: Annotated[int, Option(help="All chance comes from it.")] = 0
+    seed: Annotated[int, Option(help="Seed of all random events.")] = 0
     until: Annotated[str | None, Option(help="End at this virtual time.")] = None
-    fail: Annotated[
-        str | None, Option(help="Switches or links that fail, with commas, and when: s1@3.2ms,s2->s3@1ms.")
+    fail: Annotated[str | None, Option(help="Switches and links that fail, and when: s1@3.2ms,s2->s3@1ms.")] = None
+    longest: Annotated[str, Option(help="Refuse a run whose estimated time on this machine is longer.")] = "3600s"
+    pcap: Annotated[
+        str | None, Option(help="Write the frames of a link such as h1->s1 to a file: LINK or LINK=FILE.")
     ] = None
-    longest: Annotated[str, Option(help="Refuse a run that is estimated to take longer.")] = "3600s"
-    pcap: Annotated[str | None, Option(help="Write the frames of a link, LINK or LINK=FILE, such as h1->s1.")] = None
-    trace: Annotated[Path | None, Option(help="Write the queues of all links, or of --plot's, for Perfetto.")] = None
+    trace: Annotated[
+        Path | None,
+        Option(help="Write the queues of all links, or of the links of --plot, to this file, for ui.perfetto.dev."),
+    ] = None
     plot: Annotated[str | None, Option(help="Draw the queue of a link over time.")] = None
     as_json: JsonOption = False
 
@@ -88,7 +104,7 @@ class SimulateOptions:
 def simulate(options: SimulateOptions) -> None:
     """Simulate an allreduce: real P4 programs and workers on links of any rate, in virtual time.
 
-    Every figure that it prints is simulated.  The same options and seed give the same figures.
+    All printed figures are simulated.  The same options and seed give the same figures.
     """
     from switchsum.simulation import scenario as scenarios
     from switchsum.simulation.conditions import parse_time

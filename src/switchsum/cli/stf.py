@@ -49,14 +49,16 @@ class TargetChoice(StrEnum):
 def stf(
     files: Annotated[
         list[Path],
-        typer.Argument(metavar="PROGRAM.json [P4INFO] TEST.stf...", help="Program, its P4Info if wanted, and tests."),
+        typer.Argument(
+            metavar="PROGRAM.json [P4INFO] TEST.stf...", help="The program, optionally its P4Info, and the tests."
+        ),
     ],
     engine: Annotated[TargetChoice, typer.Option(help="What runs the program.")] = TargetChoice.NATIVE,
 ) -> None:
-    """Run STF tests on a program; exit code 1 if one fails.
+    """Run tests in p4c's STF format on a P4 program (exit code 1 if one fails).
 
-    Each test runs on a switch that has just loaded the program. With P4Info, the program and it are checked against
-    each other first. What a test expects and does not get is printed with the trace of the packet that shows it.
+    Each test runs on a switch that has just loaded the program. If a P4Info is given, it is first compared with the
+    program. A test that fails is printed with the trace of the packet that shows the failure.
     """
     program, p4info, tests = _sort(files)
     from switchsum.switch.stf import parse, traces_of
@@ -126,23 +128,23 @@ class DifferOptions:
     """What is compared, and for how long."""
 
     files: Annotated[
-        list[Path], typer.Argument(metavar="PROGRAM.json [P4INFO]", help="Program, and its P4Info if wanted.")
+        list[Path], typer.Argument(metavar="PROGRAM.json [P4INFO]", help="The program, and optionally its P4Info.")
     ]
-    seconds: Annotated[float, typer.Option(help="Stop after so long without a difference.")] = 60.0
-    seed: Annotated[int, typer.Option(min=0, help="Of the first case; the same seed gives the same cases.")] = 0
+    seconds: Annotated[float, typer.Option(help="Stop after this many seconds without a difference.")] = 60.0
+    seed: Annotated[int, typer.Option(min=0, help="Seed of the first case; the same seed gives the same cases.")] = 0
     bmv2: Annotated[
-        bool | None, typer.Option("--bmv2/--no-bmv2", help="Compare with BMv2, too. Default: if it is on PATH.")
+        bool | None, typer.Option("--bmv2/--no-bmv2", help="Compare with BMv2, too. Default: yes if it is on PATH.")
     ] = None
-    save: Annotated[Path | None, typer.Option(help="Write the case that differs to this STF file.")] = None
+    save: Annotated[Path | None, typer.Option(help="Write a case that differs to this STF file.")] = None
     as_json: JsonOption = False
 
 
 @takes(DifferOptions)
 def differ(options: DifferOptions) -> None:
-    """Send random packets through interpreter, native code and BMv2, and compare; exit code 1 if any differ.
+    """Compare interpreter, native code and BMv2 with random packets (exit code 1 if any differ).
 
-    Packets follow the program's parser, entries match what packets look up. What the sides do not agree about is cut
-    down to the fewest and shortest packets and entries, and printed as an STF test, with what each side did.
+    Packets follow the program's parser, and entries match the packets. A difference is cut down to the fewest and
+    shortest packets and entries, and printed as an STF test, with what each side did.
     """
     check_seconds("--seconds", options.seconds)
     if not 1 <= len(options.files) <= 2:
@@ -216,18 +218,23 @@ def _report(finding: Finding | None, tally: Tally, bmv2: bool) -> Iterator[str]:
 
 def trace(
     files: Annotated[
-        list[str], typer.Argument(metavar="PROGRAM.json [P4INFO] FRAME", help="Program, and a frame in hexadecimal.")
+        list[str],
+        typer.Argument(
+            metavar="PROGRAM.json [P4INFO] FRAME",
+            help="The program, optionally its P4Info, and a frame in hexadecimal.",
+        ),
     ],
     port: Annotated[int, typer.Option(min=0, max=511, help="Port at which the frame arrives.")] = 0,
     stf_file: Annotated[
-        Path | None, typer.Option("--stf", help="Entries, groups and packets that come before, as an STF test.")
+        Path | None, typer.Option("--stf", help="STF test with entries, groups and packets that come before the frame.")
     ] = None,
     bmv2: Annotated[
-        Path | None, typer.Option("--bmv2", help="Folder for the trace in the form of BMv2's packet_trace.proto.")
+        Path | None,
+        typer.Option("--bmv2", help="Write the trace into this folder, in the form of BMv2's packet_trace.proto."),
     ] = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Show what a program does to a frame: states, lookups, fields before and after, registers, copies, as a tree."""
+    """Show as a tree what a P4 program does to a frame: states, lookups, fields, registers and copies."""
     if not 2 <= len(files) <= 3:
         raise UsageError("trace takes a PROGRAM.json, optionally its P4Info, and a frame in hexadecimal")
     from switchsum.switch.reader import read_program

@@ -42,18 +42,23 @@ class SwitchOptions:
     """Of the command line: whether a word follows, which is a command of its own."""
     listen: Annotated[
         str | None,
-        typer.Option(help="P4Runtime server, host:port (0: any) or unix:path; else a socket for this user alone."),
+        typer.Option(
+            help="Address of the P4Runtime server, host:port (0: any) or unix:path. Default: a socket that "
+            "only this user reaches."
+        ),
     ] = None
-    shm: Annotated[str | None, typer.Option(help="Name or path for shared-memory links (link shm:NAME).")] = None
+    shm: Annotated[
+        str | None, typer.Option(help="Name or path of shared-memory links; workers use the link shm:NAME.")
+    ] = None
     interface: Annotated[
-        list[str] | None, typer.Option("--interface", "-i", help="PORT@INTERFACE, as for BMv2; needs CAP_NET_RAW.")
+        list[str] | None, typer.Option("--interface", "-i", help="PORT@INTERFACE, as BMv2 takes it; needs CAP_NET_RAW.")
     ] = None
     udp: Annotated[str | None, typer.Option(help="HOST:PORT of a UDP socket for workers without raw sockets.")] = None
     engine: Annotated[EngineChoice, typer.Option(help="What runs the program.")] = EngineChoice.NATIVE
     pcap: Annotated[Path | None, typer.Option(help="Write every frame to this pcapng file.")] = None
     max_passes: Annotated[
         int,
-        typer.Option(min=1, max=65536, help="How often ingress may run for one frame."),
+        typer.Option(min=1, max=65536, help="Number of times that ingress may run for one frame."),
     ] = 1024
     priority_queues: Annotated[
         int, typer.Option(min=1, max=256, help="Queues of each port; standard_metadata.priority chooses one.")
@@ -64,7 +69,9 @@ class SwitchOptions:
     ] = None
     queue_depth: Annotated[
         list[str] | None,
-        typer.Option(metavar="[PORT[.PRIORITY]=]LENGTH", help="Most frames in a queue, or bytes: 64, 100000bytes."),
+        typer.Option(
+            metavar="[PORT[.PRIORITY]=]LENGTH", help="Length of a queue in frames (64) or bytes (100000bytes)."
+        ),
     ] = None
     device_id: DeviceOption = 0
     mac: Annotated[str, typer.Option(help="The switch's own Ethernet address, for --udp.")] = "02:00:00:00:00:fe"
@@ -77,7 +84,7 @@ class SwitchOptions:
 def switch(options: SwitchOptions) -> None:
     """Run the embedded switch until interrupted; a controller gives it its program.
 
-    With a command behind it, look at the switches of a controller.
+    `switchsum switch list` and `switchsum switch show` show the switches of a controller instead.
     """
     if (command := options.context.invoked_subcommand) is not None:
         _refuse_options(options.context, command)

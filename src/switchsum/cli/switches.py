@@ -19,20 +19,20 @@ if TYPE_CHECKING:
 def list_switches(
     controller: ControllerOption = CONTROLLER, watch: WatchOption = None, as_json: JsonOption = False
 ) -> None:
-    """List a controller's switches: whether each is there and has all of its entries, and what is wrong if not."""
+    """List the switches of a controller: whether each answers and has all of its entries, and what is wrong."""
     with connect_to_look(controller) as client:
         repeat(lambda: _print_switches(client.switches().switches, as_json=as_json), watch)
 
 
 def show_switch(
-    switch: Annotated[str | None, typer.Argument(help="Its name; not needed where there is one.")] = None,
+    switch: Annotated[str | None, typer.Argument(help="Name of the switch; not needed if there is only one.")] = None,
     controller: ControllerOption = CONTROLLER,
     watch: WatchOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Show a switch of a controller: the trees of jobs that pass it, with ranks and switches beside it, and its links.
+    """Show a switch of a controller: its state, its links, and the trees of jobs that use it.
 
-    It says so also while the switch is away.
+    This works even while the switch does not answer.
     """
     with connect_to_look(controller) as client:
         repeat(lambda: _show(client, switch, as_json=as_json), watch)

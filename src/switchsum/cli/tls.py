@@ -10,11 +10,13 @@ import typer
 
 from switchsum.protocol.errors import LocalError
 
-Days = Annotated[int, typer.Option(min=1, max=36_500, help="How long the certificates are valid.")]
+Days = Annotated[int, typer.Option(min=1, max=36_500, help="Number of days that the certificates are valid.")]
 
 
-def tls(directory: Annotated[Path, typer.Argument(help="New directory for them.")], days: Days = 30) -> None:
-    """Make certificates for switch, controller and workers, for SWITCHSUM_TLS on each of their machines."""
+def tls(
+    directory: Annotated[Path, typer.Argument(help="New directory for the certificates.")], days: Days = 30
+) -> None:
+    """Make certificates for switch, controller and workers, for SWITCHSUM_TLS on each machine."""
     try:
         from switchsum.launch import authority
     except ImportError as error:

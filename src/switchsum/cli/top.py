@@ -27,13 +27,13 @@ MEGA: Final = 1e6
 
 
 def top(
-    job: Annotated[str | None, typer.Argument(help="Only this job.")] = None,
-    interval: Annotated[float, typer.Option(help="Seconds between two looks, 0.2 at least.")] = 1.0,
-    once: Annotated[bool, typer.Option("--once", help="Look twice, print one table, and end.")] = False,
+    job: Annotated[str | None, typer.Argument(help="Show only this job.")] = None,
+    interval: Annotated[float, typer.Option(help="Seconds between two pictures, at least 0.2.")] = 1.0,
+    once: Annotated[bool, typer.Option("--once", help="Print one table and end.")] = False,
     controller: ControllerOption = CONTROLLER,
     as_json: JsonOption = False,
 ) -> None:
-    """Show what every rank of every job does, live, and what is wrong; --once or --json for scripts."""
+    """Show live what every rank does and what is wrong; use --once or --json in scripts."""
     check_seconds("--interval", interval, LEAST_INTERVAL_S)
     with connect_to_look(controller) as client:
         before: Seen = {}

@@ -18,10 +18,10 @@ from switchsum.protocol.errors import LocalError, UsageError
 if TYPE_CHECKING:
     from switchsum.planning.topology import Network
 
-app = typer.Typer(name="topology", help="Check and show a network of switches.", no_args_is_help=True)
+app = typer.Typer(name="topology", help="Check, draw and discover networks of switches.", no_args_is_help=True)
 
 SourceArgument = Annotated[
-    str, typer.Argument(help="A YAML file, or a shape by name: leaf-spine,4,4,2 or fat-tree,4.", metavar="FILE")
+    str, typer.Argument(help="A YAML file, or a shape: leaf-spine,4,4,2 or fat-tree,4.", metavar="FILE")
 ]
 MbitOption = Annotated[float, typer.Option("--mbit", help="Capacity of the links of a shape in Mbit/s.")]
 MOST_OF_A_SHAPE = 128
@@ -30,7 +30,7 @@ MOST_OF_A_SHAPE = 128
 
 @app.command()
 def check(source: SourceArgument, mbit: MbitOption = 1000.0, as_json: JsonOption = False) -> None:
-    """Say what is wrong with a topology, a line for each thing; the exit code is 1 if there is anything."""
+    """Check a topology and print a line for each fault (exit code 1 if there is any)."""
     from switchsum.planning import topology
 
     if is_shape(source):
@@ -74,7 +74,7 @@ def _check_jobs(network: Network, found: list[str]) -> list[str]:
 
 @app.command()
 def show(source: SourceArgument, mbit: MbitOption = 1000.0, as_json: JsonOption = False) -> None:
-    """Draw a topology: its switches from the top down, with their links and what is free on each."""
+    """Draw a topology from the top down: its switches, their links, and the free capacity of each link."""
     network = read(source, mbit)
     if as_json:
         print_json(asdict(network))
@@ -90,16 +90,16 @@ def discover(
         Path, typer.Option(help="JSON file of the switches and the addresses of their P4Runtime servers.")
     ],
     output: Annotated[
-        Path | None, typer.Option("--output", "-o", help="Also write the topology into this file.")
+        Path | None, typer.Option("--output", "-o", help="Write the topology to this YAML file, too.")
     ] = None,
     lanes: LanesOption = AUTO,
     mbit: MbitOption = 1000.0,
     device_id: DeviceOption = 0,
     as_json: JsonOption = False,
 ) -> None:
-    """Find which port of which switch leads to which, by LLDP; the exit code is 1 if anything does not fit.
+    """Find the links between switches by LLDP (exit code 1 if anything does not fit).
 
-    The switches have no controller meanwhile; one that runs finds the links by itself: switchsum link list.
+    No controller may run meanwhile.  A running controller finds the links itself: see `switchsum link list`.
     """
     from switchsum.cli.controller import load_program
     from switchsum.controller.switches import discovery

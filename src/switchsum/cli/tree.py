@@ -21,26 +21,26 @@ if TYPE_CHECKING:
     from switchsum.planning.topology import Network
     from switchsum.planning.trees import Plan
 
-app = typer.Typer(name="tree", help="Plan and show the trees over which a job is added.", no_args_is_help=True)
+app = typer.Typer(name="tree", help="Plan and show the aggregation trees of jobs.", no_args_is_help=True)
 
 
 @app.callback()
 def tree() -> None:
-    """Plan and show the trees over which a job is added."""
+    """Plan and show the aggregation trees of jobs."""
 
 
 @app.command()
 def plan(
     source: SourceArgument,
-    hosts: Annotated[str | None, typer.Option(help="Hosts of the job, with commas; else all.")] = None,
+    hosts: Annotated[str | None, typer.Option(help="Hosts of the job, separated by commas. Default: all.")] = None,
     job: Annotated[str | None, typer.Option(help="A job of the file, instead of --hosts.")] = None,
     slots: Annotated[int, typer.Option(min=1, help="Slots of the job, which the trees share.")] = 256,
-    levels: Annotated[int, typer.Option(min=1, help="Most levels of switches of a tree.")] = 3,
+    levels: Annotated[int, typer.Option(min=1, help="Largest number of levels of switches in a tree.")] = 3,
     mbit: MbitOption = 1000.0,
-    svg: Annotated[Path | None, typer.Option(help="Also draw the trees into this file.")] = None,
+    svg: Annotated[Path | None, typer.Option(help="Draw the trees into this SVG file, too.")] = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Plan the trees of a job: their rates, their shares of its slots, and the bound that no plan exceeds."""
+    """Plan the trees of a job: their rates, their shares of the slots, and the best rate that any plan can reach."""
     network = read(source, mbit)
     from switchsum.planning import trees
 
@@ -68,7 +68,7 @@ def plan(
 def list_trees(
     controller: ControllerOption = CONTROLLER, watch: WatchOption = None, as_json: JsonOption = False
 ) -> None:
-    """List the trees of all jobs that run: root, switches and ranks of each."""
+    """List the trees of running jobs: root, switches and ranks of each."""
     with connect_to_look(controller) as client:
         repeat(lambda: print_records("trees", _rows(client.list_jobs().jobs), as_json=as_json), watch)
 
@@ -95,12 +95,12 @@ def _rows(jobs: Sequence[JobInfo]) -> list[dict[str, Any]]:
 
 @app.command()
 def show(
-    job: Annotated[str, typer.Argument(help="Name of a job that runs.", metavar="JOB")],
+    job: Annotated[str, typer.Argument(help="Name of a running job.", metavar="JOB")],
     controller: ControllerOption = CONTROLLER,
     watch: WatchOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Draw the tree over which a job is added: the ranks at each switch, and how many contributions it took."""
+    """Draw the tree of a running job: the ranks at each switch, and how many contributions the switch took."""
     with connect_to_look(controller) as client:
         repeat(lambda: _show(client, job, as_json=as_json), watch)
 

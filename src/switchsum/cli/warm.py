@@ -16,11 +16,11 @@ LANE_BUILDS = (128, 2048, 256)
 
 def warm(
     links: Annotated[
-        list[Links] | None, typer.Option(help="Links to compile for (veth: needs root or user namespaces).")
+        list[Links] | None, typer.Option(help="Links to compile for; veth needs root or user namespaces.")
     ] = None,
-    workers: Annotated[bool, typer.Option("--workers", help="Only what all workers run.")] = False,
+    workers: Annotated[bool, typer.Option("--workers", help="Compile only the code of workers.")] = False,
 ) -> None:
-    """Compile all that switch and workers run, for this machine and user; later starts load it."""
+    """Compile all code of switch and workers for this machine and user, so that later starts only load it."""
     if workers:
         _warm_workers(links or [Links.SHM])
         return

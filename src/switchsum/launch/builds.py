@@ -12,11 +12,9 @@ from switchsum.protocol.frame import LANE_BUILDS
 AUTO: Final = "auto"
 
 LanesOption = Annotated[
-    str, typer.Option(help="32-bit lanes in one packet: 128, 256, 2048. auto: as many as all links carry.")
+    str, typer.Option(help="32-bit lanes in a frame: 128, 256 or 2048. auto: as many as every link carries.")
 ]
-SlotsOption = Annotated[
-    str, typer.Option(help="Slots to reserve. auto: as many as members keep in flight on their links.")
-]
+SlotsOption = Annotated[str, typer.Option(help="Slots of the job. auto: as many as its members keep in flight.")]
 
 
 def read_lanes(text: str) -> int | None:

@@ -84,36 +84,61 @@ def _link_rate(rate: str, text: str) -> float:
 class RunOptions:
     """One job on one machine, as the command `switchsum run` takes it."""
 
-    command: Annotated[list[str], Argument(help="What every worker runs, after --.")]
+    command: Annotated[list[str], Argument(help="The command that every worker runs, after --.")]
     workers: Annotated[int, Option("-n", "--workers", help="World size.")] = 4
-    switch: Annotated[str, Option(help="embedded, bmv2 (simple_switch_grpc on PATH), or its path.")] = "embedded"
+    switch: Annotated[str, Option(help="embedded, bmv2 (simple_switch_grpc on PATH), or the path of a BMv2.")] = (
+        "embedded"
+    )
     topology: Annotated[
-        str | None, Option(help="Switches that add in trees: leaf-spine,4,2,4 or a YAML file; else one switch.")
+        str | None,
+        Option(
+            help="Network of several switches: a shape such as leaf-spine,4,2,4, or a YAML file. Default: one switch."
+        ),
     ] = None
     links: Annotated[
-        str, Option(help="shm: shared memory; udp: loopback; veth: namespaces; veth@200,veth@100: two, with Mbit/s.")
+        str,
+        Option(
+            help="shm: shared memory; udp: loopback; veth: network namespaces; veth@200,veth@100: two "
+            "links, with their Mbit/s."
+        ),
     ] = "shm"
     lanes: LanesOption = AUTO
     slots: SlotsOption = AUTO
-    loss: Annotated[float, Option(help="Probability of losing a frame, each way.")] = 0.0
-    rate: Annotated[str | None, Option(help="Rate of every veth link, as for tc: 200mbit.")] = None
-    mtu: Annotated[int | None, Option(help="MTU of veth links (1500, or what --lanes needs).")] = None
-    pcap: Annotated[str | None, Option(help="Write every frame of the switch to this file.")] = None
-    profile: Annotated[str | None, Option(help="Write a trace of switch and workers here, for Perfetto.")] = None
-    terminal: Annotated[bool, Option("--terminal", help="Rank 0 keeps the terminal.")] = False
-    elastic: Annotated[bool, Option("--elastic", help="A rank that dies ends no other: for DiLoCo's groups.")] = False
-    timeout_s: Annotated[float, Option("--timeout", help="The job's time-out in seconds.")] = DEFAULT_TIMEOUT_S
-    seed: Annotated[int | None, Option(help="What int16 and int8 lanes' rounding at random starts from.")] = None
-    web: Annotated[str | None, Option(help="HOST:PORT at which to serve a live page and metrics.")] = None
-    verbose: Annotated[bool, Option("--verbose", "-v", help="Show what switch and controller log.")] = False
-    virtual_time: Annotated[
-        bool, Option("--virtual-time", help="Simulate the network: links of any --rate, on one core.")
+    loss: Annotated[float, Option(help="Probability that the switch loses a frame, in each direction.")] = 0.0
+    rate: Annotated[str | None, Option(help="Rate of every veth link, as tc writes it: 200mbit.")] = None
+    mtu: Annotated[int | None, Option(help="MTU of veth links. Default: 1500, or more if --lanes needs it.")] = None
+    pcap: Annotated[str | None, Option(help="Write every frame of the switch to this pcapng file.")] = None
+    profile: Annotated[
+        str | None, Option(help="Write a timeline of switch and workers to this file, for ui.perfetto.dev.")
+    ] = None
+    terminal: Annotated[
+        bool, Option("--terminal", help="Rank 0 keeps the terminal; lines of other ranks get a prefix.")
     ] = False
-    delay: Annotated[str, Option(help="With --virtual-time: delay of each cable.")] = "1us"
-    queue: Annotated[str | None, Option(help="With --virtual-time: most in a port's queue, 64KiB or 64f.")] = None
-    fail: Annotated[str | None, Option(help="With --virtual-time: what fails, and when: s1@3.2ms,s2->s3@1ms.")] = None
+    elastic: Annotated[bool, Option("--elastic", help="The other ranks go on when a rank dies, for ElasticGroup.")] = (
+        False
+    )
+    timeout_s: Annotated[float, Option("--timeout", help="Seconds that ranks wait for one another.")] = (
+        DEFAULT_TIMEOUT_S
+    )
+    seed: Annotated[int | None, Option(help="Seed of the random rounding of int16 and int8 lanes.")] = None
+    web: Annotated[str | None, Option(help="HOST:PORT of a live page and of metrics for Prometheus.")] = None
+    verbose: Annotated[bool, Option("--verbose", "-v", help="Show the log of switch and controller.")] = False
+    virtual_time: Annotated[
+        bool, Option("--virtual-time", help="Simulate the network in virtual time, so that links can have any --rate.")
+    ] = False
+    delay: Annotated[str, Option(help="With --virtual-time: the delay of each cable.")] = "1us"
+    queue: Annotated[
+        str | None,
+        Option(help="With --virtual-time: the length of each port's queue, in bytes (64KiB) or frames (64f)."),
+    ] = None
+    fail: Annotated[
+        str | None, Option(help="With --virtual-time: switches and links that fail, and when: s1@3.2ms,s2->s3@1ms.")
+    ] = None
     clock_factor: Annotated[
-        float, Option(help="With --virtual-time: computing takes so many times what the clock says; 0: compute().")
+        float,
+        Option(
+            help="With --virtual-time: count the measured computing time this many times; 0: count comm.compute() only."
+        ),
     ] = 0.0
 
     def __post_init__(self) -> None:
