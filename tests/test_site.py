@@ -210,8 +210,8 @@ def test_pytorch_has_its_sections(references: dict[str, str]) -> None:
 @NEEDS_GRIFFE
 def test_options_say_where_else_they_come_from(references: dict[str, str]) -> None:
     page = references["commands.md"]
-    assert "| `--rank` | What runs here: 1, or several ranks, 0-3. Else from RANK. Required. |" in page
-    assert "| `--flood-port` | Port that broadcasts go to. Repeatable. |" in page
+    assert "| `--rank` | Ranks that run here: 1, 0-3 or 0,4-7. Else from RANK. Required. |" in page
+    assert "| `--flood-port` | Port to which broadcasts go as well. Repeatable. |" in page
 
 
 @NEEDS_GRIFFE

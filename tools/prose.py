@@ -150,6 +150,11 @@ def counts() -> dict[str, list[int]]:
     return {name: numbers for name, numbers in found.items() if any(numbers)}
 
 
+def page_median() -> float:
+    """Return how many words a sentence of all pages has in the median."""
+    return statistics.median(len(words(one)) for path in files() if path.suffix == ".md" for one in read(path))
+
+
 def show(path: Path) -> None:
     """Print what is hard to read in a file, and how long it and its sentences are."""
     found = read(path)
@@ -173,6 +178,7 @@ def main() -> None:
     for path in [one.resolve() for one in given.files] or files():
         show(path)
     made = counts()
+    print(f"a sentence of all pages has {page_median():g} words in the median")
     long, fragments = summed(made)
     print(f"in all {long} sentences above {MOST_WORDS} words, {fragments} without a verb")
     if given.write:
