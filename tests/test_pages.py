@@ -53,7 +53,6 @@ LONGEST_SENTENCE = 40
 LONGER = {
     "benchmarks": "figures, of which `make bench` writes a part",
     "cli": "one section for each command",
-    "controller": "what a member, a switch and a job do to it, step by step",
     "conformance": "tables of what was compared, and each difference",
     "convergence": "tables of trainings",
     "glossary": "one entry for each word",

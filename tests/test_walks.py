@@ -59,7 +59,7 @@ def test_there_are_six_and_readme_leads_there() -> None:
 
 
 def test_a_joining_worker_is_followed_through_nine_files() -> None:
-    page = (ROOT / "docs/controller.md").read_text()
+    page = (ROOT / "docs/controller-join.md").read_text()
     section = page.partition("## A member joins, file by file\n")[2].partition("\n## ")[0]
     steps = re.findall(r"^\d+\. .*$", section, re.MULTILINE)
     assert len(steps) == 9

@@ -36,17 +36,17 @@ DOCSTRINGS: Final = (
 )
 """Modules whose public names the API page shows."""
 VERBS: Final = """
-accept add agree answer apply ask average be bear become begin belong bind block break bring build call can cannot
+accept add agree answer apply ask average be bear become begin belong bid bind block break bring build call can cannot
 carry change check choose clear clone close combine come compare compile compress compute connect contain continue
-copy cost could count create cross cut deliver depend describe destroy differ divide do draw drive drop end enter
-exchange expect explain fail fall fill find finish fit fix follow forget form forward gain gather get give go grow
-halve happen have hear help hold import insert install interpret join keep know last lead learn leave let lie limit
-link list listen load look lose make match may mean measure meet might move multiply must name need note number
-offer open overflow overlap own pass pay plan play point post prepare print process prove put raise reach read
+copy cost could count create cross cut define deliver depend describe destroy differ divide do draw drive drop end
+enter exchange expect explain fail fall fill find finish fit fix follow forget form forward gain gather get give go
+grow halve happen have hear help hold import insert install interpret join keep know last lead learn leave let lie
+limit link list listen load look lose make match may mean measure meet might move multiply must name need note number
+offer open oust overflow overlap own pass pay plan play point post prepare print process prove put raise reach read
 receive record reduce refuse register remember remove repeat replace report require reset restore return round run
-save say scale see select send serve set share should show shrink skip sleep split stand start state stay stop store
-sum support switch take tell test think time train travel trust try turn understand use verify wait want warn will
-work would write yield
+save say scale see select send serve set share should show shrink skip sleep speak split stand start state stay stop
+store sum support switch take talk tell test think time train travel trust try turn type understand use verify wait
+want warn will work would write yield
 """
 IRREGULAR: Final = """
 am are aren't been began begun broke broken came chose chosen did does doesn't don't done fell found gave given goes

@@ -1,4 +1,4 @@
-"""Reads the file of several switches, as docs/controller.md describes it, and says what is wrong with it."""
+"""Reads the file of several switches, as docs/controller-trees.md describes it, and says what is wrong with it."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _TREE: Final = {"above", "share"}
 
 
 def load(path: Path, lanes_per_frame: int) -> Fabric:
-    """Read a fabric from a JSON file, as docs/controller.md describes it; raises UsageError."""
+    """Read a fabric from a JSON file, as docs/controller-trees.md describes it; raises UsageError."""
     try:
         return parse(path.read_text(encoding="utf-8"), lanes_per_frame)
     except (OSError, UnicodeDecodeError) as error:

@@ -17,7 +17,7 @@ def write_fleet(
 ) -> None:
     """Write the file.
 
-    `switches` are described as docs/controller.md has it, but for their ports: `ports` has the number of the port of a
+    `switches` are described as in docs/controller-trees.md, but for ports: `ports` has the number of the port of a
     switch towards another one, by both names, and nothing where they reach one another by UDP.  A tree is the switch
     above each one but the root, and its share of a job's slots.
     """
