@@ -41,7 +41,7 @@ def processes() -> str:
     drawing.box(85, 12, 260, "controller", ("jobs, members, slots",))
     drawing.arrow((120, 61), (120, 128), both=True)
     drawing.arrow((310, 61), (310, 128), both=True)
-    for number, line in enumerate(("gRPC: a rank joins", "and learns its slots")):
+    for number, line in enumerate(("gRPC: a rank", "joins, gets slots")):
         drawing.text(112, 88 + 16 * number, line, "note", anchor="end")
     for number, line in enumerate(("P4Runtime:", "who is a member")):
         drawing.text(318, 88 + 16 * number, line, "note")

@@ -18,7 +18,8 @@ from rich.text import Text
 
 ROOT: Final = Path(__file__).resolve().parent.parent
 PICTURE: Final = ROOT / "docs" / "images" / "demo.svg"
-COLUMNS: Final = 88
+COLUMNS: Final = 58
+"""As few as the demo's table allows, so that it can be read on a screen of 390 pixels."""
 DEMO: Final = ("switchsum", "run", "-n", "4", "--terminal", "--", sys.executable, "examples/digits.py")
 
 
