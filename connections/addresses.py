@@ -36,7 +36,7 @@ def check_form(address: str) -> None:
 
 
 def is_listening(address: str) -> bool:
-    """Whether a process listens at host:port or unix:path, busy or not."""
+    """Return whether a process listens at host:port or unix:path, busy or not."""
     try:
         if address.startswith(UNIX):
             with socket.socket(socket.AF_UNIX) as probe:

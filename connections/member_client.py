@@ -147,7 +147,7 @@ class MemberClient:
             future.cancel()  # if it has not ended
 
     def _is_there(self) -> bool:
-        """Whether there is a controller, be it too busy to answer."""
+        """Return whether there is a controller, be it too busy to answer."""
         states: queue.SimpleQueue[grpc.ChannelConnectivity] = queue.SimpleQueue()
         self._channel.subscribe(states.put)
         try:

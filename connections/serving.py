@@ -1,4 +1,4 @@
-"""How servers are reached by the right ones alone: Unix sockets of one user (sockets.py), ports with TLS (tls.py)."""
+"""Opens servers that only the right clients reach: Unix sockets of one user (sockets.py), ports with TLS (tls.py)."""
 
 from __future__ import annotations
 

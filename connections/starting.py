@@ -1,4 +1,4 @@
-"""What a start waits for, how long, and what it says when that has not come.
+"""Limits how long a start waits for controller and switch, and says what is missing when they have not come.
 
 On a busy machine everything that starts is late and nothing is broken: whoever waits for a process that is known to be
 there waits long, and names what it waits for.  One that has ended is noticed at once and is not waited for.
@@ -49,7 +49,7 @@ def note_launcher(address: str, launcher: str, switch: str) -> None:
 
 
 def is_noted(address: str) -> bool:
-    """Whether `note_launcher` was told about the controller at an address."""
+    """Return whether `note_launcher` was told about the controller at an address."""
     return address in _switches
 
 

@@ -21,7 +21,7 @@ Exhausted = Callable[[Exception], object]
 
 
 def is_exhausted(error: BaseException) -> bool:
-    """Whether an error says that no thread could be started."""
+    """Return whether an error says that no thread could be started."""
     return isinstance(error, RuntimeError) and NO_THREAD in str(error)
 
 

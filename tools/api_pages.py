@@ -121,7 +121,7 @@ def target(member: Any) -> Any:
 
 
 def is_error(one: Any) -> bool:
-    """Whether this is the class of an error."""
+    """Return whether this is the class of an error."""
     return bool(one.is_class) and any(above.name in ("SwitchsumError", "StateError") for above in [one, *one.mro()])
 
 

@@ -84,7 +84,7 @@ def words(sentence: str) -> list[str]:
 
 
 def has_verb(sentence: str) -> bool:
-    """Whether some word of a sentence may be its verb, by a list of those that the field uses."""
+    """Return whether some word of a sentence may be its verb, by a list of those that the field uses."""
     for word in re.findall(r"[a-z']+", sentence.lower()):
         stems = (word, word.removesuffix("s"), word.removesuffix("es"), word.removesuffix("ed"), word.removesuffix("d"))
         if word in IRREGULAR.split() or {*VERBS.split()} & {*stems, f"{word[:-3]}y" if word.endswith("ies") else word}:

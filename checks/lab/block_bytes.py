@@ -81,7 +81,7 @@ class Moved:
         return f"{self.up / other.up:.2f} / {self.down / other.down:.2f}"
 
     def is_near(self, other: Moved) -> bool:
-        """Whether both are at most 1.2 times another's, as the tables round them."""
+        """Return whether both are at most 1.2 times another's, as the tables round them."""
         return round(self.up / other.up, 2) <= NEAR and round(self.down / other.down, 2) <= NEAR
 
     def reason(self, least: Moved) -> str:

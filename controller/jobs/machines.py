@@ -131,7 +131,7 @@ def transition(table: Mapping[tuple[S, E], S], state: S, event: E) -> S:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Door:
-    """Where a member's link comes in, as the switch saw its hello."""
+    """The port and address at which the switch saw the hello of a member's link."""
 
     address: Address
     ingress_port: int

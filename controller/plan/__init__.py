@@ -1,4 +1,4 @@
-"""What switches should have: from jobs and trees to table entries, and from the entries back to the jobs; all pure.
+"""Plans what switches should have: from jobs and trees to table entries, and from entries back to jobs; all pure.
 
 | file | what it holds |
 |---|---|

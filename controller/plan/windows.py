@@ -1,4 +1,4 @@
-"""How many contributions the members of a job have in flight.
+"""Computes how many contributions the members of a job have in flight.
 
 A member may have as many contributions in flight as the slowest part on the way can hold, or the surplus is
 lost and has to be repeated.  `window_slots` takes the least of: the job's slots, the frames that a port of the switch

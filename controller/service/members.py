@@ -35,7 +35,7 @@ UNLIMITED_GROWTH_BYTES: Final = 0xFFFF
 
 
 class Members:
-    """What members ask of the controller; each method serves one of the protocol's (`methods` in server.py)."""
+    """Serves the calls of members; each method serves one of the protocol's (`methods` in server.py)."""
 
     def __init__(self, keeper: Keeper) -> None:
         self._keeper = keeper

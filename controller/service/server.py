@@ -41,7 +41,7 @@ Request = TypeVar("Request")
 
 @dataclass(frozen=True, slots=True)
 class Method(Generic[Request]):
-    """What a method of the protocol takes, and what serves it."""
+    """One method of the protocol: the message that it takes, and the function that serves it."""
 
     request: type[Request]
     serve: Callable[[Request], object]

@@ -23,7 +23,7 @@ LAST_PORT: Final = 510
 
 
 class Users:
-    """What users ask of the controller; each method but two serves one of the protocol's (`methods` in server.py)."""
+    """Serves the calls of users; each method but two serves one of the protocol's (`methods` in server.py)."""
 
     def __init__(self, keeper: Keeper) -> None:
         self._keeper = keeper

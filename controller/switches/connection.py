@@ -27,7 +27,7 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MemberCounts:
-    """What the switch has counted for each member."""
+    """The counts of the switch for each member."""
 
     frames: Mapping[tuple[str, int, int], tuple[int, int]]
     """Packets and bytes by table, job number and rank."""

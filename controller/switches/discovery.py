@@ -33,7 +33,7 @@ KEY_BYTES: Final = 32
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Found:
-    """What was found of a fleet."""
+    """The links and faults that were found in a fleet."""
 
     given: Mapping[str, Any]
     """The file of switches and addresses."""

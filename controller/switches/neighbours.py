@@ -1,4 +1,4 @@
-"""Which port of which switch leads to which: found from LLDP frames that each port sends and another switch hears.
+"""Finds which port leads to which other switch, from LLDP frames that each port sends and another switch hears.
 
 A switch says that it has heard the frame of a port, not by which of its own ports (`lldp`).  So a link between two
 switches is known when each has heard one port of the other, and these two ports are its ends.  What does not fit that
@@ -37,7 +37,7 @@ class FoundLink:
 
 
 class Neighbours:
-    """What the switches of one controller hear of one another."""
+    """Keeps the LLDP frames that the switches of one controller hear from one another."""
 
     def __init__(self, switches: Sequence[str], key: bytes) -> None:
         """`key` is known to nobody else: frames without it are not believed."""

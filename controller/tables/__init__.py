@@ -1,4 +1,4 @@
-"""What the controller keeps on a switch: entries in tables of the P4 program, and multicast groups; knows no job.
+"""Describes what the controller keeps on a switch: table entries and multicast groups; knows no job.
 
 | file | what it holds |
 |---|---|

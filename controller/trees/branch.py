@@ -1,4 +1,4 @@
-"""What one switch does for one tree of a job: the members that it admits, and the switch above it, if there is one.
+"""Describes the part of one switch in one tree of a job: the members that it admits, and the switch above it, if any.
 
 A member is a worker, or a switch below that sends what its own members' contributions come to.  Both get the same
 entries.  A job on a single switch is one branch: its members are all workers, and nothing is above it.

@@ -69,7 +69,7 @@ class Seat:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reserved:
-    """What one switch has for the trees of a job that pass it, by the tree's number."""
+    """The slots and groups of one switch for the trees of a job that pass it, by the tree's number."""
 
     slots: dict[int, SlotRange] = field(default_factory=dict)
     groups: dict[int, int] = field(default_factory=dict)

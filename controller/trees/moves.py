@@ -1,4 +1,4 @@
-"""Which trees a job goes over to when a switch or a link of its trees stays away: what to move, and where to.
+"""Chooses the trees that a job moves to when a switch or a link of its trees stays away.
 
 All is pure: callers pass the time, and `rerouting` writes.  A switch to which workers are connected cannot be replaced.
 All else can, where links lead around it; so a job moves when it has been away for `AWAY_S`.  The trees that do not
@@ -33,7 +33,7 @@ Thing = TypeVar("Thing", str, Pair)
 
 
 class Absences(Generic[Thing]):
-    """Since when each switch, or each link, has been away."""
+    """Notes since when each switch, or each link, has been away."""
 
     def __init__(self, limit_s: float | None = None) -> None:
         """Take for long what lasts longer than `limit_s`, or AWAY_S."""

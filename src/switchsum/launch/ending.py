@@ -1,4 +1,4 @@
-"""How the launcher ends: by signals that it can catch, and by SIGKILL, which it cannot.
+"""Ends the launcher and its children: by signals that it can catch, and by SIGKILL, which it cannot.
 
 `ended_by_signals` turns SIGINT, SIGTERM and SIGHUP into an exception, so that every `with` block ends what it has
 started.  After SIGKILL no code of the launcher runs.  For this case there is a `Guard`: a small process that notices

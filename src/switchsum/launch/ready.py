@@ -1,4 +1,4 @@
-"""How a daemon tells the launcher that it is ready: by a line of JSON on a pipe that it inherits.
+"""Lets a daemon tell the launcher that it is ready, by a line of JSON on a pipe that it inherits.
 
 While it compiles it writes lines with the key PROGRESS.  After each of these the launcher waits for the full time
 again, so that a slow machine is not taken for a daemon that hangs.

@@ -1,4 +1,4 @@
-"""Where commands in another terminal find the controllers of jobs that `switchsum run` and torchrun have started.
+"""Lets commands in another terminal find the controllers of jobs that `switchsum run` and torchrun have started.
 
 Such a controller listens in a folder of its own, which is gone with the job.  While it runs, a symbolic link in the
 directory of this user's sockets leads there: run-PID-NAME, with the number of the process that started the job and the

@@ -54,7 +54,7 @@ class TreePlan:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Site:
-    """Where one switch listens, and which interfaces it has."""
+    """The addresses at which one switch listens, and its interfaces."""
 
     p4runtime: str
     """Path of its P4Runtime server's socket."""

@@ -1,4 +1,4 @@
-"""How fast an allreduce over trees can be at most, and the cheapest tree exactly: linear programs and cuts.
+"""Bounds the rate of an allreduce over trees, and finds the cheapest tree exactly: linear programs and cuts.
 
 Every packing of trees gives, for each terminal, a flow from the first terminal to it that is as large as the packing's
 rate: so the largest rate at which all these flows exist, each within arc capacities that share the links' capacities,

@@ -324,5 +324,5 @@ def receive_whole(end: socket.socket) -> bytes:
 
 
 def _answers_probe(item: tuple[int, bytes]) -> bool:
-    """Whether a frame is ARP's answer to the prober."""
+    """Return whether a frame is ARP's answer to the prober."""
     return item[1][12:14] == ETHERTYPE_ARP and item[1][:6] == PROBER.mac.to_bytes(6)

@@ -61,7 +61,7 @@ class LinkConditions:
     partitioned between the workers whose links are and the others."""
 
     def is_down(self, now_s: float) -> bool:
-        """Whether nothing passes now."""
+        """Return whether nothing passes now."""
         return any(start <= now_s < end for start, end in self.outages)
 
 

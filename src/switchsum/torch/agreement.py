@@ -1,4 +1,4 @@
-"""What ranks tell one another through the switch before gloo does a call for them."""
+"""Lets ranks compare a call through the switch before gloo does it for them."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Agreement:
 
 @dataclass(frozen=True, slots=True)
 class Counts:
-    """How many values this rank gives to, and takes from, each rank of an all_to_all."""
+    """The numbers of values that this rank gives to, and takes from, each rank of an all_to_all."""
 
     called: str
     given: Sequence[int]

@@ -1,4 +1,4 @@
-"""What every call of a process group goes through, whoever does it: device, profiler, recorder, and refusals.
+"""Wraps every call of a process group, whoever does it: device, profiler, recorder, and refusals.
 
 torch lets a process group that is written in Python replace the whole group.  So the group keeps what torch has made
 for other devices (`cpu:gloo,cuda:switchsum`), and hands on what is about their tensors.

@@ -23,7 +23,7 @@ _callbacks_of = threading.local()
 
 
 class Completable(Protocol):
-    """What a completer needs of a work."""
+    """The methods of a work that a completer calls."""
 
     completer: Completer | None
     number: int
@@ -155,7 +155,7 @@ class Completer:
             return self._running.get(threading.current_thread())
 
     def is_own_thread(self) -> bool:
-        """Whether the caller is a callback of a future that this completer has completed."""
+        """Return whether the caller is a callback of a future that this completer has completed."""
         return getattr(_callbacks_of, "completer", None) is self
 
     def stop(self) -> None:
@@ -204,7 +204,7 @@ class Completer:
         self._threads.discard(threading.current_thread())
 
     def _waits_for(self, work: Completable) -> bool:
-        """Whether to wait for another thread that completes a work: only callbacks must be kept in order.
+        """Return whether to wait for another thread that completes a work: only callbacks must be kept in order.
 
         That thread may be in a signal handler which waits for what comes after it, or which stops this.
         """

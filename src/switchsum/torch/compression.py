@@ -35,7 +35,7 @@ COUNT: Final = "a whole number from 1 on"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Choice:
-    """What was asked for."""
+    """A compression that a user chose by name."""
 
     number: float
     """Behind the method's name; 0: none stood there."""

@@ -1,4 +1,4 @@
-"""What goes over gloo because the switch does not do it: never unseen."""
+"""Counts calls that go over gloo because the switch does not do them, and warns of them."""
 
 from __future__ import annotations
 

@@ -46,7 +46,7 @@ Reply = TypeVar("Reply")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobAddress:
-    """Where a group's job is."""
+    """The controller, job and link of a group."""
 
     controller: str
     job: str
@@ -268,7 +268,7 @@ class ElasticGroup:
 
 
 def _is_waited_in(job: rpc.JobInfo) -> bool:
-    """Whether a new rank waits in a job of two, and lives."""
+    """Return whether a new rank waits in a job of two, and lives."""
     return any(member.rank == 1 and member.state in ("joined", "seen") for member in job.members)
 
 

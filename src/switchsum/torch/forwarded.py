@@ -123,7 +123,7 @@ class _Behind(SwitchWork):
         threading.Thread(target=complete, name=f"switchsum torch {name}", daemon=True).start()
 
     def is_completed(self) -> bool:
-        """Whether the tensors hold the results, or a call has failed."""
+        """Return whether the tensors hold the results, or a call has failed."""
         return self._waited.done() and super().is_completed()
 
 
@@ -148,7 +148,7 @@ class _Later:
 
 @kept_out_of_graphs
 class Forwarded(dist.ProcessGroup):
-    """What a group passes on to its gloo."""
+    """The calls that a group passes on to its gloo."""
 
     others: Mapping[str, dist.ProcessGroup]
     """torch's own groups of the same ranks, for types of devices that are not this one's."""

@@ -32,7 +32,7 @@ def own_address(hosts: Iterable[str]) -> str:
 
 
 def is_loopback(address: str) -> bool:
-    """Whether an address means each machine itself."""
+    """Return whether an address means each machine itself."""
     return ipaddress.ip_address(address).is_loopback
 
 

@@ -1,4 +1,4 @@
-"""Whether a call reduces gradients: narrow lanes that the environment asks for are for these, and for nothing else.
+"""Tells whether a call reduces gradients: only gradients travel in the narrow lanes that the environment asks for.
 
 DistributedDataParallel and FSDP reduce a parameter's gradient when autograd has accumulated it, or at the end of the
 backward pass.  Which node autograd is at tells them from what else a backward pass may reduce: statistics of
@@ -21,7 +21,7 @@ _MOST_FRAMES: Final = 16
 
 
 def in_backward() -> bool:
-    """Whether the caller is part of a backward pass."""
+    """Return whether the caller is part of a backward pass."""
     return torch._C._current_graph_task_id() != _NO_GRAPH_TASK
 
 
@@ -34,7 +34,7 @@ def in_last_callbacks() -> bool:
 
 
 def are_reduced() -> bool:
-    """Whether the caller reduces gradients; the same on all ranks that call the same."""
+    """Return whether the caller reduces gradients; the same on all ranks that call the same."""
     if in_backward():
         node = torch._C._current_autograd_node()
         return node is None or node.name().endswith(_NODES)
@@ -43,7 +43,7 @@ def are_reduced() -> bool:
 
 
 def _is_shadow() -> bool:
-    """Whether this rank has no batches left and takes part in the others' reductions, in `join` of DDP."""
+    """Return whether this rank has no batches left and takes part in the others' reductions, in `join` of DDP."""
     parallel = sys.modules.get("torch.nn.parallel.distributed")
     if parallel is None:
         return False

@@ -31,7 +31,7 @@ _generations: Counter[str] = Counter()
 
 @dataclass(slots=True)
 class Base:
-    """What a group and its sub-groups stand on."""
+    """The job's place, services and sub-groups, which a group shares with its sub-groups."""
 
     place: Place
     services: LocalServices | None

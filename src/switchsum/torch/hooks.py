@@ -45,7 +45,7 @@ class Exchange(Protocol):
 
 
 class Compressor(Protocol):
-    """What a hook needs of a compressor.
+    """The methods of a compressor that a hook calls.
 
     A compressor that also has `begin_parts(communicator, parts, values)`, as those of `switchsum.host.compress` have,
     is given a bucket at a time.  It keeps what it keeps for each of the parts.

@@ -1,4 +1,4 @@
-"""What a tensor's sum travels as: torch's calls have no argument for it."""
+"""Chooses the lanes of a tensor's sum, since torch's calls have no argument for them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What compression does to each layer: bytes that were not sent, and how far averages are off."""
+"""Measures what compression does to each layer: bytes that were not sent, and errors of averages."""
 
 from __future__ import annotations
 
@@ -131,7 +131,7 @@ class Measured:
     _sums: dict[str, _Sums] = field(default_factory=dict)
 
     def is_due(self, parts: Sequence[Part]) -> bool:
-        """Whether the next exchange of a bucket is checked: the same on all ranks."""
+        """Return whether the next exchange of a bucket is checked: the same on all ranks."""
         first = self._sums.get(parts[0].key, _Sums())
         return self.every > 0 and first.exchanges % self.every == 0
 

@@ -1,4 +1,4 @@
-"""Which groups a training has: names by which their ranks find one another, and no others."""
+"""Names the groups of a training, so that the ranks of a group find one another."""
 
 from __future__ import annotations
 

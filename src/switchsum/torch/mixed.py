@@ -1,4 +1,4 @@
-"""What torch makes for the other devices of a group whose backend is one for each: `cpu:gloo,cuda:switchsum`."""
+"""Handles groups with a backend for each device, such as `cpu:gloo,cuda:switchsum`."""
 
 from __future__ import annotations
 

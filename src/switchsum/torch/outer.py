@@ -179,7 +179,7 @@ class Schedule:
         return (fragment + 1) * self.every // self.fragments
 
     def begins(self, fragment: Fragment, step: int) -> bool:
-        """Whether a fragment's outer step begins after an inner one."""
+        """Return whether a fragment's outer step begins after an inner one."""
         is_new = fragment.latest < step
         return is_new and step >= fragment.offset and (step - fragment.offset) % self.every == 0
 

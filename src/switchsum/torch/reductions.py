@@ -37,7 +37,7 @@ _INTEGERS: Final = {*_NARROW, torch.int32, torch.int64}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reduction:
-    """How the switch reduces one tensor."""
+    """One tensor's reduction: dtype, operator and what is done before and after."""
 
     operator: str
     """The communicator's."""

@@ -1,4 +1,4 @@
-"""How the ranks of a process group find their controller and job: through the store that torch gives them."""
+"""Lets the ranks of a process group find their controller and job, through the store that torch gives them."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ Reply = TypeVar("Reply")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Place:
-    """Where a job is."""
+    """The controller, link and name of a job."""
 
     controller: str
     """The controller's address."""

@@ -29,7 +29,7 @@ LEAVE_S: Final = 5.0
 
 
 class LocalServices:
-    """What one rank has started; it ends with this process, however that ends."""
+    """The switch and controller that one rank has started; they end with this process, however that ends."""
 
     def __init__(self) -> None:
         """Start nothing yet; raises UsageError outside the main thread."""

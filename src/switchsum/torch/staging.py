@@ -29,7 +29,7 @@ class Mark(Protocol):
 
 
 class Device(Protocol):
-    """What staging needs of a device."""
+    """The methods of a device that staging calls."""
 
     def pinned(self, shape: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor:
         """Return ordinary memory that the device copies from and to by itself."""

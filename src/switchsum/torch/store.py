@@ -1,4 +1,4 @@
-"""What ranks of a process group tell one another before they have a job: through the store that torch gives them."""
+"""Lets ranks of a process group exchange facts before they have a job, through the store that torch gives them."""
 
 from __future__ import annotations
 

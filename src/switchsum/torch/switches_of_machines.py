@@ -46,7 +46,7 @@ Certificate = dict[str, str]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Part:
-    """What a machine has for the job, as its first rank tells it."""
+    """The part of a job on one machine, as its first rank tells it."""
 
     name: str
     mtu: int
@@ -63,7 +63,7 @@ class Part:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Found:
-    """What rank 0 has started and heard."""
+    """The services, links and certificate that rank 0 has made for the job."""
 
     services: LocalServices
     links: list[str]

@@ -115,7 +115,7 @@ def shared_array(tensor: torch.Tensor, dtype: np.dtype[Any]) -> npt.NDArray[Any]
 
 
 def is_away(tensor: torch.Tensor) -> bool:
-    """Whether a tensor's values are not in ordinary memory, but on a GPU."""
+    """Return whether a tensor's values are not in ordinary memory, but on a GPU."""
     return tensor.device.type != "cpu"
 
 
@@ -173,7 +173,7 @@ def hand_out(values: torch.Tensor, tensors: Sequence[torch.Tensor], part: Staged
 
 
 def is_usable(plain: torch.Tensor, dtype: torch.dtype | None = None) -> bool:
-    """Whether a tensor's own memory can be read and written by address, as values of that dtype."""
+    """Return whether a tensor's own memory can be read and written by address, as values of that dtype."""
     is_plain = plain.is_contiguous() and not plain.is_conj() and not plain.is_neg()
     return not is_away(plain) and is_plain and dtype in (None, plain.dtype)
 
@@ -201,5 +201,5 @@ def stage(tensor: torch.Tensor, dtype: torch.dtype | None = None, *, copy: bool 
 
 
 def same_size(tensors: Sequence[torch.Tensor]) -> bool:
-    """Whether all tensors have as many values, of one dtype."""
+    """Return whether all tensors have as many values, of one dtype."""
     return len({(tensor.numel(), tensor.dtype) for tensor in tensors}) == 1

@@ -1,4 +1,4 @@
-"""What a call is, in words: ranks must agree in all of them, and errors say them."""
+"""Describes a call in words, in which ranks must agree and which errors quote."""
 
 from __future__ import annotations
 

@@ -112,7 +112,7 @@ class SwitchWork(dist.Work):
             self.tell()
 
     def _is_interrupted(self) -> bool:
-        """Whether the caller's thread is in the midst of completing it, so that this is a signal handler."""
+        """Return whether the caller's thread is in the midst of completing it, so that this is a signal handler."""
         return self._lock._is_owned()  # type: ignore[attr-defined]
 
     def _acquire(self, is_patient: Callable[[], bool]) -> bool:
@@ -250,7 +250,7 @@ class SwitchWork(dist.Work):
         return self._tensors
 
     def is_completed(self) -> bool:
-        """Whether the tensors hold the results, or the collective has failed."""
+        """Return whether the tensors hold the results, or the collective has failed."""
         if not self._done and not self._is_interrupted() and all(handle.is_done for handle in self.handles):
             self.complete()
         return self._done
@@ -281,7 +281,7 @@ class SwitchWork(dist.Work):
         return self._ended is not None
 
     def is_success(self) -> bool:
-        """Whether the results are there."""
+        """Return whether the results are there."""
         return self._done and self._error is None
 
     def exception(self) -> BaseException | None:

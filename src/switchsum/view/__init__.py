@@ -1,1 +1,1 @@
-"""What is known of jobs, in one form for commands, page and metrics."""
+"""Gathers what is known of jobs, in one form for commands, page and metrics."""

@@ -1,4 +1,4 @@
-"""What is known of a controller's jobs at one moment: the data of `explain`, `top`, the page and the metrics."""
+"""Reads what is known of a controller's jobs at one moment: the data of `explain`, `top`, the page and the metrics."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How often slots are read: always where a rank waits, else as seldom as keeps the switch and its links for the job.
+"""Decides how often slots are read: always where a rank waits, else so seldom that the job keeps switch and links.
 
 Slots are registers, which BMv2 lets nobody read over P4Runtime: the controller sends a query for each cell and the
 switch answers it between frames of the job.  That costs the controller about a quarter of a millisecond a cell, and the

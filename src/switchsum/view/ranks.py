@@ -1,4 +1,4 @@
-"""What each rank does, and at which rates, from two reports of it."""
+"""Computes what each rank does, and at which rates, from two of its reports."""
 
 from __future__ import annotations
 

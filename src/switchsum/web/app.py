@@ -118,7 +118,7 @@ class Guard:
         return ""
 
     def _is_ours(self, host: str) -> bool:
-        """Whether a Host header names this machine; an address cannot be rebound, a foreign name can."""
+        """Return whether a Host header names this machine; an address cannot be rebound, a foreign name can."""
         name = host.lower()
         if not name.endswith("]"):
             head, colon, port = name.rpartition(":")

@@ -1,4 +1,4 @@
-"""What the page shows, as JSON: the records of `top`, the sentences of `explain`, slots and counters with rates."""
+"""Makes the page's JSON: the records of `top`, the sentences of `explain`, slots and counters with rates."""
 
 from __future__ import annotations
 
