@@ -159,7 +159,7 @@ def test_without_a_switch_callers_are_told_so(tmp_path: Path, monkeypatch: pytes
             running.client.list_jobs,
             running.client.statistics,
         ):
-            with pytest.raises(SwitchLost, match="no switch at unix:"):
+            with pytest.raises(SwitchLost, match="no connection to the switch at unix:"):
                 call()
         member = member_rpc.MemberRequest(job="a", nonce=1)
         for tell in (running.client.heartbeat, running.client.leave):
