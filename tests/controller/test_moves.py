@@ -84,7 +84,7 @@ def test_a_tree_that_passes_no_switch_that_is_away_stays_and_others_take_another
     assert (live.moves, live.is_moving, live.moved) == (1, True, [text])
     moves.begin(fabric, live, ["core1", "core3"], "core3 stays away")
     assert live.above == [spines["core2"], spines["core2"]]
-    with pytest.raises(UsageError, match="connect l1 and l2"):
+    with pytest.raises(UsageError, match="connect switches l1 and l2"):
         moves.begin(fabric, live, ["core1", "core2", "core3"], "all are away")
     with pytest.raises(UsageError, match="l2 does not answer, and rank 1 of the job"):
         moves.begin(fabric, live, ["l2"], "a leaf is away")

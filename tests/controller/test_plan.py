@@ -233,7 +233,7 @@ def test_jobs_that_clash_are_not_both_rebuilt() -> None:
     )
     again, settings = make_jobs(), make_settings()
     [problem] = rebuild(both, again, settings, 0.0)
-    assert "clashes with ['a']" in problem
+    assert "overlaps with ['a']" in problem
 
 
 def test_after_a_restart_members_stand_where_they_stood() -> None:

@@ -142,7 +142,7 @@ def test_a_server_of_another_kind_is_a_remote_error(tmp_path: Path) -> None:
     server.start()
     try:
         with MemberCalls(f"unix:{tmp_path}/other") as client:
-            with pytest.raises(errors.RemoteError, match="answers Info with nonsense"):
+            with pytest.raises(errors.RemoteError, match="sent an answer to Info that cannot be read"):
                 client.info()
             with pytest.raises(errors.RemoteError):
                 client.ports()

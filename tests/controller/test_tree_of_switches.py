@@ -398,7 +398,10 @@ def test_groups_of_trees_are_no_jobs_and_all_different() -> None:
         ('{"switches": {}}', "p4runtime"),
         (json.dumps({"switches": {"a": {**ROOT, "above": "b"}}}), "no switch 'b' above"),
         (json.dumps({"switches": {"a": ROOT, "b": ROOT}}), "a and b have no switch above"),
-        (json.dumps({"switches": {"a": {**ROOT, "above": "b"}, "b": {**ROOT, "above": "a"}}}), "circle: a, b, a"),
+        (
+            json.dumps({"switches": {"a": {**ROOT, "above": "b"}, "b": {**ROOT, "above": "a"}}}),
+            "`above`: a, b, a",
+        ),
         (json.dumps({"switches": {"a": ROOT, "b": {"p4runtime": "unix:c", "above": "a"}}}), "b: udp must be IP:PORT"),
         (json.dumps({"switches": {"a": {"p4runtime": "c"}}}), "a: p4runtime: an address is host:port"),
         (json.dumps({"switches": {"a": {"udp": "x"}}}), "a: p4runtime is missing"),

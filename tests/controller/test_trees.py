@@ -231,7 +231,7 @@ def test_33_leaves_are_divided_where_a_third_level_is() -> None:
 
 def test_more_trees_than_slots_are_refused() -> None:
     network = network_of(two_spines(2, 1000, 400), 1400)
-    with pytest.raises(UsageError, match="1 slots for 2 trees"):
+    with pytest.raises(UsageError, match="1 slots are too few for 2 trees"):
         plan(network, network.hosts, slots=1)
 
 

@@ -71,7 +71,7 @@ def test_what_is_right_in_the_mean_or_has_feedback_of_its_own_has_none_around_it
         ("blocks:32+keep", r"only topk takes"),
         ("qsgd:4", "qsgd takes no number: qsgd"),
         ("topk:0.01+int4", "'int4' is unknown; use one of"),
-        ("topk:0.01+int16+int8", r"lanes twice: topk:0.01\+int16, or topk:0.01\+int8"),
+        ("topk:0.01+int16+int8", r"lanes twice: use topk:0.01\+int16 or topk:0.01\+int8"),
         ("int16:", "int16 takes a whole number from 1 on, as in int16:32, not 'int16:'"),
         ("int8:0", "as in int8:32"),
         ("int8:half", "a whole number from 1 on, as in int8:32"),

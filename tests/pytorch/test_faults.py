@@ -227,7 +227,7 @@ def test_a_link_without_a_controller_is_refused_before_anything_is_started(monke
     monkeypatch.setenv("SWITCHSUM_LINK", "udp:there")
     store = dist.HashStore()
     store.set("switchsum/machine/1", this_machine())
-    with pytest.raises(UsageError, match=r"SWITCHSUM_LINK=udp:there .* SWITCHSUM_CONTROLLER, too, or neither"):
+    with pytest.raises(UsageError, match=r"SWITCHSUM_LINK=udp:there .* set both, or neither"):
         meet(Meeting(store, 0, 2, patience(5)), pytest.fail)
 
 

@@ -61,7 +61,7 @@ def test_a_queue_is_drawn() -> None:
         (["--bytes", "1GB", "--longest", "1s"], "h of one core"),
         (["--against", "telepathy"], "telepathy is none of"),
         (["--density", "2"], "a density is 0 to 1"),
-        (["--lanes", "77"], "'77' is none of"),
+        (["--lanes", "77"], "'77' must be"),
         (["--plot", "h1->h2"], "there is no link 'h1->h2'"),
         (["--queue", "0f"], "takes no frame"),
     ],

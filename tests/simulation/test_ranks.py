@@ -248,9 +248,9 @@ def test_a_lost_rank_is_still_named_in_another_process() -> None:
 @pytest.mark.parametrize(
     ("options", "says"),
     [
-        ({"links": "udp"}, "--links does not go with --virtual-time"),
-        ({"pcap": "x"}, "--pcap does not go"),
-        ({"virtual_time": False, "clock_factor": 1.0}, "--clock-factor goes with --virtual-time"),
+        ({"links": "udp"}, "--links cannot be used with --virtual-time"),
+        ({"pcap": "x"}, "--pcap cannot be used"),
+        ({"virtual_time": False, "clock_factor": 1.0}, "--clock-factor can only be used with --virtual-time"),
         ({"virtual_time": False, "rate": "1gbit"}, "--rate needs --links veth or"),
         ({"workers": 1}, "needs at least 2 ranks"),
         ({"clock_factor": -1.0}, "a clock's factor"),

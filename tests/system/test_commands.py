@@ -211,7 +211,11 @@ def test_loss_that_is_set_is_read_back_where_nobody_is(controller: str) -> None:
     ("arguments", "code", "text"),
     [
         (["job", "show", "nobody"], 1, "switchsum: there is no job 'nobody'"),
-        (["job", "create", "a", "-n", "33"], 2, "switchsum: a job has 1 to 32 workers, not 33"),
+        (
+            ["job", "create", "a", "-n", "33"],
+            2,
+            "switchsum: a job over this controller's switches has 1 to 32",
+        ),
         (
             ["job", "create", "a", "-n", "1", "--timeout", "nan", "--controller", "127.0.0.1:1"],
             2,

@@ -118,7 +118,7 @@ def test_a_stranger_is_refused_and_every_field_is_shown(where: list[str]) -> Non
     ("arguments", "text"),
     [
         (["send", "slot"], "a field is NAME=VALUE"),
-        (["send", "number_of_slots=3"], "there are version, kind"),
+        (["send", "number_of_slots=3"], "the names are version, kind"),
         (["send", "job=65536"], "cannot be written"),
         (["send", "kind=greeting"], "there is no kind 'greeting'; there are contribution, result"),
         (["send", "--values", "1,x"], "values must be numbers"),
