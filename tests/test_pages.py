@@ -52,7 +52,7 @@ def test_every_path_in_backticks_is_there() -> None:
 MOST_WORDS = 1_500
 LONGEST_SENTENCE = 40
 MEDIAN = 16
-LONGER_MEDIAN = {"verification": 17, "pytorch-tests": 17}
+LONGER_MEDIAN = {"verification": 16.5, "pytorch-tests": 17}
 """Pages whose sentences have more words in the median: these numbers only fall."""
 LONGER = {
     "benchmarks": "figures, of which `make bench` writes a part",

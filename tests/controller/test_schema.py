@@ -78,7 +78,7 @@ def test_byte_strings_are_the_shortest() -> None:
     [
         ({"table": "u"}, "no table 'u'"),
         ({"match": {"exact": 1, "colour": 1}}, "no field 'colour'"),
-        ({"match": {}}, "needs \\['exact'\\]"),
+        ({"match": {}}, r"needs values for \['exact'\]"),
         ({"match": {"exact": 512}}, "does not fit 9 bits"),
         ({"match": {"exact": -1}}, "does not fit 9 bits"),
         ({"match": {"exact": Prefix(value=1, length=9)}}, "match kind EXACT"),
@@ -87,7 +87,7 @@ def test_byte_strings_are_the_shortest() -> None:
         ({"match": {"exact": 1, "masked": 1}}, "match kind TERNARY"),
         ({"action": "stay"}, "no action 'stay'"),
         ({"action": "elsewhere", "params": {}}, "has no action elsewhere"),
-        ({"params": {"port": 1}}, "needs \\['wide'\\]"),
+        ({"params": {"port": 1}}, r"needs values for \['wide'\]"),
         ({"params": {"port": 1, "wide": 1, "more": 1}}, "no field 'more'"),
         ({"params": {"port": 512, "wide": 1}}, "does not fit 9 bits"),
     ],
