@@ -250,7 +250,10 @@ def _open(link: WorkerLink, membership: Membership) -> Transport:
     """Open the link for frames of the switch's build; raises VersionMismatch or TransportError."""
     lanes_per_frame = membership.reply.lanes_per_frame
     if lanes_per_frame not in LANE_BUILDS:
-        raise VersionMismatch(f"the switch adds {lanes_per_frame} lanes; this side knows {LANE_BUILDS}")
+        raise VersionMismatch(
+            f"the switch adds frames of {lanes_per_frame} lanes, but this worker knows only "
+            f"{LANE_BUILDS}: install one version"
+        )
     return link.open(
         rows=2 * MOST_IN_FLIGHT,
         frame_bytes=FRAME_BYTES + payload_bytes(lanes_per_frame),
@@ -299,7 +302,7 @@ def _make_engine(
 def _check_whole(name: str, number: object, *, least: int | None = None) -> None:
     """Refuse ranks and sizes that no job has, and seeds that are no integers; raises UsageError."""
     if isinstance(number, bool) or not isinstance(number, Integral) or (least is not None and int(number) < least):
-        raise UsageError(f"{name} is a whole number{f' from {least} on' * (least is not None)}, not {number!r}")
+        raise UsageError(f"{name} must be a whole number{f' from {least} on' * (least is not None)}, not {number!r}")
 
 
 def _seed(seed: int | None) -> int:
@@ -314,7 +317,7 @@ def _checksum() -> bool:
     """Return whether the environment asks for checksums; raises UsageError."""
     text = os.environ.get("SWITCHSUM_CHECKSUM", "")
     if text not in ("", "0", "1"):
-        raise UsageError(f"SWITCHSUM_CHECKSUM is 0 or 1, not {text!r}")
+        raise UsageError(f"SWITCHSUM_CHECKSUM must be 0 or 1, not {text!r}")
     return text == "1"
 
 
@@ -330,8 +333,8 @@ def _setting(name: str, value: Value | None, variable: str, kind: type[Value]) -
         return value
     text = os.environ.get(variable, "")
     if not text:
-        raise UsageError(f"no {name}: pass connect({name}=...) or set {variable}, as `switchsum run` does")
+        raise UsageError(f"{name} is missing: pass connect({name}=...) or set {variable}, as `switchsum run` does")
     try:
         return kind(text)
     except ValueError:
-        raise UsageError(f"{variable} is {text!r}, which is no {kind.__name__}") from None
+        raise UsageError(f"{variable} must be of type {kind.__name__}, not {text!r}") from None

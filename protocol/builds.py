@@ -11,5 +11,5 @@ def largest_build(mtu: int) -> int:
     fitting = [lanes for lanes in LANE_BUILDS if FRAME_BYTES + payload_bytes(lanes) <= mtu + ETHERNET_BYTES]
     if not fitting:
         least = FRAME_BYTES + payload_bytes(min(LANE_BUILDS)) - ETHERNET_BYTES
-        raise UsageError(f"frames of {min(LANE_BUILDS)} lanes want an MTU of {least}, which {mtu} is below")
+        raise UsageError(f"frames of {min(LANE_BUILDS)} lanes need an MTU of at least {least}, not {mtu}")
     return max(fitting)

@@ -124,7 +124,7 @@ def parse_p4info(text: str) -> Any:
     try:
         return text_format.Parse(text, config.P4Info(), allow_unknown_field=True, descriptor_pool=_POOL)
     except text_format.ParseError as error:
-        raise UsageError(f"not a P4Info in text format: {error}") from error
+        raise UsageError(f"this is not a P4Info in text format: {error}") from error
 
 
 def encode_uint(value: int) -> bytes:

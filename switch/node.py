@@ -25,13 +25,13 @@ class Node:
     def _expect(self, kind: type[_T], what: str) -> _T:
         # In Python True is an int, in JSON it is no number.
         if not isinstance(self.value, kind) or (kind is int and isinstance(self.value, bool)):
-            raise ProgramError(f"no BMv2 program: {self.path} is not {what}")
+            raise ProgramError(f"not a BMv2 program: {self.path} is not {what}")
         return self.value
 
     def __getitem__(self, key: str) -> Node:
         made = self.get(key)
         if made is None:
-            raise ProgramError(f"no BMv2 program: {self.path} has no {key}")
+            raise ProgramError(f"not a BMv2 program: {self.path} has no {key}")
         return made
 
     def get(self, key: str) -> Node | None:
@@ -48,7 +48,7 @@ class Node:
         """Return the items of an array that has `count` items, or at least `-count` if `count` is negative."""
         made = [*self.items()]
         if len(made) != count and (count >= 0 or len(made) < -count):
-            raise ProgramError(f"no BMv2 program: {self.path} has {len(made)} items, not {abs(count)}")
+            raise ProgramError(f"not a BMv2 program: {self.path} has {len(made)} items, not {abs(count)}")
         return made
 
     def list(self, key: str, read: Callable[[Node], _T]) -> tuple[_T, ...]:
@@ -77,9 +77,9 @@ class Node:
         """Return a number from 0 to 2**32 - 1."""
         number = self.integer()
         if number < 0:
-            raise ProgramError(f"no BMv2 program: {self.path} is negative")
+            raise ProgramError(f"not a BMv2 program: {self.path} is negative")
         if number >> 32:
-            raise ProgramError(f"no BMv2 program: {self.path} has more than 32 bits")
+            raise ProgramError(f"not a BMv2 program: {self.path} has more than 32 bits")
         return number
 
     def truth(self, key: str, default: bool = False) -> bool:
@@ -92,7 +92,7 @@ class Node:
         try:
             number = int(self.text(), 16)
         except ValueError:
-            raise ProgramError(f"no BMv2 program: {self.path} is no hexadecimal number") from None
+            raise ProgramError(f"not a BMv2 program: {self.path} is not a hexadecimal number") from None
         if number.bit_length() > MAX_NUMBER_BITS:
             raise ProgramError(f"{self.path} is a number of {number.bit_length()} bits, not {MAX_NUMBER_BITS} at most")
         return number

@@ -129,7 +129,7 @@ class Pipeline:
         try:
             program = _lowered(device_config, drop_port, queues.count, passes)
         except RecursionError:
-            raise ProgramError("no BMv2 program that this switch can take: it is nested too deeply") from None
+            raise ProgramError("not a BMv2 program that this switch can take: it is nested too deeply") from None
         try:
             state = make_state(program, queues, ports)
         except MemoryError:
@@ -265,7 +265,7 @@ def _lowered(device_config: str | bytes, drop_port: int, queues: int, passes: in
     try:
         return verify(lowered)
     except MalformedProgram as error:  # headers of different types that are copied, say: no P4 compiler writes that
-        raise ProgramError(f"no BMv2 program: {error}") from error
+        raise ProgramError(f"not a BMv2 program: {error}") from error
 
 
 def multiplies(program: ir.Program) -> bool:
@@ -289,7 +289,7 @@ def make_state(program: ir.Program, queues: Queues | None = None, ports: Livenes
             try:
                 table.load(entry)
             except StateError as error:
-                raise ProgramError(f"no BMv2 program: {error}") from None
+                raise ProgramError(f"not a BMv2 program: {error}") from None
         tables[info.spec.name] = table
     profiles = {
         info.name: Profile(info, [table for table in tables.values() if table.spec.profile == info.name], lock, ports)

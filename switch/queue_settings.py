@@ -56,7 +56,7 @@ def read_rate(text: str) -> QueueSetting:
     """Read a rate; raises UsageError."""
     found = _RATE.fullmatch(text)
     if found is None:
-        raise UsageError(f"a rate is [PORT[.PRIORITY]=]NUMBER and pps, bit, kbit, mbit or gbit, not {text!r}")
+        raise UsageError(f"a rate is written [PORT[.PRIORITY]=]NUMBER with pps, bit, kbit, mbit or gbit, not {text!r}")
     port, priority, number = _integer(found["port"]), _integer(found["priority"]), float(found["number"])
     if found["unit"] == "pps":
         return QueueSetting(port=port, priority=priority, rate_pps=number)
@@ -67,7 +67,7 @@ def read_depth(text: str) -> QueueSetting:
     """Read a length; raises UsageError."""
     found = _DEPTH.fullmatch(text)
     if found is None:
-        raise UsageError(f"a length is [PORT[.PRIORITY]=]FRAMES, or a number of bytes as in 100000bytes, not {text!r}")
+        raise UsageError(f"a length is written [PORT[.PRIORITY]=]FRAMES, or in bytes as in 100000bytes, not {text!r}")
     port, priority, number = _integer(found["port"]), _integer(found["priority"]), int(found["number"])
     if found["unit"]:
         return QueueSetting(port=port, priority=priority, depth_bytes=number)

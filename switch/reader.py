@@ -35,7 +35,7 @@ def read_program(text: str | bytes) -> model.Bmv2Program:
     try:
         root = Node(json.loads(text), "root")
     except (ValueError, RecursionError) as error:
-        raise ProgramError(f"no BMv2 program: not JSON ({error})") from None
+        raise ProgramError(f"not a BMv2 program: not JSON ({error})") from None
     # The major version changes when older readers would misread the file; minor versions only add to the format.
     # p4c wrote no version before 2016, and BMv2 takes such a file.
     if (meta := root.get("__meta__")) is not None:
@@ -80,7 +80,7 @@ def _named(root: Node, key: str, name: str, read: Callable[[Node], _T]) -> _T:
     for node in root[key].items():
         if node["name"].text() == name:
             return read(node)
-    raise ProgramError(f"no v1model program: {key} has no {name}")
+    raise ProgramError(f"not a v1model program: {key} has no {name}")
 
 
 def _name(node: Node) -> str:
@@ -144,7 +144,7 @@ def _field_type(node: Node) -> model.FieldType:
 def _header(node: Node, types: dict[str, model.HeaderType]) -> model.HeaderInstance:
     type_name = node["header_type"].text()
     if type_name not in types:
-        raise ProgramError(f"no BMv2 program: {node.path} has the unknown type {type_name}")
+        raise ProgramError(f"not a BMv2 program: {node.path} has the unknown type {type_name}")
     return model.HeaderInstance(name=_name(node), type=types[type_name], metadata=node.truth("metadata"))
 
 
@@ -155,7 +155,7 @@ def _stack(node: Node, key: str, names: dict[int, str]) -> model.HeaderStack:
 def _members(node: Node, key: str, names: dict[int, str]) -> tuple[str, ...]:
     identifiers = node.list(key, Node.integer)
     if not identifiers or not set(identifiers) <= names.keys():
-        raise ProgramError(f"no BMv2 program: {node.path} has no headers, or unknown ones")
+        raise ProgramError(f"not a BMv2 program: {node.path} has no headers, or unknown ones")
     return tuple(names[number] for number in identifiers)
 
 
@@ -166,7 +166,7 @@ def _union_type(node: Node) -> tuple[str, tuple[str, ...]]:
 def _union(node: Node, names: dict[int, str], types: dict[str, tuple[str, ...]]) -> tuple[int, model.HeaderUnion]:
     members, parts = _members(node, "header_ids", names), types.get(node["union_type"].text(), ())
     if len(members) != len(parts):
-        raise ProgramError(f"no BMv2 program: {node.path} does not have the headers of its type")
+        raise ProgramError(f"not a BMv2 program: {node.path} does not have the headers of its type")
     return node["id"].integer(), model.HeaderUnion(name=_name(node), members=members, parts=parts)
 
 
@@ -270,7 +270,7 @@ def _transition(node: Node) -> model.Transition:
     is_default = given == "hexstr" and node["value"].value == "default"
     kind = "default" if is_default else given
     if kind not in ("hexstr", "default", "parse_vset"):
-        raise ProgramError(f"no BMv2 program: {node.path} has the unknown type {kind}")
+        raise ProgramError(f"not a BMv2 program: {node.path} has the unknown type {kind}")
     mask = node.get("mask")
     return model.Transition(
         value=node["value"].hexadecimal() if kind == "hexstr" else None,
@@ -367,9 +367,9 @@ def _table(node: Node, actions: tuple[model.Action, ...]) -> model.Table:
         action_ids = tuple(by_name.get(name, -1) for name in names)
     known = {action.id for action in actions}
     if not set(action_ids) <= known:
-        raise ProgramError(f"no BMv2 program: {node.path} names unknown actions")
+        raise ProgramError(f"not a BMv2 program: {node.path} names unknown actions")
     if len(names) != len(action_ids):
-        raise ProgramError(f"no BMv2 program: {node.path} has {len(action_ids)} action ids and {len(names)} actions")
+        raise ProgramError(f"not a BMv2 program: {node.path} has {len(action_ids)} action ids and {len(names)} actions")
     following = {
         key: Node(value, f"{node.path}.next_tables").text() if value is not None else None
         for key, value in node["next_tables"].pairs().items()

@@ -103,9 +103,9 @@ def check_array(name: str, array: Array) -> None:
     if not isinstance(array, np.ndarray):
         raise UsageError(f"{name} takes a numpy array, not {_foreign(array)}")
     if array.dtype.hasobject:
-        raise UnsupportedDtype(f"{name} of Python objects: their addresses mean nothing elsewhere")
+        raise UnsupportedDtype(f"{name} cannot send Python objects: convert them to numbers")
     if array.dtype.itemsize == 0:
-        raise UsageError(f"{name} of {array.dtype.str}, whose elements have no bytes")
+        raise UsageError(f"{name} cannot send {array.dtype.str}, because its elements have no bytes")
 
 
 def _foreign(value: object) -> str:

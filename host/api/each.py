@@ -58,9 +58,7 @@ class Starts(Protocol):
 def check_ranks(world_size: int) -> None:
     """Refuse more ranks than have room in a lane; raises UsageError."""
     if world_size > EACH_MOST_WORKERS:
-        raise UsageError(
-            f"lanes={EACH!r} add up to {EACH_MOST_WORKERS} ranks, and these are {world_size}: use lanes='int32'"
-        )
+        raise UsageError(f"lanes={EACH!r} work up to {EACH_MOST_WORKERS} ranks, not {world_size}: use lanes='int32'")
 
 
 class EachSum:

@@ -207,7 +207,9 @@ class Membership:
         seen, sent = False, 0
         while True:
             if self.cancelled is not None and self.cancelled.is_set():
-                raise UsageError(f"rank {self.rank} was told to wait no longer for job {self.job!r} to be complete")
+                raise UsageError(
+                    f"rank {self.rank} stopped waiting for job {self.job!r} to be complete, because it was cancelled"
+                )
             for one in links:
                 one.wait(0.0)  # a link that has ended with its switch is opened again in there
             if written_for != (written_for := self._links_of(links)):

@@ -49,7 +49,7 @@ _CLOSED_WITHIN: Final = "this communicator was closed in the midst of a collecti
 def check_process(pid: int) -> None:
     """Raise UsageError in a process that was forked from the one to which a communicator belongs."""
     if os.getpid() != pid:
-        raise UsageError(f"this communicator belongs to process {pid}; connect in this one if it needs any")
+        raise UsageError(f"this communicator belongs to process {pid}: call connect in this process for one of its own")
 
 
 class Handle:

@@ -121,7 +121,9 @@ def check_blocks(array: Array, how: Options) -> None:
     check_written("allreduce", array)
     native_values(array, how)
     if how.operator not in SKIP_ZEROS:
-        raise UsageError(f"blocks of zeros can be skipped where op is {' or '.join(SKIP_ZEROS)}, not {how.operator!r}")
+        raise UsageError(
+            f"blocks of zeros can be skipped only if op is {' or '.join(SKIP_ZEROS)}, not {how.operator!r}"
+        )
     if array.dtype == np.float64:
         raise UsageError("small blocks of float64 cannot be narrowed: use array.astype(np.float32)")
 
@@ -129,7 +131,7 @@ def check_blocks(array: Array, how: Options) -> None:
 def given(indices: Array, values: Array, size: int) -> tuple[Array, Array]:
     """Return a caller's indices and values as arrays; raises UsageError for what is no number of rows."""
     if not is_integer(size) or size > MOST_ROWS:
-        raise UsageError(f"size is a number of rows, at most {MOST_ROWS}, not {size!r}")
+        raise UsageError(f"size must be a number of rows, at most {MOST_ROWS}, not {size!r}")
     return np.asarray(indices), np.asarray(values)
 
 
@@ -350,11 +352,11 @@ def unite(
     if fault:
         raise UsageError(fault)
     if facts[0] & _FAULT:
-        raise UsageError("another rank gave what cannot be added; its own error says what")
+        raise UsageError("another rank gave arguments that cannot be added: see that rank's error")
     if facts[1] & facts[2]:
         comm.break_off(OperationMismatch(f"another rank issued another operation than this one's {called}", called))
     if facts[0] & _OVERFLOW:
-        raise SumOverflow(f"on some rank values of a repeated index do not fit their dtype in {called}")
+        raise SumOverflow(f"on some rank, the sum of values of a repeated index does not fit its dtype in {called}")
     if bits <= MAX_BITS_IN_ONE_STEP:
         words = first
     else:

@@ -49,9 +49,7 @@ class Layout:
         """Return how many steps each rank has either way; raises UsageError if they are too few."""
         steps = (self.base - 1) // 2 // ranks
         if steps < LEAST_STEPS:
-            raise UsageError(
-                f"{self.per_word} values to a word leave too few bits for {ranks} ranks: have fewer values"
-            )
+            raise UsageError(f"per_word={self.per_word} leaves too few bits for {ranks} ranks: use a smaller per_word")
         return steps
 
     def blocks(self, size: int) -> int:

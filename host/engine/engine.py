@@ -116,7 +116,10 @@ class Engine:
         Raises UsageError.
         """
         if not 0 <= config.rank < config.world_size <= MOST_WORKERS:
-            raise UsageError(f"rank {config.rank} of {config.world_size}: at most {MOST_WORKERS} workers, from 0")
+            raise UsageError(
+                f"rank {config.rank} of {config.world_size} cannot be: a job has up to {MOST_WORKERS} "
+                "workers, from rank 0"
+            )
         if config.window_slots < 1 or len(frames) < 2 * config.window_slots:
             raise UsageError(f"{config.window_slots} slots need two rows each; the frame store has {len(frames)}")
         frame_bytes = FRAME_BYTES + payload_bytes(config.lanes_per_frame)

@@ -271,6 +271,6 @@ def check(dtype: np.dtype[Any], operator: str, lanes: str) -> None:
         way_out = _WAYS_OUT.get(dtype.name, "cast it to one of these first")
         raise UnsupportedDtype(f"the switch adds float32, float16, bfloat16 and integers, not {dtype.name}: {way_out}")
     if operator == "average" and is_integer:
-        raise UnsupportedDtype(f"an average of {dtype.name} is no {dtype.name}: use op='sum' and divide as you need")
+        raise UnsupportedDtype(f"{dtype.name} cannot be averaged: use op='sum', and divide the sum yourself")
     if lanes != "int32" and not (is_float and operator in ("sum", "average")):
         raise UsageError(f"{lanes} lanes are for sums and averages of floats, not for {operator} of {dtype.name}")

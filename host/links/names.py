@@ -35,15 +35,17 @@ def check_link(link: str) -> None:
     if not place:
         raise UsageError(f"a link is shm:NAME, udp:HOST:PORT, packet:INTERFACE or scapy:INTERFACE, not {link!r}")
     if kind not in KINDS:
-        raise UsageError(f"no links of the kind {kind!r}: {', '.join(KINDS[:-1])} and {KINDS[-1]} are known")
+        raise UsageError(f"there is no kind of link {kind!r}: the kinds are {', '.join(KINDS[:-1])} and {KINDS[-1]}")
     if "\0" in place or any("\ud800" <= letter <= "\udfff" for letter in place):
-        raise UsageError(f"a link's name is text without NUL and halves of characters, not {link!r}")
+        raise UsageError(f"a link's name must be text without NUL and surrogates, not {link!r}")
     host, _, port = place.partition("%")[0].partition(":")
     is_number = port.isascii() and port.isdigit() and len(port) <= len(str(LAST_PORT))
     if kind == "udp" and port and not (is_number and 0 < int(port) <= LAST_PORT):
-        raise UsageError(f"not a UDP port: {port!r} in {link!r}; udp:HOST or udp:HOST:PORT with 1 to {LAST_PORT}, IPv4")
+        raise UsageError(
+            f"the UDP port in {link!r} is not 1 to {LAST_PORT}: write udp:HOST or udp:HOST:PORT, with IPv4"
+        )
     if kind == "udp" and not host:
-        raise UsageError(f"no host in {link!r}: udp:HOST or udp:HOST:PORT")
+        raise UsageError(f"there is no host in {link!r}: write udp:HOST or udp:HOST:PORT")
 
 
 def open_transport(link: str, *, rows: int, frame_bytes: int, switch: Address, together: bool = True) -> Transport:
@@ -95,11 +97,13 @@ def split_links(text: str) -> list[NamedLink]:
     links = [_read_part(part) for part in parts]
     for place, link in enumerate(links):
         if link.name.partition(":")[0] not in JOINED:
-            raise UsageError(f"{link.name}: several links of a worker are of the kinds {' and '.join(JOINED)}")
+            raise UsageError(
+                f"{link.name} cannot be one of several links: these are of the kinds {' and '.join(JOINED)}"
+            )
         if link.name in {other.name for other in links[:place]}:
-            raise UsageError(f"link {link.name} is named twice: several links of a worker are different ones")
+            raise UsageError(f"link {link.name} is given twice: the links of a worker must differ")
     if len({link.mbit is None for link in links}) > 1:
-        raise UsageError(f"some links have a rate and some have none: give it to all ({_EXAMPLE}) or to none")
+        raise UsageError(f"some links have a rate and some have none: give a rate to all ({_EXAMPLE}) or to none")
     return links
 
 

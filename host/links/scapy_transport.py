@@ -41,7 +41,7 @@ class ScapyTransport(PythonTransport):
             self._socket = conf.L2socket(iface=interface, promisc=False)
         except OSError as error:
             self._reservation.close()
-            raise TransportError(f"Scapy on interface {interface}: {error.strerror}") from error
+            raise TransportError(f"Scapy cannot use interface {interface}: {error.strerror}") from error
         grow_buffers(self._socket.ins)
         self._socket.ins.setsockopt(SOL_PACKET, PACKET_VNET_HDR, 1)
         attach_filter(self._socket.ins, udp_filter(switch, self.address))

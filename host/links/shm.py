@@ -208,7 +208,9 @@ class ShmTransport(NativeTransport):
             bodies = SharedMemory(descriptors[4], sizes[2], writable=False) if answer.body_rows else None
         except OSError as error:  # the address space of this process is full, say
             _give_back(connection, descriptors, ())
-            raise TransportError(f"no {sum(sizes) / 1e6:.1f} MB of memory to map a link: {error.strerror}") from None
+            raise TransportError(
+                f"cannot map {sum(sizes) / 1e6:.1f} MB of memory for a link: {error.strerror}"
+            ) from None
         self._connection, self._own, self._peer, self._bodies = connection, own, peer, bodies
         self._bell, self._switch_bell = descriptors[2:4]
         self._link = np.zeros(LINK_FIELDS, np.int64)
@@ -307,7 +309,7 @@ def _shake_hands(name: str, hello: Hello, timeout_s: float) -> tuple[Answer, lis
     try:
         connection = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     except OSError as error:
-        raise TransportError(f"no socket for a shared-memory link: {error.strerror}") from error
+        raise TransportError(f"cannot make a socket for a shared-memory link: {error.strerror}") from error
     descriptors: list[int] = []
     try:
         connection.settimeout(timeout_s)
@@ -337,7 +339,9 @@ def _shake_hands(name: str, hello: Hello, timeout_s: float) -> tuple[Answer, lis
                 f"the switch {name!r} listens for shared-memory links and does not answer: it is stopped or busy"
             ) from None
         if isinstance(error, OSError):
-            raise TransportError(f"the shared-memory link to the switch {name!r}: {error.strerror}") from error
+            raise TransportError(
+                f"cannot open the shared-memory link to the switch {name!r}: {error.strerror}"
+            ) from error
         raise
     return answer, descriptors, connection
 

@@ -45,13 +45,13 @@ class UdpTransport(SocketTransport):
         try:
             link = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
         except OSError as error:
-            raise TransportError(f"no UDP socket: {error.strerror}") from error
+            raise TransportError(f"cannot open a UDP socket: {error.strerror}") from error
         try:
             _send_from(link, source)
             link.connect((host, port))
         except OSError as error:
             link.close()
-            raise TransportError(f"no way to a switch at {host}:{port}: {error.strerror}") from error
+            raise TransportError(f"cannot reach a switch at {host}:{port}: {error.strerror}") from error
         _check_path(link, host, frame_bytes)
         ip_text, own_port = link.getsockname()
         ip = parse_ip(ip_text)
@@ -74,7 +74,7 @@ def _send_from(link: socket.socket, source: str) -> None:
             link.bind((source, 0))
     except OSError as error:
         link.close()
-        raise TransportError(f"no UDP socket with the address {source!r}: {error.strerror}") from error
+        raise TransportError(f"cannot open a UDP socket with the address {source!r}: {error.strerror}") from error
 
 
 def _check_path(link: socket.socket, host: str, frame_bytes: int) -> None:

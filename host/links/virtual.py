@@ -234,7 +234,7 @@ class SharedFiles:
             finally:
                 os.close(descriptor)
         except OSError as error:
-            raise LocalError(f"no room for {size} bytes of an array in {self._folder}: {error.strerror}") from error
+            raise LocalError(f"cannot write {size} bytes of an array to {self._folder}: {error.strerror}") from error
 
     def give_back(self, shared: Shared) -> None:
         """Let the file be used again."""
@@ -337,7 +337,7 @@ class VirtualMembership:
 
     def reform(self, timeout_s: float) -> tuple[int, int]:
         """Refuse: raises UsageError."""
-        raise UsageError("in virtual time a job is not formed anew: a rank that is lost ends it")
+        raise UsageError("a job in virtual time cannot be formed anew: a lost rank ends it")
 
 
 def join(path: str, rank: int, world_size: int) -> tuple[VirtualDriver, VirtualMembership]:

@@ -201,7 +201,10 @@ def keep(store: Store, name: str, content: bytes) -> bool:
     except OSError as error:
         if not store.is_warned:
             store.is_warned = True
-            say(f"compiled code is not kept: {store.path}: {error.strerror} ({CACHE_VARIABLE} names another place)")
+            say(
+                f"compiled code is not kept, because of {store.path}: {error.strerror} (set "
+                f"{CACHE_VARIABLE} to another place)"
+            )
         return False
     return True
 

@@ -117,7 +117,7 @@ def _flatten(value: Any, tags: list[Tag], words: list[Any]) -> None:
     """
     if isinstance(value, np.ndarray):
         if not (value.flags.c_contiguous and value.flags.aligned and value.dtype.isnative):
-            raise TypeError("an array with gaps")
+            raise TypeError("a kernel takes only contiguous, aligned arrays of native byte order")
         tags.append((value.dtype, value.ndim))
         words.append(address_of(value))
         words.extend(value.shape)
@@ -138,7 +138,7 @@ def _flatten(value: Any, tags: list[Tag], words: list[Any]) -> None:
     elif value is None:
         tags.append(NOTHING)
     else:
-        raise TypeError(f"an entry takes no {type(value).__name__}")
+        raise TypeError(f"a kernel takes no {type(value).__name__}")
 
 
 def _words_of(tag: Tag) -> list[str]:

@@ -203,4 +203,4 @@ def _introduce() -> None:
     say("compiling for this machine, once: later starts load it (`switchsum warm` does all of it beforehand)")
     user = os.environ.get("SUDO_USER", "")
     if user and os.geteuid() == 0:
-        say(f"root's compiled code is kept apart from {user}'s, which root does not run ({CACHE_VARIABLE} names it)")
+        say(f"root compiles its own code, because it does not run {user}'s ({CACHE_VARIABLE} names where code is kept)")

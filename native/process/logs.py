@@ -36,7 +36,7 @@ def log_as(role: str, *, rank: int | None = None, job: str = "") -> None:
     as_json = options[:1] == ["json"]
     paths = options[as_json:]
     if level not in LEVELS or len(paths) > 1:
-        raise UsageError(f"{VARIABLE} is {' or '.join(LEVELS)}[,json][,PATH], not {os.environ[VARIABLE]!r}")
+        raise UsageError(f"{VARIABLE} must be {' or '.join(LEVELS)}[,json][,PATH], not {os.environ[VARIABLE]!r}")
     try:
         handler = _Lines(open(paths[0], "a") if paths else sys.stderr, own=bool(paths))  # noqa: SIM115
     except OSError as error:

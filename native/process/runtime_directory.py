@@ -47,7 +47,7 @@ def runtime_directory() -> Path:
         if reason is None:
             return directory
         reasons.append(reason)
-    raise LocalError(f"no directory for sockets: {'; '.join(reasons)}; {RUNTIME_VARIABLE} names another one")
+    raise LocalError(f"no directory can hold the sockets: {'; '.join(reasons)}; set {RUNTIME_VARIABLE} to another one")
 
 
 def _candidates() -> list[Path]:
@@ -91,8 +91,9 @@ def check_length(path: str) -> None:
     """Refuse a path that the kernel would; raises TransportError."""
     if len(os.fsencode(path)) > MAX_PATH_BYTES:
         raise TransportError(
-            f"{path}: the path of a Unix socket has at most {MAX_PATH_BYTES} bytes: TMPDIR, {RUNTIME_VARIABLE} or the "
-            "option that gave the path names a shorter one"
+            f"{path} is too long: the path of a Unix socket has at most {MAX_PATH_BYTES} bytes; "
+            f"shorten TMPDIR, {RUNTIME_VARIABLE} or "
+            "the option that gave the path"
         )
 
 

@@ -129,7 +129,7 @@ class PacketRing:
             self._map = mmap.mmap(self.link.fileno(), block_bytes)
         except OSError as error:
             self.link.close()
-            raise TransportError(f"interface {interface}: no receive ring: {error.strerror}") from error
+            raise TransportError(f"cannot make a receive ring on interface {interface}: {error.strerror}") from error
         except TransportError:
             self.link.close()
             raise

@@ -47,7 +47,7 @@ def socket_path(name: str) -> str:
     except UnicodeEncodeError:
         encoded = b""
     if not encoded or b"\0" in encoded:
-        raise UsageError(f"shared-memory links have a name or a path (--shm here, link shm:here), unlike {name!r}")
+        raise UsageError(f"a shared-memory link needs a name or a path (--shm here, link shm:here), not {name!r}")
     path = name
     if "/" not in name:
         from ..process.runtime_directory import runtime_directory  # noqa: PLC0415 - launchers give paths
@@ -150,7 +150,7 @@ class SharedMemory:
         """
         if size > (available := _available_bytes()):
             raise TransportError(
-                f"a link needs {size / 1e6:.1f} MB of memory, of which {available / 1e6:.1f} MB are left"
+                f"a link needs {size / 1e6:.1f} MB of memory, but only {available / 1e6:.1f} MB are left"
             )
         descriptor = os.memfd_create(f"switchsum {name}", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
         try:
@@ -160,7 +160,9 @@ class SharedMemory:
             fcntl.fcntl(descriptor, fcntl.F_ADD_SEALS, seals | (0 if theirs else _F_SEAL_FUTURE_WRITE))
         except OSError as error:
             os.close(descriptor)
-            raise TransportError(f"no {size / 1e6:.1f} MB of shared memory for a link: {error.strerror}") from error
+            raise TransportError(
+                f"cannot get {size / 1e6:.1f} MB of shared memory for a link: {error.strerror}"
+            ) from error
         return memory
 
     @property

@@ -135,7 +135,7 @@ def _assign_stack(scope: Scope, target: model.Operand, source: model.Operand) ->
     to_stack, of_stack = _name(scope, target, "header stack"), _name(scope, source, "header stack")
     targets, sources = symbols.elements(to_stack), symbols.elements(of_stack)
     if len(targets) != len(sources):
-        raise refusal(f"no BMv2 program: {to_stack} and {of_stack} are of different sizes", scope.source)
+        raise refusal(f"not a BMv2 program: {to_stack} and {of_stack} are of different sizes", scope.source)
     copies = [copy for to, of in zip(targets, sources, strict=True) for copy in _copy(to, of)]
     return [*copies, ir.Assign(symbols.next_slot(to_stack), symbols.field(symbols.next_slot(of_stack)))]
 
@@ -143,7 +143,7 @@ def _assign_stack(scope: Scope, target: model.Operand, source: model.Operand) ->
 def _copy(targets: tuple[int, ...], sources: tuple[int, ...]) -> list[ir.Statement]:
     """Copy an element of a stack: its header, or the headers of its union, of which one is valid after the last."""
     if len(targets) != len(sources):
-        raise refusal("no BMv2 program: header unions of different types are copied", None)
+        raise refusal("not a BMv2 program: header unions of different types are copied", None)
     return [ir.CopyHeader(to, of) for to, of in zip(targets, sources, strict=True)]
 
 

@@ -75,7 +75,7 @@ class ControlLowering:
         # p4c gives nodes in any order: all get their blocks first, so that each can name those that follow.
         def block(name: str | None) -> int:
             if name is not None and name not in nodes:
-                raise refusal(f"no BMv2 program: {control.name} has no node {name}", None)
+                raise refusal(f"not a BMv2 program: {control.name} has no node {name}", None)
             return end if name is None else nodes[name]
 
         builder.fill(entry, [], ir.Jump(block(control.start)))
@@ -148,13 +148,15 @@ class ControlLowering:
         """Return the action that the program names as default."""
         action = self._actions.get(table.default.action_id)
         if action is None or action.id not in table.action_ids:
-            raise refusal(f"no BMv2 program: the default action of table {table.name} is none of its own", table.source)
+            raise refusal(
+                f"not a BMv2 program: the default action of table {table.name} is not one of its actions", table.source
+            )
         if len(action.params) != len(table.default.arguments):
-            raise refusal(f"no BMv2 program: the default action of table {table.name} lacks arguments", table.source)
+            raise refusal(f"not a BMv2 program: the default action of table {table.name} lacks arguments", table.source)
         for value, (name, width) in zip(table.default.arguments, action.params, strict=True):
             if not 0 <= value < 1 << width:
                 raise refusal(
-                    f"no BMv2 program: default argument {name} of table {table.name} is too large", table.source
+                    f"not a BMv2 program: default argument {name} of table {table.name} is too large", table.source
                 )
         return action
 
@@ -211,7 +213,7 @@ class ControlLowering:
             return None
         meter = self._symbols.direct_meters.get(table.meter)
         if meter is None or not meter.unit or meter.target is None:
-            raise refusal(f"no BMv2 program: table {table.name} has no proper direct meter", table.source)
+            raise refusal(f"not a BMv2 program: table {table.name} has no proper direct meter", table.source)
         slot = self._symbols.slot(meter.target.header, meter.target.field)
         bits = self._symbols.fields[slot].width if self._symbols.has_bits(slot) else 0
         if not 0 < bits <= MAX_COLOUR_BITS:
@@ -222,7 +224,7 @@ class ControlLowering:
         """Turn a declared entry around to P4Runtime's priorities, where the larger wins and 0 is none."""
         action = self._actions.get(entry.action_id)
         if action is None or len(entry.match) != len(spec.keys):
-            raise refusal(f"no BMv2 program: an entry of table {spec.name} does not fit it", None)
+            raise refusal(f"not a BMv2 program: an entry of table {spec.name} does not fit its keys", None)
         matches = tuple(_match(field, key.width) for field, key in zip(entry.match, spec.keys, strict=True))
         return Entry(
             match=matches,

@@ -265,7 +265,7 @@ def field_of(symbols: Symbols, header: int, offset: int) -> ir.Field:
     """Return a field of a header by its position."""
     slot = symbols.position(header, offset)
     if slot is None:
-        raise refusal(f"no BMv2 program: header {symbols.headers[header].name} has no field {offset}", None)
+        raise refusal(f"not a BMv2 program: header {symbols.headers[header].name} has no field {offset}", None)
     return symbols.field(slot)
 
 
@@ -292,7 +292,7 @@ def leaf(scope: Scope, operand: model.Operand) -> ir.Expr:
             return symbols.number(symbols.slot(header, field))
         case model.Argument(index):
             if index >= len(scope.arguments):
-                raise refusal(f"no BMv2 program: an action has no parameter {index}", scope.source)
+                raise refusal(f"not a BMv2 program: an action has no parameter {index}", scope.source)
             return scope.arguments[index]
         case model.Peek(offset, width):
             return ir.Peek(width, offset)
@@ -488,7 +488,7 @@ def _headers_equal(symbols: Symbols, left: int, right: int) -> ir.Expr:
     """
     both: ir.Expr = ir.Binary(1, Op.AND, ir.Valid(left), ir.Valid(right))
     if len(symbols.headers[left].wire) != len(symbols.headers[right].wire):
-        raise refusal("no BMv2 program: headers of different types are compared", None)
+        raise refusal("not a BMv2 program: headers of different types are compared", None)
     for a, b in zip(symbols.headers[left].wire, symbols.headers[right].wire, strict=True):
         both = ir.Binary(1, Op.AND, both, ir.Compare(Relation.EQ, symbols.number(a), symbols.number(b)))
     return both
@@ -497,7 +497,7 @@ def _headers_equal(symbols: Symbols, left: int, right: int) -> ir.Expr:
 def _unions_equal(symbols: Symbols, left: tuple[int, ...], right: tuple[int, ...]) -> ir.Expr:
     """Compare two unions, which are equal if the same header is valid in both and equal.  As in BMv2, see there."""
     if len(left) != len(right):
-        raise refusal("no BMv2 program: header unions of different types are compared", None)
+        raise refusal("not a BMv2 program: header unions of different types are compared", None)
     return _any([_headers_equal(symbols, a, b) for a, b in zip(left, right, strict=True)])
 
 

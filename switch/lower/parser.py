@@ -78,7 +78,7 @@ class ParserLowering:
         if name is None:
             return self._accept
         if name not in self._states:
-            raise refusal(f"no BMv2 program: the parser has no state {name}", None)
+            raise refusal(f"not a BMv2 program: the parser has no state {name}", None)
         return self._states[name]
 
     def _state(self, state: model.ParserState) -> None:

@@ -121,7 +121,9 @@ class Symbols:
         self.counters, self._counter_index = _arrays(program.counters)
         for meter in program.meters:
             if meter_unit(meter) is None:
-                raise model.refusal(f"no BMv2 program: meter {meter.name} does not say what it measures", meter.source)
+                raise model.refusal(
+                    f"not a BMv2 program: meter {meter.name} does not say what it measures", meter.source
+                )
         self.meters, self._meter_index = _arrays(program.meters)
         self.direct_meters = {meter.name: meter for meter in program.meters if meter.direct}
         self.calculations = {calculation.name: calculation for calculation in program.calculations}
@@ -183,7 +185,7 @@ class Symbols:
         """Return for each union of a stack the header that has the name `part` there."""
         unions = [_find(self._unions, "header union", name) for name in self.union_stack(stack)]
         if any(part not in union.parts for union in unions):
-            raise ProgramError(f"no BMv2 program: unions of {stack} have no header {part}")
+            raise ProgramError(f"not a BMv2 program: unions of {stack} have no header {part}")
         return tuple(self.header(union.members[union.parts.index(part)]) for union in unions)
 
     def elements(self, stack: str) -> tuple[tuple[int, ...], ...]:
@@ -253,7 +255,7 @@ class Symbols:
                 self._signed.add(slot)
             offset += width
         if offset % 8 and not metadata:
-            raise ProgramError(f"header {name} has {offset} bits, which are no whole bytes")
+            raise ProgramError(f"header {name} has {offset} bits, but headers must have whole bytes")
         variable = self._add_length(index, [self._slots[name, field.name] for field in fields if field.variable])
         slots = tuple(range(first, len(self.fields)))
         self.headers.append(
@@ -275,7 +277,9 @@ class Symbols:
         [slot, *others] = variable
         field = self.fields[slot]
         if others:
-            raise ProgramError(f"no BMv2 program: {self.fields[others[0]].name} is a second field of variable length")
+            raise ProgramError(
+                f"not a BMv2 program: {self.fields[others[0]].name} is a second field of variable length"
+            )
         name = f"{field.name.rpartition('.')[0]}.{LENGTH}"
         self.fields[slot] = replace(field, length=len(self.fields))
         self.fields.append(ir.FieldInfo(name=name, header=header, width=32, offset=0))
@@ -311,7 +315,7 @@ class Symbols:
         field = self.fields[found]
         if not self.headers[field.header].metadata or field.width >= WIDE_BITS or not self.has_bits(found):
             raise ProgramError(
-                f"{field.name} is no metadata of less than {WIDE_BITS} bits, and the switch has to write it"
+                f"the switch has to write {field.name}, which must be metadata of less than {WIDE_BITS} bits"
             )
         return found
 
@@ -342,11 +346,11 @@ def meter_unit(array: model.Array) -> MeterUnit | None:
     try:
         return MeterUnit(array.unit) if array.unit else None
     except ValueError:
-        raise model.refusal(f"no BMv2 program: meter {array.name} measures {array.unit}", array.source) from None
+        raise model.refusal(f"not a BMv2 program: meter {array.name} measures {array.unit}", array.source) from None
 
 
 def _find(among: dict[_K, _V], what: str, name: _K) -> _V:
     if name not in among:
         shown = ".".join(name) if isinstance(name, tuple) else str(name)
-        raise ProgramError(f"no BMv2 program: it has no {what} {shown}")
+        raise ProgramError(f"not a BMv2 program: it has no {what} {shown}")
     return among[name]

@@ -35,7 +35,7 @@ class UdpPort(PortGroup):
         try:
             self._socket = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
         except OSError as error:
-            raise TransportError(f"no UDP socket: {error.strerror}") from error
+            raise TransportError(f"cannot open a UDP socket: {error.strerror}") from error
         try:
             self._socket.bind((host, port))
             self.address: tuple[str, int] = self._socket.getsockname()
@@ -47,7 +47,7 @@ class UdpPort(PortGroup):
                 errno.EADDRNOTAVAIL: ": `ip -brief address` lists the addresses of this machine",
             }
             raise TransportError(
-                f"UDP port {host}:{port}: {error.strerror}{remedy.get(error.errno or 0, '')}"
+                f"cannot listen on UDP port {host}:{port}: {error.strerror}{remedy.get(error.errno or 0, '')}"
             ) from error
         except TypeError as error:  # the name of a host that no codec takes
             self._socket.close()

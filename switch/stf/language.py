@@ -323,7 +323,7 @@ def _expect(line: int, text: str) -> Line:
     port, data = _port_and_data(text)
     digits, whole = data.removesuffix("$"), data.endswith("$")
     if re.fullmatch(r"[0-9a-fA-F*]*", digits) is None:
-        raise ValueError(f"{data!r} are no hexadecimal digits and stars")
+        raise ValueError(f"{data!r} must be hexadecimal digits and stars")
     return Expect(line=line, port=port, digits=digits.lower() if digits or whole else None, whole=whole)
 
 
@@ -358,7 +358,7 @@ def _check_counter(line: int, text: str) -> Line:
             raise ValueError(f"a counter has packets and bytes, no {unit}")
         comparison = tokens.take("sign", "a comparison")
         if comparison not in _COMPARISONS:
-            raise ValueError(f"{comparison!r} is no comparison ({', '.join(_COMPARISONS)})")
+            raise ValueError(f"{comparison!r} is not a comparison: use {', '.join(_COMPARISONS)}")
         number = int(tokens.take("number", "a number"), 0)
     tokens.end()
     return CheckCounter(line=line, counter=counter, index=index, unit=unit, comparison=comparison, number=number)

@@ -68,7 +68,7 @@ def test_what_fails_and_what_is_refused_are_told_apart(tmp_path: Path) -> None:
         outcomes[name] = as_record(case)["results"]["interpreter"]
     assert outcomes["good"] == PASSED
     assert outcomes["bad"].startswith("line 2: port 2: byte 0 differs")
-    assert outcomes["refused"].startswith("refused: no BMv2 program")
+    assert outcomes["refused"].startswith("refused: not a BMv2 program")
 
 
 def test_published_lists_are_read() -> None:

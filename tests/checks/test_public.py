@@ -40,7 +40,7 @@ def test_programs_of_a_folder_are_checked(folder: Path) -> None:
     assert [text.rpartition(":")[0] for text in good.failed] == [
         f"{switch}: wrong: line 2: port 2" for switch in ("interpreter", "native")
     ]
-    assert made["ours.broken"].loaded.startswith("no BMv2 program")
+    assert made["ours.broken"].loaded.startswith("not a BMv2 program")
     assert "SwitchIngress" in made["ours.other_p4info"].loaded
 
 
@@ -55,7 +55,7 @@ def test_the_page_names_what_is_refused_and_what_differs() -> None:
         },
     }
     other = {**row, "name": "a.c", "difference": "native and bmv2: r[1] is 2 and 3", "tests": {}, "failed": []}
-    refused = {**other, "name": "a.d", "loaded": "no BMv2 program: | missing", "difference": ""}
+    refused = {**other, "name": "a.d", "loaded": "not a BMv2 program: | missing", "difference": ""}
     record = {"date": "2026-01-01", "programs": [row, other, refused], "refused_by_p4c": {"a.e": "no such extern"}}
     text = "\n".join(section(record))
     assert "- a.e: no such extern" in text
@@ -63,5 +63,5 @@ def test_the_page_names_what_is_refused_and_what_differs() -> None:
     assert "1 programs show no difference" in text
     assert "| a.b | 0.50 s | 180, 90 | 7 | none | 3, 4 of 4 |" in text
     assert "| a.c | 0.50 s | 180, 90 | 7 | native and bmv2: r[1] is 2 and 3 |  |" in text
-    assert "| a.d | refused: no BMv2 program: \\| missing | | | | |" in text
+    assert "| a.d | refused: not a BMv2 program: \\| missing | | | | |" in text
     assert "- a.b, native: x: line 1" in text

@@ -158,7 +158,7 @@ def test_a_repeated_index_overflows_no_integer(fresh_ranks: list[Communicator], 
 
     def call(communicator: Communicator) -> int:
         values = np.array([most, 1], dtype) if communicator.rank == 1 else np.zeros(2, dtype)
-        with pytest.raises(SumOverflow, match=rf"repeated index do not fit .* of {np.dtype(dtype).name}\[rows\]"):
+        with pytest.raises(SumOverflow, match=rf"repeated index does not fit .* of {np.dtype(dtype).name}\[rows\]"):
             communicator.allreduce_sparse(np.array([3, 3]), values, 9)
         return int(communicator.allreduce(np.ones(1, np.int32))[0])  # nothing is broken
 

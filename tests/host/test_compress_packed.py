@@ -173,5 +173,5 @@ def test_the_largest_finite_values_stay_finite(ranks: list[Communicator]) -> Non
 
 
 def test_too_many_ranks_for_a_word_are_refused() -> None:
-    with pytest.raises(UsageError, match="4 values to a word leave too few bits for 64 ranks"):
+    with pytest.raises(UsageError, match="per_word=4 leaves too few bits for 64 ranks"):
         Layout(per_word=4, block=32).steps(64)

@@ -43,10 +43,10 @@ def test_what_connect_needs_comes_from_arguments_or_environment(missing: str, mo
 
 def test_settings_that_make_no_sense(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("RANK", "first")
-    with pytest.raises(UsageError, match="'first', which is no int"):
+    with pytest.raises(UsageError, match="must be of type int, not 'first'"):
         connect(job="j", world_size=1, link="shm:x")
     with pytest.raises(UsageError, match="timeout_s"):
         connect(job="j", rank=0, world_size=1, link="shm:x", timeout_s=0)
     monkeypatch.setenv("SWITCHSUM_CHECKSUM", "yes")
-    with pytest.raises(UsageError, match="SWITCHSUM_CHECKSUM is 0 or 1, not 'yes'"):
+    with pytest.raises(UsageError, match="SWITCHSUM_CHECKSUM must be 0 or 1, not 'yes'"):
         connect(job="j", rank=0, world_size=1, link="shm:x")

@@ -275,7 +275,7 @@ def test_more_ranks_than_a_lane_has_room_for_are_refused() -> None:
     config = ClusterConfig(workers=65, lanes_per_frame=8, window_slots=2)
     [one, *others] = communicators(1, config=config)
     one.world_size = 65
-    with pytest.raises(UsageError, match="lanes='each' add up to 64 ranks, and these are 65"):
+    with pytest.raises(UsageError, match="lanes='each' work up to 64 ranks, not 65"):
         one.allreduce(np.ones(3, np.float32), lanes="each")
     for each in (one, *others):
         each.close()

@@ -71,13 +71,13 @@ def test_what_is_drawn_differs_between_ranks_and_from_one_operation_to_the_next(
 
 @pytest.mark.parametrize("seed", [1.5, "7", True])
 def test_a_seed_is_an_integer(seed: Any) -> None:
-    with pytest.raises(UsageError, match="seed is a whole number, not"):
+    with pytest.raises(UsageError, match="seed must be a whole number, not"):
         connect(controller="127.0.0.1:1", job="none", rank=0, world_size=2, link="shm:none", seed=seed)
 
 
 def test_a_seed_in_the_environment_is_an_integer(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SWITCHSUM_SEED", "many")
-    with pytest.raises(UsageError, match="SWITCHSUM_SEED is 'many', which is no int"):
+    with pytest.raises(UsageError, match="SWITCHSUM_SEED must be of type int, not 'many'"):
         connect(controller="127.0.0.1:1", job="none", rank=0, world_size=2, link="shm:none")
 
 

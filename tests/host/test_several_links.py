@@ -37,11 +37,11 @@ def test_a_text_names_one_link_or_several_with_their_rates() -> None:
 @pytest.mark.parametrize(
     ("text", "reason"),
     [
-        ("packet:eth0,packet:eth0", "named twice"),
+        ("packet:eth0,packet:eth0", "given twice"),
         ("packet:eth0@0,packet:eth1@1", "rate is a number"),
         ("packet:eth0@fast,packet:eth1@1", "rate is a number"),
         ("packet:eth0@nan,packet:eth1@1", "rate is a number"),
-        ("packet:eth0@1,packet:eth1", "give it to all"),
+        ("packet:eth0@1,packet:eth1", "give a rate to all"),
         ("packet:eth0,shm:a", "of the kinds udp and packet"),
         (",".join(f"packet:e{i}" for i in range(9)), "1 to 8 links, not 9"),
         ("packet:eth0@200,eth1@100", "written with its kind"),

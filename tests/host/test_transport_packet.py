@@ -214,7 +214,7 @@ def test_where_memory_is_short_the_ring_is_smaller(
             super().setsockopt(level, option, value)
 
     monkeypatch.setattr("switchsum.native.wires.packetsocket.socket.socket", Short)
-    with pytest.raises(TransportError, match="interface sum0: no receive ring: Cannot allocate memory"):
+    with pytest.raises(TransportError, match="cannot make a receive ring on interface sum0: Cannot allocate memory"):
         wire.worker()
     Short.most = 70
     link = wire.worker()

@@ -104,7 +104,7 @@ def test_more_memory_than_there_is_is_not_even_tried(monkeypatch: pytest.MonkeyP
     # Never with the real amounts: the kernel would kill processes before it said no.
     monkeypatch.setattr(shared_memory, "_available_bytes", lambda: 3_000_000)
     monkeypatch.setattr(os, "memfd_create", lambda *_: pytest.fail("it was tried"))
-    with pytest.raises(TransportError, match=r"needs 4.1 MB of memory, of which 3.0 MB are left"):
+    with pytest.raises(TransportError, match=r"needs 4.1 MB of memory, but only 3.0 MB are left"):
         SharedMemory.create("test", 4_096_000, theirs=True)
 
 
@@ -118,7 +118,7 @@ def test_memory_that_is_refused_leaves_no_descriptor(monkeypatch: pytest.MonkeyP
 
     monkeypatch.setattr(os, "posix_fallocate", refuse)
     before = os.listdir("/proc/self/fd")
-    with pytest.raises(TransportError, match=r"no 0.0 MB of shared memory for a link: No space left"):
+    with pytest.raises(TransportError, match=r"cannot get 0.0 MB of shared memory for a link: No space left"):
         SharedMemory.create("test", 4096, theirs=True)
     assert os.listdir("/proc/self/fd") == before
 

@@ -73,7 +73,7 @@ def test_a_directory_that_others_could_use_is_refused_with_the_reason(
         (tmp_path / "missing" / "one", "No such file"),
     ):
         monkeypatch.setenv(RUNTIME_VARIABLE, str(directory))
-        with pytest.raises(LocalError, match=f"{reason}.*{RUNTIME_VARIABLE} names another"):
+        with pytest.raises(LocalError, match=f"{reason}.*set {RUNTIME_VARIABLE} to another"):
             runtime_directory()
     loose.chmod(0o1777)  # as /tmp: nobody removes what is another's
     assert distrust(loose / "own") is None
@@ -184,7 +184,7 @@ def test_another_user_cannot_connect_nor_take_the_place(tmp_path: Path) -> None:
 
 def test_names_of_links_that_are_none_are_refused() -> None:
     for name in ("", "a\0b", "\ud800"):
-        with pytest.raises(UsageError, match="have a name or a path"):
+        with pytest.raises(UsageError, match="needs a name or a path"):
             socket_path(name)
     with pytest.raises(TransportError, match="at most"):
         socket_path("x" * 200)

@@ -54,13 +54,13 @@ def test_a_queue_is_drawn() -> None:
 @pytest.mark.parametrize(
     ("options", "says"),
     [
-        (["--rate", "0gbit"], "a rate is like 10gbit"),
+        (["--rate", "0gbit"], "a rate is written like 10gbit"),
         (["--topology", "nowhere.yaml"], "nowhere.yaml is neither a file"),
-        (["--workers", "3"], "the topology has 2 hosts"),
+        (["--workers", "3"], "a topology of 2 hosts"),
         (["--bytes", "500TB"], "GB of memory"),
         (["--bytes", "1GB", "--longest", "1s"], "h of one core"),
-        (["--against", "telepathy"], "telepathy is none of"),
-        (["--density", "2"], "a density is 0 to 1"),
+        (["--against", "telepathy"], "not telepathy"),
+        (["--density", "2"], "a density must be 0 to 1"),
         (["--lanes", "77"], "'77' must be"),
         (["--plot", "h1->h2"], "there is no link 'h1->h2'"),
         (["--queue", "0f"], "takes no frame"),

@@ -146,7 +146,7 @@ def test_frames_that_go_round_between_switches_end_with_the_reason(monkeypatch: 
         network.link("s1", "s2", port=port, other_port=port)
     host.send(frame())
     network.run(until=0.1)  # what has an end of its own may go on
-    with pytest.raises(Storm, match="do frames go round"):
+    with pytest.raises(Storm, match="do frames circulate"):
         network.run()
 
 

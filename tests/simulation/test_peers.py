@@ -64,5 +64,5 @@ def test_steps_fit_together() -> None:
 
 def test_what_is_no_collective_is_refused() -> None:
     for algorithm, hosts in (("halving-doubling", 3), ("telepathy", 2)):
-        with pytest.raises(UsageError, match=r"power of two|none of"):
+        with pytest.raises(UsageError, match=r"power of two|must be one of"):
             run(star(hosts, 1000.0), CABLE, algorithm)

@@ -63,5 +63,5 @@ def test_a_bulk_flow_gets_the_rate_of_its_bottleneck(waits: bool) -> None:
 
 def test_what_is_no_source_is_refused() -> None:
     for frame_of, gap_s in ((b"", 1e-6), (b"x", 0.0), (b"x", -1.0)):
-        with pytest.raises(UsageError, match="a source has a frame"):
+        with pytest.raises(UsageError, match="a source needs a frame"):
             Traffic(frame_of, gap_s=gap_s, frames=1)

@@ -234,7 +234,7 @@ def test_a_rank_has_one_place_in_a_job_of_its_size(tmp_path: Path) -> None:
             with pytest.raises(UsageError, match="0 seconds or more"):
                 comm.compute(-1.0)
             comm.barrier()
-            with pytest.raises(UsageError, match="not formed anew"):
+            with pytest.raises(UsageError, match="cannot be formed anew"):
                 comm.reform()
 
     assert serve(served, first, second) == [None, None]

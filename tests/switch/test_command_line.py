@@ -97,7 +97,7 @@ def test_spellings_of_boost() -> None:
         ("--no-p4 -- --dp-grpc-server-addr x:1", "--dp-grpc-server-addr is not supported"),
         ("--no-p4 --use-files 1", "--use-files is not supported"),
         ("--no-p4 -i 1@there-is-none", "interface there-is-none"),
-        (f"{PROGRAM.with_suffix('.p4')}", "no BMv2 program"),
+        (f"{PROGRAM.with_suffix('.p4')}", "not a BMv2 program"),
     ],
 )
 def test_what_cannot_be_is_said_in_one_line(line: str, reason: str) -> None:

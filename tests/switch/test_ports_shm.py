@@ -364,7 +364,7 @@ def test_memory_that_cannot_be_mapped_is_named_and_leaves_no_file_open(
 
     def open_link() -> None:
         with pytest.raises(
-            TransportError, match=r"no \d+\.\d MB of memory to map a link: Cannot allocate memory"
+            TransportError, match=r"cannot map \d+\.\d MB of memory for a link: Cannot allocate memory"
         ) as error:
             ShmTransport(switch.name, rows=ROWS, frame_bytes=FRAME)
         errors.append(error.value)

@@ -37,7 +37,7 @@ def refusal(document: Document) -> str:
 
 @pytest.mark.parametrize("text", ["", "{", "[]", "7", "null", '"BMv2"', "{}", '{"__meta__": {}}', "\xff", '{"a": 1} x'])
 def test_other_things_than_programs(text: str) -> None:
-    with pytest.raises(ProgramError, match="no BMv2 program"):
+    with pytest.raises(ProgramError, match="not a BMv2 program"):
         Pipeline.load(text.encode("latin-1"))
 
 
@@ -171,10 +171,10 @@ def test_what_the_switch_writes_is_narrow_metadata(document: Document) -> None:
     standard = next(header for header in document["headers"] if header["name"] == "standard_metadata")
     of_type = next(one for one in document["header_types"] if one["name"] == standard["header_type"])
     del standard["metadata"]  # so did a fuzzer
-    assert "standard_metadata.ingress_port is no metadata" in refusal(document)
+    assert "standard_metadata.ingress_port, which must be metadata" in refusal(document)
     standard["metadata"] = True
     next(field for field in of_type["fields"] if field[0] == "egress_port")[1] = 128
-    assert "standard_metadata.egress_port is no metadata of less than" in refusal(document)
+    assert "standard_metadata.egress_port, which must be metadata of less than" in refusal(document)
 
 
 def one_line(text: str) -> str:

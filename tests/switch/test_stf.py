@@ -84,7 +84,7 @@ def test_statements_are_read() -> None:
         ("packet x 00", "invalid literal"),
         ("packet 1 0", "fromhex"),
         ("packet", "not enough values"),
-        ("expect 1 0g", "no hexadecimal digits"),
+        ("expect 1 0g", "must be hexadecimal digits"),
         ("add t k:1", "action's name is missing"),
         ("add t k: act()", "value is missing"),
         ("add t k:1 act", "no arguments in brackets"),
@@ -95,7 +95,7 @@ def test_statements_are_read() -> None:
         ("mc_node_associate 1", "takes 2 words, not 1"),
         ("check_counter c", "no index in brackets"),
         ("check_counter c(1) frames == 2", "no frames"),
-        ("check_counter c(1) packets = 2", "no comparison"),
+        ("check_counter c(1) packets = 2", "not a comparison"),
         ("no_packet 1", "no arguments"),
     ],
 )

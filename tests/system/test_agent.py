@@ -108,7 +108,7 @@ def test_the_exit_code_is_the_commands(udp: tuple[str, list[str]]) -> None:
         (["--job", "here", "--rank", "x"], "ranks are written like 2, 0-3 or 0,4-7"),
         (["--job", "here", "--rank", "0", "--udp", "h", "--link", "shm:x"], "give only one of"),
         (["--job", "here", "--rank", "0", "--interface", "nowhere9"], "interface nowhere9: no such interface"),
-        (["--job", "here", "--rank", "0", "--udp", "no.such.host.invalid"], "no way to a switch at"),
+        (["--job", "here", "--rank", "0", "--udp", "no.such.host.invalid"], "cannot reach a switch at"),
         (["--job", "here", "--rank", "\u00b2"], "ranks are written like 2, 0-3 or 0,4-7"),
         (["--job", "here", "--rank", "0", "--size", "-1"], "a trial takes at least one allreduce"),
         (["--job", "here", "--rank", "0-1", "--size", "nan"], "a trial takes at least one allreduce"),

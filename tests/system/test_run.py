@@ -267,7 +267,7 @@ def test_the_largest_build_is_as_long_as_its_frames(mtu: int, lanes: int) -> Non
 
 
 def test_links_that_carry_no_build_are_refused() -> None:
-    with pytest.raises(UsageError, match="want an MTU of 588, which 587 is below"):
+    with pytest.raises(UsageError, match="need an MTU of at least 588, not 587"):
         largest_build(587)
 
 

@@ -74,10 +74,10 @@ class Link:
             _check("the mean length of a burst", self.burst[1], 1, 1e9, " frames")
         for name in ("queue_bytes", "queue_frames"):
             if (limit := getattr(self, name)) is not None and limit < 1:
-                raise UsageError(f"a queue of {limit} {name.partition('_')[2]} takes no frame")
+                raise UsageError(f"a queue of {limit} {name.partition('_')[2]} takes no frame: it needs at least 1")
         for since, until in self.outages:
             if not 0 <= since < until:
-                raise UsageError(f"an outage from {since:g} s until {until:g} s is none")
+                raise UsageError(f"an outage from {since:g} s until {until:g} s ends before it begins")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -122,7 +122,7 @@ class SwitchTiming:
         _check("what a packet costs egress", self.egress_s, 0, 1, " s")
         for name in ("waiting_frames", "queue_frames"):
             if (most := getattr(self, name)) is not None and most < 1:
-                raise UsageError(f"a switch takes no frame if {name} is {most}")
+                raise UsageError(f"a switch takes no frame if {name} is {most}: it must be at least 1")
 
     @property
     def has_queues(self) -> bool:
@@ -132,7 +132,7 @@ class SwitchTiming:
 
 def _check(what: str, value: float, least: float, most: float, unit: str) -> None:
     if not (math.isfinite(value) and least <= value <= most):
-        raise UsageError(f"{what} is {least:g} to {most:g}{unit}, not {value:g}")
+        raise UsageError(f"{what} must be {least:g} to {most:g}{unit}, not {value:g}")
 
 
 def parse_rate(text: str) -> float:
@@ -140,7 +140,7 @@ def parse_rate(text: str) -> float:
     found = _RATE.fullmatch(text.strip())
     rate = float(found[1]) * 1000.0 ** _THOUSANDS[found[2].lower()] if found else 0.0
     if not 1 <= rate <= 1e14:
-        raise UsageError(f"a rate is like 10gbit or 200mbit, and more than 0, not {text!r}")
+        raise UsageError(f"a rate is written like 10gbit or 200mbit and above 0, not {text!r}")
     return rate
 
 
@@ -153,7 +153,7 @@ def parse_time(text: str) -> float:
     """Return the seconds of a time such as `5us`; raises UsageError."""
     found = _TIME.fullmatch(text.strip())
     if not found:
-        raise UsageError(f"a time is like 5us or 1.5ms, not {text!r}")
+        raise UsageError(f"a time is written like 5us or 1.5ms, not {text!r}")
     return instant(float(found[1]) * _UNITS[(found[2] or "s").lower()])
 
 
@@ -162,7 +162,7 @@ def parse_size(text: str) -> int:
     found = _SIZE.fullmatch(text.strip())
     size = float(found[1]) * (1024 if found[3] else 1000) ** _THOUSANDS[found[2].lower()] if found else 0.0
     if not 1 <= size <= 1e15:
-        raise UsageError(f"a size is like 100MB or 64KiB, and more than 0, not {text!r}")
+        raise UsageError(f"a size is written like 100MB or 64KiB and above 0, not {text!r}")
     return int(size)
 
 
@@ -181,7 +181,7 @@ def parse_failures(text: str | None) -> tuple[tuple[str, float], ...]:
     for part in text.split(",") if text else ():
         name, _, when = part.strip().rpartition("@")
         if not name:
-            raise UsageError(f"what fails is written s1@3.2ms or s2->s3@1ms, not {part!r}")
+            raise UsageError(f"a failure is written like s1@3.2ms or s2->s3@1ms, not {part!r}")
         found.append((name, parse_time(when)))
     return tuple(found)
 

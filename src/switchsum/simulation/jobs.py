@@ -93,7 +93,7 @@ def access_links(planned: topology.Network, hosts: Sequence[str]) -> dict[str, t
                 near[end].append(cable)
     for host, found in near.items():
         if len(found) != 1:
-            raise UsageError(f"host {host} has {len(found)} links: a simulated host has one")
+            raise UsageError(f"host {host} has {len(found)} links, but a simulated host has one")
     return {host: found[0] for host, found in near.items()}
 
 
@@ -176,7 +176,7 @@ class Job:
         found = trees.plan(planned, hosts, slots=SLOTS).trees
         self.window_slots = window_slots or fitting_window(conditions, planned, hosts, lanes, found[0].levels)
         if not len(found) <= self.window_slots <= SLOTS:
-            raise UsageError(f"a window has {len(found)} slots, one for each tree, to {SLOTS}, not {self.window_slots}")
+            raise UsageError(f"a window has {len(found)} slots (one for each tree) to {SLOTS}, not {self.window_slots}")
         shares = trees.share(self.window_slots, [tree.rate_mbit for tree in found])
         self.trees = [replace(tree, slots=slots) for tree, slots in zip(found, shares, strict=True)]
         """Over which the job is added."""
@@ -230,7 +230,7 @@ class Job:
         The job has a controller.
         """
         if self.controller is None:
-            raise UsageError("a job without a controller does not live through failures: has_controller=True")
+            raise UsageError("a job without a controller cannot survive failures: pass has_controller=True")
         one, arrow, far = name.partition("->")
         if arrow:
             self.controller.fail_link(one, far, at_s)

@@ -147,7 +147,7 @@ class LinkView:
             self._outage[0] = min(self._outage[0], at)
             return
         if record["outage_count"]:
-            raise UsageError(f"{self.name} has outages already")
+            raise UsageError(f"{self.name} already has outages: give all of them at once")
         self._outage = np.array([at, NEVER], np.int64)
         record["outages"], record["outage_count"], record["special"] = address_of(self._outage), 1, 1
 
@@ -324,7 +324,7 @@ class Network:
         if one == other:
             raise UsageError(f"both ends of a link are {one}")
         if one not in self.switches and other not in self.switches:
-            raise UsageError(f"{one} and {other} are hosts: one end of a link is a switch")
+            raise UsageError(f"{one} and {other} are hosts, but one end of a link must be a switch")
         if one in self.switches and other not in self.switches:
             ports = self._port(one, port), self._port(other, None)
         elif other in self.switches and one not in self.switches:
@@ -400,13 +400,13 @@ class Network:
 
         """
         if until is not None and until < self.now:
-            raise UsageError(f"{until:g} s is over: it is {self.now:g} s")
+            raise UsageError(f"cannot run until {until:g} s: the simulation is already at {self.now:g} s")
         try:
             return self.world.run(until, most=most_events)
         except NoLink as error:
             [name] = [name for name, number in self._numbers.items() if number == error.node]
             raise UsageError(
-                f"{name} sends frames to port {error.port}, which has no link; Network(open_ports=True) drops them"
+                f"{name} sends frames to port {error.port}, which has no link: Network(open_ports=True) drops them"
             ) from None
         finally:
             for switch in self.switches.values():

@@ -176,9 +176,9 @@ def run(
     Raises UsageError for an algorithm that there is not, or that these hosts are too few or too many for.
     """
     if algorithm not in ALGORITHMS:
-        raise UsageError(f"{algorithm} is none of {', '.join(ALGORITHMS)}")
+        raise UsageError(f"the algorithm must be one of {', '.join(ALGORITHMS)}, not {algorithm}")
     if len(hosts) < 2:
-        raise UsageError("a collective has at least two hosts")
+        raise UsageError("a collective needs at least two hosts")
     arena, peers, cables = Arena(), [], access_links(planned, hosts)
     for rank, host in enumerate(hosts):
         peers.append(Peer(rank, ALGORITHMS[algorithm](rank, len(hosts)), size, mtu, window, arena))

@@ -66,14 +66,17 @@ class Scenario:
     def __post_init__(self) -> None:
         """Raise UsageError for what is no scenario."""
         if self.size < 4:
-            raise UsageError(f"an array has 4 bytes at least, not {self.size}")
+            raise UsageError(f"an array has at least 4 bytes, not {self.size}")
         if not 0 <= self.density <= 1:
-            raise UsageError(f"a density is 0 to 1, not {self.density:g}")
+            raise UsageError(f"a density must be 0 to 1, not {self.density:g}")
         for name in self.against:
             if name not in PEERS:
-                raise UsageError(f"{name} is none of {', '.join(PEERS)}")
+                raise UsageError(f"a peer must be one of {', '.join(PEERS)}, not {name}")
         if not 2 <= self.workers <= len(self.planned.hosts):
-            raise UsageError(f"the topology has {len(self.planned.hosts)} hosts: 2 to so many workers")
+            raise UsageError(
+                f"a topology of {len(self.planned.hosts)} hosts has room for 2 to "
+                f"{len(self.planned.hosts)} workers, not {self.workers}"
+            )
 
     @property
     def hosts(self) -> list[str]:

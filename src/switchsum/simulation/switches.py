@@ -95,7 +95,7 @@ class SwitchNode:
             self._output = Output(max(frames, DEFAULT_FRAMES), max(size, DEFAULT_ARENA_BYTES))
         found = self.pipeline.entry(self._output)
         if found is None:
-            raise UsageError("virtual time needs native programs: engine='native'")
+            raise UsageError("virtual time needs native programs: use engine='native'")
         self.pipeline.park_in(address_of(self.lot) if self.holds else 0)
         self.entry[:] = found.arguments
         node["entry"], node["output"] = address_of(self.entry), self._output.address

@@ -86,7 +86,7 @@ class Traffic:
         Raises UsageError for gaps that are none.
         """
         if frames and not (frame and math.isfinite(gap_s) and gap_s > 0):
-            raise UsageError(f"a source has a frame, and gaps of more than 0 s, not {gap_s:g} s")
+            raise UsageError(f"a source needs a frame, and gaps above 0 s, not {gap_s:g} s")
         self._frame = np.frombuffer(frame or b"\0", np.uint8)
         self._lengths = np.array([len(frame)], np.uint32)
         self._record = np.zeros(1, TRAFFIC)

@@ -158,7 +158,7 @@ class World:
             raise UsageError(f"port {port} has a link already")
         number = len(self.links)
         if number >= MOST_INDICES:
-            raise UsageError(f"at most {MOST_INDICES} links")
+            raise UsageError(f"a simulation has at most {MOST_INDICES} links")
         if number == len(self._link_room):
             self._link_room = _twice(self._link_room)
         self.links = self._link_room[: number + 1]
@@ -272,7 +272,7 @@ class World:
         if len(frame) > self.frame_bytes or not frame:
             raise UsageError(f"a frame has 1 to {self.frame_bytes} bytes here, not {len(frame)}")
         if at < now:
-            raise UsageError(f"{at_s:g} s is over: it is {self.now_s:g} s")
+            raise UsageError(f"cannot send a frame at {at_s:g} s: the simulation is already at {self.now_s:g} s")
         link = int(self._ports[host][0])
         if link == NONE:
             raise UsageError("the host has no link")
@@ -303,7 +303,10 @@ class World:
                     self._check_ports(astray)
                 quiet = quiet + 1 if stop == Stop.OVER and self._record["host_turns"][0] == turns else 0
                 if until == NEVER and quiet > _CHUNKS_WITHOUT_HOSTS:
-                    raise Storm(f"no host has had a frame for {quiet * EVENTS_AT_ONCE:,} events: do frames go round?")
+                    raise Storm(
+                        f"no host has received a frame for {quiet * EVENTS_AT_ONCE:,} events: do frames circulate "
+                        "in a loop of links?"
+                    )
                 if stop == Stop.ROOM:
                     self._grow()
                 elif stop == Stop.LOG:
