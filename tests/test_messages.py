@@ -5,7 +5,7 @@ from __future__ import annotations
 from tools.messages import Message, messages
 
 MOST_WORDS = 40
-FEWEST = 850
+FEWEST = 1_100
 ALONE = {"Read", "query", "StreamChannel", "SetForwardingPipelineConfig", "GetForwardingPipelineConfig"}
 """Names of P4Runtime calls, behind which the error puts the failing updates."""
 
@@ -19,6 +19,12 @@ def found() -> list[Message]:
 def test_a_message_is_one_sentence_that_is_soon_read() -> None:
     long = [one for one in found() if len(one.text.split()) > MOST_WORDS]
     assert long == []
+
+
+def test_help_and_advice_are_sentences() -> None:
+    texts = [one for one in found() if one.kind in ("help", "advice") and one.file.startswith("src/")]
+    assert len(texts) > 150
+    assert [one for one in texts if not one.text.rstrip().endswith((".", "?"))] == []
 
 
 def test_an_error_says_what_happened() -> None:

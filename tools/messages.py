@@ -1,4 +1,4 @@
-"""List what errors, logs and notices say, from the source: `python -m tools.messages`, to be read in one go.
+"""List what errors, logs, notices, commands and help say, from the source: `python -m tools.messages`, read in one go.
 
 `{...}` stands for what is put in at run time.
 """
@@ -15,6 +15,8 @@ ROOT: Final = Path(__file__).resolve().parent.parent
 FOLDERS: Final = ("connections", "controller", "host", "native", "protocol", "switch", "src/switchsum")
 LOGS: Final = {"debug", "info", "warning", "error", "critical", "exception"}
 NOTICES: Final = {"say", "waiting_for"}
+ADVICE: Final = {"advice", "help"}
+"""Arguments that are texts: what `explain` advises, and what `--help` says of an option."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -24,7 +26,7 @@ class Message:
     file: str
     line: int
     kind: str
-    """The error's class, or log or notice."""
+    """The error's class, or log, notice, output, help or advice."""
     text: str
 
 
@@ -51,6 +53,12 @@ def messages() -> Iterator[Message]:
                 call, kind = (node, "log") if "log" in ast.unparse(node.func.value).lower() else (None, "")
             elif isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in NOTICES:
                 call, kind = node, "notice"
+            elif isinstance(node, ast.Call) and ast.unparse(node.func) == "typer.echo":
+                call, kind = node, "output"
+            elif isinstance(node, ast.Call):
+                for one in node.keywords:
+                    if one.arg in ADVICE and (text := text_of(one.value)):
+                        yield Message(file=file, line=node.lineno, kind=one.arg, text=text)
             if call is not None and call.args and (text := text_of(call.args[0])):
                 yield Message(file=file, line=call.lineno, kind=kind, text=text)
 

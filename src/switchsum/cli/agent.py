@@ -105,4 +105,4 @@ def _print_trial(seen: Trial) -> None:
         f"frames       {seen.frames_sent:,} sent, {seen.frames_received:,} received, {seen.repeats:,} sent again"
     )
     if seen.repeats > LOSSY * seen.frames_sent:
-        typer.echo("many repeats: `switchsum stats` on the controller's side says whether the switch saw them come")
+        typer.echo("many repeats: see `switchsum stats` for the frames that the switch received")

@@ -80,7 +80,7 @@ def send(options: SendOptions) -> None:
             for answer in answers(place, options.wait_s):
                 show(answer)
             if show.count == before:
-                typer.echo(f"no answer within {options.wait_s:g} s (a round that others have not completed has none)")
+                typer.echo(f"no answer within {options.wait_s:g} s: until all ranks contribute, a round has no result")
 
 
 def capture(

@@ -37,7 +37,7 @@ def plan(
     if as_json:
         print_json({"question": asdict(question), "ways": [asdict(way) for way in found], "advice": says})
         return
-    typer.echo("At least, by closed formulas: headers counted, delays and processors not.\n")
+    typer.echo("Lower bounds by closed formulas: they count headers, but no delays and no processor time.\n")
     for way in found:
         typer.echo(f"{1e3 * way.seconds:>10,.1f} ms  {way.name}: {way.link_bytes:,} bytes on {way.bound}")
     typer.echo("")

@@ -43,7 +43,7 @@ def warm(
         code = session.run(RunOptions(workers=2, command=command, links=link, timeout_s=600))
         if code:
             raise typer.Exit(code)
-    typer.echo(f"compiled code lies in {store.path.parent.parent}")
+    typer.echo(f"compiled code is in {store.path.parent.parent}")
 
 
 def _warm_workers(links: list[Links]) -> None:
