@@ -52,8 +52,8 @@ def test_every_path_in_backticks_is_there() -> None:
 MOST_WORDS = 1_500
 LONGEST_SENTENCE = 40
 MEDIAN = 16
-LONGER_MEDIAN = {"verification": 16.5, "pytorch-tests": 17}
-"""Pages whose sentences have more words in the median: these numbers only fall."""
+LONGER_MEDIAN = {"pytorch-tests": 17}
+"""A page that a program writes."""
 LONGER = {
     "benchmarks": "figures, of which `make bench` writes a part",
     "cli": "one section for each command",
