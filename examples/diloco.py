@@ -18,7 +18,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description="a small GPT with DiLoCo")
     parser.add_argument("--steps", type=int, default=300)
     parser.add_argument("--every", type=int, default=50, help="steps between two outer steps of a fragment")
-    parser.add_argument("--fragments", type=int, default=2)
+    parser.add_argument("--fragments", type=int, default=4)
     parser.add_argument("--delay", type=int, default=12, help="steps that an average may take")
     parser.add_argument("--how", default="int10", help="compression of outer gradients")
     options = parser.parse_args()

@@ -112,12 +112,14 @@ OUTER: Final[Mapping[str, OuterWay]] = MappingProxyType(
         "gloo, DiLoCo 10": OuterWay(every=10, is_ring=True),
         "gloo, DiLoCo 50": OuterWay(every=50, is_ring=True),
         "gloo, streaming 50": OuterWay(every=50, fragments=2, delay=12, is_ring=True),
+        "gloo, streaming 50 in 4": OuterWay(every=50, fragments=4, delay=12, is_ring=True),
         "gloo, torchft DiLoCo 50": OuterWay(every=50, is_ring=True, is_torchft=True),
         "LocalSGD 10, int10": OuterWay(every=10, is_local=True, how="int10"),
         "DiLoCo 10": OuterWay(every=10),
         "DiLoCo 10, int10": OuterWay(every=10, how="int10"),
         "DiLoCo 50, int10": OuterWay(every=50, how="int10"),
         "streaming 50, int10": OuterWay(every=50, fragments=2, delay=12, how="int10"),
+        "streaming 50 in 4, int10": OuterWay(every=50, fragments=4, delay=12, how="int10"),
     }
 )
 
@@ -148,6 +150,7 @@ def train_outer(task: Task, way: OuterWay, seed: int, steps: int, ranks: int = R
 
         before = _counted(groups[0])
         losses = [round(float(np.mean(on_all(step))), 4) for _ in range(steps)]
+        on_all(lambda rank: _settle(made[rank]))
         count = _moved(way, groups[0], trainings[0].model, steps) - before
         on_all(lambda rank: made[rank].finish())
         for group in groups:
@@ -157,6 +160,14 @@ def train_outer(task: Task, way: OuterWay, seed: int, steps: int, ranks: int = R
     run = {"losses": losses, "up": float(count[0]) / steps, "down": float(count[1]) / steps, "parameters": size}
     measure = trainings[0].accuracy
     return run if measure is None else {**run, "accuracy": round(measure(trainings[0].model), 4)}
+
+
+def _settle(synchronised: Synchronised) -> None:
+    """Wait for averages that are under way, whose bytes count."""
+    from switchsum.torch import DiLoCo
+
+    if isinstance(synchronised, DiLoCo):
+        synchronised.state_dict()
 
 
 def _ranks_of(way: OuterWay, ranks: int) -> list[Any]:

@@ -51,8 +51,8 @@ MEASURED_WAYS: Final[Mapping[str, tuple[str, ...]]] = MappingProxyType(
 )
 """By backend.  torchft has to be started in other ways, and moves what gloo's DiLoCo does."""
 BASE: Final = "gloo"
-OURS: Final = "streaming 50, int10"
-BESIDE: Final = (BASE, "gloo, PowerSGD 4", "gloo, streaming 50")
+OURS: Final = "streaming 50 in 4, int10"
+BESIDE: Final = (BASE, "gloo, PowerSGD 4", "gloo, streaming 50 in 4")
 """Ways of others that `OURS` is compared with in a sentence."""
 
 

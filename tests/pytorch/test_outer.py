@@ -258,15 +258,27 @@ def test_a_checkpoint_of_another_model_is_refused(ranks: Callable[[], list[Any]]
     on_ranks(ranks(), load)
 
 
-def test_fragments_have_about_the_same_size(ranks: Callable[[], list[Any]]) -> None:
-    def sizes(rank: int, group: Any) -> list[int]:
-        torch.manual_seed(0)
-        model = nn.Sequential(*(nn.Linear(20, 20) for _ in range(12)))
-        diloco = DiLoCo(model, torch.optim.SGD(model.parameters(), 0.1), fragments=4, group=group)
-        assert sum(fragment.size for fragment in diloco.fragments) == sum(one.numel() for one in model.parameters())
-        return [fragment.size for fragment in diloco.fragments]
-
-    assert on_ranks(ranks(), sizes)[0] == [12 * 420 // 4] * 4
+@pytest.mark.parametrize(
+    ("widths", "count", "sizes"),
+    [
+        ([20] * 13, 4, [1260] * 4),
+        ([4, 100, 3], 4, [200, 201, 199, 203]),  # rows of 4, 1, 100 and 1 value
+        ([9, 1, 1], 3, [9, 1, 2]),  # one row that is larger than all others together
+        ([1, 1], 2, [1, 1]),
+    ],
+)
+def test_fragments_have_the_same_size_up_to_a_row(widths: list[int], count: int, sizes: list[int]) -> None:
+    model = nn.Sequential(*(nn.Linear(one, other) for one, other in pairwise(widths)))
+    (alone,) = communicators(1)
+    diloco = DiLoCo(model, torch.optim.SGD(model.parameters(), 0.1), fragments=count, group=alone)
+    assert [fragment.size for fragment in diloco.fragments] == sizes
+    own = [piece for fragment in diloco.fragments for piece in fragment.own()]
+    whole = torch.cat([one.detach().reshape(-1) for one in model.parameters()])
+    assert torch.equal(torch.cat([piece.reshape(-1) for piece in own]), whole)  # every value once, in order
+    assert len({name for fragment in diloco.fragments for name in fragment.names}) == len(own)
+    for piece in own:
+        piece.zero_()
+    assert not any(one.any() for one in model.parameters())  # in the model's memory
 
 
 @pytest.mark.parametrize(
@@ -277,7 +289,7 @@ def test_fragments_have_about_the_same_size(ranks: Callable[[], list[Any]]) -> N
         ({"delay": -1}, "delay is a whole number from 0 on"),
         ({"every": 3, "fragments": 4}, "4 fragments need every of at least 4 steps, not 3"),
         ({"every": 5, "delay": 5}, "choose a delay below every=5"),
-        ({"fragments": 9}, "a model of 6 parameters to train has no 9 fragments"),
+        ({"every": 200, "fragments": 103}, "a model with 102 rows of parameters to train has no 103 fragments"),
         ({"how": "gzip"}, "no compression 'gzip'"),
         ({"outer": "sgd"}, "outer is a function that returns an optimizer for parameters"),
     ],

@@ -16,8 +16,9 @@ from checks.lab.convergence_results import Results
 from checks.lab.convergence_tasks import TASKS
 from checks.lab.convergence_times import Measured
 from checks.lab.convergence_ways import ALONE
-from checks.lab.outer_ways import OUTER, train_outer
+from checks.lab.outer_ways import LANES, OUTER, train_outer
 from checks.lab.slow_links import BEGIN, END, KEPT, MEASURED_WAYS, PAGE, measure_slow, of_task, seconds, table, tables
+from switchsum.protocol.frame import FRAME_BYTES, payload_bytes
 
 STEPS, EVERY = 9, 4
 
@@ -25,7 +26,7 @@ STEPS, EVERY = 9, 4
 def test_ways_that_synchronise_now_and_then_move_a_share_of_the_bytes_and_learn() -> None:
     ways = {
         name: replace(OUTER[name], every=EVERY, delay=min(OUTER[name].delay, 1))
-        for name in ("gloo, DiLoCo 10", "DiLoCo 10", "DiLoCo 10, int10", "streaming 50, int10")
+        for name in ("gloo, DiLoCo 10", "DiLoCo 10", "DiLoCo 10, int10", "streaming 50 in 4, int10")
     }
     runs = {name: train_outer(TASKS["digits"], way, 1, STEPS, ranks=2) for name, way in ways.items()}
     whole = 4 * runs["DiLoCo 10"]["parameters"]
@@ -36,6 +37,9 @@ def test_ways_that_synchronise_now_and_then_move_a_share_of_the_bytes_and_learn(
     assert runs["gloo, DiLoCo 10"]["up"] == pytest.approx(whole / EVERY, rel=0.2)
     assert runs["DiLoCo 10"]["up"] == pytest.approx(whole * 2 / STEPS, rel=0.1)  # two outer steps in nine
     assert runs["DiLoCo 10, int10"]["up"] == pytest.approx(whole * 2 / STEPS * 1.39 / 4, rel=0.1)
+    # Nine outer steps of a quarter, the last one begun behind the last step: 13 frames of words and one of scales each.
+    frame = FRAME_BYTES + payload_bytes(LANES)
+    assert runs["streaming 50 in 4, int10"]["up"] == pytest.approx(9 * 14 * frame / STEPS, rel=0.02)
 
 
 def run(down: float, losses: list[float]) -> dict[str, Any]:
@@ -66,13 +70,13 @@ def test_the_table_has_each_way_with_its_seconds() -> None:
     text = "\n".join(table(*few(), "gpt"))
     assert "| gloo | 1,000 | 4 (4 to 4) | 3.22 |" in text
     assert "| DiLoCo 50, int10 | 20 | 4 (4 to 4) | 0.09 |" in text
-    # 6 ms and 1 MB a step, which are 806 ms; beside it 6 ms, and twice in 50 steps 328 ms that 12 steps do not hide.
-    assert "| gloo | 42.2 |  |\n| gloo, streaming 50 | 1.0 |  |" in text
+    # 6 ms and 1 MB a step, which are 806 ms; beside it 6 ms, and four times in 50 steps 128 ms beyond 12 steps.
+    assert "| gloo | 49.6 |  |\n| gloo, streaming 50 in 4 | 1.0 |  |" in text
     assert "measured on" not in text
-    row = {"machine": "a machine", "ms": {"gloo": {"median": 571.25}, "streaming 50, int10": {"median": 10.0}}}
+    row = {"machine": "a machine", "ms": {"gloo": {"median": 571.25}, "streaming 50 in 4, int10": {"median": 10.0}}}
     plain, kept = few()
     text = "\n".join(table(plain, replace(kept, times={"gpt/10mbit": row}), "gpt"))
-    assert "| gloo | 42.2 | 57.1 |" in text
+    assert "| gloo | 49.6 | 57.1 |" in text
     assert "Steps at 10 Mbit/s were measured on a machine" in text
     assert "| gloo | 571.2 | 2.29 |" in text
 

@@ -9,7 +9,7 @@ is mixed with the outer parameters, here it is added to them).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -17,17 +17,15 @@ import torch
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
-from switchsum.host.api.operation_queue import Handle
 from switchsum.protocol.errors import UsageError, WorkerLost
-from switchsum.torch.averaging import Average, Group, Here, Work, local, share
+from switchsum.torch.averaging import Average, Group, share
 from switchsum.torch.elastic import ElasticGroup
+from switchsum.torch.fragments import Fragment, MakeOptimizer, cut
 from switchsum.torch.hooks import FLOATS, Compressor
 
 OUTER_RATE: Final = 0.7
 OUTER_MOMENTUM: Final = 0.9
 """Both as in DiLoCo's paper, section 3.1, with Nesterov's momentum."""
-
-MakeOptimizer = Callable[[Iterable[torch.Tensor]], torch.optim.Optimizer]
 
 
 def nesterov(parameters: Iterable[torch.Tensor]) -> torch.optim.Optimizer:
@@ -38,113 +36,6 @@ def nesterov(parameters: Iterable[torch.Tensor]) -> torch.optim.Optimizer:
 def _replace(parameters: Iterable[torch.Tensor]) -> torch.optim.Optimizer:
     """Return the outer optimizer of LocalSGD, which takes the average of all ranks' parameters itself."""
     return torch.optim.SGD(parameters, 1.0)
-
-
-@dataclass(kw_only=True)
-class _UnderWay:
-    """An average of outer gradients that was begun."""
-
-    due: int
-    """The step after which it is applied."""
-    work: Work
-    means: list[torch.Tensor]
-    begun_at: list[torch.Tensor]
-    """This rank's parameters when it was begun."""
-    newcomers: Handle | None = None
-    """How many new ranks wait, in an `ElasticGroup`."""
-
-
-@dataclass(kw_only=True)
-class Fragment:
-    """Parameters that take their outer steps together."""
-
-    names: list[str]
-    parameters: list[torch.Tensor]
-    """The model's."""
-    outer: list[torch.Tensor]
-    """The same on all ranks, in float32."""
-    optimizer: torch.optim.Optimizer
-    offset: int
-    """Its outer steps begin after inner steps `offset`, `offset + every`, and so on."""
-    latest: int = 0
-    """The inner step after which the latest outer step was begun."""
-    under_way: _UnderWay | None = None
-    steps: int = 0
-    """Outer steps so far."""
-
-    @property
-    def size(self) -> int:
-        """Number of parameters."""
-        return sum(one.numel() for one in self.outer)
-
-    def own(self) -> list[torch.Tensor]:
-        """Return this rank's values of the parameters, in the model's memory."""
-        return [local(one) for one in self.parameters]
-
-    def begin(self, average: Average, step: int, delay: int) -> None:
-        """Begin an outer step."""
-        own = self.own()
-        gradients = [outer.detach() - one for outer, one in zip(self.outer, own, strict=True)]
-        work = average(gradients, names=self.names, async_op=True)
-        assert work is not None
-        self.latest = step
-        begun_at = [one.clone() for one in own]
-        self.under_way = _UnderWay(due=step + delay, work=work, means=gradients, begun_at=begun_at)
-
-    def apply(self) -> None:
-        """Take the outer step that was begun; what this rank has learned since then stays."""
-        assert self.under_way is not None
-        self.under_way.work.wait()
-        under_way, self.under_way = self.under_way, None
-        for outer, mean in zip(self.outer, under_way.means, strict=True):
-            outer.grad = mean
-        self.optimizer.step()
-        self.optimizer.zero_grad()
-        self.steps += 1
-        for one, outer, begun_at in zip(self.own(), self.outer, under_way.begun_at, strict=True):
-            one.copy_(outer.detach() + (one - begun_at))
-
-    def shared(self) -> dict[str, Any]:
-        """Return what is the same on all ranks between outer steps."""
-        return {
-            "names": self.names,
-            "outer": [one.detach().clone() for one in self.outer],
-            "optimizer": self.optimizer.state_dict(),
-            "latest": self.latest,
-            "steps": self.steps,
-        }
-
-    def take(self, state: Mapping[str, Any]) -> None:
-        """Take over what is the same on all ranks; raises UsageError for another fragment's."""
-        if list(state["names"]) != self.names:
-            raise UsageError("the checkpoint was made with other fragments: use the same model and number of fragments")
-        for one, kept in zip(self.outer, state["outer"], strict=True):
-            one.detach().copy_(kept)
-        self.optimizer.load_state_dict(state["optimizer"])
-        self.latest, self.steps = state["latest"], state["steps"]
-
-    def follow(self) -> None:
-        """Set this rank's parameters to the outer ones."""
-        for own, outer in zip(self.own(), self.outer, strict=True):
-            own.copy_(outer)
-
-    def state_dict(self) -> dict[str, Any]:
-        """Return what the next outer step depends on; waits for an average that is under way."""
-        state = self.shared()
-        if self.under_way is not None:
-            self.under_way.work.wait()
-            state["under_way"] = {
-                "due": self.under_way.due,
-                "means": [one.clone() for one in self.under_way.means],
-                "begun_at": [one.clone() for one in self.under_way.begun_at],
-            }
-        return state
-
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Go on from there; raises UsageError for another fragment's state."""
-        self.take(state)
-        kept = state.get("under_way")
-        self.under_way = None if kept is None else _UnderWay(work=Here(), **kept)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -174,9 +65,9 @@ class Schedule:
                 f"every={self.every}"
             )
 
-    def offset(self, fragment: int) -> int:
-        """Return after which inner step a fragment's first outer step begins."""
-        return (fragment + 1) * self.every // self.fragments
+    def offsets(self) -> list[int]:
+        """Return after which inner step each fragment's first outer step begins."""
+        return [(number + 1) * self.every // self.fragments for number in range(self.fragments)]
 
     def begins(self, fragment: Fragment, step: int) -> bool:
         """Return whether a fragment's outer step begins after an inner one."""
@@ -232,7 +123,8 @@ class DiLoCo:
             inner: The optimizer that the loop steps, over the model's parameters.
             outer: Returns an optimizer for parameters; None: SGD, rate 0.7, Nesterov's momentum 0.9.
             every: Inner steps between two outer steps of a fragment.
-            fragments: How many parts of the model take their outer steps in turn, equally far apart.
+            fragments: How many parts of the model, of the same size, take their outer steps in turn, equally far apart.
+                Parameters are cut between rows for that; with FSDP2 they stay whole.
             how: What outer gradients are compressed with, as in docs/compression.md; None: float32.
             delay: Inner steps that an average may take, while which the rank goes on; below `every`.
             group: The ranks that average: a process group, or a communicator of `switchsum.connect`.  None: all
@@ -240,7 +132,7 @@ class DiLoCo:
                 In an `ElasticGroup` ranks come and go.
 
         Raises:
-            UsageError: numbers that make no sense, or fewer parameters than fragments.
+            UsageError: numbers that make no sense, or fewer rows of parameters than fragments.
 
         """
         self.schedule = Schedule(every=every, fragments=fragments, delay=delay)
@@ -252,7 +144,7 @@ class DiLoCo:
         self._model = _without_averages(model)
         if self._elastic is None:
             share([*self._model.parameters(), *self._model.buffers()], self.average.group)
-        self.fragments = _cut(self._model, self.schedule, outer or nesterov)
+        self.fragments = cut(self._model, self.schedule.offsets(), outer or nesterov)
         self.step = 0
         """Inner steps so far; in an `ElasticGroup` those of the rank that has come furthest."""
         if self._elastic is not None:
@@ -449,27 +341,3 @@ def _innermost(optimizer: torch.optim.Optimizer) -> torch.optim.Optimizer:
     """Return the optimizer within Accelerate's or Lightning's."""
     inner = getattr(optimizer, "optimizer", None)
     return _innermost(inner) if isinstance(inner, torch.optim.Optimizer) else optimizer
-
-
-def _cut(model: nn.Module, schedule: Schedule, make: MakeOptimizer) -> list[Fragment]:
-    """Cut a model into fragments of about the same size; raises UsageError."""
-    named = [(name, one) for name, one in model.named_parameters() if one.requires_grad]
-    if len(named) < schedule.fragments:
-        raise UsageError(f"a model of {len(named)} parameters to train has no {schedule.fragments} fragments")
-    places: list[list[int]] = [[] for _ in range(schedule.fragments)]
-    sizes = [0] * schedule.fragments
-    for place in sorted(range(len(named)), key=lambda place: (-named[place][1].numel(), place)):
-        smallest = min(range(schedule.fragments), key=lambda fragment: (sizes[fragment], fragment))
-        places[smallest].append(place)
-        sizes[smallest] += named[place][1].numel()
-    return [
-        _fragment([named[place] for place in sorted(own)], schedule.offset(number), make)
-        for number, own in enumerate(places)
-    ]
-
-
-def _fragment(named: Sequence[tuple[str, torch.Tensor]], offset: int, make: MakeOptimizer) -> Fragment:
-    """Return a fragment of parameters; its outer ones are theirs as they are."""
-    names, parameters = [name for name, _ in named], [one for _, one in named]
-    outer: list[torch.Tensor] = [nn.Parameter(local(one).float().clone()) for one in parameters]
-    return Fragment(names=names, parameters=parameters, outer=outer, optimizer=make(outer), offset=offset)
