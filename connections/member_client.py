@@ -8,16 +8,19 @@ import socket
 import stat
 from collections.abc import Iterator
 from types import TracebackType
-from typing import Any, Final, Generic, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Generic, Self, TypeVar
 
 import grpc
 
-from switchsum.protocol import member_rpc, reports, rpc_codec
+from switchsum.protocol import member_rpc, rpc_codec
 from switchsum.protocol.errors import RemoteError, SwitchsumError
 
 from . import tls
 from .addresses import is_listening
 from .starting import nobody_there, too_busy
+
+if TYPE_CHECKING:
+    from switchsum.protocol.reports import WorkerReport
 
 Reply = TypeVar("Reply")
 
@@ -69,15 +72,15 @@ class MemberClient:
         """Close the connection."""
         self._channel.close()
 
-    def report(self, request: reports.WorkerReport, timeout_s: float) -> Any:
+    def report(self, request: WorkerReport, timeout_s: float) -> Any:
         """Begin to tell how a worker is; return the call, for which nobody has to wait."""
         return self._tell("Report", request, timeout_s)
 
-    def link_down(self, request: reports.LinkReport, timeout_s: float) -> Any:
+    def link_down(self, request: member_rpc.LinkReport, timeout_s: float) -> Any:
         """Begin to tell that a link is dead; return the call, for which nobody has to wait."""
         return self._tell("LinkDown", request, timeout_s)
 
-    def _tell(self, method: str, request: reports.WorkerReport | reports.LinkReport, timeout_s: float) -> Any:
+    def _tell(self, method: str, request: WorkerReport | member_rpc.LinkReport, timeout_s: float) -> Any:
         call = self._channel.unary_unary(member_rpc.path(method), request_serializer=None, response_deserializer=None)
         return call.future(rpc_codec.encode(request), timeout=timeout_s)
 

@@ -8,7 +8,9 @@ import os
 import socket
 import threading
 import time
+import weakref
 from dataclasses import dataclass, replace
+from functools import partial
 from numbers import Integral, Real
 from typing import TYPE_CHECKING, Final, TypeVar, cast
 
@@ -21,7 +23,6 @@ from switchsum.protocol.wire import format_ip
 from .api.communicator import Communicator
 from .api.interrupts import defer_interrupts
 from .api.join import CALL_S, RETRY_S, SWITCH_TIMEOUT_S, Membership, Patience
-from .api.report import Reporter
 from .engine.engine import Engine, EngineConfig
 from .links.base import Transport
 from .links.warm import warm_up
@@ -29,7 +30,9 @@ from .links.worker_link import WorkerLink, worker_link
 
 if TYPE_CHECKING:
     from switchsum.native.process.trace import Trace
+    from switchsum.protocol.reports import WorkerReport
 
+    from .api.report import Reporter
     from .engine.loop import Driver
 
 _log: Final = logging.getLogger(__name__)
@@ -210,8 +213,20 @@ def _connect_as(settings: _Settings) -> Communicator:
     )
     _log.info("connected over %s as rank %d of %d, epoch %d", settings.link, rank, world_size, membership.reply.epoch)
     defer_interrupts(communicator.queue)
-    membership.report = Reporter(communicator, host=socket.gethostname(), link=settings.link)
+    membership.report = partial(_report, weakref.ref(communicator), settings.link, [])
     return communicator
+
+
+def _report(
+    reference: weakref.ref[Communicator], link: str, made: list[Reporter], job: str, nonce: int
+) -> WorkerReport | None:
+    """Return a communicator's report; the code for that is loaded for the first one, which no start waits for."""
+    from .api.report import Reporter  # noqa: PLC0415
+
+    communicator = reference()
+    if not made and communicator is not None:
+        made.append(Reporter(communicator, host=socket.gethostname(), link=link))
+    return made[0](job, nonce) if made else None
 
 
 def _join_simulation(settings: _Settings) -> Communicator:

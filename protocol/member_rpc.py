@@ -16,6 +16,8 @@ DEFAULT_TIMEOUT_S: Final = 1800.0
 """How long members wait for one another unless the job says otherwise: as long as torch's do."""
 MOST_IN_FLIGHT: Final = 256
 """Most slots that a member keeps in flight: with more, rings on the way overflow where who empties them is late."""
+MOST_TEXT: Final = 80
+"""Characters of a text in a member's report: what the controller keeps of each member is small."""
 
 
 def path(method: str) -> str:
@@ -192,6 +194,17 @@ class CompareReply:
 
     operations: list[str] = field(default_factory=list)
     """By rank; empty: nothing."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LinkReport:
+    """LinkDown: one of a member's several links is dead; nobody uses the links of that number any more."""
+
+    job: str
+    nonce: int
+    link: int
+    """Its number."""
+    reason: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

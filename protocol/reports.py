@@ -1,12 +1,10 @@
-"""What workers say of themselves and their links to the controller: messages of `rpc`."""
+"""What workers say of themselves to the controller: messages of `rpc`."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Final
+from dataclasses import dataclass, field
 
-MOST_TEXT: Final = 80
-"""Characters of a text in a member's report: what the controller keeps of each member is small."""
+from .member_rpc import MOST_TEXT
 
 
 def printable(text: str, most: int = MOST_TEXT) -> str:
@@ -55,6 +53,8 @@ class WorkerFigures:
     """Repeats to which the switch answered that it waits for others."""
     duplicates: int = 0
     """Results that came once more: nothing had been lost, the repeat was for an answer that was late."""
+    cpu_s: float = 0.0
+    """Processor time of its process."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,14 +63,76 @@ class WorkerReport(WorkerFigures):
 
     job: str
     nonce: int
+    calls: str = ""
+    """Collectives that have ended since the last report, or some of them, in base64: of each five numbers of 64 bits,
+    lowest byte first. They are its serial number, its place in `kinds`, when it was begun and how long it took, in
+    nanoseconds of the member's own clock, and 1 if the program waited since the call before."""
+    kinds: list[str] = field(default_factory=list)
+    """What those are, in words."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class LinkReport:
-    """LinkDown: one of a member's several links is dead; nobody uses the links of that number any more."""
+class RecentFigures:
+    """By how much some of a member's figures have grown within the last seconds, between two of its reports."""
 
-    job: str
-    nonce: int
-    link: int
-    """Its number."""
-    reason: str
+    seconds: float = 0.0
+    """Between these; 0: there are not two."""
+    rounds: int = 0
+    frames_sent: int = 0
+    frames_received: int = 0
+    repeats: int = 0
+    recalled: int = 0
+    waiting_slots: int = 0
+    """Less than 0: fewer slots wait."""
+    cpu_s: float = 0.0
+    bytes_sent: int = 0
+    finished: int = 0
+    held: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CallKind:
+    """What one kind of collective has cost within a span of time."""
+
+    name: str
+    calls: int
+    moving_s: float
+    """In all calls, the time after the last rank has begun."""
+    waiting_s: float
+    """For how long ranks waited before, on average."""
+    late_rank: int
+    """For whom they waited longest."""
+    late_s: float
+    """And for how long they waited for it alone."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CallSpan:
+    """Collectives of the last seconds, with figures by rank.  Where there are many, some are looked at."""
+
+    seconds: float
+    """How far the span goes back."""
+    calls: int = 0
+    time_s: list[float] = field(default_factory=list)
+    """How much time the calls and what is between them took."""
+    calls_s: list[float] = field(default_factory=list)
+    """Of it, while a collective was under way."""
+    waiting_s: list[float] = field(default_factory=list)
+    """Of that, while others had not begun it."""
+    late_s: list[float] = field(default_factory=list)
+    """For how long all others waited for this rank alone."""
+    kinds: list[CallKind] = field(default_factory=list)
+    """Those that took longest."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobCalls:
+    """Who is late in a job's collectives; see `docs/slow-ranks.md`."""
+
+    spans: list[CallSpan] = field(default_factory=list)
+    """The last 10 seconds, minute, and 10 minutes."""
+    kinds: list[str] = field(default_factory=list)
+    """Of the latest calls, in words."""
+    recent: list[list[int]] = field(default_factory=list)
+    """The latest calls, the oldest first: serial number, place in `kinds`, who began last, how long after the first, by
+    how much it has held up all others, for how long the first had nothing under way before, in ns, its age in ms."""

@@ -15,13 +15,14 @@ from .member_rpc import (
     JoinReply,
     JoinRequest,
     LeaveRequest,
+    LinkReport,
     MemberRequest,
     ReadyReply,
     ReadyRequest,
     ReformReply,
     ReformRequest,
 )
-from .reports import LinkReport, WorkerFigures, WorkerReport
+from .reports import JobCalls, RecentFigures, WorkerFigures, WorkerReport
 
 MIN_TIMEOUT_S: Final = 0.1
 """Shortest time-out of a job; ranks need about as long to hear of one another."""
@@ -286,6 +287,8 @@ class RefusalInfo:
     rank: int = -1
     """-1: the job itself was refused."""
     reason: str = ""
+    kind: str = ""
+    """Name of the error's class."""
     age_s: float = 0.0
     times: int = 1
     """How often something was refused of this job since the controller was started."""
@@ -313,6 +316,7 @@ class WorkerInfo(WorkerFigures):
     rank: int
     age_s: float = -1.0
     """Seconds since that report came; -1: there is none, and the figures mean nothing."""
+    recent: RecentFigures = field(default_factory=RecentFigures)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -320,6 +324,7 @@ class WorkerList:
     """Workers: every rank of a job, with what it last reported."""
 
     workers: list[WorkerInfo] = field(default_factory=list)
+    calls: JobCalls = field(default_factory=JobCalls)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -9,13 +9,16 @@ from pathlib import Path
 import pytest
 
 from switchsum.cli.observe import contributors
+from switchsum.controller.jobs.calls import Calls
 from switchsum.protocol import rpc
 from switchsum.protocol.frame import Flag
 from switchsum.protocol.rpc import WorkerInfo
-from switchsum.view import explain as view
-from switchsum.view.explain import explain, explain_job, explain_links, link_text, lost_frames, unfinished
+from switchsum.view import findings
+from switchsum.view.explain import explain, explain_job, unfinished
 from switchsum.view.facts import Facts
+from switchsum.view.losses import explain_links, lost_frames
 from switchsum.view.rounds import newest_rounds
+from switchsum.view.words import link_text
 
 
 def facts(*workers: WorkerInfo, state: str = "running", members: tuple[str, ...] = ("admitted",) * 3) -> Facts:
@@ -132,6 +135,10 @@ STUCK = [replace(one, waiting_s=12.0, operation="allreduce (sum) of float32[5000
 STRAGGLES = replace(BUSY[1], begun=6, waiting_s=0.0, idle_s=12.0)
 LOSSY = WorkerInfo(rank=2, age_s=0.1, frames_sent=16600, frames_received=15770, rounds=8300)
 SENT = rpc.MemberCounters(job="a", rank=2, contributions=16600, contribution_bytes=1, results=8300)
+LATE = Calls(3)
+for _rank in range(3):
+    LATE.take(_rank, [[step, 0, 10**8 * step + 2 * 10**7 * (_rank == 1), 3 * 10**7 - 2 * 10**7 * (_rank == 1), 1]
+                      for step in range(100)], ["allreduce (sum) of float32[5000]"], 5.0)  # fmt: skip
 CASES = {
     "all but one rank wait": replace(facts(STUCK[0], STRAGGLES, STUCK[2]), slots=[cell(0, 1, 0b101)]),
     "steps take longer than they did": replace(facts(*BUSY[:2], LOSSY), counters={2: SENT}),
@@ -141,6 +148,7 @@ CASES = {
     "nothing is known of a rank": facts(*BUSY[:2], replace(BUSY[2], age_s=9.0)),
     "all ranks wait since the switch went": facts(*BUSY, state="stalled"),
     "all ranks wait, and nobody is missing": facts(*(replace(one, waiting_s=4.0) for one in BUSY)),
+    "each step takes a little longer than it should": replace(facts(*BUSY), calls=LATE.told(5.0)),
     "slow, and nobody waits": facts(*BUSY),
 }
 
@@ -160,7 +168,7 @@ def lines() -> dict[str, tuple[list[str], list[str]]]:
 def test_every_line_of_the_page_has_a_case() -> None:
     assert {*lines()} - {*CASES} == {"`there is no job`"}  # said by the command, not by what it concludes
     kinds = {kind for _, named in lines().values() for kind in named}
-    text = Path(view.__file__).read_text().partition("    kind: str\n")[2].partition("text: str")[0]
+    text = Path(findings.__file__).read_text().partition("    kind: str\n")[2].partition("text: str")[0]
     assert kinds == set(re.findall(r"`(\w+)`", text))
 
 

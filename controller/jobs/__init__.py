@@ -7,4 +7,6 @@
 | `registry.py` | all jobs: who joins, leaves, is lost or gives up |
 | `slots.py` | ranges of slots, and from which number a new incarnation counts |
 | `links.py` | members with several links |
+| `reported.py` | what a member says of itself, and how fast that grows |
+| `calls.py` | who is late in collectives |
 """

@@ -23,9 +23,11 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Final, TypeVar
 
-from switchsum.protocol import reports
 from switchsum.protocol.errors import ProtocolError
 from switchsum.protocol.wire import Address
+
+from .calls import Calls
+from .reported import Reported
 
 TOLD_MOVES: Final = 4
 """Moves of a job that are kept in words."""
@@ -163,10 +165,8 @@ class Member:
     """When the member was last heard of, in the controller's monotonic seconds."""
     issued: str = ""
     """The operation, in words, that the member says it has issued, after the ranks have issued different ones."""
-    report: reports.WorkerReport | None = None
-    """What it last said of itself."""
-    reported_s: float = 0.0
-    """When that was, in the controller's monotonic seconds."""
+    reported: Reported = field(default_factory=Reported)
+    """What it says of itself."""
     connections: int = 0
     """Number of open Attend calls; while there is one, the member lives."""
     has_attended: bool = False
@@ -251,6 +251,8 @@ class Incarnation:
     """The last of these moves has begun, and some switches do not know of it yet."""
     gave_up: set[int] = field(default_factory=set)
     """Ranks that had joined, and left again because the others had not come in their time."""
+    calls: Calls | None = None
+    """Who is late in its collectives; None: nobody has told of one."""
     held_up: str = ""
     """Which switch or link it waits for although all members have come, in words; empty: none."""
 

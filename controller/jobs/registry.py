@@ -34,6 +34,7 @@ from switchsum.protocol.wire import Address
 from .job import MAX_NUMBER, Job, new_incarnation
 from .links import check_rates
 from .machines import Door, Incarnation, IncarnationEvent, Member, MemberEvent, MemberState
+from .reported import Reported
 from .slots import SlotRange, first_fit, longest_free
 
 MAX_NAME = 64
@@ -446,7 +447,7 @@ class Jobs:
         if member.state is MemberState.EXPECTED:
             member.nonce, member.cookie, member.rates, member.doors = 0, 0, [], {}
             member.connections, member.has_attended = 0, False
-            member.short, member.issued, member.report = set(), "", None
+            member.short, member.issued, member.reported = set(), "", Reported()
 
     def _check_size(self, workers: int, slots: int) -> None:
         if not 1 <= workers <= self._most_workers:

@@ -13,6 +13,7 @@ from switchsum.protocol.errors import ControllerUnreachable, NotAdmitted, Switch
 from switchsum.protocol.frame import WIRE_DIGEST, WIRE_VERSION
 
 from ..jobs import links
+from ..jobs.calls import Calls
 from ..jobs.job import Job
 from ..jobs.machines import Incarnation, Member, MemberState
 from ..jobs.registry import RETURN_S, Jobs
@@ -248,7 +249,7 @@ class Members:
             left=incarnation.ranks(MemberState.LEFT),
         )
 
-    def link_down(self, request: reports.LinkReport) -> member_rpc.Empty:
+    def link_down(self, request: member_rpc.LinkReport) -> member_rpc.Empty:
         """Have all members of a job do without a link that is dead at one of them."""
         keeper = self._keeper
         with keeper.changed:
@@ -262,10 +263,12 @@ class Members:
     def report(self, request: reports.WorkerReport) -> member_rpc.Empty:
         """Keep what a member says of itself, in the place of what it said before; raises UsageError or NotAdmitted."""
         keeper = self._keeper
-        kept = views.bounded(request)
+        kept, calls = views.bounded(request), views.calls_of(request)
         with keeper.changed:
-            member = keeper.jobs.member(request.nonce)[2]
-            member.report, member.reported_s = kept, keeper.clock()
+            _, incarnation, member = keeper.jobs.member(request.nonce)
+            member.reported.note(kept, keeper.clock())
+            incarnation.calls = incarnation.calls or Calls(len(incarnation.members))
+            incarnation.calls.take(member.rank, calls, kept.kinds, keeper.clock())
         return member_rpc.Empty()
 
     def attend(

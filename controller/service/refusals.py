@@ -7,6 +7,7 @@ from collections import OrderedDict
 from typing import Final
 
 from switchsum.protocol import rpc
+from switchsum.protocol.errors import SwitchsumError
 from switchsum.protocol.reports import printable
 
 MOST_JOBS: Final = 16
@@ -20,14 +21,14 @@ class Refusals:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._latest: OrderedDict[str, tuple[int, str, float, int]] = OrderedDict()
+        self._latest: OrderedDict[str, tuple[int, str, str, float, int]] = OrderedDict()
 
-    def note(self, job: str, rank: int, reason: str, now: float) -> None:
+    def note(self, job: str, rank: int, error: SwitchsumError, now: float) -> None:
         """Keep a refusal; rank -1: of the job itself."""
-        job, reason = printable(job, MOST_TEXT), printable(reason, MOST_TEXT)
+        job, reason = printable(job, MOST_TEXT), printable(str(error), MOST_TEXT)
         with self._lock:
-            times = self._latest.pop(job, (0, "", 0.0, 0))[3] + 1
-            self._latest[job] = rank, reason, now, times
+            times = self._latest.pop(job, (0, "", "", 0.0, 0))[4] + 1
+            self._latest[job] = rank, reason, type(error).__name__, now, times
             while len(self._latest) > MOST_JOBS:
                 self._latest.popitem(last=False)
 
@@ -41,6 +42,8 @@ class Refusals:
         """Describe them, the latest first."""
         with self._lock:
             return [
-                rpc.RefusalInfo(job=job, rank=rank, reason=reason, age_s=round(max(0.0, now - at), 3), times=times)
-                for job, (rank, reason, at, times) in reversed(self._latest.items())
+                rpc.RefusalInfo(
+                    job=job, rank=rank, reason=reason, kind=kind, age_s=round(max(0.0, now - at), 3), times=times
+                )
+                for job, (rank, reason, kind, at, times) in reversed(self._latest.items())
             ]

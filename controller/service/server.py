@@ -57,7 +57,7 @@ def methods(members: Members, users: Users) -> dict[str, Method[Any]]:
         "Leave": Method(member_rpc.LeaveRequest, members.leave),
         "Heartbeat": Method(member_rpc.MemberRequest, members.heartbeat),
         "Report": Method(reports.WorkerReport, members.report),
-        "LinkDown": Method(reports.LinkReport, members.link_down),
+        "LinkDown": Method(member_rpc.LinkReport, members.link_down),
         "Workers": Method(rpc.JobRequest, users.workers),
         "CreateJob": Method(rpc.CreateJobRequest, users.create_job),
         "ResizeJob": Method(rpc.ResizeJobRequest, users.resize_job),

@@ -218,7 +218,7 @@ class Users:
         """Keep why a job was not made, or a member not let in, for those who ask how things are."""
         keeper = self._keeper
         rank = request.rank if isinstance(request, member_rpc.JoinRequest) else -1
-        keeper.refusals.note(request.job, rank, str(error), keeper.clock())
+        keeper.refusals.note(request.job, rank, error, keeper.clock())
 
 
 def _refuse_to_end(job: Job, *, force: bool) -> None:

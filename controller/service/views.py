@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import base64
+import struct
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict
+from dataclasses import asdict, fields
 from typing import Final
 
 from switchsum.protocol import reports, rpc
@@ -24,6 +26,9 @@ from ..trees.fabric import Fabric
 from ..trees.rails import links_of_job
 
 STALLED: Final = "stalled"
+MOST_CALLS: Final = 256
+"""Of a report: what a worker keeps."""
+_FIGURES: Final = tuple(one.name for one in fields(reports.WorkerFigures))
 
 
 def job_info(
@@ -89,25 +94,43 @@ def bounded(report: reports.WorkerReport) -> reports.WorkerReport:
     """Return a report with its texts cut and unprintable characters replaced; raises UsageError for absurd numbers."""
     values = asdict(report)
     for name, value in values.items():
-        if isinstance(value, str):
+        if name in ("calls", "kinds"):
+            values[name] = [reports.printable(one) for one in value] if name == "kinds" else ""
+        elif isinstance(value, str):
             values[name] = reports.printable(value)
         elif not 0 <= value < 1 << 64:  # not a number fails, too
             raise UsageError(f"a report's {name} is 0 to 2^64 - 1, not {str(value)[:20]}")
     return reports.WorkerReport(**values)
 
 
+def calls_of(report: reports.WorkerReport) -> list[tuple[int, ...]]:
+    """Read the calls of a report; raises UsageError for what are none."""
+    try:
+        data = base64.b64decode(report.calls, validate=True)
+        calls = list(struct.iter_unpack("<5q", data))
+    except (ValueError, struct.error) as error:
+        raise UsageError(f"a report's calls are base64 of five numbers of 64 bits for each call: {error}") from error
+    if max(len(calls), len(report.kinds)) > MOST_CALLS or any(
+        min(call) < 0 or call[1] >= len(report.kinds) for call in calls
+    ):
+        raise UsageError(f"a report has up to {MOST_CALLS} calls, each of a kind that it names, and no number below 0")
+    return calls
+
+
 def worker_list(job: Job, now: float) -> rpc.WorkerList:
     """Describe a job's members by what they last said of themselves."""
     found = []
-    for member in (job.live or job.gathering).members:
-        if member.report is None:
+    shown = job.live or job.gathering
+    for member in shown.members:
+        latest = member.reported.latest
+        if latest is None:
             found.append(rpc.WorkerInfo(rank=member.rank))
             continue
-        values = asdict(member.report)
-        del values["job"], values["nonce"]
-        age_s = round(max(0.0, now - member.reported_s), 3)
-        found.append(rpc.WorkerInfo(rank=member.rank, age_s=age_s, **values))
-    return rpc.WorkerList(workers=found)
+        values = {name: getattr(latest, name) for name in _FIGURES}
+        age_s = round(max(0.0, now - member.reported.at_s), 3)
+        found.append(rpc.WorkerInfo(rank=member.rank, age_s=age_s, recent=member.reported.recent, **values))
+    calls = reports.JobCalls() if shown.calls is None else shown.calls.told(now)
+    return rpc.WorkerList(workers=found, calls=calls)
 
 
 def slot_list(cells: Mapping[str, Iterable[Cell]], jobs: Jobs) -> rpc.SlotList:

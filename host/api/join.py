@@ -8,7 +8,7 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import grpc
 import numpy as np
@@ -16,7 +16,7 @@ import numpy as np
 from switchsum.connections.member_client import MemberClient, Replies, keep_to_this_process
 from switchsum.connections.starting import ANSWER_S, is_noted, launcher_has_ended, start_limit, switch_has_ended
 from switchsum.native.notices import QUIET_S, ranks_of, say, waiting_for
-from switchsum.protocol import member_rpc, reports, rpc_codec
+from switchsum.protocol import member_rpc, rpc_codec
 from switchsum.protocol.errors import (
     CollectiveTimeout,
     ControllerUnreachable,
@@ -33,6 +33,9 @@ from switchsum.protocol.wire import Address, build_frame, nonce_fields
 
 from ..links.base import Indices, Transport
 from .awaiting import Absence, Waiter, compared, cut
+
+if TYPE_CHECKING:
+    from switchsum.protocol.reports import WorkerReport
 
 CALL_S: Final = 4.0
 """A controller that answers takes milliseconds; one that is away is given this long to come."""
@@ -117,7 +120,7 @@ class Membership:
         self._client = MemberClient(controller, timeout_s=CALL_S, waits=True)
         self.on_heartbeat: Callable[[], object] = lambda: None
         """Called on the thread of the heartbeats after each one; must not block."""
-        self.report: Callable[[str, int], reports.WorkerReport | None] = lambda job, nonce: None
+        self.report: Callable[[str, int], WorkerReport | None] = lambda job, nonce: None
         """What this worker says of itself after heartbeats, given job and nonce; must not block."""
         self._reporting: Any = None
         self._report_at = 0.0
@@ -352,8 +355,8 @@ class Membership:
         self._send_down(link)
 
     def _send_down(self, link: int) -> None:
-        request = reports.LinkReport(
-            job=self.job, nonce=self.reply.nonce, link=link, reason=self._dead_links[link][: reports.MOST_TEXT]
+        request = member_rpc.LinkReport(
+            job=self.job, nonce=self.reply.nonce, link=link, reason=self._dead_links[link][: member_rpc.MOST_TEXT]
         )
         self._client.link_down(request, CALL_S)
 

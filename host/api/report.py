@@ -2,18 +2,29 @@
 
 from __future__ import annotations
 
+import base64
+import math
 import os
 import time
 import weakref
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Final
 
-from switchsum.protocol import reports
+import numpy as np
+import numpy.typing as npt
 
+from switchsum.protocol import member_rpc, reports
+
+from ..engine.calls import CALLS
+from ..engine.operation import KNOWN
 from ..engine.state import Count
 
 if TYPE_CHECKING:
     from .communicator import Communicator
+
+MOST_CALLS: Final = CALLS / 2
+"""Of a second that a report tells of, about; of more, rows of them are left out, the same ones on all ranks."""
+_UNNAMED: Final = "a collective"
 
 
 class Reporter:
@@ -27,10 +38,11 @@ class Reporter:
         self, communicator: Communicator, *, host: str, link: str, clock: Callable[[], float] = time.monotonic
     ) -> None:
         self._communicator = weakref.ref(communicator)
-        self._host, self._link = host[: reports.MOST_TEXT], link[: reports.MOST_TEXT]
+        self._host, self._link = host[: member_rpc.MOST_TEXT], link[: member_rpc.MOST_TEXT]
         self._clock = clock
         self._seen = (-1, -1)
         self._changed_s = clock()
+        self._told, self._begun, self._told_s = 0, 0, clock()
 
     def __call__(self, job: str, nonce: int) -> reports.WorkerReport | None:
         """Return a report; None once the communicator is closed or gone, and in a forked child."""
@@ -44,6 +56,7 @@ class Reporter:
         if seen != self._seen:
             self._seen, self._changed_s = seen, now
         quiet_s, is_under_way = round(now - self._changed_s, 3), begun > oldest
+        calls, kinds = self._calls(engine.state.core[0]["calls"], begun, now)
         return reports.WorkerReport(
             job=job,
             nonce=nonce,
@@ -52,7 +65,7 @@ class Reporter:
             link=self._link,
             begun=begun,
             finished=min(communicator.queue.finished, begun),
-            operation=engine.name_of(oldest)[: reports.MOST_TEXT] if is_under_way else "",
+            operation=engine.name_of(oldest)[: member_rpc.MOST_TEXT] if is_under_way else "",
             waiting_s=quiet_s if is_under_way else 0.0,
             idle_s=0.0 if is_under_way else quiet_s,
             collective_s=round(communicator.queue.seconds, 6),
@@ -66,4 +79,40 @@ class Reporter:
             recalled=counts[Count.RECALLED],
             held=counts[Count.HELD],
             duplicates=counts[Count.DUPLICATE] + counts[Count.STALE],
+            cpu_s=round(time.process_time(), 3),
+            calls=calls,
+            kinds=kinds,
         )
+
+    def _calls(self, kept: Any, begun: int, now: float) -> tuple[str, list[str]]:
+        """Return what has ended since the last report, as its fields have it, and choose what is kept from now on."""
+        rows, kinds, self._told = ended_calls(kept, self._told)
+        if now > self._told_s:
+            rate = (begun - self._begun) / (now - self._told_s)
+            kept["sieve"] = (1 << max(0, math.ceil(math.log2(max(1.0, rate / MOST_CALLS))))) - 1
+            self._begun, self._told_s = begun, now
+        return base64.b64encode(rows.astype("<i8").tobytes()).decode(), [one[: member_rpc.MOST_TEXT] for one in kinds]
+
+
+def ended_calls(kept: Any, told: int) -> tuple[npt.NDArray[np.int64], list[str], int]:
+    """Return what an engine has kept of calls from number `told` on, up to the first that is under way.
+
+    Returns:
+        For each call its serial number, its place in the list of kinds that follows, when it began and how long it
+        took, in nanoseconds, and whether somebody waited between the call before and it; that list; and the number of
+        the next call.
+
+    """
+    first = max(told, int(kept["count"]) - CALLS)
+    numbers = np.arange(first, int(kept["count"]))
+    serials, digests, begun, ended, waited = (
+        kept[name][numbers % CALLS].copy() for name in ("serial", "digest", "begun_at", "ended_at", "waited")
+    )
+    written = max(0, int(kept["count"]) - CALLS - first)  # over what was read, by another thread meanwhile
+    under_way = np.flatnonzero(ended[written:] == 0.0)
+    count = written + int(under_way[0]) if len(under_way) else len(numbers)
+    found = slice(written, count)
+    known, places = np.unique(digests[found], return_inverse=True)
+    names = [str(KNOWN.get(int(digest), _UNNAMED)) for digest in known]
+    times = np.rint(np.stack([begun[found], ended[found] - begun[found]]) * 1e9).astype(np.int64)
+    return np.column_stack([serials[found], places, *times, waited[found]]), names, first + count

@@ -34,6 +34,8 @@ if TYPE_CHECKING:
 
 RETRY_S: Final = 0.0005
 """Pause before a full transport, or a row that it still reads, is looked at again."""
+LONG_S: Final = 0.002
+"""Who moves frames for longer waits for a result; else a thread in the background, or a caller, does it on the way."""
 _NAP_ROUNDS: Final = 16
 """With so many rounds in flight a nap pays."""
 _NAP_SHARE: Final = 1 / 4
@@ -85,6 +87,8 @@ def run(loop: int, until: float) -> int:
     rested = True
     call(link.now, here.link)
     core.recovery.looked_at = due_at = link.time
+    if until - link.time > LONG_S:
+        core.calls.waits = 1
     while True:
         count, sent = _drain_link(here, link, state, spans)
         recovery.note_lateness(core, due_at, link.time)

@@ -77,6 +77,9 @@ _WAYS_OUT: Final = {
 MARKS: Final = int(OPERATION.fields["marks"][1]) // 8  # type: ignore[index]
 """Which 64-bit word of an `OPERATION` that is; the array's address is the first one."""
 _NO_RECORD: Final = memoryview(b"")
+_MOST_KNOWN: Final = 1024
+KNOWN: Final[dict[int, Operation]] = {}
+"""The first operations that were begun, by the digest of what members must agree in: reports name them."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -167,6 +170,8 @@ class Operation:
         }
         for name, value in facts.items():
             record[name] = value
+        if len(KNOWN) < _MOST_KNOWN:
+            KNOWN[int(record[0]["digest"])] = self
         self.addresses = memoryview(record.view(np.uint8).data).cast("q")
         self.address = address_of(record.view(np.int64))
 

@@ -16,6 +16,7 @@ from switchsum.native.kernels.memory import Scalar, bytes_at, call, longs_at, pr
 from switchsum.protocol.frame import AT, FRAME_BYTES, LANE_BYTES, NO_BLOCK, Flag, Kind, LaneFormat, Operator
 from switchsum.protocol.lanes import NOT_FINITE
 
+from .calls import keep_end
 from .dtypes import EXACT, INT8
 from .header import Frame, fault, get16, get32, slot_of
 from .integers import parts_of
@@ -181,7 +182,7 @@ def _take_result(state: State, index: int, frame: Frame, lanes: int, now: float)
         choose_block(core, slot, operation, next_block, next_exponent)
         contribute(state, index, now)
     else:
-        _end_column(state, slot, operation)
+        _end_column(state, slot, operation, now)
         begin_column(state, index, now)
 
 
@@ -262,11 +263,12 @@ def _is_average(core: Core, operation: OperationRecord) -> bool:
 
 
 @inner
-def _end_column(state: State, slot: Slot, operation: OperationRecord) -> None:
+def _end_column(state: State, slot: Slot, operation: OperationRecord, now: float) -> None:
     """Note that a column has ended, and with the last one its operation."""
     progress = state.core[0].progress
     operation.remaining -= 1
     if operation.remaining == 0:
+        keep_end(state.core[0].calls, operation.kept, slot.operation, now)
         progress.finished[progress.finished_count] = slot.operation
         progress.finished_count += 1
         while progress.oldest < progress.submitted and state.operations[progress.oldest % OPERATIONS].remaining == 0:

@@ -23,6 +23,7 @@ from switchsum.protocol.frame import (
 )
 from switchsum.protocol.lanes import NOT_FINITE
 
+from .calls import keep_begin
 from .dtypes import EXACT, INT8, INT64
 from .header import fill_checksum, put16, put32
 from .integers import ALL_ZERO
@@ -45,6 +46,7 @@ def take_operation(state: State, record: int, now: float) -> None:
     place = progress.submitted % OPERATIONS
     copy_bytes(state.operations.ctypes.data + place * _RECORD_BYTES, record, _RECORD_BYTES)
     operation = state.operations[place]
+    operation.kept = keep_begin(core.calls, operation.digest, progress.submitted, now)
     operation.digest = (operation.digest ^ progress.submitted * _ODD) & _WORD_MASK
     _assign_slots(core, operation)
     progress.submitted += 1

@@ -21,9 +21,8 @@ from switchsum.native.kernels.records import Float64, Int64, Record, Table, UInt
 from switchsum.protocol.frame import LOWER_BYTES, LaneFormat
 
 from . import exact, integers, kernels, narrow
+from .calls import CallTimes, Floats, Integers
 
-Integers = npt.NDArray[np.int64]
-Floats = npt.NDArray[np.float64]
 Octets = npt.NDArray[np.uint8]
 
 OPERATIONS: Final = 1024
@@ -287,6 +286,7 @@ class Core(Record):
     sending: SendingState
     recovery: RecoveryState
     progress: Progress
+    calls: CallTimes
 
 
 class Slot(Record):
@@ -368,6 +368,8 @@ class OperationRecord(Record):
     """Where its columns begin."""
     remaining: Int64
     """Columns that have not ended."""
+    kept: Int64
+    """Its place in `CallTimes`."""
 
 
 class Row(Record):

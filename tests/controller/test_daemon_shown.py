@@ -146,7 +146,7 @@ def test_reports_of_members_are_kept_by_rank(switch: AnySwitch, start: Start) ->
     assert first == rpc.WorkerInfo(rank=0)
     assert (second.rank, second.begun, second.waiting_s) == (1, 7, 2.5)
     assert 0 <= second.age_s < LONG_S
-    assert second.host == "h?[2J" + "x" * (reports.MOST_TEXT - 5)
+    assert second.host == "h?[2J" + "x" * (member_rpc.MOST_TEXT - 5)
     for wrong in (-1, 1 << 64):
         with pytest.raises(UsageError, match="begun"):
             running.client.call("Report", replace(report, begun=wrong), member_rpc.Empty)

@@ -155,7 +155,8 @@ def test_who_takes_a_freed_rank_has_nothing_of_the_member_before() -> None:
     before = join(jobs, 0)
     assert jobs.hello(before, 0, address(0), 1, 0.0, whole=False)
     member = job.gathering.members[0]
-    member.issued, member.report = "allreduce", WorkerReport(job="a", nonce=before)
+    member.issued = "allreduce"
+    member.reported.note(WorkerReport(job="a", nonce=before), now=1.0)
     assert member.is_cut
     jobs.leave(before)
     assert member == Member(rank=0)

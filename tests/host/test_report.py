@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import base64
+import itertools
 import os
+import struct
+import time
+from functools import partial
 
 import numpy as np
 
 from switchsum.host.api.communicator import Communicator
-from switchsum.host.api.report import Reporter
-from switchsum.protocol.reports import MOST_TEXT, WorkerReport
+from switchsum.host.api.report import Reporter, ended_calls
+from switchsum.protocol.member_rpc import MOST_TEXT
+from switchsum.protocol.reports import WorkerReport
 
 from .checks import on_all
 
@@ -59,3 +65,51 @@ def test_a_closed_communicator_says_nothing_and_is_not_kept(fresh_ranks: list[Co
     assert reporter("digits", 7) is None
     fresh_ranks.clear()
     assert reporter("digits", 7) is None
+
+
+def calls_of(report: WorkerReport) -> list[tuple[int, ...]]:
+    return list(struct.iter_unpack("<5q", base64.b64decode(report.calls)))
+
+
+def test_a_report_has_each_collective_that_has_ended_once_with_its_name_and_times(
+    fresh_ranks: list[Communicator],
+) -> None:
+    reporter = Reporter(fresh_ranks[0], host="", link="", clock=Clock())
+    began = time.monotonic_ns()
+    for size in (10, 3000, 10):
+        on_all(fresh_ranks, partial(Communicator.allreduce, array=np.ones(size, np.float32)))
+    report = told(reporter)
+    calls = calls_of(report)
+    assert [call[0] for call in calls] == [0, 1, 2]
+    names = [report.kinds[call[1]] for call in calls]
+    assert ["float32[10]" in name for name in names] == [True, False, True]
+    assert [call[2] for call in calls] == sorted(call[2] for call in calls)
+    assert all(began <= call[2] < time.monotonic_ns() and call[3] > 0 for call in calls)
+    assert sum(call[3] for call in calls) <= time.monotonic_ns() - began
+    assert [call[4] for call in calls][1:] == [1, 1]
+    assert calls_of(told(reporter)) == []
+    handles = [one.allreduce_async(np.ones(10, np.float32)) for one in fresh_ranks[1:]]
+    mine = fresh_ranks[0].allreduce_async(np.ones(10, np.float32))
+    for handle in (mine, *handles):
+        handle.wait()
+    assert [call[0] for call in calls_of(told(reporter))] == [3]
+
+
+def test_of_very_many_collectives_all_ranks_keep_the_same_ones(fresh_ranks: list[Communicator]) -> None:
+    kept: list[set[int]] = []
+    for number, rank in enumerate(fresh_ranks):
+        clock = Clock()
+        told(reporter := Reporter(rank, host="", link="", clock=clock))
+        state = rank.queue.driver.engine.state.core[0]["calls"]
+        clock.now_s += 1.0
+        begun = 128 << number  # as if so many were begun in that second
+        reporter._calls(state, begun, clock.now_s)
+        assert state["sieve"] == (1 << number) - 1
+    on_all(fresh_ranks, lambda one: [one.barrier() for _ in range(200)])
+    for rank in fresh_ranks:
+        rows, _, _ = ended_calls(rank.queue.driver.engine.state.core[0]["calls"], 0)
+        kept.append({int(row[0]) for row in rows})
+    assert kept[-1]
+    for more, fewer in itertools.pairwise(kept):
+        assert fewer <= more | {serial for serial in fewer if serial < min(more)}
+    assert kept[-1] <= {serial for serial in range(200) if serial // 64 % (1 << (len(fresh_ranks) - 1)) == 0}

@@ -30,6 +30,7 @@ from switchsum.protocol.errors import (
 )
 from switchsum.simulation import jobs, ranks
 from switchsum.simulation.conditions import Link
+from switchsum.view.late import find_late
 
 Program = Callable[[Communicator], Any]
 LINK = Link(delay_s=1e-6)
@@ -259,3 +260,37 @@ def test_a_lost_rank_is_still_named_in_another_process() -> None:
 def test_options_of_real_time_are_refused(options: dict[str, Any], says: str) -> None:
     with pytest.raises(UsageError, match=says):
         RunOptions(**{"command": ["true"], "virtual_time": True, **options})
+
+
+@pytest.mark.parametrize("culprit", [2, None])
+def test_a_rank_that_computes_for_longer_is_named(tmp_path: Path, culprit: int | None) -> None:
+    """5 ms in each step of a program whose times are exact: its bucket too, which is one of two that overlap."""
+
+    def program(comm: Communicator) -> None:
+        for _ in range(20):
+            comm.compute(20e-3)
+            first = comm.allreduce_async(np.ones(1000, np.float32))
+            comm.compute(2e-3 + 5e-3 * (comm.rank == culprit))
+            last = comm.allreduce_async(np.ones(2000, np.float32))
+            first.wait()
+            last.wait()
+
+    tmp_path.mkdir(exist_ok=True)
+    job = job_of(3)
+    served = ranks.Ranks(job, str(tmp_path))
+
+    def play(rank: int) -> None:
+        with join(served, rank, 3) as comm:
+            program(comm)
+
+    assert serve(served, *(partial(play, rank) for rank in range(3))) == [None] * 3
+    told = served.calls.told(job.network.now)
+    found = find_late(told)
+    if culprit is None:
+        assert found is None
+        return
+    assert found is not None
+    assert (found.rank, found.times, found.steps, found.calls_per_step, found.place) == (culprit, 20, 20, 2, 1)
+    assert "float32[2000]" in found.kind
+    assert found.late_s == pytest.approx(5e-3, rel=0.01)
+    assert found.gain == pytest.approx(5 / 22, rel=0.05)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import random
 import re
 import socket
 from contextlib import ExitStack
@@ -155,3 +156,34 @@ def test_ranks_that_have_not_come_and_a_job_without_slots(tmp_path: Path, stack:
     shown = top_in_words(parts)
     assert "Job other: rank 0 waits for rank 1, which has not joined" in shown
     assert "was not" not in shown
+
+
+@pytest.mark.slow
+def test_a_rank_that_sleeps_a_little_in_each_step_is_named_and_all_jobs_are_shown(
+    tmp_path: Path, stack: ExitStack
+) -> None:
+    parts = Parts(stack, tmp_path, size=3)
+    parts.switch(), parts.controller()
+    parts.ask(lambda client: client.create_job(rpc.CreateJobRequest(job=JOB, workers=3, slots=64)))
+    parts.ask(lambda client: client.create_job(rpc.CreateJobRequest(job="idle", workers=2, slots=4)))
+    culprit = random.randrange(3)
+    for rank in range(3):
+        parts.worker(rank, "endless.py", REST_S="0.025" if rank == culprit else "0.005")
+    found: dict[str, Any] = {}
+
+    def is_named() -> bool:
+        found.update(explain(parts).get("late", {}))
+        return bool(found) and re.search(r"(9[5-9]|100) of the last 100 steps", found["text"]) is not None
+
+    assert eventually(is_named, 100), found
+    assert found["ranks"] == [culprit]
+    assert "sleeps there, or waits for data" in found["text"]
+    assert "before allreduce (sum) of float32[1], call" in found["text"]
+    rows = {row["rank"]: row for row in top(parts)}
+    assert rows[culprit]["late_s"] >= 0.01
+    assert all(rows[rank]["waiting_share"] > 3 * rows[culprit]["waiting_share"] for rank in rows if rank != culprit)
+    assert "LATE by" in top_in_words(parts, JOB)
+    done = run_here("explain", "--json", "--controller", f"unix:{parts.scratch}/controller")
+    shown = {row["job"]: row for row in json.loads(done.stdout)}
+    assert "No rank has joined" in shown["idle"]["what is wrong"]
+    assert f"ank {culprit} (host" in shown[JOB]["what is wrong"]

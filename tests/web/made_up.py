@@ -32,7 +32,7 @@ class MadeUp:
         self.counted: dict[str, Any] = {"contributions": 900, "contribution_bytes": 9000, "results": 300}
 
     def info(self) -> rpc.ControllerInfo:
-        refused = [rpc.RefusalInfo(job="other", rank=0, reason="there is no job 'other'", age_s=3.0, times=2)]
+        refused = [rpc.RefusalInfo(job="other", rank=0, reason="there is no job 'other'", kind="UnknownJob", times=2)]
         return rpc.ControllerInfo(
             package_version="1", wire_version=3, program_digest="d", lanes_per_frame=256, switch="unix:s", free_slots=9,
             refused=refused,

@@ -97,8 +97,9 @@ def test_a_picture_has_states_of_slots_missing_members_sentences_and_rates() -> 
     assert job["slots"] == "fssc"
     [straggler] = [one for one in job["findings"] if one["kind"] == "straggler"]
     assert "rank" in straggler["text"]
-    assert later["refused"][0]["job"] == "other"
-    assert "9 are free" in later["slots_text"]
+    [refused] = [one for one in later["alerts"] if one["jobs"] == ["other"]]
+    assert refused["text"].startswith("Rank 0 of job 'other' was not let in, 2 times: there is no job 'other'.")
+    assert "9 are free" in refused["text"]
     assert later["counters"][0]["packets_per_s"] == 0
 
 

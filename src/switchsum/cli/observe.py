@@ -12,8 +12,8 @@ from switchsum.cli.remote import CONTROLLER, ControllerOption, connect, connect_
 from switchsum.protocol import rpc
 from switchsum.protocol.errors import UsageError
 from switchsum.protocol.frame import NO_BLOCK, Flag
-from switchsum.view.explain import runs
 from switchsum.view.rounds import ranks_of, switches_in
+from switchsum.view.words import runs
 
 if TYPE_CHECKING:
     from switchsum.connections.controller_client import ControllerClient

@@ -13,10 +13,11 @@ from rich.markup import escape
 from switchsum.cli.explain import no_such_job
 from switchsum.cli.output import JsonOption, check_seconds, print_json, records_table
 from switchsum.cli.remote import CONTROLLER, ControllerOption, connect_to_look
-from switchsum.view.explain import lost_of, warnings
+from switchsum.view.alerts import alerts
 from switchsum.view.facts import look_at
 from switchsum.view.pace import Pace
-from switchsum.view.ranks import Seen, rank_rows, what_it_does
+from switchsum.view.ranks import Seen, told_rows, what_it_does
+from switchsum.view.words import percent
 
 if TYPE_CHECKING:
     from switchsum.connections.controller_client import ControllerClient
@@ -70,12 +71,8 @@ def look(
     seen = look_at(client, switch=True, slots=pace, only=only)
     if only is not None and not seen.jobs:
         raise no_such_job(client, only)
-    rows = []
-    for facts in seen.jobs:
-        found = rank_rows(facts.job, facts.workers, time.monotonic(), before)
-        for worker, row in zip(facts.workers, found, strict=True):
-            rows.append({**row, "lost": lost_of(facts, worker)})
-    return rows, warnings(seen, only)
+    rows = [row for facts in seen.jobs for row in told_rows(facts, time.monotonic(), before)]
+    return rows, [one.text for one in alerts(seen, only)]
 
 
 def shown(title: str, rows: list[dict[str, Any]], wrong: list[str]) -> Group:
@@ -89,10 +86,10 @@ def for_people(row: Mapping[str, Any]) -> dict[str, Any]:
         "job": row["job"],
         "rank": row["rank"],
         "host": row["host"] or "not known yet",
+        "waits": percent(row["waiting_share"]),
         "does": what_it_does(row),
         "collective": row["collective"],
         "a second": row["collectives_per_s"],
         "MB/s": round(row["bytes_per_s"] / MEGA, 1),
-        "repeats/s": row["repeats_per_s"],
-        "lost": row["lost"],
+        "lost": percent(row["lost_share"]) if row["lost_share"] else "-",
     }

@@ -47,14 +47,20 @@ def controller_to_ask() -> str:
     own = controller_address()
     if is_listening(own):
         return own
-    found = _running()
+    found = controllers_of_runs()
     if len(found) > 1:
         listed = ", ".join(f"--controller {address}" for address in found)
         raise UsageError(f"{len(found)} jobs with their own controllers run here: name one with {listed}")
     return found[0] if found else own
 
 
-def _running() -> list[str]:
+def controllers_here() -> list[str]:
+    """Return the addresses of all controllers of this user on this machine that listen; raises LocalError."""
+    own = controller_address()
+    return [*([own] if is_listening(own) else []), *controllers_of_runs()]
+
+
+def controllers_of_runs() -> list[str]:
     """Return the addresses of the jobs' controllers; links that runs left behind which were killed are removed.
 
     Where such a link leads, another user may have made a folder of that name since.

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from typing import Final
 
+from switchsum.controller.jobs.calls import Calls
 from switchsum.launch import bmv2
 from switchsum.launch.children import Child, Children
 from switchsum.launch.ending import ended_by_signals, scratch_folder
@@ -16,6 +17,7 @@ from switchsum.protocol.errors import UsageError
 from switchsum.simulation import jobs
 from switchsum.simulation.conditions import Link, parse_failures, parse_queue, parse_time
 from switchsum.simulation.ranks import Ranks
+from switchsum.view.late import find_late, said
 
 _NOBODY: Final = "virtual-time-has-no-controller"
 """Where nobody listens: what needs a controller fails with this name."""
@@ -30,7 +32,7 @@ def run(options: RunOptions, planned: topology.Network) -> int:
         workers = [_start(children, options, rank, scratch, ranks.path, meeting) for rank in range(options.workers)]
         ranks.serve(lambda: children.failed(workers) is not None, lambda rank: workers[rank].process.poll() is not None)
         failed, code = children.wait(workers)
-    sys.stderr.write("\n".join(_account(options, job)) + "\n")
+    sys.stderr.write("\n".join(_account(options, job, ranks.calls)) + "\n")
     if failed is not None:
         sys.stderr.write(f"switchsum: {failed.name} ended with exit code {code}; the job is over\n")
         return code or 1
@@ -73,7 +75,7 @@ def _start(
     return children.start(f"rank {rank}", options.command, environment=environment, prefix=prefix)
 
 
-def _account(options: RunOptions, job: jobs.Job) -> list[str]:
+def _account(options: RunOptions, job: jobs.Job, calls: Calls) -> list[str]:
     """Say what the run came to."""
     network = job.network
     busiest = next(iter(network.busiest()))
@@ -81,8 +83,10 @@ def _account(options: RunOptions, job: jobs.Job) -> list[str]:
         how = f"computation took {options.clock_factor:g} times what the clock said: the next run differs"
     else:
         how = "computation took what compute() said: every run is the same"
+    late = find_late(calls.told(network.now))
     return [
         *(f"switchsum: simulated: {text}" for text in job.moved),
+        *([] if late is None else [f"switchsum: simulated: {said(late, f'rank {late.rank}')}"]),
         f"switchsum: simulated, not measured: {network.now * 1e3:.9g} ms of virtual time; {how}",
         f"switchsum: simulated {network.world.frames_moved:,} frames, {job.repeats:,} repeats; longest queue "
         f"{busiest.most_queued_bytes:,} bytes at {busiest.name}; digest {network.digest} of job {JOB!r}",

@@ -22,6 +22,8 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
+from switchsum.controller.jobs.calls import Calls
+from switchsum.host.api.report import ended_calls
 from switchsum.host.engine.engine import Failed, Finished, Outcome
 from switchsum.host.engine.operation import Operation
 from switchsum.host.links.virtual import Answer, AskCounts, Begin, Compute, End, Join, Joined, Wait
@@ -65,6 +67,8 @@ class Rank:
     last: str = "connect"
     is_named: bool = False
     files: dict[str, mmap.mmap] = field(default_factory=dict)
+    told: int = 0
+    """Number of the first of its calls that was not yet compared with the others'."""
 
 
 class Ranks:
@@ -80,6 +84,8 @@ class Ranks:
         self._listener.bind(self.path)
         self._listener.listen(len(job.workers))
         self._ranks: dict[int, Rank] = {}
+        self.calls = Calls(len(job.workers))
+        """Who is late in them."""
 
     def serve(self, has_failed: Callable[[], bool], has_ended: Callable[[int], bool]) -> None:
         """Let time pass until all ranks have ended.
@@ -225,6 +231,8 @@ class Ranks:
             if rank.begins:
                 rank.begins.clear()
                 self._world.wake(self._job.numbers[number])
+            if rank.state is State.WAITS:
+                worker.engine.state.core["calls"]["waits"] = 1
 
     def _values(self, rank: Rank, operation: Operation, name: str) -> npt.NDArray[Any] | None:
         """Return the values of an operation in the memory that the rank shares."""
@@ -267,6 +275,8 @@ class Ranks:
             news = list(events)
             events.clear()
             rank.under_way -= {event.operation for event in news if isinstance(event, Finished)}
+            rows, names, rank.told = ended_calls(engine.state.core[0]["calls"], rank.told)
+            self.calls.take(rank.number, rows.tolist(), names, self._world.now_s)
             if not news and (lost := self._waits_in_vain(rank)) is not None:
                 news = [Failed(error=lost)]
             if news:

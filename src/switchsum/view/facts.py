@@ -8,6 +8,7 @@ from typing import Final, Protocol
 
 from switchsum.protocol import rpc
 from switchsum.protocol.errors import RemoteError, SwitchLost, UnknownJob
+from switchsum.protocol.reports import JobCalls
 from switchsum.view.pace import Pace
 
 MOST_SLOTS: Final = 256
@@ -58,6 +59,8 @@ class Facts:
     slots: list[rpc.SlotInfo] | None
     """None: they were not read this time (`Pace`)."""
     ports: rpc.PortList
+    calls: JobCalls = field(default_factory=JobCalls)
+    """Who is late."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -128,9 +131,11 @@ def look_at(
 def _facts(
     source: Source, job: rpc.JobInfo, counted: rpc.Statistics, ports: rpc.PortList, *, slots: bool | Pace
 ) -> Facts:
-    workers = source.workers(rpc.JobRequest(job=job.job)).workers
+    told = source.workers(rpc.JobRequest(job=job.job))
+    workers = told.workers
     counters = {one.rank: one for one in counted.members if one.job == job.job}
-    return Facts(job=job, workers=workers, counters=counters, slots=_slots(source, job, workers, slots), ports=ports)
+    cells = _slots(source, job, workers, slots)
+    return Facts(job=job, workers=workers, counters=counters, slots=cells, ports=ports, calls=told.calls)
 
 
 def _slots(

@@ -6,6 +6,11 @@ from collections.abc import Mapping
 from typing import Any
 
 from switchsum.protocol import rpc
+from switchsum.protocol.reports import CallSpan
+from switchsum.view.facts import Facts
+from switchsum.view.late import find_late, shares
+from switchsum.view.losses import loss_of, lost_of
+from switchsum.view.words import duration
 
 Seen = dict[tuple[str, int], tuple[float, rpc.WorkerInfo]]
 """By job and rank, when the latest report was made, in this process' monotonic seconds, and the report."""
@@ -60,10 +65,26 @@ def record(job: str, worker: rpc.WorkerInfo, state: str, rates: Mapping[str, flo
     }
 
 
+def told_rows(facts: Facts, now: float, before: Seen) -> list[dict[str, Any]]:
+    """Return `rank_rows` with what calls and counters tell: shares of time, who is late, frames that were lost."""
+    rows = rank_rows(facts.job, facts.workers, now, before)
+    late = find_late(facts.calls)
+    span = facts.calls.spans[0] if facts.calls.spans else CallSpan(seconds=0.0)
+    for worker, row in zip(facts.workers, rows, strict=True):
+        loss = loss_of(facts, worker)
+        row |= {f"{name}_share": round(share, 4) for name, share in shares(span, worker.rank).items()}
+        row["late_s"] = round(late.late_s, 6) if late is not None and late.rank == worker.rank else 0.0
+        row["lost"] = 0 if loss is None else lost_of(facts, worker)
+        row["lost_share"] = 0.0 if loss is None or not loss.is_worth_saying else round(loss.share, 5)
+    return rows
+
+
 def what_it_does(row: Mapping[str, Any]) -> str:
     """Say in a few words what a rank does."""
     if row["state"] != "admitted" or row["report_age_s"] < 0:
         return str(row["state"])
     if row["waiting_s"] >= 1:
         return f"waits {row['waiting_s']:.0f} s, {row['operation'] or 'in a collective'}"
+    if row.get("late_s"):
+        return f"LATE by {duration(row['late_s'])}"
     return f"something else for {row['idle_s']:.0f} s" if row["idle_s"] >= 1 else "collectives"

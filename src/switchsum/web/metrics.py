@@ -10,8 +10,9 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, InfoM
 from prometheus_client.exposition import choose_encoder
 from prometheus_client.registry import Collector
 
-from switchsum.view.explain import lost_of
 from switchsum.view.facts import Facts, Overview
+from switchsum.view.late import find_late, shares
+from switchsum.view.losses import lost_of
 
 RANK: Final = ("job", "rank")
 WORKER_COUNTERS: Final = {
@@ -57,6 +58,7 @@ class Metrics(Collector):
         yield from _jobs(seen.jobs)
         yield from _members(seen.jobs)
         yield from _workers(seen.jobs)
+        yield from _late(seen.jobs)
 
 
 def exposition(overview: Overview, accept: str) -> tuple[bytes, str]:
@@ -140,6 +142,27 @@ def _members(jobs: list[Facts]) -> Iterator[Metric]:
             if worker.rank in facts.counters and worker.age_s >= 0:
                 lost.add_metric([facts.job.job, str(worker.rank)], lost_of(facts, worker))
     yield from (frames, octets, results, outcomes, lost)
+
+
+def _late(jobs: list[Facts]) -> Iterator[Metric]:
+    time = GaugeMetricFamily(
+        "switchsum_rank_time_ratio", "Part of the last ten seconds that a rank spent so.", labels=[*RANK, "spent"]
+    )
+    late = GaugeMetricFamily(
+        "switchsum_rank_late_seconds", "By how much a rank is late in most steps; 0: it is not named.", labels=RANK
+    )
+    cost = GaugeMetricFamily(
+        "switchsum_job_late_cost_ratio", "How much faster the job would be without its late rank.", labels=["job"]
+    )
+    for facts in jobs:
+        found = find_late(facts.calls)
+        cost.add_metric([facts.job.job], 0.0 if found is None else found.gain)
+        for rank in range(len(facts.calls.spans[0].time_s) if facts.calls.spans else 0):
+            for spent, share in shares(facts.calls.spans[0], rank).items():
+                time.add_metric([facts.job.job, str(rank), spent], share)
+            is_late = found is not None and found.rank == rank
+            late.add_metric([facts.job.job, str(rank)], found.late_s if found is not None and is_late else 0.0)
+    yield from (time, late, cost)
 
 
 def _workers(jobs: list[Facts]) -> Iterator[Metric]:

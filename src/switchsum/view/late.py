@@ -1,0 +1,186 @@
+"""Which rank is late in a job's steps, by how much, how often, and what the job would gain without it."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+from operator import eq
+from statistics import median
+from typing import Final
+
+from switchsum.protocol.reports import CallSpan, JobCalls
+from switchsum.view.words import duration, percent
+
+LOOK_BACK_S: Final = 15.0
+"""A rank is named by the steps of so many last seconds, or by the last few where steps take long."""
+FEW_STEPS: Final = 10
+MOST_STEPS: Final = 100
+STRIP_STEPS: Final = 200
+"""So many are drawn."""
+MOST_PERIOD: Final = 64
+"""Calls of a step; of longer steps, each call counts as one."""
+ALIKE: Final = 0.95
+"""So many of the calls must come again for a step to be known by them."""
+LEAST_GAIN: Final = 0.01
+"""A rank that costs less of a job's time than this is not named."""
+LEAST_LATE_S: Final = 50e-6
+"""Results come to ranks at moments that differ by up to this: who is less late than that may be not late at all."""
+CLEARLY: Final = 0.8
+"""Of the calls that cost a step about as much, the first one is named."""
+OUTWEIGHS: Final = 2.0
+"""A late rank holds up the others for longer than it waits for them, by so much; in noise each does both."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Step:
+    """Who was late in one step."""
+
+    number: int
+    """Serial number of the first of its calls that is known."""
+    rank: int
+    """For whom the others waited longest."""
+    late_s: float
+    """How long after the first rank it began."""
+    alone_s: float
+    """For how long the others waited for it alone."""
+    place: int
+    """In which call of the step it lost that time."""
+    kind: str
+    """And in which kind of collective."""
+    age_s: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Late:
+    """A rank for which the others wait in most steps."""
+
+    rank: int
+    late_s: float
+    """Typically, in the steps in which it is the last."""
+    times: int
+    """In how many of `steps` that was."""
+    steps: int
+    calls_per_step: int
+    place: int
+    """In which call of a step it loses most time, from 0 on."""
+    kind: str
+    gain: float
+    """How much faster the job would be without this delay: 0.25 is by a quarter."""
+    own_share: float
+    """Of its time, so much is spent between calls."""
+
+
+def steps_of(calls: JobCalls) -> tuple[list[Step], int]:
+    """Put the latest calls together to steps; return them, the oldest first, and how many calls a step has."""
+    rows = calls.recent
+    period = _period(rows)
+    first = _first_place(rows, period)
+    steps: dict[int, list[list[int]]] = {}
+    for row in rows:
+        steps.setdefault((row[0] - first) // period, []).append(row)
+    found = []
+    for number, of_step in steps.items():
+        added: Counter[int] = Counter()
+        for row in of_step:
+            added[row[2]] += row[4]
+        rank, alone = added.most_common(1)[0]
+        own = [row for row in of_step if row[2] == rank]
+        most = max(row[4] for row in own)
+        worst = next(row for row in own if row[4] >= CLEARLY * most)
+        found.append(
+            Step(
+                number=number * period + first,
+                rank=rank,
+                late_s=max(row[3] for row in own) / 1e9,
+                alone_s=alone / 1e9,
+                place=(worst[0] - first) % period,
+                kind=calls.kinds[worst[1]],
+                age_s=of_step[-1][6] / 1e3,
+            )
+        )
+    return found, period
+
+
+def find_late(calls: JobCalls) -> Late | None:
+    """Return the rank that is late in most steps; None: nobody is, or too little is known."""
+    steps, period = steps_of(calls)
+    recent = [one for one in steps if one.age_s <= LOOK_BACK_S][-MOST_STEPS:]
+    recent = recent if len(recent) >= FEW_STEPS else steps[-FEW_STEPS:]
+    span = _span(calls, period)
+    if len(recent) < FEW_STEPS or span is None:
+        return None
+    rank = max(range(len(span.late_s)), key=span.late_s.__getitem__)
+    late_s, time_s = span.late_s[rank], span.time_s[rank]
+    typical_s = median([one.late_s for one in recent if one.rank == rank] or [0.0])
+    hits = [one for one in recent if one.rank == rank and one.late_s >= typical_s / 2]
+    if late_s < LEAST_GAIN * time_s or typical_s < LEAST_LATE_S or late_s < OUTWEIGHS * span.waiting_s[rank]:
+        return None
+    place, _ = Counter(one.place for one in hits).most_common(1)[0]
+    return Late(
+        rank=rank,
+        late_s=typical_s,
+        times=len(hits),
+        steps=len(recent),
+        calls_per_step=period,
+        place=place,
+        kind=next(one.kind for one in hits if one.place == place),
+        gain=late_s / max(time_s - late_s, 1e-9),
+        own_share=1.0 - span.calls_s[rank] / time_s,
+    )
+
+
+def said(late: Late, who: str, does: str = "") -> str:
+    """Say that a rank is late; `who` names it, and `does` goes on where it is said how long it is between calls."""
+    step = "steps" if late.calls_per_step > 1 else "calls"
+    place = f", call {late.place + 1} of {late.calls_per_step} in each step" if late.calls_per_step > 1 else ""
+    return (
+        f"{who[0].upper()}{who[1:]} comes {duration(late.late_s)} late in {late.times} of the last {late.steps} "
+        f"{step}; the others wait for it. It loses that time before {late.kind}{place}. It spends "
+        f"{percent(late.own_share)} of its time between calls{does}. Without this delay the job would be "
+        f"{percent(late.gain)} faster."
+    )
+
+
+def shares(span: CallSpan, rank: int) -> dict[str, float]:
+    """Return which parts of its time a rank computes, lets data move, and waits for others; zeros: nothing is known."""
+    time_s = span.time_s[rank] if rank < len(span.time_s) else 0.0
+    if time_s <= 0:
+        return {"computing": 0.0, "moving": 0.0, "waiting": 0.0}
+    waiting = span.waiting_s[rank] / time_s
+    moving = max(0.0, span.calls_s[rank] / time_s - waiting)
+    return {"computing": max(0.0, 1.0 - waiting - moving), "moving": moving, "waiting": waiting}
+
+
+def _span(calls: JobCalls, period: int) -> CallSpan | None:
+    """Return the shortest span that has a few steps, or else the longest one that has any time in it."""
+    known = [one for one in calls.spans if any(one.time_s)]
+    return next((one for one in known if one.calls >= FEW_STEPS * period), known[-1] if known else None)
+
+
+def _period(rows: list[list[int]]) -> int:
+    """Return after how many calls their kinds come again."""
+    runs: list[list[int]] = []  # of calls that follow one another
+    for before, row in zip([[-2], *rows], rows, strict=False):
+        if row[0] != before[0] + 1:
+            runs.append([])
+        runs[-1].append(row[1])
+    for period in range(1, MOST_PERIOD + 1):
+        pairs = sum(max(0, len(run) - period) for run in runs)
+        alike = sum(sum(map(eq, run, run[period:])) for run in runs)
+        if pairs >= max(FEW_STEPS, period) and alike >= ALIKE * pairs:
+            return period
+    return 1
+
+
+def step_s(calls: JobCalls, period: int) -> float:
+    """Return how long a step has taken within the last seconds, on average; 0: nothing is known."""
+    span = _span(calls, period)
+    return 0.0 if span is None or not span.calls else sum(span.time_s) / len(span.time_s) * period / span.calls
+
+
+def _first_place(rows: list[list[int]], period: int) -> int:
+    """Return the place in a period where a step begins: the call before which ranks have nothing under way longest."""
+    gaps = [0] * period
+    for row in rows:
+        gaps[row[0] % period] += row[5]
+    return gaps.index(max(gaps))

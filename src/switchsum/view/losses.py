@@ -1,0 +1,173 @@
+"""Links that lose frames, by what was lost within the last seconds; one sentence for each cause."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Final
+
+from switchsum.protocol import rpc
+from switchsum.view.facts import Facts
+from switchsum.view.findings import Finding
+from switchsum.view.words import names, percent, ranks_text
+
+LOSSY: Final = 0.001
+"""Frames that a link may lose before it is named."""
+FEW_FRAMES: Final = 32
+"""So few lost frames say nothing about a link; a report is not of one moment, either."""
+LEAST_FRAMES: Final = 4
+"""Of a link with little traffic so few say nothing."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Loss:
+    """What the link of a rank has lost."""
+
+    rank: int
+    sent: int
+    there: int
+    """About how many contributions did not come to the switch."""
+    back: int
+    """About how many answers did not come back."""
+    is_known: bool
+    """Whether it is known which way; else all is in `back`."""
+    seconds: float
+    """Within so many; 0: since it was connected, a moment ago."""
+
+    @property
+    def lost(self) -> int:
+        """Return how many frames, both ways."""
+        return self.there + self.back
+
+    @property
+    def is_worth_saying(self) -> bool:
+        """Whether it is more than what may be seen where nothing is lost."""
+        few = min(FEW_FRAMES, max(LEAST_FRAMES, self.sent // 50))
+        return self.lost > max(few if self.seconds else FEW_FRAMES, LOSSY * self.sent)
+
+    @property
+    def share(self) -> float:
+        """Return which part of the contributions that is."""
+        return self.lost / self.sent if self.sent else 0.0
+
+
+def explain_links(facts: Facts) -> list[Finding]:
+    """Say which links lose frames, each way, and how many."""
+    losses = [one for worker in facts.workers if (one := loss_of(facts, worker)) is not None and one.is_worth_saying]
+    groups: dict[str, list[Loss]] = {}
+    for one in losses:
+        groups.setdefault(_cause(facts, one, losses), []).append(one)
+    return [_finding(facts, of_group, cause) for cause, of_group in groups.items()]
+
+
+def _cause(facts: Facts, loss: Loss, losses: list[Loss]) -> str:
+    """Return what lossy links have in common: the drop simulator, their host, or a switch with all its ranks."""
+    if text := simulated(facts, loss.rank):
+        return text
+    hosts = {one.rank: one.host for one in facts.workers}
+    switches = {one.rank: one.switch for one in facts.job.members}
+    lossy = {one.rank for one in losses}
+    for what, places in (("host", hosts), ("switch", switches)):
+        here = [rank for rank, place in places.items() if place == places.get(loss.rank)]
+        if places.get(loss.rank) and len(here) > 1 and lossy.issuperset(here):
+            return f"{what} {places[loss.rank]}"
+    return f"rank {loss.rank} of {facts.job.job}"
+
+
+def _finding(facts: Facts, losses: list[Loss], cause: str) -> Finding:
+    ranks = [one.rank for one in losses]
+    there, back, sent = (sum(getattr(one, name) for one in losses) for name in ("there", "back", "sent"))
+    if len(losses) == 1:
+        text = f"The link of {names(facts, ranks)} has lost"
+    else:
+        where = f", all at {cause}," if cause.startswith(("host ", "switch ")) else ""
+        text = f"The links of {ranks_text(ranks)}{where} have lost"
+    text += f" {there + back} of {sent} contributions or their answers ({percent((there + back) / sent)})"
+    seconds = max(one.seconds for one in losses)
+    text += f" in the last {seconds:.0f} s" if seconds else ""
+    if all(one.is_known for one in losses):
+        text += f": about {there} on the way to the switch, {back} on the way back."
+    else:
+        text += "."
+    first = next(one for one in facts.workers if one.rank == ranks[0])
+    text += simulated(facts, ranks[0], names_port=len(ranks) == 1)
+    common = "" if cause.startswith("rank ") else cause
+    return Finding(kind="link", text=text, advice=_mend(facts, first), ranks=ranks, cause=common.strip())
+
+
+def lost_of(facts: Facts, worker: rpc.WorkerInfo) -> int:
+    """Return about how many frames a rank's link has lost since it was connected; 0: nothing is known of it."""
+    counters = facts.counters.get(worker.rank)
+    if counters is None or worker.age_s < 0:
+        return 0
+    return sum(lost_frames(worker, counters, in_tree=bool(facts.job.tree)))
+
+
+def loss_of(facts: Facts, worker: rpc.WorkerInfo) -> Loss | None:
+    """Return what a rank's link has lost within the last seconds; None: nothing is known of it."""
+    counters, recent, in_tree = facts.counters.get(worker.rank), worker.recent, bool(facts.job.tree)
+    if worker.age_s < 0 or counters is None or not worker.frames_sent:
+        return None
+    there, back = lost_frames(worker, counters, in_tree=in_tree)
+    is_known = arrived(worker, counters) - worker.frames_sent <= there + back
+    if not recent.seconds:
+        return Loss(rank=worker.rank, sent=worker.frames_sent, there=there, back=back, is_known=is_known, seconds=0.0)
+    # The switch's counters are of all the time; what they say of it holds for the last seconds by and large.
+    stale = _stale(counters) * recent.repeats / max(1, worker.repeats)
+    unanswered = recent.waiting_slots + stale + (recent.recalled if in_tree else 0)
+    lost = max(0, round(recent.frames_sent - recent.frames_received - unanswered))
+    before = (there + back) / worker.frames_sent
+    is_known = is_known and there + back > 0 and before * recent.frames_sent >= lost / 2
+    part = round(lost * there / (there + back)) if is_known else 0
+    return Loss(
+        rank=worker.rank,
+        sent=recent.frames_sent,
+        there=part,
+        back=lost - part,
+        is_known=is_known,
+        seconds=recent.seconds,
+    )
+
+
+def _stale(counters: rpc.MemberCounters) -> int:
+    return sum(count.packets for count in counters.reasons if count.reason == "stale")
+
+
+def lost_frames(worker: rpc.WorkerInfo, counters: rpc.MemberCounters, *, in_tree: bool = False) -> tuple[int, int]:
+    """Return about how many contributions and answers a link has lost since it was connected.
+
+    Each contribution that the switch takes is answered once, repeats too, but for those that are too old, and those of
+    a round whose result the worker holds, which a switch below another one sends up (row 14 of p4src/slot.p4); so the
+    worker's own counters say how many got lost.  The switch's are of a later moment: how many contributions come to it
+    for each result says which part of that was lost on the way there.
+    """
+    unanswered = worker.waiting_slots + _stale(counters) + (worker.recalled if in_tree else 0)
+    lost = max(0, worker.frames_sent - worker.frames_received - unanswered)
+    there = min(lost, round(max(0.0, worker.frames_sent - arrived(worker, counters))))
+    return there, lost - there
+
+
+def arrived(worker: rpc.WorkerInfo, counters: rpc.MemberCounters) -> float:
+    """Return about how many contributions of the results that a rank reports came to the switch; inf: not known."""
+    if not worker.rounds or not counters.results:
+        return math.inf
+    return counters.contributions / counters.results * worker.rounds
+
+
+def simulated(facts: Facts, rank: int, *, names_port: bool = False) -> str:
+    """Say whether the drop simulator loses frames on a rank's port."""
+    behind = f"{facts.job.job}/{rank}"
+    port = next((one for one in facts.ports.ports if behind in one.members), None)
+    if port is None or not (port.ingress_loss or port.egress_loss):
+        return ""
+    there, back = 100 * port.ingress_loss, 100 * port.egress_loss
+    which = f" of port {port.port}" if names_port else ""
+    return f" The drop simulator{which} is on: {there:.3g} % there, {back:.3g} % back."
+
+
+def _mend(facts: Facts, worker: rpc.WorkerInfo) -> str:
+    if simulated(facts, worker.rank):
+        return "Switch it off: switchsum drop-probability 0."
+    if worker.link.startswith("packet"):
+        return f"On {worker.host}: ip -s link show, ethtool -S; on the switch, the queue of that port."
+    return f"On {worker.host}: ss -uam shows what its socket has dropped (d in skmem)."

@@ -1,0 +1,70 @@
+"""Ranks, numbers and times in words."""
+
+from __future__ import annotations
+
+from switchsum.view.facts import Facts
+
+
+def names(facts: Facts, ranks: list[int]) -> str:
+    """Return ranks as text, each with its host, address, port and link as far as they are known."""
+    members = {one.rank: one for one in facts.job.members}
+    workers = {one.rank: one for one in facts.workers}
+    texts = []
+    for rank in ranks:
+        worker, member = workers.get(rank), members.get(rank)
+        known = []
+        if worker is not None and worker.host:
+            known.append(f"host {worker.host}")
+        if member is not None and member.address:
+            known += [f"address {member.address}", f"port {member.ingress_port}"]
+        if worker is not None and worker.link:
+            known.append(f"link {link_text(worker.link)}")
+        texts.append(f"rank {rank}" + (f" ({', '.join(known)})" if known else ""))
+    return " and ".join(texts)
+
+
+def link_text(link: str) -> str:
+    """Return a link without the folder of a job's own switch in shared memory, whose name says nothing to a reader."""
+    return ",".join("shm" if one.startswith("shm:/") else one for one in link.split(","))
+
+
+def ranks_text(ranks: list[int]) -> str:
+    """Return ranks as text, with runs as `0-3`."""
+    return f"rank {runs(ranks)}" if len(ranks) == 1 else f"ranks {runs(ranks)}"
+
+
+def runs(numbers: list[int]) -> str:
+    """Return ascending numbers as text, with runs as `0-3`."""
+    found: list[list[int]] = []
+    for number in numbers:
+        if found and number == found[-1][-1] + 1:
+            found[-1].append(number)
+        else:
+            found.append([number])
+    return ", ".join(str(run[0]) if len(run) == 1 else f"{run[0]}-{run[-1]}" for run in found)
+
+
+def verb(ranks: list[int], of_one: str, of_several: str) -> str:
+    """Return the verb for so many ranks."""
+    return of_one if len(ranks) == 1 else of_several
+
+
+def duration(seconds: float) -> str:
+    """Write a short time with two digits and its unit.
+
+    >>> [duration(one) for one in (0.02, 1.5, 0.00025)]
+    ['20 ms', '1.5 s', '250 us']
+    """
+    for unit, size in (("s", 1.0), ("ms", 1e-3)):
+        if seconds >= size:
+            return f"{seconds / size:.2g} {unit}" if seconds < 100 * size else f"{seconds / size:.0f} {unit}"
+    return f"{seconds * 1e6:.2g} us" if seconds < 1e-4 else f"{seconds * 1e6:.0f} us"
+
+
+def percent(share: float) -> str:
+    """Write a share as per cent, with two digits where it is small.
+
+    >>> [percent(one) for one in (0.25, 0.041, 0.0012)]
+    ['25 %', '4.1 %', '0.12 %']
+    """
+    return f"{100 * share:.2g} %" if share < 0.1 else f"{100 * share:.0f} %"

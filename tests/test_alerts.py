@@ -1,0 +1,153 @@
+"""What `top` and the page say is wrong: losses of the last seconds, one sentence for each cause, what would help."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from switchsum.controller.jobs.reported import Reported
+from switchsum.controller.service.refusals import Refusals
+from switchsum.protocol import rpc
+from switchsum.protocol.errors import NoCapacity, SwitchsumError, UnknownJob, UsageError, WorldSizeMismatch
+from switchsum.protocol.reports import WorkerReport
+from switchsum.view.alerts import alerts
+from switchsum.view.facts import Facts, Overview
+from switchsum.view.losses import explain_links, loss_of
+
+DAY_S = 86_400
+INFO = rpc.ControllerInfo(
+    package_version="1", wire_version=3, program_digest="d", lanes_per_frame=256, switch="s", free_slots=9
+)
+
+
+class Link:
+    """A rank whose link carries 1,000 contributions a second, at the clock of a controller that is set forward."""
+
+    def __init__(self) -> None:
+        self.reported = Reported()
+        self.now_s = 0.0
+        self.sent = self.came = 0
+
+    def run(self, seconds: int, loss: float) -> None:
+        """Let time pass; a report comes each second."""
+        for _ in range(seconds):
+            self.now_s += 1
+            self.sent += 1000
+            self.came += round(1000 * (1 - loss))
+            report = WorkerReport(
+                job="a", nonce=1, frames_sent=self.sent, frames_received=self.came, rounds=self.came, begun=self.sent
+            )
+            self.reported.note(report, self.now_s)
+
+    def is_named(self) -> bool:
+        return bool(explain_links(self.facts()))
+
+    def facts(self, *, job: str = "a", ranks: int = 1, loss: float = 0.0) -> Facts:
+        latest = self.reported.latest
+        assert latest is not None
+        worker = rpc.WorkerInfo(
+            rank=0, age_s=0.1, frames_sent=latest.frames_sent, frames_received=latest.frames_received,
+            rounds=latest.rounds, begun=latest.begun, recent=self.reported.recent,
+        )  # fmt: skip
+        counted = rpc.MemberCounters(
+            job=job, rank=0, contributions=latest.frames_received, contribution_bytes=1, results=latest.frames_received
+        )
+        members = [rpc.MemberInfo(rank=rank, state="admitted", ingress_port=rank) for rank in range(ranks)]
+        info = rpc.JobInfo(
+            job=job, number=1, epoch=1, state="running", workers=ranks, first_slot=0, slot_count=4, members=members
+        )
+        names = [f"{job}/{rank}" for rank in range(ranks)]
+        return Facts(
+            job=info,
+            workers=[replace(worker, rank=rank) for rank in range(ranks)],
+            counters={rank: replace(counted, rank=rank) for rank in range(ranks)},
+            slots=[],
+            ports=rpc.PortList(ports=[rpc.PortInfo(port=0, members=names, ingress_loss=loss, egress_loss=loss)]),
+        )
+
+
+def test_loss_that_begins_after_a_day_is_named_in_seconds_and_so_is_its_end() -> None:
+    link = Link()
+    link.run(30, loss=0.0)
+    link.sent += 1000 * DAY_S
+    link.came += 1000 * DAY_S
+    link.now_s += DAY_S
+    link.run(30, loss=0.0)
+    assert not link.is_named()
+    link.run(20, loss=0.04)
+    assert link.is_named()
+    [found] = explain_links(link.facts())
+    assert "has lost 400 of 10000 contributions or their answers (4 %) in the last 10 s." in found.text
+    link.run(20, loss=0.0)
+    assert not link.is_named()
+    loss = loss_of(link.facts(), link.facts().workers[0])
+    assert loss is not None
+    assert loss.lost == 0
+
+
+def test_a_little_traffic_that_loses_a_tenth_is_named() -> None:
+    link = Link()
+    link.run(1, loss=0.0)
+    for _ in range(20):
+        link.now_s, link.sent, link.came = link.now_s + 1, link.sent + 10, link.came + 9
+        report = WorkerReport(job="a", nonce=1, frames_sent=link.sent, frames_received=link.came, rounds=link.came)
+        link.reported.note(report, link.now_s)
+    assert link.is_named()
+
+
+def seen(*jobs: Facts, refused: list[rpc.RefusalInfo] | None = None) -> Overview:
+    return Overview(at_s=0.0, info=replace(INFO, refused=refused or []), jobs=list(jobs))
+
+
+def test_the_drop_simulator_is_one_sentence_for_all_links_and_jobs() -> None:
+    link = Link()
+    link.run(20, loss=0.04)
+    one, other = (link.facts(job=job, ranks=4, loss=0.02) for job in ("a", "b"))
+    [found] = alerts(seen(one, other))
+    lose = "the links of 8 ranks lose frames"
+    assert found.text == f"Jobs a and b: {lose}. The drop simulator is on: 2 % there, 2 % back."
+    assert found.jobs == ["a", "b"]
+    assert found.advice == "Switch it off: switchsum drop-probability 0."
+    [alone] = alerts(seen(one))
+    assert alone.text.startswith("Job a: The links of ranks 0-3 have lost 1600 of 40000 contributions")
+
+
+def test_a_host_whose_links_all_lose_is_one_sentence() -> None:
+    link = Link()
+    link.run(20, loss=0.04)
+    facts = link.facts(ranks=4)
+    hosts = [replace(one, host="north" if one.rank < 2 else f"south{one.rank}") for one in facts.workers]
+    found = explain_links(replace(facts, workers=hosts))
+    assert [one.ranks for one in found] == [[0, 1], [2], [3]]
+    assert "The links of ranks 0-1, all at host north, have lost" in found[0].text
+
+
+def test_a_switch_that_is_lost_is_one_sentence_for_all_jobs() -> None:
+    link = Link()
+    link.run(20, loss=0.0)
+    facts = link.facts()
+    gone = [replace(facts, job=replace(facts.job, job=job, state="stalled")) for job in ("a", "b", "c")]
+    [found] = alerts(seen(*gone))
+    assert found.text == "Jobs a, b and c: The controller has lost its switch: 1 ranks wait for that."
+
+
+def refused(rank: int, error: SwitchsumError) -> list[rpc.RefusalInfo]:
+    refusals = Refusals()
+    refusals.note("large", rank, error, 1.0)
+    return refusals.latest(2.0)
+
+
+def test_advice_fits_why_a_job_was_refused() -> None:
+    link = Link()
+    link.run(20, loss=0.0)
+    there = link.facts()
+    [found] = alerts(seen(there, refused=refused(-1, UsageError("a job has 1 to 32 workers, not 40"))))
+    assert found.text == "Job 'large' was not made: a job has 1 to 32 workers, not 40."
+    [found] = alerts(seen(there, refused=refused(-1, NoCapacity("no 99 slots in a row are free"))))
+    assert "slots" in found.text
+    assert found.advice == "9 are free, and job 'a' has 4."
+    [found] = alerts(seen(there, refused=refused(3, UnknownJob("there is no job 'large' (switchsum job list)"))))
+    assert "there is no job 'large'" in found.text
+    assert found.advice == "Is the name right? There are: 'a'."
+    [found] = alerts(seen(there, refused=refused(3, WorldSizeMismatch("job 'large' has 2 ranks, not 4"))))
+    assert "create" not in found.text
+    assert "resize" in found.advice

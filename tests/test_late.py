@@ -1,0 +1,168 @@
+"""Who is late in a job, from when its ranks began each collective and how long it took there, by their own clocks."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from switchsum.controller.jobs.calls import MOST_OPEN, Calls
+from switchsum.view.late import find_late, said, shares, steps_of
+
+MS = 1_000_000
+NAMES = [
+    "allreduce (average) of float32[4096]",
+    "allreduce (average) of float32[1000000]",
+    "allreduce (sum) of float32[1]",
+]
+
+
+class Ranks:
+    """Ranks of a job whose clocks differ by days, and which compute, add and wait in a time that is made up."""
+
+    def __init__(self, ranks: int, seed: int = 0, *, tells: bool = True) -> None:
+        self.random = random.Random(seed)
+        self.offsets = [self.random.randrange(10**15) for _ in range(ranks)]
+        self.at = [0] * ranks
+        self.rows: list[list[list[int]]] = [[] for _ in range(ranks)]
+        self.calls = Calls(ranks)
+        self.serial, self.waited, self.tells = 0, True, tells
+
+    def add(self, kind: int, moving_ns: int, *, waits: bool = True) -> None:
+        """Have all ranks begin a collective when they are there; with `waits` they go on when it has ended."""
+        end = max(self.at) + moving_ns
+        for rank, at in enumerate(self.at):
+            waited = self.tells and self.waited
+            self.rows[rank].append([self.serial, kind, at + self.offsets[rank], end - at, int(waited)])
+        self.waited = waits
+        if waits:
+            self.at = [end] * len(self.at)
+        self.serial += 1
+
+    def compute(self, durations: list[int]) -> None:
+        """Let time pass on each rank."""
+        self.at = [at + duration for at, duration in zip(self.at, durations, strict=True)]
+
+    def report(self, now: float) -> None:
+        """Tell the controller, the ranks in an order of chance, each as far as it is."""
+        for rank in self.random.sample(range(len(self.at)), len(self.at)):
+            told = self.random.randrange(len(self.rows[rank]) + 1)
+            self.calls.take(rank, self.rows[rank][:told], NAMES, now)
+            del self.rows[rank][:told]
+
+    def report_all(self, now: float) -> None:
+        for rank, rows in enumerate(self.rows):
+            self.calls.take(rank, rows, NAMES, now)
+            rows.clear()
+
+
+@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize("tells", [True, False])
+def test_a_late_rank_is_named_with_its_call_and_what_it_costs(seed: int, tells: bool) -> None:
+    """Each step has two buckets that move while ranks compute and a last one that is waited for, as DDP's have."""
+    chance = random.Random(seed)
+    culprit, place, delay = chance.randrange(4), chance.randrange(3), chance.randint(5, 50) * MS
+    job = Ranks(4, seed, tells=tells)
+    for step in range(100):
+        for call in range(3):
+            own = (delay if call == place else 0, (30 if call == 0 else 4) * MS)
+            job.compute([own[1] + chance.randrange(MS // 2) + (rank == culprit) * own[0] for rank in range(4)])
+            job.add(call, 6 * MS, waits=call == 2)
+        if step % 20 == 19:
+            job.report(step / 20)
+    job.report_all(5.0)
+    told = job.calls.told(5.0)
+    steps, period = steps_of(told)
+    assert period == 3
+    assert sum(one.rank == culprit and one.place == place for one in steps) >= 95
+    found = find_late(told)
+    assert found is not None
+    assert (found.rank, found.place, found.kind, found.steps) == (culprit, place, NAMES[place], 100)
+    assert found.times >= 95
+    assert abs(found.late_s - delay / 1e9) < 2e-3
+    step_ns = 44.5 * MS
+    assert abs(found.gain - delay / step_ns) < 0.1 * found.gain + 0.02
+    [others, own_share] = [shares(told.spans[0], rank)["waiting"] for rank in ((culprit + 1) % 4, culprit)]
+    assert others > 0.8 * delay / (step_ns + delay) > own_share
+    assert f"late in {found.times} of the last 100 steps; the others wait for it" in said(found, f"rank {culprit}")
+
+
+@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize("ranks", [2, 5])
+def test_nobody_is_named_where_each_is_the_last_by_chance(seed: int, ranks: int) -> None:
+    job = Ranks(ranks, seed)
+    for _ in range(100):
+        job.compute([10 * MS + round(job.random.expovariate(1 / (3 * MS))) for _ in range(ranks)])
+        job.add(0, MS)
+    job.report_all(1.0)
+    assert find_late(job.calls.told(1.0)) is None
+
+
+def test_a_rank_that_was_late_is_forgotten_and_one_that_becomes_it_is_named() -> None:
+    """After a day, and within 20 seconds."""
+    job = Ranks(3)
+    now = 0.0
+
+    def steps(seconds: int, culprit: int) -> None:
+        nonlocal now
+        for _ in range(seconds):
+            for _ in range(10):
+                job.compute([80 * MS + 20 * MS * (rank == culprit) for rank in range(3)])
+                job.add(0, MS)
+            now += 1.0
+            job.report_all(now)
+
+    def named() -> int | None:
+        found = find_late(job.calls.told(now))
+        return None if found is None else found.rank
+
+    steps(20, culprit=-1)
+    now += 86_400
+    assert named() is None
+    steps(20, culprit=2)
+    assert named() == 2
+    steps(20, culprit=0)
+    assert named() == 0
+    steps(20, culprit=-1)
+    assert named() is None
+    minute, all_of_it = job.calls.told(now).spans[1:]
+    assert minute.late_s[2] == pytest.approx(4.0, rel=0.05)
+    assert all_of_it.late_s[2] == pytest.approx(4.0, rel=0.05)
+    now += 700
+    assert job.calls.told(now).spans[2].calls == 0
+
+
+def test_shares_of_time_add_up_to_one_and_are_those_of_each_rank() -> None:
+    job = Ranks(2)
+    for _ in range(50):
+        job.compute([2 * MS, 6 * MS])
+        job.add(1, 2 * MS)
+    job.report_all(0.0)
+    [span, *_] = job.calls.told(0.0).spans
+    assert [shares(span, 0)[name] for name in ("computing", "moving", "waiting")] == pytest.approx([0.25, 0.25, 0.5])
+    assert [shares(span, 1)[name] for name in ("computing", "moving", "waiting")] == pytest.approx([0.75, 0.25, 0.0])
+    [kind] = span.kinds
+    assert (kind.name, kind.calls, kind.late_rank) == (NAMES[1], 50, 1)
+    assert (kind.moving_s, kind.waiting_s, kind.late_s) == pytest.approx((0.1, 0.1, 0.2))
+
+
+def test_rows_of_calls_that_some_ranks_left_out_are_compared_where_all_have_them() -> None:
+    job = Ranks(3)
+    for _ in range(640):
+        job.compute([MS, 2 * MS, MS])
+        job.add(2, MS // 10)
+    for rank, sieve in enumerate((0, 1, 3)):
+        job.calls.take(rank, [row for row in job.rows[rank] if row[0] // 64 & sieve == 0], NAMES, 0.0)
+    told = job.calls.told(0.0)
+    assert [row[0] for row in told.recent] == [serial for serial in range(640) if serial // 64 % 4 == 0]
+    found = find_late(told)
+    assert found is not None
+    assert (found.rank, found.calls_per_step) == (1, 1)
+
+
+def test_what_a_rank_never_tells_of_takes_bounded_memory() -> None:
+    calls = Calls(2)
+    calls.take(0, [[serial, 0, serial, 1, 0] for serial in range(3 * MOST_OPEN)], NAMES, 0.0)
+    calls.take(1, [[serial, 0, serial, 1, 0] for serial in range(3 * MOST_OPEN)], NAMES, 0.0)
+    assert calls.told(0.0).recent[0][0] > 2 * MOST_OPEN - 1
+    assert find_late(Calls(3).told(0.0)) is None
