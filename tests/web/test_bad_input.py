@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import http.client
+import itertools
 import json
 import socket
 import struct
@@ -17,7 +18,7 @@ import pytest
 from switchsum.view.facts import look_at
 from switchsum.web import app
 from switchsum.web.looks import Looks
-from switchsum.web.picture import Painter
+from switchsum.web.picture import History, Painter
 from switchsum.web.requests import TimedRequests
 from switchsum.web.server import MOST_CONNECTIONS, WebServer
 
@@ -165,9 +166,9 @@ def test_a_page_that_is_loaded_again_has_the_minutes_before_it_was_opened() -> N
         assert eventually(lambda: len(history().get(HOSTILE, [])) >= 2)
         [*_, before, last] = history()[HOSTILE]
         assert before[0] > last[0] >= 0
-        assert last[1:] == [0.0, 0.0, 0.0]
+        assert last[1:] == [0.0] * (4 + 3)  # of the job, and of each of three ranks
         page = Page(server)
-        assert page.picture()["jobs"][0]["rates"] == [0.0, 0.0, 0.0]
+        assert page.picture()["jobs"][0]["rates"] == [0.0] * 7
         page.link.close()
         source.jobs = []
         assert eventually(lambda: not history())
@@ -191,14 +192,18 @@ def test_a_server_that_is_stopped_under_an_open_page_ends_it_well(
     assert not caplog.records
 
 
-def test_rates_are_kept_for_five_minutes() -> None:
-    painter, source = Painter(), MadeUp()
-    seen = look_at(source, switch=False, slots=False)
-    for now in range(400):
-        painter.note(seen, float(now))
-    ages = [point[0] for point in painter.history(399.0)[HOSTILE]]
-    assert (ages[0], ages[-1], len(ages)) == (300.0, 0.0, 301)
-    assert len(painter.history(500.0)[HOSTILE]) == 200
+def test_figures_are_kept_for_an_hour_and_of_ten_minutes_by_the_second() -> None:
+    history = History()
+    for now in range(5000):
+        history.add(float(now), [1.0])
+    ages = [point[0] for point in history.of(4999.0)]
+    assert 3580 <= ages[0] <= 3600
+    assert ages[-1] == 0.0
+    assert ages == sorted(ages, reverse=True)
+    steps = [before - after for before, after in itertools.pairwise(ages)]
+    assert set(steps[-590:]) == {1.0}
+    assert set(steps[:250]) == {10.0}
+    assert len(history.of(4999.0 + 3000)) < len(ages)
 
 
 def test_a_mistake_of_ours_is_on_the_page_and_is_over_when_it_is(server: WebServer, source: MadeUp) -> None:

@@ -29,6 +29,7 @@ from ..system.daemons import run_here
 from ..system.parts import Parts, Process
 from ..timing import eventually, patience
 from .made_up import Tree
+from .situations import SITUATIONS
 
 LACKING = [name for name in ("chromium", "chromedriver") if shutil.which(name) is None]
 pytestmark = [
@@ -118,7 +119,7 @@ def test_a_straggler_a_lossy_link_and_a_job_without_slots_are_named(browser: Any
         assert "Job slow: rank 0 waits for rank 1" in alerts()
         assert ", link shm)" in alerts()
         assert "Job lossy: The link of rank 1" in alerts()
-        assert "Rank 0 of job “forgotten” was not let in: there is no job 'forgotten'" in alerts()
+        assert "Rank 0 of job 'forgotten' was not let in: there is no job 'forgotten'" in alerts()
         assert "It has no slots;" in alerts()
         waiting = '[data-job="slow"] [aria-label^="Slots of"]'
         assert eventually(lambda: "rank 1 (" in text(browser, waiting), 30)
@@ -153,7 +154,7 @@ def test_switches_trees_and_several_links_of_a_worker_are_drawn(browser: Any) ->
         assert "digits/2 <b>h</b> port 2, 12 (down), " in drawn
         count = "return document.querySelectorAll(arguments[0]).length"
         kinds = {"wire bad": 4 + 1 + 1, "wire": 3, "wire tree0": 2, "wire tree1": 1, "wire idle": 1}  # rank 3 is late
-        assert {kind: browser.execute_script(count, f'#topology line[class="{kind}"]') for kind in kinds} == kinds
+        assert {kind: browser.execute_script(count, f'#topology [class="{kind}"]') for kind in kinds} == kinds
         assert text(browser, "#links").split("left (port ")[1:] == [
             "9) to one (port 1): tree 0 right (port 9) to one (port 2): tree 0 ", "8) to two (port 1): tree 1 ",
             "7) to right (port 7): in no tree of a job right to two: is gone, and a job's tree needs it",
@@ -166,12 +167,36 @@ def test_switches_trees_and_several_links_of_a_worker_are_drawn(browser: Any) ->
         browser.execute_script("arguments[0].scrollIntoView({block: 'center'})", grid)
         ActionChains(browser).move_to_element_with_offset(grid, 3 - grid.size["width"] // 2, 0).click().perform()
         assert eventually(lambda: "contribution job 1.2 rank 1 slot 4 number 40" in text(browser, ".packets"), 30)
-        points = "return document.querySelector('.curve')?.getAttribute('points')?.split(' ').length ?? 0"
-        assert eventually(lambda: browser.execute_script(points) >= 4, 30)
+        drawn_curves = "return document.querySelectorAll('.charts .uplot canvas').length"
         browser.refresh()
-        assert eventually(lambda: browser.execute_script(points), 30)
-        assert browser.execute_script(points) >= 4  # the server has them
+        assert eventually(lambda: browser.execute_script(drawn_curves) == 4, 30)
         is_accessible(browser)
+        assert browser.get_log("browser") == []
+    finally:
+        server.stop()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", SITUATIONS)
+def test_what_is_wrong_is_read_on_the_page_at_two_widths_and_in_light_and_dark(
+    browser: Any, name: str, tmp_path: Path
+) -> None:
+    """With SWITCHSUM_SITUATIONS=FOLDER the pictures are written there, to be looked at."""
+    make, said = SITUATIONS[name]
+    server = WebServer(make(), "127.0.0.1:0", print)
+    folder = Path(os.environ.get("SWITCHSUM_SITUATIONS", tmp_path))
+    try:
+        browser.get(server.url)
+        assert eventually(lambda: all(one in text(browser, "#alerts") for one in said), 30), text(browser, "#alerts")
+        assert eventually(lambda: browser.execute_script("return document.querySelector('.uplot') !== null"), 30)
+        for width, scheme in ((1280, "light"), (1280, "dark"), (PHONE[0], "light"), (PHONE[0], "dark")):
+            size = {"width": width, "height": 2000, "deviceScaleFactor": 1, "mobile": width == PHONE[0]}
+            browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
+            media = {"features": [{"name": "prefers-color-scheme", "value": scheme}]}
+            browser.execute_cdp_cmd("Emulation.setEmulatedMedia", media)
+            fits = f"return document.documentElement.scrollWidth <= {width}"
+            assert eventually(partial(browser.execute_script, fits), 10)
+            browser.save_screenshot(str(folder / f"{name}-{width}-{scheme}.png"))
         assert browser.get_log("browser") == []
     finally:
         server.stop()
@@ -188,7 +213,7 @@ def is_accessible(browser: Any) -> None:
     sections = ["What is wrong", "Switches and hosts", "Jobs", "Job digits", "What the switch counts"]
     scrolled = ["Ranks of job digits", "Slots of job digits that wait", "Counters of the switch"]
     assert sorted(names["region"]) == sorted(sections + scrolled)
-    assert {*names["table"]} == {"Ranks", "Slots that wait, and who is missing in them", "Packets by reason"}
+    assert {*names["table"]} >= {"Slots that wait, and who is missing in them", "Packets by reason"}
     assert names["spinbutton"] == ["Slot of job digits"]
     assert "4 switches with 4 ranks" in names["image"]
     assert [one for one in names["image"] if one.startswith("1 slots from 4 on: ")]
@@ -201,11 +226,13 @@ def is_accessible(browser: Any) -> None:
         "const one = document.activeElement; return one === document.body ? '' : "
         "(one.ariaLabel || one.innerText) + (getComputedStyle(one).outlineStyle === 'solid' ? '' : ' is not marked')"
     )
-    for _ in range(7):
+    for _ in range(21):
         browser.switch_to.active_element.send_keys(Keys.TAB)
         reached.append(browser.execute_script(code))
-    form = ["Slot of job digits", "Show its packets"]
-    assert reached == ["To the jobs", scrolled[0], *form, *scrolled[1:], "metrics"]
+    assert reached[:4] == ["To the jobs", "Colours: system", "Fold the 2 hosts of left", "Fold the 2 hosts of right"]
+    heads = ["rank", "waits", "does", "computes", "MB/s", "lost", "host", "a second"]
+    periods, form = ["1 min", "10 min", "1 hour"], ["Slot of job digits", "Show its packets"]
+    assert reached[4:] == [scrolled[0], *heads, *periods, *form, *scrolled[1:], "metrics"]
 
 
 def is_usable(browser: Any) -> None:
@@ -215,7 +242,9 @@ def is_usable(browser: Any) -> None:
 
     code = "return [...document.querySelectorAll('[role=img], canvas')].every((one) => one.getAttribute('aria-label'))"
     assert browser.execute_script(code)
-    assert browser.execute_script("return [...document.querySelectorAll('table')].every((one) => one.caption)")
+    assert browser.execute_script(
+        "return [...document.querySelectorAll('table:not(.u-legend)')].every((one) => one.caption)"
+    )
     browser.find_element(By.TAG_NAME, "body").send_keys(Keys.TAB)
     assert browser.execute_script("return document.activeElement.className") == "skip"
     light = browser.execute_script("return getComputedStyle(document.body).backgroundColor")

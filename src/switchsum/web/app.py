@@ -28,9 +28,13 @@ MOST_DIGITS: Final = 9
 SEND_S: Final = 20.0
 """A browser that takes nothing for so long is given up."""
 STATIC: Final = Path(__file__).with_name("static")
-TYPES: Final = {".html": "text/html", ".css": "text/css", ".js": "text/javascript"}
+TYPES: Final = {".html": "text/html", ".css": "text/css", ".js": "text/javascript", ".txt": "text/plain"}
 FILES: Final = {"/": "page.html"} | {
-    f"/{name}": name for name in ("page.css", "page.js", "dom.js", "slot.js", "topology.js")
+    f"/{name}": name
+    for name in (
+        *("page.css", "page.js", "dom.js", "slot.js", "topology.js", "charts.js", "theme.js"),
+        *("uplot.css", "uplot.js", "uplot-LICENSE.txt"),  # https://github.com/leeoniya/uPlot, 1.6.32, as released
+    )
 }
 HEADERS: Final = {
     "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; "

@@ -9,20 +9,48 @@ from dataclasses import asdict
 from typing import Any, Final
 
 from switchsum.protocol import rpc
-from switchsum.view.explain import explain, headline, link_text, lost_of, runs, slots_taken
+from switchsum.view.alerts import alerts
+from switchsum.view.explain import explain, headline
 from switchsum.view.facts import Facts, Overview
-from switchsum.view.ranks import Seen, rank_rows, what_it_does
+from switchsum.view.late import STRIP_STEPS, step_s, steps_of
+from switchsum.view.ranks import Seen, told_rows, what_it_does
 from switchsum.view.rounds import newest_rounds
+from switchsum.view.words import link_text, runs
 from switchsum.web.topology import link_rows, rank_links, switch_rows
 
 STALE_S: Final = 2.0
 """A round that lacks contributions and has not changed for so long waits for those who are missing."""
-HISTORY_S: Final = 300.0
-"""What a page shows of the past."""
 POINT_S: Final = 0.9
 """Least time between two points: pictures are a second apart, or a little less."""
+FINE_S: Final = 600.0
+"""What a page shows of the past second by second."""
+COARSE_POINT_S: Final = 10.0
+COARSE_S: Final = 3600.0
+"""And with a point for each ten seconds."""
+MOST_CURVES: Final = 64
+"""Ranks of which each has a curve."""
 MOST_WAITING: Final = 32
 """Lines of slots of a job that are listed with who is missing; the heat map shows all."""
+
+
+class History:
+    """Figures of a job: of each second for a while, and of each ten seconds before."""
+
+    def __init__(self) -> None:
+        self._fine: deque[tuple[float, list[float]]] = deque(maxlen=int(FINE_S / POINT_S))
+        self._coarse: deque[tuple[float, list[float]]] = deque(maxlen=int(COARSE_S / COARSE_POINT_S))
+
+    def add(self, now: float, figures: list[float]) -> None:
+        """Keep figures, unless the last ones are of a moment ago: pages that are opened make further pictures."""
+        for points, every_s in ((self._fine, POINT_S), (self._coarse, COARSE_POINT_S)):
+            if not points or now - points[-1][0] >= every_s:
+                points.append((now, figures))
+
+    def of(self, now: float) -> list[list[float]]:
+        """Return the age of each point with its figures, the oldest first."""
+        first = self._fine[0][0] if self._fine else now
+        points = [*(one for one in self._coarse if one[0] < first), *self._fine]
+        return [[round(now - at, 1), *figures] for at, figures in points if now - at <= COARSE_S]
 
 
 class Painter:
@@ -34,7 +62,7 @@ class Painter:
         self._counted: dict[tuple[str, str], tuple[float, int]] = {}
         self._cells: dict[tuple[str, int], tuple[int, int, float]] = {}
         self._slots: dict[str, dict[str, Any]] = {}
-        self._history: dict[str, deque[tuple[float, list[float]]]] = {}
+        self._history: dict[str, History] = {}
 
     def trouble(self, text: str) -> dict[str, Any]:
         """Return a picture of a controller that cannot say how things are."""
@@ -44,16 +72,14 @@ class Painter:
     def paint(self, seen: Overview, now: float) -> dict[str, Any]:
         """Return a picture; `now` is in seconds of a clock that never goes back."""
         self._forget(seen)
-        jobs = [one.job for one in seen.jobs]
         rates = {one.switch: self._rate("switch", one.switch, one.contributions, now) for one in seen.counted.switches}
         return {
             "started": self._started,
             "at": seen.at_s,
             "trouble": seen.trouble,
             "controller": asdict(seen.info),
-            "slots_text": slots_taken(jobs, seen.info.free_slots),
+            "alerts": [asdict(one) for one in alerts(seen)],
             "jobs": [self._job(facts, now) for facts in seen.jobs],
-            "refused": [asdict(one) for one in seen.info.refused],
             "counters": [
                 asdict(one) | {"packets_per_s": self._rate("reason", one.reason, one.packets, now)}
                 for one in seen.counted.counters
@@ -61,7 +87,6 @@ class Painter:
             ],
             "switches": switch_rows(seen, rates),
             "links": link_rows(seen, rates),
-            "faults": seen.links.faults,
             "ports": [asdict(one) for one in seen.ports.ports],
         }
 
@@ -69,24 +94,25 @@ class Painter:
         """Keep an overview for the history alone."""
         self._forget(seen)
         for facts in seen.jobs:
-            self._point(facts.job.job, rank_rows(facts.job, facts.workers, now, self._ranks), now)
+            self._point(facts, told_rows(facts, now, self._ranks), now)
 
     def history(self, now: float) -> dict[str, list[list[float]]]:
-        """Return, for each job, how many seconds ago it had which rates: collectives, bytes sent, repeats a second."""
-        return {
-            job: [[round(now - at, 1), *rates] for at, rates in points if now - at <= HISTORY_S]
-            for job, points in self._history.items()
-        }
+        """Return, for each job, how many seconds ago it had which figures, as `_point` returns them."""
+        return {job: points.of(now) for job, points in self._history.items()}
 
-    def _point(self, job: str, rows: list[dict[str, Any]], now: float) -> list[float]:
-        """Return the rates of a job, and keep them."""
-        keys = ("bytes_per_s", "repeats_per_s")
-        rates = [max((row["collectives_per_s"] for row in rows), default=0.0)]
-        rates += [round(sum(row[key] for row in rows), 1) for key in keys]
-        points = self._history.setdefault(job, deque(maxlen=int(HISTORY_S / POINT_S)))
-        if not points or now - points[-1][0] >= POINT_S:  # pages that are opened make further pictures
-            points.append((now, rates))
-        return rates
+    def _point(self, facts: Facts, rows: list[dict[str, Any]], now: float) -> list[float]:
+        """Return figures of a job, and keep them.
+
+        They are collectives and bytes a second, how long a step takes, the part of frames that is lost, and for each
+        rank which part of its time it waits.
+        """
+        sent = sum(row["bytes_per_s"] for row in rows)
+        figures = [max((row["collectives_per_s"] for row in rows), default=0.0), round(sent, 1)]
+        figures += [round(step_s(facts.calls, steps_of(facts.calls)[1]), 6)]
+        figures += [round(sum(row["lost_share"] for row in rows) / max(1, len(rows)), 5)]
+        figures += [row["waiting_share"] for row in rows[:MOST_CURVES]]
+        self._history.setdefault(facts.job.job, History()).add(now, figures)
+        return figures
 
     def _forget(self, seen: Overview) -> None:
         """Forget what is known of jobs that are no more."""
@@ -99,12 +125,11 @@ class Painter:
                 del by_job[job]
 
     def _job(self, facts: Facts, now: float) -> dict[str, Any]:
-        rows = rank_rows(facts.job, facts.workers, now, self._ranks)
+        rows = told_rows(facts, now, self._ranks)
         members = {one.rank: one for one in facts.job.members}
         if facts.slots is not None or facts.job.job not in self._slots:  # else they are shown as they were read last
             self._slots[facts.job.job] = self._slots_of(facts.job, facts.slots or [], now)
         for worker, row in zip(facts.workers, rows, strict=True):
-            row["lost"] = lost_of(facts, worker)
             row["link"] = link_text(worker.link)
             row["does"] = what_it_does(row)
             member = members.get(row["rank"])  # none: the job has been resized since
@@ -117,7 +142,8 @@ class Painter:
             "headline": headline(facts),
             "findings": [asdict(one) for one in explain(facts)],
             "ranks": rows,
-            "rates": self._point(facts.job.job, rows, now),
+            "rates": self._point(facts, rows, now),
+            "strip": [[one.rank, round(1e6 * one.late_s)] for one in steps_of(facts.calls)[0][-STRIP_STEPS:]],
             "collectives": min((one.finished for one in facts.workers if one.age_s >= 0), default=0),
             **self._slots[facts.job.job],
         }

@@ -31,17 +31,39 @@ export function rows(body, records, cells) { // keeps what is there: a screen re
     const row = body.rows[place] ?? body.insertRow();
     const { bad, values } = cells(record);
     setClass(row, bad ? "bad" : "");
-    values.forEach(([text, kind], column) => {
+    values.forEach(([text, kind, share], column) => {
       let cell = row.cells[column];
       if (!cell) { cell = column ? document.createElement("td") : make("th", { scope: "row" }); row.append(cell); }
       setClass(cell, kind ?? "");
       setText(cell, String(text));
+      if (share !== undefined) cell.style.setProperty("--share", `${(100 * share).toFixed(1)}%`); // a bar behind the text
     });
   });
 }
 export function table(caption, columns) {
   const head = make("tr", {}, ...columns.map(([name, kind]) => make("th", { scope: "col", class: kind ?? "" }, name)));
   return make("table", {}, make("caption", {}, caption), make("thead", {}, head), make("tbody"));
+}
+export function sortable(table, keys, again) { // heads become buttons; `keys` are what records are sorted by, by column
+  const state = { column: null, down: true };
+  [...table.tHead.rows[0].cells].forEach((head, column) => {
+    if (!keys[column]) return;
+    const button = make("button", { type: "button" }, head.textContent);
+    button.addEventListener("click", () => {
+      state.down = state.column === column ? !state.down : true;
+      state.column = column;
+      for (const other of table.tHead.rows[0].cells) other.removeAttribute("aria-sort");
+      head.setAttribute("aria-sort", state.down ? "descending" : "ascending");
+      again();
+    });
+    head.replaceChildren(button);
+  });
+  return (records) => {
+    const key = keys[state.column];
+    if (!key) return records;
+    const order = (one, other) => (typeof key(one) === "string" ? key(one).localeCompare(key(other)) : key(one) - key(other));
+    return [...records].sort((one, other) => (state.down ? -1 : 1) * order(one, other));
+  };
 }
 export function list(target, items, fill) { // changes only what differs, for the sake of aria-live
   const texts = JSON.stringify(items);

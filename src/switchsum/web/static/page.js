@@ -1,13 +1,15 @@
 // The live page: pictures come as server-sent events once a second; all texts are set as text, never as markup.
-import { byId, draw, isBad, list, make, number, rows, setText, sum, table } from "./dom.js";
+import { charts, strip } from "./charts.js";
+import { byId, isBad, list, make, number, rows, setText, sortable, sum, table } from "./dom.js";
 import { slotPackets } from "./slot.js";
+import { colour, onTheme } from "./theme.js";
 import { portsText, topology } from "./topology.js";
 
-const MINUTES = 5, MOST = MINUTES * 60, ACROSS = 64, SELDOM_S = 0.9;
-const FIGURES = ["collectives finished", "collectives a second", "sent, MB/s", "repeats a second", "lost", "density of sparse sums"];
+const HOUR_S = 3600, ACROSS = 64, SELDOM_S = 0.9, STALE_S = 2;
+const FIGURES = ["a step takes", "ranks wait", "sent", "collectives a second", "lost frames", "density of sparse sums"];
+const percent = (share) => `${number(100 * share)} %`;
 const STATES = { f: "free", i: "filling", c: "complete", s: "stale" };
-const history = new Map(); // job -> [[seconds, collectives, bytes, repeats a second], ...]
-const isDark = matchMedia("(prefers-color-scheme: dark)");
+const history = new Map(); // job -> [[seconds, collectives, bytes a second, seconds a step, lost, rank 0 waits, rank 1 waits, ...], ...]
 const inView = new Set(); // cards of jobs, whose slots are drawn in each picture; all else once a second: nobody reads faster
 const viewing = new IntersectionObserver((seen) => {
   for (const { target, isIntersecting } of seen) isIntersecting ? inView.add(target) : inView.delete(target);
@@ -17,19 +19,7 @@ let started = null, lostSince = null, last = null, colours = null, drawnAt = 0;
 const clock = () => new Date().toLocaleTimeString();
 
 function trouble(picture) {
-  const found = [];
-  if (picture.trouble) found.push({ text: `The switch: ${picture.trouble}`, advice: "" });
-  for (const one of picture.switches.filter((one) => one.state === "away"))
-    if (one.switch) found.push({ text: `Switch ${one.switch} (${one.p4runtime}) is away${one.trouble ? `: ${one.trouble}` : ""}.`, advice: "" });
-  for (const text of picture.faults ?? []) found.push({ text: `Links: ${text}.`, advice: "" });
-  for (const one of picture.refused ?? []) {
-    const who = one.rank >= 0 ? `Rank ${one.rank} of job “${one.job}” was not let in` : `Job “${one.job}” was not made`;
-    const slots = picture.jobs.some((job) => job.job === one.job) ? "" : ` It has no slots; ${picture.slots_text}.`;
-    const times = one.times > 1 ? `, ${one.times} times` : "";
-    found.push({ text: `${who}${times}: ${one.reason}.${slots}`, advice: "" });
-  }
-  for (const job of picture.jobs)
-    for (const one of job.findings.filter(isBad)) found.push({ text: `Job ${job.job}: ${one.text}`, advice: one.advice });
+  const found = picture.alerts ?? (picture.trouble ? [{ text: `${picture.trouble}.`, advice: "" }] : []);
   // Seconds that pass are no news: a text that differs in numbers alone replaces the old one without being read out.
   const target = byId("alerts"), kinds = JSON.stringify(found.map((one) => one.text.replace(/\d+/g, "#")));
   target.setAttribute("aria-live", target.dataset.kinds === kinds ? "off" : "polite");
@@ -47,12 +37,14 @@ function newJob(name) {
   card.dataset.job = name;
   const grid = make("canvas", { class: "slots", role: "img" });
   const scroll = (label, inside) => make("div", { class: "wide", tabindex: "0", role: "region", "aria-label": label }, inside);
-  const ranks = table("Ranks", [["rank"], ["host"], ["does"], ["collectives", "n"], ["a second", "n"], ["MB/s", "n"],
-    ["repeats/s", "n"], ["lost", "n"], ["density", "n"], ["port", "n"], ["link"]]);
+  const ranks = table("Ranks: which part of the last ten seconds each waits for others, and what it does",
+    [["rank"], ["waits", "n"], ["does"], ["computes", "n w"], ["MB/s", "n"], ["lost", "n"], ["host", "w"], ["a second", "n w"], ["density", "n w"], ["port", "n w"], ["link", "w"]]);
   const waiting = table("Slots that wait, and who is missing in them", [["slots"], ["round", "n"], ["missing"], ["seconds", "n"]]);
   card.parts = { title: make("h2"), findings: make("ul", { class: "findings" }), figures: make("dl", { class: "figures" }),
-    packets: slotPackets(name), ranks, grid, legend: make("ul", { class: "legend" }), waiting, curve: make("div") };
-  const { title, findings, figures, legend, curve, packets } = card.parts;
+    packets: slotPackets(name), ranks, grid, legend: make("ul", { class: "legend" }), waiting, curves: charts(name), strip: make("div", { class: "strip" }), said: make("p", { class: "hint" }) };
+  const { title, findings, figures, legend, curves, packets } = card.parts;
+  card.order = sortable(ranks, [(one) => one.rank, (one) => one.waiting_share, (one) => one.does, (one) => one.computing_share,
+    (one) => one.bytes_per_s, (one) => one.lost_share, (one) => one.host, (one) => one.collectives_per_s], () => card.job && showRanks(card, card.job));
   grid.addEventListener("click", (event) => { // keyboards have the form below
     const across = (event.offsetX / grid.clientWidth) * ACROSS, down = (event.offsetY / grid.clientHeight) * Number(grid.dataset.lines);
     const place = Math.floor(down) * ACROSS + Math.floor(across);
@@ -61,8 +53,8 @@ function newJob(name) {
   list(figures, FIGURES, (term) => make("div", {}, make("dt", {}, term), make("dd")));
   list(legend, Object.keys(STATES), (letter) => make("li", { class: letter }, make("i", { "aria-hidden": "true" }), make("span")));
   viewing.observe(card);
-  card.append(title, findings, figures, scroll(`Ranks of job ${name}`, ranks), make("h3", {}, "Slots"), grid, legend, ...packets.parts,
-    scroll(`Slots of job ${name} that wait`, waiting), make("h3", {}, `Last ${MINUTES} minutes`), curve);
+  card.append(title, findings, figures, scroll(`Ranks of job ${name}`, ranks), make("h3", {}, "Who was the last to begin, step by step"), card.parts.strip,
+    card.parts.said, make("h3", {}, "Over time"), ...curves.parts, make("h3", {}, "Slots"), grid, legend, ...packets.parts, scroll(`Slots of job ${name} that wait`, waiting));
   return card;
 }
 function showWaiting({ parts }, job) {
@@ -70,24 +62,32 @@ function showWaiting({ parts }, job) {
     const row = job.ranks.find((one) => one.rank === rank);
     return row?.host ? `rank ${rank} (${row.host})` : `rank ${rank}`;
   };
-  parts.waiting.hidden = !job.waiting.length;
-  rows(parts.waiting.tBodies[0], job.waiting, (one) => ({ bad: one.for_s >= 2, values: [[one.slots], [one.number, "n"],
+  const waiting = job.waiting.filter((one) => one.for_s >= STALE_S); // others fill while one looks
+  parts.waiting.hidden = !waiting.length;
+  rows(parts.waiting.tBodies[0], waiting, (one) => ({ bad: true, values: [[one.slots, "text"], [one.number, "n"],
     [one.missing.map(name).join(", ")], [number(one.for_s), "n"]] }));
 }
-function showJob({ parts }, job) {
-  if (parts.title.textContent !== job.headline) parts.title.textContent = job.headline;
-  list(parts.findings, job.findings, finding);
-  const frames = sum(job.ranks, "frames_sent"), lost = sum(job.ranks, "lost");
-  const [rate, bytes, repeats] = job.rates;
+function showJob(card, job) {
+  const { parts } = card, [rate, bytes, step, lost] = job.rates;
+  card.job = job;
+  setText(parts.title, job.headline);
+  list(parts.findings, job.findings.filter((one) => !isBad(one)), finding); // the others are told above, once for all jobs
   const density = job.ranks.find((row) => row.density !== null && row.density !== undefined)?.density;
-  const figures = [number(job.collectives), number(rate), number(bytes / 1e6), number(repeats),
-    frames ? `${number(lost)} of ${number(frames)}` : "–", density === undefined ? "–" : `${number(100 * density)} %`];
+  const waits = job.ranks.length ? sum(job.ranks, "waiting_share") / job.ranks.length : 0;
+  const figures = [step ? `${number(1000 * step)} ms` : "–", percent(waits), `${number(bytes / 1e6)} MB/s`, number(rate), percent(lost),
+    density === undefined ? "–" : percent(density)];
   figures.forEach((text, at) => setText(parts.figures.children[at].lastChild, text));
+  showRanks(card, job);
+  const late = job.ranks.find((row) => row.late_s > 0)?.rank;
+  strip(parts.strip, job.strip ?? [], job.workers, late);
+  setText(parts.said, job.strip?.length ? `A line for each rank, the newest step on the right. ${late === undefined ? "Grey: each is the last now and then." : `Rank ${late} is the one that others wait for.`}` : "No steps are known yet.");
+}
+function showRanks({ parts, order }, job) {
   const named = new Set(job.findings.filter(isBad).flatMap((one) => one.ranks));
-  rows(parts.ranks.tBodies[0], job.ranks, (row) => ({ bad: named.has(row.rank), values: [[row.rank], [row.host || "not known yet"],
-    [row.does, "text"], [number(row.collective), "n"], [number(row.collectives_per_s), "n"], [number(row.bytes_per_s / 1e6), "n"],
-    [number(row.repeats_per_s), "n"], [number(row.lost), "n"],
-    [row.density === null || row.density === undefined ? "–" : `${number(100 * row.density)} %`, "n"], [where(row), "n"], [row.link]] }));
+  rows(parts.ranks.tBodies[0], order(job.ranks), (row) => ({ bad: named.has(row.rank), values: [[row.rank], [percent(row.waiting_share), "n bar", row.waiting_share],
+    [row.does, "text"], [percent(row.computing_share), "n bar soft w", row.computing_share], [number(row.bytes_per_s / 1e6), "n"],
+    [row.lost_share ? percent(row.lost_share) : "–", "n"], [row.host || "not known yet", "w"], [number(row.collectives_per_s), "n w"],
+    [row.density === null || row.density === undefined ? "–" : percent(row.density), "n w"], [where(row), "n w"], [row.link, "w"]] }));
 }
 const where = (row) => portsText(row, (link) => (link.switch ? `${link.switch} ${link.port}` : `${link.port}`));
 function grid(parts, job) {
@@ -99,11 +99,7 @@ function grid(parts, job) {
   const across = ACROSS, size = 12, lines = Math.max(1, Math.ceil(job.slots.length / across));
   Object.assign(parts.grid.dataset, { lines, count: job.slots.length, first: job.first_slot });
   parts.packets.suggest(job.first_slot);
-  if (colours?.isDark !== isDark.matches) {
-    const style = getComputedStyle(document.documentElement);
-    colours = Object.fromEntries(Object.entries(STATES).map(([letter, state]) => [letter, style.getPropertyValue(`--${state}`)]));
-    colours.isDark = isDark.matches;
-  }
+  colours ??= Object.fromEntries(Object.entries(STATES).map(([letter, state]) => [letter, colour(state)]));
   let before = parts.shown ?? {};
   if (before.slots?.length !== job.slots.length || before.colours !== colours) {
     before = { slots: "" };
@@ -118,24 +114,6 @@ function grid(parts, job) {
     pen.fillRect((place % across) * size, Math.floor(place / across) * size, size - 1, size - 1);
   });
 }
-function curve(target, points, label) {
-  const width = 600, height = 90, end = Date.now() / 1000, top = Math.max(1e6, ...points.map((one) => one[2]), 0);
-  const repeats = Math.max(1, ...points.map((one) => one[3]), 0);
-  const place = (column, most) => points.map((one) =>
-    `${(width * (1 - (end - one[0]) / (MINUTES * 60))).toFixed(1)},${(height - 5 - (height - 25) * (one[column] / most)).toFixed(1)}`).join(" ");
-  if (!target.parts) {
-    const svg = draw("svg", { viewBox: `0 0 ${width} ${height}`, width, height, role: "img" });
-    const sent = draw("polyline", { class: "curve" }), again = draw("polyline", { class: "curve bad" });
-    const text = draw("text", { x: 0, y: 12, class: "soft" });
-    svg.append(sent, again, text);
-    target.replaceChildren(svg);
-    target.parts = { svg, sent, again, text };
-  }
-  const { svg, sent, again, text } = target.parts;
-  sent.setAttribute("points", place(2, top)); again.setAttribute("points", place(3, repeats));
-  svg.setAttribute("aria-label", label); text.textContent = label;
-}
-
 function show(picture) {
   last = picture;
   const now = Date.now() / 1000, about = picture.controller;
@@ -149,13 +127,13 @@ function show(picture) {
   }
   const cards = byId("jobs"), there = new Map([...cards.children].map((card) => [card.dataset.job, card]));
   const names = new Set(picture.jobs.map((job) => job.job));
-  for (const [name, card] of there) if (!names.has(name)) { card.remove(); viewing.unobserve(card); inView.delete(card); }
+  for (const [name, card] of there) if (!names.has(name)) { card.remove(); card.parts.curves.forget(); viewing.unobserve(card); inView.delete(card); }
   for (const job of picture.jobs) {
     let card = there.get(job.job);
     if (!card) { card = newJob(job.job); cards.append(card); }
     const points = history.get(job.job) ?? [];
     points.push([now, ...job.rates]);
-    while (points.length > MOST || (points.length && points[0][0] < now - MINUTES * 60)) points.shift();
+    while (points.length && points[0][0] < now - HOUR_S) points.shift();
     history.set(job.job, points);
     const isDue = !(now - card.drawn < SELDOM_S);
     if (isDue || inView.has(card)) grid(card.parts, job);
@@ -163,8 +141,7 @@ function show(picture) {
     card.drawn = now;
     showJob(card, job);
     showWaiting(card, job);
-    const [, , rate, repeats] = points.at(-1);
-    curve(card.parts.curve, points, `sent ${number(rate / 1e6)} MB/s, in blue; repeats ${number(repeats)} a second, in red`);
+    card.parts.curves.show(points);
   }
 }
 
@@ -205,5 +182,5 @@ function open() {
   };
 }
 addEventListener("resize", () => last && topology(last));
-isDark.addEventListener("change", () => last && show(last));
+onTheme(() => { colours = null; last && show(last); });
 open();
