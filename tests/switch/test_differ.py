@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+from collections.abc import Sequence
 from pathlib import Path
 from random import Random
 
@@ -15,7 +16,7 @@ from switchsum.differ.case import Default, Group, Insert, Packet, Session, Step,
 from switchsum.differ.packets import Packets
 from switchsum.differ.search import Differ
 from switchsum.differ.shrink import shrink
-from switchsum.differ.sides import TIMES, Chance, Seen, difference
+from switchsum.differ.sides import TIMES, Chance, EmbeddedSide, Seen, difference
 from switchsum.switch import stf
 from switchsum.switch.reader import read_program
 from switchsum.switch.state import AS_BEFORE
@@ -80,6 +81,39 @@ def test_a_difference_is_found_and_cut_down() -> None:
     assert finding.stf == f"packet {packets[0].port} {packets[0].frame.hex()}\n"
     [trace] = differ.traces(finding)
     assert trace.find("set")
+
+
+class EndsAt:
+    """A BMv2 that ends itself at packets of one port, and otherwise does what an engine does."""
+
+    name = "bmv2"
+
+    def __init__(self, side: EmbeddedSide, port: int) -> None:
+        self._side, self._port = side, port
+
+    def run(self, steps: Sequence[Step], expected: Sequence[int]) -> Seen:
+        for number, step in enumerate(steps):
+            if isinstance(step, Packet) and step.port == self._port:
+                seen = self._side.run(steps[:number])
+                seen.ended, seen.ended_at = "it has ended", number
+                return seen
+        return self._side.run(steps)
+
+
+def test_packets_at_which_bmv2_ends_itself_are_left_out_and_the_others_compared() -> None:
+    differ = Differ(program("replication"), bmv2=False)
+    differ._bmv2 = EndsAt(EmbeddedSide(program("replication"), "interpreter"), 3)  # type: ignore[assignment]
+    packets = [step for step in differ.case(1) if isinstance(step, Packet)]
+    left_out = [step for step in packets if step.port == 3]
+    assert left_out
+    assert differ.try_seed(1) is None
+    assert (differ.tally.packets, len(differ.tally.ended)) == (len(packets) - len(left_out), len(left_out))
+    assert differ.tally.ended[0].splitlines()[-1].startswith("packet 3 ")
+    differ._bmv2 = EndsAt(EmbeddedSide(damaged("replication"), "interpreter"), 3)  # type: ignore[assignment]
+    finding = differ.try_seed(1)
+    assert finding is not None
+    assert finding.sides == ("interpreter", "bmv2")
+    assert all(step.port != 3 for step in finding.steps if isinstance(step, Packet))
 
 
 def test_a_case_follows_from_its_seed() -> None:

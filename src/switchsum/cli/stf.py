@@ -30,6 +30,8 @@ _STYLES: Final = {
     **dict.fromkeys(("set", "valid", "extract"), "green"),
     **dict.fromkeys(("register", "counter", "meter"), "magenta"),
     **dict.fromkeys(("drop", "clone", "resubmit", "recirculate"), "red"),
+    "log": "blue",
+    "assert": "bold red",
     "send": "bold yellow",
 }
 """How `trace` shows each kind of step on a terminal."""
@@ -203,7 +205,7 @@ def _report(finding: Finding | None, tally: Tally, bmv2: bool) -> Iterator[str]:
     sides = "interpreter, native code and BMv2" if bmv2 else "interpreter and native code (BMv2 is not on PATH)"
     counts = f"{tally.packets} packets and {tally.entries} entries in {tally.cases} cases"
     if tally.ended:
-        yield f"BMv2 ended itself in {len(tally.ended)} cases, which are not compared; the first:"
+        yield f"BMv2 ended itself at {len(tally.ended)} packets, which are left out; the first:"
         yield from tally.ended[0].splitlines()
     if finding is None:
         yield f"no difference between {sides}: {counts}"

@@ -83,6 +83,8 @@ class Seen:
     """For each packet, a checksum of all registers and counters after it, if that was asked for."""
     ended: str = ""
     """Why the switch has ended, if it has."""
+    ended_at: int = 0
+    """The step that was the last one before that was noticed."""
 
     @property
     def counts(self) -> list[int]:
@@ -166,6 +168,7 @@ class Bmv2Side:
             for number, step in enumerate(steps):
                 if switch.has_ended():
                     break
+                seen.ended_at = number
                 try:
                     apply(step, switch, number)
                     if isinstance(step, Packet) and (count := next(packets, 0)):
