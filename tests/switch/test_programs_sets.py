@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import json
+from typing import Any
+
 import pytest
 
 from switchsum.protocol.p4runtime import Code, P4RuntimeError, parse_p4info, v1
@@ -73,26 +76,39 @@ def test_what_does_not_fit_changes_nothing(load: Load) -> None:
     assert tagged.members == (exactly(7),)
 
 
+def config(name: str = "sets.p4", without: str = "") -> Any:
+    """Return the program's config; with another name it is another program.  `without`: a set that P4Info lacks."""
+    p4info = parse_p4info((PROGRAMS / "sets.p4info.txtpb").read_text())
+    for place in [place for place, one in enumerate(p4info.value_sets) if one.preamble.alias == without]:
+        del p4info.value_sets[place]
+    document = json.loads((PROGRAMS / "sets.json").read_bytes()) | {"program": name}
+    return v1.ForwardingPipelineConfig(p4info=p4info, p4_device_config=json.dumps(document).encode())
+
+
 @pytest.fixture
 def client(rig: Rig) -> Client:
     made = rig.primary()
-    p4info = parse_p4info((PROGRAMS / "sets.p4info.txtpb").read_text())
-    program = (PROGRAMS / "sets.json").read_bytes()
-    made.set_config(config=v1.ForwardingPipelineConfig(p4info=p4info, p4_device_config=program))
+    made.set_config(config=config())
     return made
 
 
-def test_p4runtime_writes_and_reads_them(rig: Rig, client: Client) -> None:
-    p4info = parse_p4info((PROGRAMS / "sets.p4info.txtpb").read_text())
-    ids = {item.preamble.alias: item.preamble.id for item in p4info.value_sets}
-    entry = v1.ValueSetEntry(value_set_id=ids["paired"])
-    for major in (4, 6):
+def pairs(*majors: int) -> Any:
+    """Return the entry of the set `paired` with such members."""
+    [paired] = [one for one in config().p4info.value_sets if one.preamble.alias == "paired"]
+    entry = v1.ValueSetEntry(value_set_id=paired.preamble.id)
+    for major in majors:
         member = entry.members.add()
         member.match.add(field_id=1).exact.value = bytes([major])
         ternary = member.match.add(field_id=2).ternary
         ternary.value, ternary.mask = b"\x01", b"\xff"
+    return entry
+
+
+def test_p4runtime_writes_and_reads_them(rig: Rig, client: Client) -> None:
+    entry = pairs(4, 6)
+    paired = entry.value_set_id
     client.modify(value_set_entry=entry)
-    assert client.read_one(value_set_entry={"value_set_id": ids["paired"]}) == entry
+    assert client.read_one(value_set_entry={"value_set_id": paired}) == entry
     assert [len(found.members) for found in client.read_all(value_set_entry={})] == [0, 2]
     pipeline = rig.device.pipeline
     assert pipeline is not None
@@ -104,8 +120,32 @@ def test_p4runtime_writes_and_reads_them(rig: Rig, client: Client) -> None:
         assert error.value.failures[0].code is code
     with pytest.raises(P4RuntimeError):  # all or nothing: the set stays
         client.write(
-            update(v1.Update.MODIFY, value_set_entry={"value_set_id": ids["paired"]}),
+            update(v1.Update.MODIFY, value_set_entry={"value_set_id": paired}),
             update(v1.Update.MODIFY, value_set_entry={"value_set_id": 5}),
             atomicity="ROLLBACK_ON_ERROR",
         )
-    assert len(client.read_one(value_set_entry={"value_set_id": ids["paired"]}).members) == 2
+    assert len(client.read_one(value_set_entry={"value_set_id": paired}).members) == 2
+
+
+def test_reconcile_keeps_members_and_does_not_miss_an_empty_set(rig: Rig, client: Client) -> None:
+    client.modify(value_set_entry=pairs(4, 6))
+    before = rig.device.pipeline
+    client.set_config("RECONCILE_AND_COMMIT", config=config("other.p4", without="tagged"))
+    pipeline = rig.device.pipeline
+    assert pipeline is not None
+    assert pipeline is not before
+    assert client.read_all(value_set_entry={}) == [pairs(4, 6)]
+    assert [taken(pipeline, 9, version) for version in (0x4301, 0x6F01, 0x4302)] == [PAIR, PAIR, NOTHING]
+
+
+def test_reconcile_is_refused_where_members_have_no_place(rig: Rig, client: Client) -> None:
+    client.modify(value_set_entry=pairs(4))
+    before, lacks = rig.device.pipeline, config("other.p4", without="paired")
+    with pytest.raises(P4RuntimeError, match="no place for a value_set_entry") as error:
+        client.set_config("RECONCILE_AND_COMMIT", config=lacks)
+    assert error.value.code is Code.INVALID_ARGUMENT
+    assert rig.device.pipeline is before
+    assert pairs(4) in client.read_all(value_set_entry={})
+    client.modify(value_set_entry=pairs())
+    client.set_config("RECONCILE_AND_COMMIT", config=lacks)
+    assert len(client.read_all(value_set_entry={})) == 1
