@@ -125,6 +125,8 @@ class Interpreter:
         row = table.lookup(key)
         selector = self._program.tables[apply.table].selector
         selected = 0 if selector is None else self._value(packet, selector)
+        if selector is not None and table.chooses_at_random(row):
+            selected = self._state.next_random()
         action, packet.found[apply.table] = table.action_of(row, selected)
         if self.tracer is not None:
             self.tracer.lookup(table, key, row)
@@ -230,6 +232,17 @@ class Interpreter:
     def _learn(self, packet: Packet, statement: ir.Learn) -> None:
         self._digests[statement.digest].add([self._value(packet, value) for value in statement.values])
 
+    def _say(self, packet: Packet, statement: ir.Say) -> None:
+        if self.tracer is not None:
+            numbers = [self._value(packet, value) for value in statement.values]
+            signs = zip(numbers, statement.values, statement.signed, strict=True)
+            shown = [_signed(number, value.width) if signed else number for number, value, signed in signs]
+            self.tracer.say(statement.text, shown)
+
+    def _claim(self, packet: Packet, statement: ir.Claim) -> None:
+        if self.tracer is not None and not self._value(packet, statement.condition):
+            self.tracer.note("assert", statement.text)
+
     def _const(self, packet: Packet, value: ir.Const) -> int:
         return value.value
 
@@ -332,6 +345,8 @@ _STATEMENTS: dict[type, Callable[[Interpreter, Packet, Any], None]] = {
     ir.ExecuteMeter: Interpreter._execute_meter,
     ir.Random: Interpreter._random,
     ir.Learn: Interpreter._learn,
+    ir.Say: Interpreter._say,
+    ir.Claim: Interpreter._claim,
 }
 _EXPRESSIONS: dict[type, Callable[[Interpreter, Packet, Any], int]] = {
     ir.Const: Interpreter._const,

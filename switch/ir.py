@@ -293,6 +293,25 @@ class Learn:
     values: tuple[Expr, ...]
 
 
+@dataclass(frozen=True, slots=True)
+class Say:
+    """Say something in a trace; native code leaves it out, and the packet stays as it is."""
+
+    text: str
+    """Has braces where the values stand."""
+    values: tuple[Expr, ...]
+    signed: tuple[bool, ...]
+    """For each value, whether it is in two's complement."""
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """Say `text` in a trace if the condition is 0; native code leaves it out, and the packet goes on in any case."""
+
+    text: str
+    condition: Expr
+
+
 Statement = (
     Assign
     | SetValid
@@ -307,6 +326,8 @@ Statement = (
     | ExecuteMeter
     | Random
     | Learn
+    | Say
+    | Claim
 )
 
 

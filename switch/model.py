@@ -371,6 +371,8 @@ class Bmv2Program:
     """For each parser value set, the number of members that it may have."""
     deparser: tuple[str, ...]
     """Headers in the order in which they leave."""
+    deparsing: tuple[Primitive, ...]
+    """Steps of the deparser, which come before it writes headers."""
     registers: tuple[Array, ...]
     counters: tuple[Array, ...]
     meters: tuple[Array, ...]

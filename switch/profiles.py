@@ -2,7 +2,8 @@
 
 Each member has a slot, and native code a row for each slot.  Each member and each group is a *choice*: a list of slots.
 A group's list has each of its members as often as its weight says, in the order in which the members were added, and
-the selector's hash, modulo the length of the list, is the place in it.  BMv2 chooses in this order, too.
+the selector's hash, modulo the length of the list, is the place in it.  BMv2 chooses in this order, too.  A set of
+actions may ask for a random number in place of the hash; BMv2 does not have that.
 """
 
 from __future__ import annotations
@@ -62,6 +63,11 @@ class GroupMembers:
     modes: tuple[int, int] = (0, 0)
     """Of a set of actions, how it is chosen from and what its size is, as a P4Runtime client gave it."""
 
+    @property
+    def at_random(self) -> bool:
+        """Whether a random number chooses the member."""
+        return self.modes[0] == AT_RANDOM
+
 
 @dataclass(frozen=True, slots=True)
 class ProfileContent:
@@ -82,6 +88,8 @@ class SetAction:
     """It is chosen only while this port is up."""
 
 
+AT_RANDOM = 2
+"""P4Runtime's number for choosing at random (`ActionSelectionMode`)."""
 ONE_SHOT = 1 << 32
 """Least number of the members and groups of such sets: P4Runtime's own numbers have 32 bits."""
 MOST_CHOICES = 1 << 16
@@ -289,6 +297,10 @@ class Profile:
         member = self._members[numbers[selected % len(numbers)]]
         return member.action, member.params
 
+    def at_random(self, via: Member | Group) -> bool:
+        """Return whether a random number, not the selector's hash, chooses the member."""
+        return isinstance(via, Group) and self._groups[via.number].at_random
+
     def attach(self, mirror: Mirror) -> None:
         """Write all members and choices to a mirror, and tell it of every change from now on."""
         self._mirrors.append(mirror)
@@ -327,13 +339,13 @@ class Profile:
         self._members[number] = member
         for mirror in self._mirrors:
             mirror.put_member(member.slot, member.action, member.params)
-            mirror.put_choice(1 + member.slot, [member.slot])
+            mirror.put_choice(1 + member.slot, [member.slot], at_random=False)
 
     def _put_group(self, number: int) -> None:
         group = self._groups[number]
         slots = [self._members[one].slot for one in self._listed(group)]
         for mirror in self._mirrors:
-            mirror.put_choice(group.choice, slots)
+            mirror.put_choice(group.choice, slots, at_random=group.at_random)
 
     def _listed(self, group: GroupMembers) -> list[int]:
         """Return the members of a group by the order in which they were added, each as often as its weight says.

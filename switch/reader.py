@@ -62,7 +62,8 @@ def read_program(text: str | bytes) -> model.Bmv2Program:
         errors=_with_core_errors(dict(root.list("errors", _error))),
         parser=_named(root, "parsers", "parser", _parser),
         value_sets=dict(root.list("parse_vsets", _value_set)),
-        deparser=_named(root, "deparsers", "deparser", _deparser),
+        deparser=_named(root, "deparsers", "deparser", lambda node: node.list("order", Node.text)),
+        deparsing=_named(root, "deparsers", "deparser", lambda node: node.list("primitives", _primitive)),
         registers=root.list("register_arrays", _array),
         counters=root.list("counter_arrays", _array),
         meters=root.list("meter_arrays", _array),
@@ -278,12 +279,6 @@ def _transition(node: Node) -> model.Transition:
         next_state=node.text_or_none("next_state"),
         value_set=node["value"].text() if kind == "parse_vset" else None,
     )
-
-
-def _deparser(node: Node) -> tuple[str, ...]:
-    if node.list("primitives", lambda item: item):
-        raise ProgramError("statements in the deparser are not supported")
-    return node.list("order", Node.text)
 
 
 def _array(node: Node) -> model.Array:

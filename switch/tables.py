@@ -195,8 +195,8 @@ class Mirror(Protocol):
     def put_member(self, slot: int, action: str, params: tuple[int, ...]) -> None:
         """Write the action of a member of the table's action profile."""
 
-    def put_choice(self, number: int, slots: Sequence[int]) -> None:
-        """Write the slots of the members between which the profile's choice of that number chooses."""
+    def put_choice(self, number: int, slots: Sequence[int], *, at_random: bool) -> None:
+        """Write the slots of the members between which the profile's choice of that number chooses, and how."""
 
     def link(self, row: int, rank: Rank, place: Place) -> None:
         """Make a row that was put findable; only for tables with a key field that is not exact, as `unlink`."""
@@ -221,6 +221,9 @@ class Chooses(Protocol):
 
     def choose(self, via: Member | Group, selected: int) -> tuple[str, tuple[int, ...]]:
         """Return the action and parameters of a member, or of the member of a group that a hash selects."""
+
+    def at_random(self, via: Member | Group) -> bool:
+        """Return whether a random number, not the selector's hash, chooses the member."""
 
     def attach(self, mirror: Mirror) -> None:
         """Write all members and choices to a mirror, and tell it of every change from now on."""
@@ -440,6 +443,11 @@ class Table:
         if entry.via is not None and self.profile is not None:
             return self.profile.choose(entry.via, selected)
         return entry.action, entry.params
+
+    def chooses_at_random(self, row: int) -> bool:
+        """Return whether a random number, not the selector's hash, chooses the action of a row."""
+        via = self._entries[row].via if row else None
+        return via is not None and self.profile is not None and self.profile.at_random(via)
 
     def entry_of(self, row: int) -> Entry | None:
         """Return the entry of a row; None for row 0, which stands for the default action."""

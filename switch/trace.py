@@ -6,6 +6,7 @@ The interpreter tells a `Tracer` what it does, and the tracer writes it down as 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -24,6 +25,9 @@ _OWN: Final = "$"
 """Headers and fields whose names begin with it are the switch's own; programs do not see them."""
 _SHOWN_BYTES: Final = 80
 """Bytes of a frame that a trace shows."""
+_BRACES: Final = re.compile(r"(?<!\\)\{.*?(?<!\\)\}")
+_ESCAPED: Final = re.compile(r"\\([{}])")
+"""In texts of log_msg."""
 
 
 @dataclass(slots=True)
@@ -32,7 +36,7 @@ class Step:
 
     kind: str
     """frame, parser, verify, ingress, egress, update, state, extract, lookup, set, valid, register, counter, meter,
-    digest, clone, copy, resubmit, recirculate, drop or send."""
+    digest, log, assert, clone, copy, resubmit, recirculate, drop or send."""
     text: str
     """The same for a reader."""
     detail: dict[str, Any]
@@ -169,6 +173,12 @@ class Tracer:
         if not isinstance(statement, ir.Extract):
             self._changes(fields, written(program, statement))
         self._values = list(fields)
+
+    def say(self, text: str, values: Sequence[int]) -> None:
+        """Note what the program says: a text of log_msg, with values in place of its braces."""
+        given = iter(values)
+        shown = _ESCAPED.sub(r"\1", _BRACES.sub(lambda braces: str(next(given, braces[0])), text))
+        self.note("log", f"log: {shown}", message=shown, values=list(values))
 
     def failed(self, fields: Sequence[int]) -> None:
         """Note that the parser has ended early."""

@@ -125,6 +125,12 @@ class _Checker:
                 _require(0 <= digest < len(program.digests), f"no digest {digest}")
                 for value, width in zip(values, program.digests[digest].widths, strict=True):
                     self._expression(value, width, peekable)
+            case ir.Say(_, values, signed):
+                _require(len(values) == len(signed), "a sign for each value")
+                for value in values:
+                    self._expression(value, value.width, peekable)
+            case ir.Claim(_, condition):
+                self._expression(condition, 1, peekable)
 
     def _field(self, slot: int) -> int:
         _require(0 <= slot < len(self._program.fields), f"no field {slot}")

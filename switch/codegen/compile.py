@@ -16,7 +16,7 @@ from switchsum.native.kernels.turns import compiling
 
 from .. import ir
 from ..errors import LARGER_THAN_MEMORY, ProgramError
-from ..passes import gather_tests, narrow_repeated, split_carries
+from ..passes import gather_tests, leave_out_remarks, narrow_repeated, split_carries
 from ..state import ProgramState
 from ..verify import verify
 from .cache import keep, key_of, load
@@ -46,7 +46,7 @@ def compile_program(program: ir.Program, state: ProgramState, *, cache: Store | 
 @functools.lru_cache(maxsize=4)
 def _prepared(program: ir.Program, debug: bool) -> tuple[ir.Program, Layout, str]:
     """Return a program after the passes, its layout, and its cache key."""
-    program = verify(split_carries(narrow_repeated(gather_tests(program))))
+    program = verify(split_carries(narrow_repeated(gather_tests(leave_out_remarks(program)))))
     return program, Layout(program), key_of(program, debug=debug)
 
 

@@ -16,6 +16,7 @@ from .. import ir
 from ..passes.analysis import written
 from .emitter import I32, I64, POINTER, Emitter, Unit, Value, constant
 from .layout import Narrow, Variable, Wide
+from .shifted import behind_shifted, put_shifted
 from .vectors import Shape, kernel
 
 MOST_OPTIONAL = 64
@@ -82,17 +83,23 @@ def _headers(emit: Emitter, hot: Value, target: Value, headers: Sequence[int]) -
     for header in headers:
         valid = emit.load(ll.IntType(8), emit.at(hot, unit.layout.valid[header]))
         with emit.build.if_then(emit.build.icmp_unsigned("!=", valid, constant(8, 0))):
-            start = emit.build.load(place, typ=I64)
+            start, shift = emit.build.load(place, typ=I64), 0
             for segment in unit.layout.segments[header]:
                 address = emit.at(target, emit.build.add(start, constant(64, segment.start)))
                 if isinstance(segment, Narrow):
-                    emit.copy(address, emit.at(hot, segment.hot), segment.size)
+                    with behind_shifted(emit, address, shift):
+                        emit.copy(address, emit.at(hot, segment.hot), segment.size)
+                    shift = 0
                 elif isinstance(segment, Wide):
                     _copy_wide(emit, hot, address, segment)
                 else:
                     # What follows begins so much earlier as the field is shorter than it might be.
-                    size = variable_bytes(emit, hot, segment)
-                    emit.copy(address, emit.load(POINTER, emit.at(hot, unit.layout.pointers[segment.slot]), 8), size)
+                    size, shift = variable_bytes(emit, hot, segment), segment.shift
+                    source = emit.load(POINTER, emit.at(hot, unit.layout.pointers[segment.slot]), 8)
+                    if shift:
+                        put_shifted(emit, address, source, size, shift)
+                    else:
+                        emit.copy(address, source, size)
                     start = emit.build.add(start, emit.build.sub(size, constant(64, segment.size)))
             whole = unit.program.headers[header].width // 8
             emit.build.store(emit.build.add(start, constant(64, whole)), place)

@@ -25,7 +25,7 @@ from ..passes.analysis import (
     registers_written_after,
     written_after_graph,
 )
-from ..state import RANDOM_FACTOR, WIDE_BITS, cell_bytes
+from ..state import WIDE_BITS, cell_bytes
 from .emitter import (
     I32,
     I64,
@@ -47,7 +47,7 @@ from .layout import (
     DUMP,
     HITS,
     METERS,
-    RANDOM,
+    RANDOM_BIT,
     TIME,
     ZEROS,
     Narrow,
@@ -61,6 +61,8 @@ from .layout import (
 from .learning import append_record
 from .lookups import Lookup, row_address
 from .metering import colour_of
+from .randomness import draw, next_random
+from .shifted import take_shifted
 from .values import Values
 from .wide import WideFields
 
@@ -184,7 +186,12 @@ class GraphEmitter:
             choices = emit.context_word(self._packet.context, table_word(self._program, table, CHOICES))
             choice = emit.at(choices, build.mul(emit.resize(number, 64), constant(64, CHOICE_BYTES)))
             rows, count = emit.load(POINTER, choice, 8), emit.load(I64, emit.at(choice, 8), 8)
-            place = constant(64, 0) if selected is None else build.urem(emit.resize(selected, 64), count)
+            place = constant(64, 0)
+            if selected is not None:
+                at_random = build.icmp_signed("<", count, constant(64, 0))
+                count = build.and_(count, constant(64, (1 << RANDOM_BIT) - 1))
+                drawn = next_random(emit, self._packet.context, at_random)
+                place = build.urem(build.select(at_random, drawn, emit.resize(selected, 64)), count)
             row = build.load(build.gep(rows, [place], source_etype=I32), typ=I32)
             self._values.set_row(table, row_address(emit, self._packet.context, table, row))
 
@@ -290,7 +297,10 @@ class GraphEmitter:
         # Nothing that is delayed depends on that storage: `_need` has computed all that is live.
         emit, own = self._emit, self._fields.own_bytes(segment.slot)
         emit.fill(own, segment.size)
-        emit.copy(own, source, size, volatile=True)
+        if segment.shift:
+            take_shifted(emit, own, source, size, segment.shift)
+        else:
+            emit.copy(own, source, size, volatile=True)
         self._fields.set_pointer(segment.slot, own)
         self._fields.store(segment.length, emit.resize(emit.build.shl(size, constant(64, 3)), 32))
 
@@ -388,24 +398,13 @@ class GraphEmitter:
             self._emit.store(self._emit.build.add(self._emit.load(I64, place, 8), amount), place, 8)
 
     def _random(self, statement: ir.Random) -> None:
-        # xorshift64*, as `ProgramState.next_random`.  The number is scaled to the range in 136 bits, so that nothing
-        # overflows; an empty range leaves the generator and the field as they are.
+        # An empty range leaves the generator and the field as they are.
         emit, build = self._emit, self._emit.build
         low, high = self._values.integer(statement.low), self._values.integer(statement.high)
         proper = build.icmp_unsigned("<=", low, high)
-        generator = emit.context_word(self._packet.context, RANDOM)
-        old = emit.load(I64, generator, 8)
-        state = old
-        for shift, amount in ((build.lshr, 12), (build.shl, 25), (build.lshr, 27)):
-            state = build.xor(state, shift(state, constant(64, amount)))
-        emit.store(build.select(proper, state, old), generator, 8)
-        number = emit.resize(build.mul(state, constant(64, RANDOM_FACTOR)), 136)
-        span = build.add(emit.resize(build.sub(high, low), 136), constant(136, 1))
-        drawn = emit.resize(build.lshr(build.mul(number, span), constant(136, 64)), 64)
-        width = self._program.fields[statement.slot].width
-        value = emit.resize(build.add(low, drawn), width)
-        field = ir.Field(width, statement.slot)
-        value = build.select(proper, value, self._values.integer(field))
+        drawn = draw(emit, self._packet.context, low, high, proper)
+        field = ir.Field(self._program.fields[statement.slot].width, statement.slot)
+        value = build.select(proper, emit.resize(drawn, field.width), self._values.integer(field))
         self._store(statement.slot, value)
 
     def _learn(self, statement: ir.Learn) -> None:

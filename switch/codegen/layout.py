@@ -42,6 +42,8 @@ CHOICE_OFFSET: Final = 4
 """Offset in a row of the number of its choice, 32 bits; 0: the row has an action itself."""
 CHOICE_BYTES: Final = 16
 """An address and a length, 64 bits each."""
+RANDOM_BIT: Final = 63
+"""Bit of a choice's length that says that a random number chooses."""
 RANK_OFFSET, NEXT_OFFSET, MASK_OFFSET = 8, 24, 32
 """Offsets in a row of a table with a key field that is not exact: its rank, 128 bits; the next row of its chain; the
 mask of its key."""
@@ -85,6 +87,8 @@ class Variable:
     slot: int
     length: int
     """Slot that says how many bits it has."""
+    shift: int
+    """Bits of its first byte on the wire that belong to the field in front of it."""
 
 
 Segment = Narrow | Wide | Variable
@@ -154,14 +158,15 @@ class Layout:
         """Cut a header into runs of narrow bytes and runs of wide fields, and place them in memory."""
         program = self._program
         # Fields join the segment before them if they are of its kind.  A narrow segment has whole bytes: fields that
-        # share a byte are in one segment, since a wide field begins at a byte (`is_wide`).
+        # share a byte are in one segment, since a wide field begins at a byte (`is_wide`).  Only a variable field may
+        # begin within a byte; the segments around it then have a byte more, of which it has a part (`shifted.py`).
         made: list[Segment] = []
         for slot in header.wire:
             field = program.fields[slot]
             end = (field.offset + field.width + 7) // 8
             last = made[-1] if made else None
             if field.length is not None:
-                made.append(Variable(field.offset // 8, field.width // 8, slot, field.length))
+                made.append(Variable(field.offset // 8, field.width // 8, slot, field.length, field.offset % 8))
             elif is_wide(program, slot):
                 size = field.width // 8
                 if isinstance(last, Wide) and last.size == size:

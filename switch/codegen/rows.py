@@ -27,6 +27,7 @@ from .layout import (
     METERS,
     NEXT_OFFSET,
     ORDER,
+    RANDOM_BIT,
     RANK_OFFSET,
     ROWS,
     SEED_OFFSET,
@@ -138,11 +139,11 @@ class TableRows:
         """Write the action of a member of the table's action profile."""
         self._put_action(self._nothing + 1 + slot, action, params)
 
-    def put_choice(self, number: int, slots: Sequence[int]) -> None:
+    def put_choice(self, number: int, slots: Sequence[int], *, at_random: bool) -> None:
         """Write the rows of the members between which a choice chooses."""
         rows = [self._nothing + 1 + slot for slot in slots] or [self._nothing]
         self._lists[number] = np.array(rows, np.uint32)
-        self._choices[number] = self._lists[number].ctypes.data, len(rows)
+        self._choices[number] = self._lists[number].ctypes.data, at_random << RANDOM_BIT | len(rows)
 
     def refresh(self) -> None:
         """Write the tuples that have changed, and their order; called before the next batch."""

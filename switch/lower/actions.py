@@ -14,23 +14,20 @@ from .expressions import (
     TRUE,
     Scope,
     choose,
+    exact,
     field_of,
     last_fields,
     low_bits,
     members,
+    nonzero,
     resize,
     unsigned,
 )
 from .symbols import DIGEST, HIDDEN, INDEX, Symbols
 
-# v1model.p4 lets compilers leave assert and assume out; BMv2 ends with the packet for which one of them is false.
-_NOTHING = {"no_op", "log_msg", "assert", "assume"}
-
 
 def lower_primitive(scope: Scope, primitive: model.Primitive) -> list[ir.Statement]:
     """Return the statements of a primitive that does not jump; raises ProgramError if it is not supported."""
-    if primitive.operation in _NOTHING:
-        return []
     make = _PRIMITIVES.get(primitive.operation)
     if make is None:
         raise scope.refuse(f"primitive {primitive.operation}")
@@ -306,6 +303,24 @@ def _generate_digest(scope: Scope, receiver: model.Operand, digest: model.Operan
     return [ir.Assign(scope.symbols.slot(HIDDEN, DIGEST), ir.Const(16, number + 1))]
 
 
+def _log(scope: Scope, text: model.Operand, given: model.Operand) -> list[ir.Statement]:
+    if not isinstance(given, model.Vector):
+        raise scope.refuse(f"{given} as the values of log_msg")
+    values = [exact(scope, value) for value in given.items]
+    return [ir.Say(_name(scope, text, "text"), tuple(value for value, _ in values), tuple(sign for _, sign in values))]
+
+
+def _claim(what: str) -> Callable[..., list[ir.Statement]]:
+    """Return the primitive that says that a condition does not hold; BMv2 writes the same to its log, and ends."""
+
+    def lower(scope: Scope, condition: model.Operand) -> list[ir.Statement]:
+        place = scope.source
+        text = f"{what}: {place.fragment} failed, file {place.file}, line {place.line}" if place else what
+        return [ir.Claim(text, nonzero(scope, condition))]
+
+    return lower
+
+
 def _list(scope: Scope, fields: model.Operand) -> ir.Const:
     if not isinstance(fields, model.Number):
         raise scope.refuse(f"{fields} as a field list")
@@ -314,6 +329,7 @@ def _list(scope: Scope, fields: model.Operand) -> ir.Const:
 
 _PRIMITIVES: dict[str, Callable[..., list[ir.Statement]]] = {
     "assign": _assign,
+    "set": _assign,
     "assign_VL": _assign_variable,
     "modify_field": _assign,
     "add_to_field": _compute("+"),
@@ -348,4 +364,8 @@ _PRIMITIVES: dict[str, Callable[..., list[ir.Statement]]] = {
     "drop": _drop,
     "truncate": _truncate,
     "generate_digest": _generate_digest,
+    "log_msg": _log,
+    "assert": _claim("Assert error"),
+    "assume": _claim("Assume error"),
+    "no_op": lambda _scope: [],
 }

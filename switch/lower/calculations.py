@@ -6,6 +6,9 @@ from .. import ir, model
 from ..hashes import WIDTHS
 from .expressions import MAX_EXACT_BITS, Scope
 
+_CUSTOM = {"crc16_custom": "crc16", "crc32_custom": "crc32"}
+"""CRCs of which BMv2 takes other parameters by Thrift; those with which it begins are these."""
+
 
 def hash_of(scope: Scope, name: str) -> ir.Hash:
     """Return the expression of a calculation; raises ProgramError if its algorithm or an input is not supported."""
@@ -18,8 +21,9 @@ def hash_of(scope: Scope, name: str) -> ir.Hash:
 def hash_over(scope: Scope, calculation: model.Calculation) -> ir.Hash:
     """Return the expression of a calculation or selector; raises ProgramError as `hash_of` does."""
     symbols = scope.symbols
-    if calculation.algorithm not in WIDTHS:
-        raise scope.refuse(f"hash algorithm {calculation.algorithm}")
+    algorithm = _CUSTOM.get(calculation.algorithm, calculation.algorithm)
+    if algorithm not in WIDTHS:
+        raise scope.refuse(f"hash algorithm {algorithm}")
     inputs: list[ir.HashInput] = []
     payload = False
     for operand in calculation.inputs:
@@ -36,9 +40,9 @@ def hash_over(scope: Scope, calculation: model.Calculation) -> ir.Hash:
             case _:
                 raise scope.refuse(f"{operand} in calculation {calculation.name}")
     # v1model has the payload in checksums only (`verify_checksum_with_payload`).
-    if payload and calculation.algorithm != "csum16":
-        raise scope.refuse(f"hash algorithm {calculation.algorithm} over the payload")
-    return ir.Hash(WIDTHS[calculation.algorithm], calculation.algorithm, tuple(inputs), payload)
+    if payload and algorithm != "csum16":
+        raise scope.refuse(f"hash algorithm {algorithm} over the payload")
+    return ir.Hash(WIDTHS[algorithm], algorithm, tuple(inputs), payload)
 
 
 def _input(scope: Scope, slot: int) -> ir.HashInput:

@@ -9,6 +9,7 @@ from .. import ir, model
 from ..ir import Op, Relation
 from ..model import refusal
 from ..v1model import DROP_PORT, PASSES
+from .actions import lower_primitive
 from .calculations import hash_of
 from .controls import ControlLowering
 from .endless import bound_loops
@@ -49,7 +50,9 @@ def lower(program: model.Bmv2Program, drop_port: int = DROP_PORT, queues: int = 
         verify=_checksums(symbols, [checksum for checksum in program.checksums if checksum.verify], True),
         ingress=ingress,
         egress=egress,
-        update=_checksums(symbols, [checksum for checksum in program.checksums if checksum.update], False),
+        update=_checksums(
+            symbols, [checksum for checksum in program.checksums if checksum.update], False, program.deparsing
+        ),
         field_lists=symbols.field_lists,
         stack_counts=symbols.stack_counts,
         deparser=tuple(symbols.header(name) for name in program.deparser),
@@ -61,8 +64,13 @@ def lower(program: model.Bmv2Program, drop_port: int = DROP_PORT, queues: int = 
     return bound_loops(made, symbols.error("ParserTimeout"))
 
 
-def _checksums(symbols: Symbols, checksums: Sequence[model.Checksum], verify: bool) -> ir.Graph:
-    """Verify or update checksums one after the other, each only if its header is valid and its condition holds."""
+def _checksums(
+    symbols: Symbols, checksums: Sequence[model.Checksum], verify: bool, further: Sequence[model.Primitive] = ()
+) -> ir.Graph:
+    """Verify or update checksums one after the other, each only if its header is valid and its condition holds.
+
+    Then the `further` steps follow.
+    """
     builder = GraphBuilder()
     block = builder.new("checksums")
     for checksum in checksums:
@@ -87,5 +95,6 @@ def _checksums(symbols: Symbols, checksums: Sequence[model.Checksum], verify: bo
         applied = builder.add(checksum.calculation, [step], ir.Jump(after))
         builder.fill(block, [], ir.Branch(condition, applied, after))
         block = after
-    builder.fill(block, [], ir.End())
+    scopes = ((Scope(symbols, (), step.source), step) for step in further)
+    builder.fill(block, [made for scope, step in scopes for made in lower_primitive(scope, step)], ir.End())
     return builder.finish()

@@ -245,7 +245,7 @@ class Symbols:
                 self._without_bits.add((name, field.name))
                 continue
             if field.variable:
-                self._most_variable[index], width = width, _variable_width(name, field, offset)
+                self._most_variable[index], width = width, _variable_width(name, field)
             if not field.variable and not 0 < width <= MAX_WIDTH:
                 raise ProgramError(f"field {name}.{field.name} has {width} bits, not 0 to {MAX_WIDTH}")
             slot = len(self.fields)
@@ -320,13 +320,11 @@ class Symbols:
         return found
 
 
-def _variable_width(header: str, field: model.FieldType, offset: int) -> int:
+def _variable_width(header: str, field: model.FieldType) -> int:
     """Return the bits of room for a field of variable length."""
     name = f"{header}.{field.name}"
     if not 1 <= field.width <= MAX_VARIABLE_WIDTH:
         raise ProgramError(f"{name} is a field of variable length of 1 to {MAX_VARIABLE_WIDTH} bits, not {field.width}")
-    if offset % 8:
-        raise ProgramError(f"{name}, a field of variable length that begins within a byte, is not supported")
     return max(_LEAST_VARIABLE, -(-field.width // _VARIABLE_STEP) * _VARIABLE_STEP)
 
 

@@ -60,11 +60,9 @@ class GroupRules:
             raise Refused(Code.RESOURCE_EXHAUSTED, f"{what} has room for {most} {by}, not {size}")
 
     def check_set(self, message: Any, weights: Sequence[int], what: str) -> None:
-        """Raise Refused if a set of actions asks for what the selector does not do, or is too large."""
+        """Raise Refused if a set of actions has what P4Runtime 1.5 does not know, or is too large."""
         if message.HasField("group_action"):
-            raise Refused(Code.UNIMPLEMENTED, f"{what}: sets have no action of the group's own")
-        if message.action_selection_mode == _Set.RANDOM:
-            raise Refused(Code.UNIMPLEMENTED, f"{what} chooses by a hash, not at random")
+            raise Refused(Code.UNIMPLEMENTED, f"{what}: sets have no action of the group's own (P4Runtime 1.6)")
         by_members = {_Set.SUM_OF_WEIGHTS: False, _Set.SUM_OF_MEMBERS: True}.get(
             message.size_semantics, self.by_members
         )

@@ -24,7 +24,8 @@ GRAPHS = ("parser", "verify", "ingress", "egress", "update")
 def is_wide(program: ir.Program, slot: int) -> bool:
     """Return whether a field is kept in memory in network byte order, and not as a machine integer."""
     field = program.fields[slot]
-    aligned = program.headers[field.header].metadata or field.offset % 8 == 0
+    # A field of variable length is kept apart from the header's other bytes, wherever it begins.
+    aligned = program.headers[field.header].metadata or field.offset % 8 == 0 or field.length is not None
     return field.width >= WIDE_BITS and field.width % 8 == 0 and aligned
 
 
@@ -65,8 +66,10 @@ def values_of(statement: ir.Statement) -> tuple[ir.Expr, ...]:
             return index, value
         case ir.Random(_, low, high):
             return low, high
-        case ir.Learn(_, values):
+        case ir.Learn(_, values) | ir.Say(_, values):
             return values
+        case ir.Claim(_, condition):
+            return (condition,)
     return ()
 
 

@@ -22,6 +22,8 @@ header output_t {
     bit<16> odd;
     bit<32> wide;
     bit<8> tiny;
+    bit<16> custom16;
+    bit<32> custom32;
 }
 
 struct headers_t {
@@ -51,6 +53,8 @@ control SwitchIngress(inout headers_t h, inout metadata_t m, inout standard_meta
         hash(h.out_.odd, HashAlgorithm.crc16, 16w0, ODD, 32w65536);
         hash(h.out_.wide, HashAlgorithm.crc32, 32w0, { h.in_.g, h.in_.f, h.in_.e }, 64w0x100000000);
         hash(h.out_.tiny, HashAlgorithm.xor16, 8w3, { h.in_.f }, 8w0);
+        hash(h.out_.custom16, HashAlgorithm.crc16_custom, 16w0, FIVE, 32w65536);
+        hash(h.out_.custom32, HashAlgorithm.crc32_custom, 32w0, FIVE, 64w0x100000000);
         standard.egress_spec = 1;
     }
 }
