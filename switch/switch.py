@@ -349,4 +349,4 @@ def _read_p4info(text: str, pipeline: Pipeline) -> tuple[Mapping[str, TableRules
             entry_actions=frozenset(action.spec.name for action in actions if action.in_entries),
             default_actions=frozenset(action.spec.name for action in actions if action.as_default),
         )
-    return rules, frozenset(one.register.name for one in schema.registers.values() if one.signed)
+    return rules, frozenset(one.register.name for one in schema.registers.values() if one.type.signed)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from switchsum.protocol.p4runtime import encode_uint, v1
@@ -11,6 +12,39 @@ from .refusal import invalid
 
 Encoder = Callable[[Iterator[int]], Any]
 """Takes the numbers that a value consists of, and returns its P4Data."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Scalar:
+    """A type whose values are one number."""
+
+    kind: str
+    """The field of P4Data that has its values."""
+    width: int = 0
+    """Bits; 0: P4Info does not say."""
+    signed: bool = False
+    names: tuple[str, ...] = ()
+    """Of an enum without numbers, its values in order."""
+    new_type: str = ""
+    """The type's name, if control planes may see it in another form."""
+
+
+def scalar(what: str, spec: Any, type_info: Any) -> Scalar:
+    """Return what P4Info says of a type whose values are one number; raises Refused for other types."""
+    kind = spec.WhichOneof("type_spec")
+    match kind:
+        case "bitstring" if (of := spec.bitstring.WhichOneof("type_spec")) in ("bit", "int"):
+            return Scalar(kind="bitstring", width=getattr(spec.bitstring, of).bitwidth, signed=of == "int")
+        case "serializable_enum" if (name := spec.serializable_enum.name) in type_info.serializable_enums:
+            return Scalar(kind="enum_value", width=type_info.serializable_enums[name].underlying_type.bitwidth)
+        case "enum" if (name := spec.enum.name) in type_info.enums:
+            return Scalar(kind="enum", names=tuple(member.name for member in type_info.enums[name].members))
+        case "new_type" if (name := spec.new_type.name) in type_info.new_types:
+            made = type_info.new_types[name]
+            if made.WhichOneof("representation") == "original_type":
+                return scalar(what, made.original_type, type_info)
+            return Scalar(kind="bitstring", new_type=name)
+    raise invalid(f"P4Info: {what} has values of a type that is not supported ({kind})")
 
 
 def encoder(what: str, spec: Any, type_info: Any, count: int) -> Callable[[Sequence[int]], Any]:

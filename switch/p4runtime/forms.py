@@ -104,12 +104,16 @@ class Forms:
 
     def of(self, info: Any, width: int) -> Form | None:
         """Return the form of a match field or parameter; None if it does not fit the program's width."""
-        name = info.type_name.name
+        made = self.translated(info.type_name.name, width)
+        # P4Info gives no width of keys of the type error, nor of bit<0>, which has one bit in the program.
+        return made or (Form(width, width) if (info.bitwidth or width) == width else None)
+
+    def translated(self, name: str, width: int) -> Form | None:
+        """Return the form of a type with @p4runtime_translation; None if `name` is no such type."""
         translated = self._types[name].translated_type if name in self._types else None
         kind = translated.WhichOneof("sdn_type") if translated is not None else None
         if translated is not None and kind == "sdn_string":
             return Form(width, 0, self._strings.setdefault(translated.uri or name, Strings()))
         if translated is not None and kind == "sdn_bitwidth":
             return Form(width, translated.sdn_bitwidth)
-        # A key or parameter of bit<0> has one bit in the program, which is 0.
-        return Form(width, width) if (info.bitwidth or 1) == width else None
+        return None

@@ -19,7 +19,7 @@ from ..profiles import Profile
 from ..state import MAX_GROUP, Counter, ProgramState, Register
 from ..tables import ActionSpec, KeySpec, MatchKind, Table
 from ..value_sets import ValueSet
-from .data import encoder
+from .data import Scalar, encoder, scalar
 from .forms import Form, Forms
 from .group_rules import GroupRules
 from .packet_io import ControllerHeader
@@ -123,8 +123,10 @@ class RegisterSchema:
     """One register array."""
 
     register: Register
-    signed: bool
-    """Values are int<W>, and messages have them in two's complement."""
+    type: Scalar
+    """What P4Info says of its values."""
+    form: Form
+    """Their form in messages."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -213,7 +215,9 @@ def bind(p4info: Any, state: ProgramState) -> Schema:
         counters=_by_id("counter", p4info.counters, lambda info: _array("counter", info, state.counters)),
         meters=_by_id("meter", p4info.meters, lambda info: _meter(info, state.meters)),
         value_sets=_by_id("value set", p4info.value_sets, lambda info: _value_set(info, state.value_sets)),
-        registers=_by_id("register", p4info.registers, lambda info: _register(info, state.registers)),
+        registers=_by_id(
+            "register", p4info.registers, lambda info: _register(info, p4info.type_info, forms, state.registers)
+        ),
         digests=_by_id(
             "digest",
             (info for info in p4info.digests if info.preamble.name in state.digests),
@@ -367,7 +371,7 @@ def _value_set(info: Any, value_sets: Mapping[str, ValueSet]) -> ValueSetSchema:
     fields = []
     for field in info.match:
         kind = _KINDS.get(field.match_type)
-        if kind not in (MatchKind.EXACT, MatchKind.TERNARY) or field.match_type == MatchType.OPTIONAL:
+        if kind is None:
             raise invalid(f"P4Info: value set {value_set.name} has a match type that is not supported")
         fields.append(
             FieldSchema(
@@ -375,7 +379,7 @@ def _value_set(info: Any, value_sets: Mapping[str, ValueSet]) -> ValueSetSchema:
                 name=field.name,
                 width=field.bitwidth,
                 kind=kind,
-                optional=False,
+                optional=field.match_type == MatchType.OPTIONAL,
                 form=Form(field.bitwidth, field.bitwidth),
             )
         )
@@ -388,11 +392,11 @@ def _digest(info: Any, type_info: Any, digests: Mapping[str, Digest]) -> DigestS
     return DigestSchema(identifier=info.preamble.id, digest=digest, encode=encode)
 
 
-def _register(info: Any, registers: Mapping[str, Register]) -> RegisterSchema:
+def _register(info: Any, type_info: Any, forms: Forms, registers: Mapping[str, Register]) -> RegisterSchema:
     register = _array("register", info, registers)
-    bits = info.type_spec.bitstring
-    kind = bits.WhichOneof("type_spec")
-    width = getattr(bits, kind).bitwidth if kind in ("bit", "int") else 0
-    if width != register.width:
-        raise invalid(f"register {register.name} has values of {width} bits in P4Info, {register.width} in the program")
-    return RegisterSchema(register=register, signed=kind == "int")
+    what, width = f"register {register.name}", register.width
+    found = scalar(what, info.type_spec, type_info)
+    if found.width not in (0, width):
+        raise invalid(f"{what} has values of {found.width} bits in P4Info, {width} in the program")
+    form = forms.translated(found.new_type, width) or Form(width, width)
+    return RegisterSchema(register=register, type=found, form=form)

@@ -254,10 +254,15 @@ def decode_register(schema: RegisterSchema, data: Any) -> int:
     """Read P4Data of a register's type; return the bits of a cell."""
     register = schema.register
     what = f"register {register.name}"
-    if data.WhichOneof("data") != "bitstring":
-        raise invalid(f"{what} holds bit strings, not {data.WhichOneof('data')}")
-    if not schema.signed:
-        return decode_value(data.bitstring, register.width, what)
+    kind, names = schema.type.kind, schema.type.names
+    if data.WhichOneof("data") != kind:
+        raise invalid(f"{what} holds values of the form {kind}, not {data.WhichOneof('data')}")
+    if names:
+        if data.enum not in names:
+            raise invalid(f"{what} has no value {data.enum!r}, but {', '.join(names)}")
+        return names.index(data.enum)
+    if not schema.type.signed:
+        return schema.form.decode(getattr(data, kind), what)
     # int<W> comes in the shortest two's complement, so that the sign must be extended to the register's width.
     value = int.from_bytes(data.bitstring, "big", signed=True)
     if not data.bitstring or not -1 << register.width - 1 <= value < 1 << register.width - 1:
@@ -267,8 +272,11 @@ def decode_register(schema: RegisterSchema, data: Any) -> int:
 
 def encode_register(schema: RegisterSchema, bits: int) -> Any:
     """Write the bits of a cell as P4Data."""
-    if not schema.signed:
-        return v1.P4Data(bitstring=encode_uint(bits))
+    kind, names = schema.type.kind, schema.type.names
+    if names:
+        return v1.P4Data(enum=names[bits] if bits < len(names) else str(bits))
+    if not schema.type.signed:
+        return v1.P4Data(**{kind: schema.form.encode(bits)})
     width = schema.register.width
     value = bits - (bits >> width - 1 << width)
     size = (value if value >= 0 else ~value).bit_length() // 8 + 1

@@ -109,7 +109,7 @@ def test_p4runtime_writes_and_reads_them(rig: Rig, client: Client) -> None:
     paired = entry.value_set_id
     client.modify(value_set_entry=entry)
     assert client.read_one(value_set_entry={"value_set_id": paired}) == entry
-    assert [len(found.members) for found in client.read_all(value_set_entry={})] == [0, 2]
+    assert [len(found.members) for found in client.read_all(value_set_entry={})] == [0, 2, 0]
     pipeline = rig.device.pipeline
     assert pipeline is not None
     assert [taken(pipeline, 9, version) for version in (0x4301, 0x6F01, 0x4302)] == [PAIR, PAIR, NOTHING]
@@ -127,6 +127,38 @@ def test_p4runtime_writes_and_reads_them(rig: Rig, client: Client) -> None:
     assert len(client.read_one(value_set_entry={"value_set_id": paired}).members) == 2
 
 
+def test_members_match_by_prefixes_ranges_and_options(rig: Rig, client: Client) -> None:
+    [placed] = [one for one in config().p4info.value_sets if one.preamble.alias == "placed"]
+    entry = v1.ValueSetEntry(value_set_id=placed.preamble.id)
+    for net, length, low, high, side in ((0xA0, 4, 5, 9, 2), (0xB4, 8, 0, 31, None), (0, 0, 63, 63, None)):
+        member = entry.members.add()
+        if length:
+            lpm = member.match.add(field_id=1).lpm
+            lpm.value, lpm.prefix_len = bytes([net]), length
+        span = member.match.add(field_id=2).range
+        span.low, span.high = bytes([low]), bytes([high])
+        if side is not None:
+            member.match.add(field_id=3).optional.value = bytes([side])
+    client.modify(value_set_entry=entry)
+    assert entry in client.read_all(value_set_entry={})
+    pipeline = rig.device.pipeline
+    assert pipeline is not None
+
+    def is_member(net: int, port: int, side: int) -> bool:
+        return taken(pipeline, net, port << 2 | side) == TAG
+
+    assert [port for port in range(64) if is_member(0xA7, port, 2)] == [5, 6, 7, 8, 9, 63]
+    assert [port for port in range(64) if is_member(0xA7, port, 3)] == [63]
+    assert [port for port in range(64) if is_member(0xB4, port, 1)] == [*range(32), 63]
+    assert [port for port in range(64) if is_member(0xB5, port, 1)] == [63]
+    entry.members[0].match[1].range.low = b"\x01"  # ten blocks in place of five
+    entry.members[1].match[1].range.low = b"\x01"
+    with pytest.raises(P4RuntimeError) as error:
+        client.modify(value_set_entry=entry)
+    assert error.value.failures[0].code is Code.RESOURCE_EXHAUSTED
+    assert is_member(0xB4, 0, 0)
+
+
 def test_reconcile_keeps_members_and_does_not_miss_an_empty_set(rig: Rig, client: Client) -> None:
     client.modify(value_set_entry=pairs(4, 6))
     before = rig.device.pipeline
@@ -134,7 +166,7 @@ def test_reconcile_keeps_members_and_does_not_miss_an_empty_set(rig: Rig, client
     pipeline = rig.device.pipeline
     assert pipeline is not None
     assert pipeline is not before
-    assert client.read_all(value_set_entry={}) == [pairs(4, 6)]
+    assert [one for one in client.read_all(value_set_entry={}) if one.members] == [pairs(4, 6)]
     assert [taken(pipeline, 9, version) for version in (0x4301, 0x6F01, 0x4302)] == [PAIR, PAIR, NOTHING]
 
 
@@ -148,4 +180,4 @@ def test_reconcile_is_refused_where_members_have_no_place(rig: Rig, client: Clie
     assert pairs(4) in client.read_all(value_set_entry={})
     client.modify(value_set_entry=pairs())
     client.set_config("RECONCILE_AND_COMMIT", config=lacks)
-    assert len(client.read_all(value_set_entry={})) == 1
+    assert len(client.read_all(value_set_entry={})) == 2

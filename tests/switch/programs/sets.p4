@@ -29,9 +29,19 @@ struct version_t {
     bit<12> minor;
 }
 
+struct place_t {
+    @match(lpm)
+    bit<8> net;
+    @match(range)
+    bit<6> port;
+    @match(optional)
+    bit<2> side;
+}
+
 parser SwitchParser(packet_in packet, out headers_t h, inout metadata_t m, inout standard_metadata_t standard) {
     value_set<bit<16>>(3) tagged;
     value_set<version_t>(2) paired;
+    value_set<place_t>(6) placed;
 
     state start {
         packet.extract(h.kind);
@@ -44,6 +54,12 @@ parser SwitchParser(packet_in packet, out headers_t h, inout metadata_t m, inout
     state version {
         transition select(h.kind.major, h.kind.minor) {
             paired: pair;
+            default: place;
+        }
+    }
+    state place {
+        transition select(h.kind.kind[7:0], h.kind.minor[7:2], h.kind.minor[1:0]) {
+            placed: tag;
             default: accept;
         }
     }
