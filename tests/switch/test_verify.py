@@ -79,6 +79,9 @@ def test_broken_expressions(program: ir.Program, value: ir.Expr) -> None:
         ir.WriteRegister(0, BYTE, BYTE),  # the register has one bit
         ir.Count(99, BYTE),
         ir.Random(0, BYTE, BYTE),
+        ir.Say("{}", (BYTE,), ()),
+        ir.Say("{}", (ir.Field(8, 10**6),), (False,)),
+        ir.Claim("", BYTE),
     ],
     ids=str,
 )
