@@ -202,26 +202,32 @@ class Interpreter:
 
     def _read_register(self, packet: Packet, statement: ir.ReadRegister) -> None:
         register = self._registers[statement.register]
-        index = self._value(packet, statement.index)
-        packet.fields[statement.slot] = register.read(index) if index < register.size else 0
+        index = self._index(packet, statement.index, register.size)
+        packet.fields[statement.slot] = 0 if index is None else register.read(index)
 
     def _write_register(self, packet: Packet, statement: ir.WriteRegister) -> None:
         register = self._registers[statement.register]
-        index = self._value(packet, statement.index)
-        if index < register.size:
+        index = self._index(packet, statement.index, register.size)
+        if index is not None:
             register.write(index, self._value(packet, statement.value))
 
     def _count(self, packet: Packet, statement: ir.Count) -> None:
         counter = self._counters[statement.counter]
-        index = self._value(packet, statement.index)
-        if index < counter.size:
+        index = self._index(packet, statement.index, counter.size)
+        if index is not None:
             counter.counts[index] += np.array([1, len(packet.data)], np.uint64)
 
     def _execute_meter(self, packet: Packet, statement: ir.ExecuteMeter) -> None:
         meter = self._meters[statement.meter]
-        index = self._value(packet, statement.index)
-        if index < meter.size:
+        index = self._index(packet, statement.index, meter.size)
+        if index is not None:
             packet.set(statement.slot, meter.execute(index, len(packet.data), self.now_us))
+
+    def _index(self, packet: Packet, value: ir.Expr, size: int) -> int | None:
+        """Return an index into an array; None if it is beyond the array's end, which is counted."""
+        index = self._value(packet, value)
+        self._state.beyond += index >= size
+        return index if index < size else None
 
     def _random(self, packet: Packet, statement: ir.Random) -> None:
         low, high = self._value(packet, statement.low), self._value(packet, statement.high)

@@ -319,6 +319,8 @@ class ProgramState:
     """The interpreter gives fields of headers these bits until they are written; AS_BEFORE: those of the packet before,
     2 * AS_BEFORE those of the one before that, and so on, up to MOST_BEFORE packets back.  P4 leaves such fields
     undefined, and BMv2 has there what some earlier packet had."""
+    beyond: int = 0
+    """How often the interpreter was given an index beyond the end of an array, at which BMv2 ends itself."""
 
     def copies(self) -> int:
         """Return how many frames one frame may become, if none is recirculated and no clone is cloned again."""

@@ -166,6 +166,17 @@ def test_a_packet_that_keeps_what_it_lacks_is_left_out() -> None:
     assert differ._defined(steps) == (steps[0], steps[2])
 
 
+def test_a_packet_beyond_the_end_of_a_register_is_left_out() -> None:
+    """BMv2 ends itself there, and nothing of its case could be compared."""
+    differ = Differ(program("stateful"), bmv2=False)
+    frames = [index.to_bytes(2, "big") + bytes(1) + b"\xff" + bytes(44) for index in (7, 8, 3, 0xFFFF, 2)]
+    steps = tuple(Packet(port=1, frame=frame) for frame in frames)
+    assert differ.reference.run(steps).beyond == {0, 1, 3}  # the counter has four cells, the registers eight
+    assert differ._defined(steps) == steps  # without BMv2 all are compared
+    differ._bmv2 = differ._other  # type: ignore[assignment] # any
+    assert differ._defined(steps) == (steps[2], steps[4])
+
+
 def test_what_random_numbers_decide_is_not_compared() -> None:
     differ = Differ(program("lives"), bmv2=False)
     one, other = Seen(), Seen()

@@ -99,10 +99,14 @@ class Differ:
         return self._defined([*steps, *frames])
 
     def _defined(self, steps: Sequence[Step], chances: Sequence[Chance] = UNDEFINED) -> tuple[Step, ...]:
-        """Leave out the packets that read fields which they do not have: BMv2 has there what earlier packets had."""
+        """Leave out the packets with which BMv2 does what nobody can count on.
+
+        They read fields that they do not have, where BMv2 has what earlier packets had; or they use an index beyond the
+        end of a register, counter or meter, at which BMv2 ends itself.
+        """
         for _ in range(len(steps) if self._bmv2 is not None else 0):
             seen = self.reference.run(steps, states=True)
-            wrong = {
+            wrong = seen.beyond | {
                 number for chance in chances for number in _undefined(seen, self._other.run(steps, chance, states=True))
             }
             if not wrong:

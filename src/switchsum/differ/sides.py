@@ -81,6 +81,8 @@ class Seen:
     """For each packet, the frames that it has become; of BMv2 nobody knows that."""
     states: list[int] = field(default_factory=list)
     """For each packet, a checksum of all registers and counters after it, if that was asked for."""
+    beyond: set[int] = field(default_factory=set)
+    """The packets, by number, for which an interpreter was given an index beyond the end of an array."""
     ended: str = ""
     """Why the switch has ended, if it has."""
     ended_at: int = 0
@@ -125,10 +127,13 @@ class EmbeddedSide:
         self.reset(chance)
         seen = Seen()
         for number, step in enumerate(steps):
+            beyond = self._switch.pipeline.state.beyond
             try:
                 apply(step, self._switch, number)
             except LocalError as error:
                 seen.refused[number] = str(error)
+            if self._switch.pipeline.state.beyond > beyond:
+                seen.beyond.add(len(seen.packets))
             left = self._switch.collect()
             _note(seen, left)
             if isinstance(step, Packet):
