@@ -1,19 +1,22 @@
-"""Write what follows from the table of the frame: Wireshark's tables, and the drawing and the table in docs/wire.md.
+"""Write what follows from the table of the frame: Wireshark's tables, docs/wire.json, and the tables of docs/wire.md.
 
 Run as `python tools/frame_tables.py`; tests compare what it makes with what is committed.
 """
 
 from __future__ import annotations
 
+import json
 from enum import IntEnum
 from pathlib import Path
 
+from switchsum.conform.document import document
 from switchsum.protocol import frame
 from switchsum.protocol.frame import FIELDS, Flag, HeaderField, Kind, LaneFormat, Operator, Reason
 
 ROOT = Path(__file__).parent.parent
 DISSECTOR = ROOT / "src" / "switchsum" / "packets" / "switchsum.lua"
 PAGE = ROOT / "docs" / "wire.md"
+FOR_PROGRAMS = ROOT / "docs" / "wire.json"
 LUA_MARKS = ("-- Generated from protocol/frame.py by tools/frame_tables.py\n", "-- End of what is generated\n")
 PAGE_MARKS = (
     "<!-- Generated from protocol/frame.py by tools/frame_tables.py -->\n",
@@ -144,6 +147,7 @@ def render() -> dict[Path, str]:
     return {
         DISSECTOR: between(DISSECTOR.read_text(), LUA_MARKS, lua_tables()),
         PAGE: between(PAGE.read_text(), PAGE_MARKS, page_tables()),
+        FOR_PROGRAMS: json.dumps(document(), indent=1) + "\n",
     }
 
 

@@ -47,6 +47,26 @@ def test_a_worker_imports_no_more_than_it_needs(link: str) -> None:
     others = {f"links.{other}" for other in MOST_LINES if other not in ("", link)}
     assert set(modules.split()).isdisjoint({f"switchsum.host.{name}" for name in (*UNUSED, *others)})
     assert "numba" not in modules
+    assert not [name for name in modules.split() if name.startswith("switchsum.conform")]
+
+
+def test_only_its_command_and_what_is_not_product_import_the_kit_for_other_switches() -> None:
+    root = Path(__file__).parents[2]
+    folders = (
+        "protocol",
+        "native",
+        "connections",
+        "switch",
+        "controller",
+        "host",
+        "p4src",
+        "src/switchsum",
+        "exercises",
+    )
+    paths = [path for folder in folders for path in (root / folder).rglob("*.py")]
+    naming = {path.relative_to(root).as_posix() for path in paths if "switchsum.conform" in path.read_text()}
+    assert naming == {"src/switchsum/cli/conform.py"}
+    assert len(paths) > 300
 
 
 ON_THE_WAY = {"api.communicator", "api.operation_queue", "engine.loop", "engine.engine"}

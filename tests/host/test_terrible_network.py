@@ -14,10 +14,10 @@ from hypothesis import strategies as st
 
 from switchsum.host.engine.state import Count
 from switchsum.protocol.errors import SwitchsumError
-from switchsum.protocol.frame import Flag, Reason
-from switchsum.protocol.slot_rules import Cell, Member, ReferenceSwitch, Tag
-from switchsum.protocol.wire import Packet
+from switchsum.protocol.frame import Reason
+from switchsum.protocol.slot_rules import ReferenceSwitch
 from switchsum.testing.cluster import Cluster, ClusterConfig
+from switchsum.testing.faults import CombinesRepeats, KeepsOldLanes, Stores
 from switchsum.testing.network import Impairment, LinkConditions
 
 from .checks import check_sums
@@ -190,30 +190,6 @@ def test_the_same_seed_gives_the_same_run() -> None:
         return cluster.clock.now_s, cluster.network.sent, cluster.workers[1].engine.counts.tolist()
 
     assert run() == run()
-
-
-class KeepsOldLanes(ReferenceSwitch):
-    """Breaks rows 4 and 5: a newer number does not start afresh."""
-
-    def open(self, cell: Cell, number: int, tag: Tag) -> None:
-        flags = cell.flags & Flag.PAYLOAD
-        super().open(cell, number, tag)
-        cell.flags = flags
-
-
-class CombinesRepeats(ReferenceSwitch):
-    """Breaks rows 10 and 11: a repeat is combined once more."""
-
-    def has_contributed(self, cell: Cell, member: Member) -> bool:
-        return cell.seen == member.everybody
-
-
-class Stores(ReferenceSwitch):
-    """Breaks row 6: later lanes replace the earlier ones."""
-
-    def combine(self, cell: Cell, packet: Packet) -> bool:
-        cell.flags &= ~Flag.PAYLOAD
-        return super().combine(cell, packet)
 
 
 @pytest.mark.parametrize("broken", [KeepsOldLanes, CombinesRepeats, Stores])

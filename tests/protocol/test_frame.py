@@ -95,7 +95,7 @@ def test_padding_makes_up_for_limited_growth(lanes: int, growth: int | None, pad
     assert padding_bytes(lanes, growth) == padding
 
 
-@pytest.mark.parametrize("name", ["src/switchsum/packets/switchsum.lua", "docs/wire.md"])
+@pytest.mark.parametrize("name", ["src/switchsum/packets/switchsum.lua", "docs/wire.md", "docs/wire.json"])
 def test_what_is_made_from_the_table_is_current(name: str) -> None:
     made = runpy.run_path(str(ROOT / "tools" / "frame_tables.py"))["render"]()
     assert made[ROOT / name] == (ROOT / name).read_text(), "python tools/frame_tables.py"

@@ -49,6 +49,7 @@ COMMANDS: Final = {
     "send": "packets:send",
     "capture": "packets:capture",
     "replay": "packets:replay",
+    "conform": "conform:conform",
     "stf": "stf:stf",
     "trace": "stf:trace",
     "differ": "stf:differ",
