@@ -72,7 +72,7 @@ def test_what_shows_the_controllers_state_can_be_watched_and_read_by_programs() 
         for name, command in found.items()
         if {"--json", "--controller"} <= {option for parameter in command.params for option in parameter.opts}
     }
-    assert others - {*shows} == {"agent", "job create", "job resize", "drop-probability", "top"}
+    assert others - {*shows} == {"agent", "conform", "job create", "job resize", "drop-probability", "top"}
 
 
 def rows(page: str, first: str) -> Iterator[list[str]]:

@@ -8,11 +8,11 @@ from dataclasses import dataclass, field
 
 from switchsum.protocol.errors import UsageError
 
+from .case import Case
 from .cases import all_cases
 from .facts import Facts
 from .play import Bench, Different, Play, Step, Target
 from .rules import RULES
-from .table import Case
 
 TRIES = 2
 """A case that fails is played once more: the way to a switch may lose a frame."""
