@@ -11,6 +11,7 @@ import typer
 
 from switchsum.cli.output import JsonOption, check_seconds, print_json
 from switchsum.cli.remote import CONTROLLER, ControllerOption, address_of
+from switchsum.native.notices import waiting_for
 from switchsum.protocol.errors import UsageError
 from switchsum.protocol.frame import MAX_WORKERS
 
@@ -65,7 +66,8 @@ def conform(
             typer.echo(
                 f"{target} rejects no contribution to a slot of others: each frame is given time instead", err=True
             )
-        outcome = run(switch, known, rules=rule or (), on_case=_progress)
+        with waiting_for(f"the cases on {target}"):
+            outcome = run(switch, known, rules=rule or (), on_case=_progress)
     if as_json:
         print_json(for_programs(outcome, target))
     else:

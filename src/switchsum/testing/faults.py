@@ -194,7 +194,7 @@ class RepeatsToAll(ReferenceSwitch):
 
     def _take_repeat(self, port: int, member: Member, cell: Cell, packet: Packet) -> Replies:
         if cell.seen == member.everybody:
-            return self._complete(member, cell, packet.header)
+            return self._tell_members(member, cell, self._answer(cell, packet.header, Kind.RESULT))
         return super()._take_repeat(port, member, cell, packet)
 
 
