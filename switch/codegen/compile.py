@@ -24,7 +24,7 @@ from .driver import EGRESS_ENTRY, ENTRY, Driver
 from .emitter import Unit
 from .engine import Native
 from .layout import Layout
-from .machine import compile_object
+from .machine import MOST_TABLES, OPTIMISATION, QUICK, compile_object
 
 
 def compile_program(program: ir.Program, state: ProgramState, *, cache: Store | None, debug: bool = False) -> Native:
@@ -35,7 +35,8 @@ def compile_program(program: ir.Program, state: ProgramState, *, cache: Store | 
         with compiling(cache, "the switch's program"):
             code = load(cache, key)  # another process may have compiled it meanwhile
             if code is None:
-                code = compile_object(module_text(program, layout, debug=debug))
+                level = OPTIMISATION if len(program.tables) <= MOST_TABLES else QUICK
+                code = compile_object(module_text(program, layout, debug=debug), level)
                 keep(cache, key, code)
     try:
         return Native(program, layout, state, Library(code, (ENTRY, EGRESS_ENTRY)))

@@ -23,7 +23,9 @@ from switchsum.switch.batch import Output
 from switchsum.switch.codegen import compile, compile_program, machine
 from switchsum.switch.codegen.cache import MAX_FILES, keep, key_of
 from switchsum.switch.codegen.cache import load as load_kept
+from switchsum.switch.lower import lower
 from switchsum.switch.pipeline import Pipeline, make_state
+from switchsum.switch.reader import read_program
 from switchsum.switch.tables import (
     ActionSpec,
     Entry,
@@ -39,6 +41,7 @@ from switchsum.switch.tables import (
 )
 
 from ..timing import eventually
+from .conftest import PROGRAMS
 from .ir_programs import Draft, Pair, numbered, straight
 
 ANSWER = 200
@@ -321,12 +324,35 @@ def compilations(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """Return a list that grows by one with each compilation."""
     made: list[int] = []
 
-    def compile_object(source: str) -> bytes:
+    def compile_object(source: str, level: int) -> bytes:
         made.append(len(source))
-        return machine.compile_object(source)
+        return machine.compile_object(source, level)
 
     monkeypatch.setattr(compile, "compile_object", compile_object)
     return made
+
+
+@pytest.mark.parametrize(("most", "expected"), [(11, machine.OPTIMISATION), (10, machine.QUICK)])
+def test_a_program_of_many_tables_goes_through_fewer_passes(
+    monkeypatch: pytest.MonkeyPatch, most: int, expected: int
+) -> None:
+    text, levels = (PROGRAMS / "matching.json").read_bytes(), list[int]()
+
+    def compile_object(source: str, level: int) -> bytes:
+        levels.append(level)
+        return machine.compile_object(source, level)
+
+    monkeypatch.setattr(compile, "compile_object", compile_object)
+    monkeypatch.setattr(compile, "MOST_TABLES", most)
+    program = lower(read_program(text))
+    assert len(program.tables) == 11
+    state = make_state(program)
+    native = Pipeline(program, state, compile_program(program, state, cache=None))
+    assert levels == [expected]
+    interpreted = Pipeline.load(text, engine="interpreter")
+    for number in range(64):
+        frame = bytes([number] * 12)
+        assert native.process(number % 4, frame) == interpreted.process(number % 4, frame)
 
 
 def test_code_is_compiled_once_and_kept(tmp_path: Path, compilations: list[int]) -> None:
