@@ -123,7 +123,7 @@ def test_a_straggler_a_lossy_link_and_a_job_without_slots_are_named(browser: Any
         assert "It has no slots;" in alerts()
         waiting = '[data-job="slow"] [aria-label^="Slots of"]'
         assert eventually(lambda: "rank 1 (" in text(browser, waiting), 30)
-        label = "return document.querySelector('[data-job=slow] canvas').ariaLabel"
+        label = "return document.querySelector('[data-job=slow] canvas.slots').ariaLabel"
         assert eventually(lambda: int(re.findall(r"(\d+) stale", browser.execute_script(label))[0]) > 0, 30)
         assert "completed" in text(browser, "#counters")
         picture(browser, "page")
