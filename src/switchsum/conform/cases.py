@@ -41,7 +41,7 @@ def _unused(play: Play) -> None:
 
 @case("row 4", "cells that were never used: numbers that would be older than 0", is_fresh=True)
 def _unused_and_older(play: Play) -> None:
-    far = 0x8000_0002 - play.base if play.facts.first_number == 0 else 2
+    far = 0x8000_0002 - play.base if play.facts.fresh and play.facts.first_number == 0 else 2
     play.round(far, next_block=7, next_exponent=9)
     play.round(far + 1, without=play.ranks)
     play.contribute(0, play.lanes(), far)
