@@ -7,7 +7,7 @@ the switch answers with the result, or with `held` if others are missing.  Two r
   with the others, in a round that it repeated and in the next one, a result proves less, and counts only when nothing
   better has come for a round's time: two frames are lost, not all that it has passed.  A slot whose contribution the
   switch holds waits for somebody else's repeat, which takes as long as one's own: it gets twice a round's time, and
-  each time twice as much.
+  each time twice as much.  In a tree a switch's first member repeats at once, and the others a round later.
 * *probe*: nothing has come for a time-out (see `_set_timeout`).  Two frames are repeated; if others are missing too,
   results of those will pass them.  Without any answer, twice as many after twice the time.  A worker that waits for a
   late one (answers say `held`) goes on with two, and stops doubling early: the longer pause is small beside what it
@@ -15,17 +15,14 @@ the switch answers with the result, or with `held` if others are missing.  Two r
   them, it is among many that the switch holds, and those wait for the late one.  Yet each has its turn every
   `_ALL_PROBED_S`, for its result may be lost.
 
-Repeats are the row as it was packed, lanes and all.  A probe without lanes would do for a switch that holds the
-contribution already, but one that was restarted in between would take it for a block of zeros.
+Repeats are the row as it was packed, lanes and all (docs/design-decisions.md says why).
 
 What is lost, and what happens:
 
 * a contribution: the slot waits, the others' repeats get HELD; its repeat is the first copy that the switch sees.
-* a result: the slot waits; its repeat gets the stored result.
-* HELD: the next repeat gets another one.
+* a result, or HELD: the slot waits; its repeat gets the stored result, or another HELD.
 * the switch's memory (a restart): slots that wait repeat their contribution and the one before, others the last one,
-  for it is outstanding; see `rules.py` for why this is enough.  They do so often until there is an answer, and then
-  less and less often.
+  for it is outstanding (see `rules.py`); often until there is an answer, and then less and less often.
 """
 
 from __future__ import annotations
@@ -50,6 +47,7 @@ _ALL_PROBED_S: Final = 2.0
 """Within that time probes repeat all that waits, however long their pauses have become."""
 _CREDIT: Final = 2
 """Frames that are taken for lost when the result of a repeat has passed them, and nothing better has come lately."""
+_LATER_ROUNDS: Final = 2.0
 _FEW: Final = 8
 """With so few waiting slots an operation comes to its end, and a frame too many is cheaper than a time-out."""
 _MANY: Final = 32
@@ -292,10 +290,10 @@ def repeat_overtaken(state: State, now: float) -> None:
             continue
         if slot.operation > recovery.common:
             continue
-        pause_s = 0.0
+        pause_s = _LATER_ROUNDS * round_s if core.member.asks_later == 1 and slot.repeats == 0 else 0.0
         if slot.held:
             # One worker that is kept from running makes all slots of the others wait: each asks less and less often.
-            pause_s = round_s * (1 << min(slot.repeats, _MOST_DOUBLINGS))
+            pause_s += round_s * (1 << min(slot.repeats, _MOST_DOUBLINGS))
         if now < slot.sent_at + pause_s:
             continue
         if state.last_sent[index] > recovery.overtaken[slot.tree] - recovery.threshold:

@@ -173,6 +173,8 @@ class MemberRecord(Record):
     switch_port: Int64
     own_ip: Int64
     own_port: Int64
+    asks_later: Int64
+    """1: another member of its switch, which passes repeats on to one above, repeats before it (recovery.py)."""
     seed: Int64
     """32 bits of this member's own, for rounding at random."""
     bodies: Annotated[Integers, "i8", len(Body)]

@@ -269,7 +269,14 @@ def test_what_passes_an_operation_that_a_late_rank_has_not_begun_is_no_evidence_
 
 
 def overtaken(
-    slots: int, now: float, *, consumed: int | None = None, held: int = 0, repeats: int = 0, **core: float
+    slots: int,
+    now: float,
+    *,
+    consumed: int | None = None,
+    held: int = 0,
+    repeats: int = 0,
+    asks_later: int = 0,
+    **core: float,
 ) -> tuple[list[int], int]:
     """Return which slots are repeated at `now` by an engine of which all wait, sent at 0 in the order of slots.
 
@@ -282,6 +289,7 @@ def overtaken(
     engine.consumed(slots if consumed is None else consumed)
     of_slots, of_engine = np.asarray(engine._state.slots), np.asarray(engine._state.core)
     of_slots["held"], of_slots["repeats"], of_slots["sent_at"] = held, repeats, 0.0
+    of_engine["member"]["asks_later"] = asks_later
     known = {"passed": 8, "overtaken": 8, "arrived": 8, "searched": 0, "common": 0, "smoothed_s": 0.25, "timeout_s": 8}
     for name, value in (known | core | {"moved_at": now}).items():
         of_engine["recovery"][name] = value
@@ -322,6 +330,26 @@ def test_what_the_switch_holds_is_asked_for_less_and_less_often(
     assert overtaken(16, pause_s * 0.96875, **facts)[0] == []
     assert overtaken(16, pause_s, **facts)[0] == list(range(5))
     assert overtaken(16, pause_s * 0.96875, **facts | {"held": 0})[0] == list(range(5)), "nobody says that it waits"
+
+
+@pytest.mark.parametrize(
+    ("facts", "pause_s"), [({}, 0.5), ({"held": 1}, 0.75), ({"repeats": 1}, 0.0), ({"held": 1, "repeats": 1}, 0.5)]
+)
+def test_one_member_of_a_switch_that_passes_repeats_on_asks_before_the_others(
+    facts: dict[str, Any], pause_s: float
+) -> None:
+    if pause_s > 0:
+        assert overtaken(16, pause_s * 0.96875, asks_later=1, **facts)[0] == []
+    assert overtaken(16, max(pause_s, 0.001), asks_later=1, **facts)[0] == list(range(5))
+
+
+def test_which_member_of_a_switch_asks_first() -> None:
+    def asks_later(rank: int, workers: int, at_leaf: int) -> int:
+        cluster = Cluster(ClusterConfig(workers=workers, at_leaf=at_leaf))
+        return int(np.asarray(cluster.workers[rank].engine._state.core)[0]["member"]["asks_later"])
+
+    assert [asks_later(rank, 4, 2) for rank in range(4)] == [0, 1, 0, 1]
+    assert [asks_later(rank, 2, 0) for rank in range(2)] == [0, 0]  # one switch: nothing is passed on
 
 
 @pytest.mark.parametrize(
