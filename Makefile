@@ -69,7 +69,8 @@ mutate: $(STAMP) ## change rules of worker, switch and controller on one side al
 	$(BIN)/python -m checks.mutate $(ARGS)
 
 networks: $(STAMP) ## thousands of allreduces on terrible networks: EXAMPLES of each property
-	SWITCHSUM_EXAMPLES=$(EXAMPLES) $(BIN)/python -m pytest --timeout=7200 tests/host/test_terrible_network.py tests/host/test_trees.py $(ARGS)
+	SWITCHSUM_EXAMPLES=$(EXAMPLES) $(BIN)/python -m pytest --timeout=7200 tests/host/test_terrible_network.py tests/host/test_trees.py \
+	  tests/simulation/test_terrible_worlds.py $(ARGS)
 
 fuzz: $(STAMP) ## fuzz worker, switch, loader and P4Runtime server, each for SECONDS (3600)
 	$(BIN)/python -m pip install --quiet --editable '.[$(EXTRAS),fuzz]'

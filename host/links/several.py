@@ -52,7 +52,7 @@ _UDP_DESTINATION: Final = _UDP_SOURCE + 2
 _UDP_CHECKSUM: Final = _UDP_SOURCE + 6
 
 
-class _Part(Record):
+class PartRecord(Record):
     """One of the links."""
 
     link: Int64
@@ -76,7 +76,7 @@ class SeveralRecord(Record):
     count: Int64
     """Links."""
     parts: Int64
-    """Address of as many `_Part`."""
+    """Address of as many `PART`."""
     ways: Int64
     """Address of the int64 number of each slot's way: its link times `trees`, and its tree."""
     trees: Int64
@@ -96,19 +96,19 @@ class SeveralRecord(Record):
     """Address of int32 rows and lengths: what goes over one link."""
 
 
-_PART: Final = dtype_of(_Part)
-_OWN: Final = dtype_of(SeveralRecord)
+PART: Final = dtype_of(PartRecord)
+SEVERAL: Final = dtype_of(SeveralRecord)
 _MOST_QUEUED: Final = 2 * MOST_IN_FLIGHT
 
 
 @Outlined
 def _take(link: int) -> int:
     here: LinkRecord = carray(pointer(link), (1,), LINK)[0]
-    own: SeveralRecord = carray(pointer(here.own), (1,), _OWN)[0]
-    parts = carray(pointer(own.parts), (own.count,), _PART)
+    own: SeveralRecord = carray(pointer(here.own), (1,), SEVERAL)[0]
+    parts = carray(pointer(own.parts), (own.count,), PART)
     for _ in range(own.count):
         own.turn = (own.turn + 1) % own.count
-        part: _Part = parts[own.turn]
+        part: PartRecord = parts[own.turn]
         inner_link: LinkRecord = carray(pointer(part.link), (1,), LINK)[0]
         count = call(inner_link.take, part.link)
         if count > 0:
@@ -120,14 +120,14 @@ def _take(link: int) -> int:
             for i in range(count):
                 if lengths[i] >= FRAME_BYTES:
                     frame = bytes_at(int(here.frames + rows[i] * here.stride + LEAD_BYTES), FRAME_BYTES)
-                    _receive_as_first(own, parts[0], part, frame)
+                    receive_as_first(own, parts[0], part, frame)
             return int(count)
         call(inner_link.release, part.link)
     return 0
 
 
 @inner
-def _receive_as_first(own: SeveralRecord, first: _Part, part: _Part, frame: Frame) -> None:
+def receive_as_first(own: SeveralRecord, first: PartRecord, part: PartRecord, frame: Frame) -> None:
     """Make a frame that came over a link one that came over the first one, and of the tree that the engine knows."""
     if (
         get32(frame, _IP_DESTINATION) != part.ip
@@ -152,8 +152,8 @@ def _receive_as_first(own: SeveralRecord, first: _Part, part: _Part, frame: Fram
 @Outlined
 def _release(link: int) -> int:
     here: LinkRecord = carray(pointer(link), (1,), LINK)[0]
-    own: SeveralRecord = carray(pointer(here.own), (1,), _OWN)[0]
-    part: _Part = carray(pointer(own.parts), (own.count,), _PART)[own.turn]
+    own: SeveralRecord = carray(pointer(here.own), (1,), SEVERAL)[0]
+    part: PartRecord = carray(pointer(own.parts), (own.count,), PART)[own.turn]
     inner_link: LinkRecord = carray(pointer(part.link), (1,), LINK)[0]
     return int(call(inner_link.release, part.link))
 
@@ -161,7 +161,7 @@ def _release(link: int) -> int:
 @Outlined
 def _send(link: int) -> int:
     here: LinkRecord = carray(pointer(link), (1,), LINK)[0]
-    own: SeveralRecord = carray(pointer(here.own), (1,), _OWN)[0]
+    own: SeveralRecord = carray(pointer(here.own), (1,), SEVERAL)[0]
     for number in range(own.count):
         _send_over(here, own, number)
     here.pushed += here.queued
@@ -175,8 +175,8 @@ def _send_over(here: LinkRecord, own: SeveralRecord, number: int) -> None:
     What a link does not take is lost, and repeated later: its queue drops frames, or it is dead.  Others do not wait
     for it.  A socket's own buffer holds all that may be in flight.
     """
-    parts = carray(pointer(own.parts), (own.count,), _PART)
-    part: _Part = parts[number]
+    parts = carray(pointer(own.parts), (own.count,), PART)
+    part: PartRecord = parts[number]
     queued, lengths = (
         carray(pointer(here.queue_rows), (here.queued,), np.int32),
         carray(pointer(here.queue_lengths), (here.queued,), np.int32),
@@ -188,7 +188,7 @@ def _send_over(here: LinkRecord, own: SeveralRecord, number: int) -> None:
         way = ways[queued[i] >> 1]
         its = way // own.trees
         if its == number or parts[its].mirror == number:
-            _send_as(part, way % own.trees, bytes_at(own.frames + int(queued[i]) * own.stride, int(lengths[i])))
+            send_as(part, way % own.trees, bytes_at(own.frames + int(queued[i]) * own.stride, int(lengths[i])))
             picked[0, count], picked[1, count] = queued[i], lengths[i]
             count += 1
     if count == 0:
@@ -202,7 +202,7 @@ def _send_over(here: LinkRecord, own: SeveralRecord, number: int) -> None:
 
 
 @inner
-def _send_as(part: _Part, tree: int, frame: Frame) -> None:
+def send_as(part: PartRecord, tree: int, frame: Frame) -> None:
     """Give a packed frame the addresses and the job number of the link over which it goes, and its tree's number."""
     put16(frame, _MAC_SOURCE, part.mac >> 32)
     put32(frame, _MAC_SOURCE + 2, part.mac)
@@ -218,7 +218,7 @@ def _send_as(part: _Part, tree: int, frame: Frame) -> None:
 @Outlined
 def _wait(link: int) -> int:
     here: LinkRecord = carray(pointer(link), (1,), LINK)[0]
-    own: SeveralRecord = carray(pointer(here.own), (1,), _OWN)[0]
+    own: SeveralRecord = carray(pointer(here.own), (1,), SEVERAL)[0]
     if _is_ready(here, own):
         return 1
     if here.nap_s > 0:
@@ -231,10 +231,10 @@ def _wait(link: int) -> int:
 @inner
 def _is_ready(here: LinkRecord, own: SeveralRecord) -> bool:
     """Whether something may have come over some link; errors of sockets that woke us are taken note of."""
-    parts = carray(pointer(own.parts), (own.count,), _PART)
+    parts = carray(pointer(own.parts), (own.count,), PART)
     ready = False
     for number in range(own.count):
-        part: _Part = parts[number]
+        part: PartRecord = parts[number]
         inner_link: LinkRecord = carray(pointer(part.link), (1,), LINK)[0]
         inner_link.time = inner_link.until = here.time
         inner_link.nap_s = 0.0
@@ -270,7 +270,7 @@ class SeveralLinks(NativeTransport):
         self._ways = np.zeros(MOST_IN_FLIGHT, np.int64)
         self._trees = np.zeros(MOST_IN_FLIGHT, np.int64)
         """Number of each slot's tree."""
-        self._parts = np.zeros(len(links), _PART)
+        self._parts = np.zeros(len(links), PART)
         for part, link in zip(self._parts, links, strict=True):
             link.send_from(self.tx_frames)
             address = link.address
@@ -278,7 +278,7 @@ class SeveralLinks(NativeTransport):
             part["mac"], part["ip"], part["port"], part["mirror"] = address.mac, address.ip, address.port, NOWHERE
         watched = watch([link.descriptor for link in links])
         picked = np.zeros((2, _MOST_QUEUED), np.int32)
-        own = np.zeros(1, _OWN)
+        own = np.zeros(1, SEVERAL)
         own[0] = (
             *(len(links), address_of(self._parts), address_of(self._ways), 1, 0, 0),
             *(self.tx_frames.ctypes.data + LEAD_BYTES, self.tx_frames.strides[0]),

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import pytest
 
+from switchsum.planning.topology import Cable, Network
 from switchsum.protocol.errors import UsageError
 from switchsum.simulation import jobs, peers
 from switchsum.simulation.conditions import Link
@@ -18,15 +19,16 @@ SIZE = 400_000
 
 def run(planned: object, link: Link, algorithm: str, **options: object) -> tuple[jobs.Ended, int]:
     network = jobs.build(planned, link, lanes=256, seed=3)  # type: ignore[arg-type]
-    return peers.run(
+    [ended], repeats = peers.run(
         network,
         planned,  # type: ignore[arg-type]
-        planned.hosts,  # type: ignore[attr-defined]
+        [planned.hosts],  # type: ignore[attr-defined]
         link,
         algorithm=algorithm,
         size=SIZE,
         **options,  # type: ignore[arg-type]
     )
+    return ended, repeats
 
 
 @pytest.mark.parametrize("algorithm", ["ring", "two-level-ring", "halving-doubling"])
@@ -43,6 +45,17 @@ def test_an_ideal_ring_sends_twice_the_array_but_for_the_share_of_one_host() -> 
     assert peers.ideal_ring_s(4, 1460, replace(CABLE, overhead_bytes=24), 8e9, 1500) == pytest.approx(
         1.5 * (1500 + 14 + 24) / 1e9
     )
+
+
+def test_a_long_way_through_a_link_that_many_share_is_no_loss() -> None:
+    """Acknowledgements come after 3 ms there, and after a tenth of that from a neighbour."""
+    hosts = tuple(f"h{number}" for number in range(8))
+    cables = [Cable(ends=(name, f"leaf{number // 4}"), mbit=1000.0) for number, name in enumerate(hosts)]
+    cables += [Cable(ends=(f"leaf{number}", "root"), mbit=1000.0) for number in range(2)]
+    planned = Network(switches=("root", "leaf0", "leaf1"), hosts=hosts, cables=tuple(cables))
+    ended, repeats = run(planned, CABLE, "halving-doubling")
+    assert ended.is_complete
+    assert repeats == 0
 
 
 def test_what_is_lost_is_repeated() -> None:

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import pickle
 import random
+import re
+import signal
+import socket
 import threading
 import time
 from collections.abc import Callable
@@ -16,6 +20,7 @@ import pytest
 
 from switchsum.host.api.communicator import Communicator
 from switchsum.host.connect import connect
+from switchsum.host.links.virtual import AskCounts, VirtualLink
 from switchsum.launch.options import RunOptions
 from switchsum.planning.topology import Cable, Network
 from switchsum.protocol.errors import (
@@ -239,6 +244,48 @@ def test_a_rank_has_one_place_in_a_job_of_its_size(tmp_path: Path) -> None:
                 comm.reform()
 
     assert serve(served, first, second) == [None, None]
+
+
+def test_a_forked_child_cannot_use_a_communicator_of_virtual_time_and_does_not_disturb(tmp_path: Path) -> None:
+    def forks(comm: Communicator) -> tuple[str, float]:
+        reading, writing = os.pipe()
+        child = os.fork()
+        if child == 0:
+            calls: tuple[Callable[[], None], ...] = comm.barrier, lambda: comm.compute(1.0)
+            for call in calls:
+                try:
+                    call()
+                except UsageError as error:
+                    os.write(writing, str(error).encode())
+            comm.close()
+            os._exit(0)
+        os.waitpid(child, 0)
+        said = os.read(reading, 1000).decode()
+        os.close(reading)
+        os.close(writing)
+        comm.barrier()
+        return said, comm.now()
+
+    [(said, now), _], _ = run(tmp_path, forks, lambda comm: comm.barrier())
+    assert len(re.findall(r"belongs to process \d+", said)) == 2
+    assert 0 < now < 1.0
+
+
+def test_a_signal_handler_may_leave_while_its_thread_waits_for_an_answer(tmp_path: Path) -> None:
+    with socket.socket(socket.AF_UNIX) as silent:
+        silent.bind(str(tmp_path / "virtual"))
+        silent.listen()
+        link = VirtualLink(str(tmp_path / "virtual"))
+        former = signal.signal(signal.SIGALRM, lambda number, frame: link.leave(failed=False))
+        signal.setitimer(signal.ITIMER_REAL, 0.1)
+        try:
+            assert link.ask(AskCounts()) is None
+        finally:
+            signal.setitimer(signal.ITIMER_REAL, 0)
+            signal.signal(signal.SIGALRM, former)
+        assert link.is_closed
+        with pytest.raises(UsageError, match="this communicator is closed"):
+            link.tell(AskCounts())
 
 
 def test_a_lost_rank_is_still_named_in_another_process() -> None:

@@ -28,8 +28,9 @@ class SimulateOptions:
     topology: Annotated[str, Option(help="A YAML file, or a shape: star,8; leaf-spine,4,2,4; fat-tree,4.")]
     size: Annotated[str, Option("--bytes", help="Bytes of each rank's array: 10MB, 64KiB.")] = "1MB"
     workers: Annotated[
-        int | None, Option("--workers", "-n", help="Number of ranks, one on each host. Default: all hosts.")
+        int | None, Option("--workers", "-n", help="Number of ranks of a job, one on each host. Default: all hosts.")
     ] = None
+    jobs: Annotated[int, Option(min=1, help="Number of jobs that add at the same time, on hosts of their own.")] = 1
     rate: Annotated[str, Option(help="Rate of the links of a shape.")] = "10gbit"
     delay: Annotated[str, Option(help="Delay of each cable.")] = "1us"
     queue: Annotated[
@@ -45,7 +46,10 @@ class SimulateOptions:
     lanes: Annotated[str, Option(help="Lanes per frame, 256 or 2048; or int32, int16, int8; or 2048,int8.")] = "256"
     density: Annotated[float, Option(help="Share of each rank's blocks that are not zero.")] = 1.0
     window: Annotated[int | None, Option(help="Slots in flight. Default: as many as a round trip needs.")] = None
-    frame_cost: Annotated[str, Option(help="Time that a host's processor needs for each frame.")] = "0s"
+    frame_cost: Annotated[
+        str,
+        Option(help="Time that a host's processor needs for each frame, or 'measured': what a worker needs a byte."),
+    ] = "0s"
     against: Annotated[
         str,
         Option(
@@ -64,23 +68,26 @@ class SimulateOptions:
         Path | None,
         Option(help="Write the queues of all links, or of the links of --plot, to this file, for ui.perfetto.dev."),
     ] = None
-    plot: Annotated[str | None, Option(help="Draw the queue of a link over time.")] = None
+    plot: Annotated[
+        str | None, Option(help="Draw the queue of a link (s1->h1) or the window of a host (h1) over time.")
+    ] = None
     as_json: JsonOption = False
 
     def scenario(self) -> Scenario:
         """Return what is to be simulated; raises UsageError and TopologyError."""
         from switchsum.cli.topology import read
-        from switchsum.simulation.conditions import HostCost, Link, parse_failures, parse_queue, parse_rate, parse_time
-        from switchsum.simulation.conditions import parse_size as size_of
+        from switchsum.simulation import conditions
+        from switchsum.simulation.conditions import Link, parse_rate, parse_time
         from switchsum.simulation.scenario import Scenario
 
         planned = read(self.topology, parse_rate(self.rate) / 1e6)
         per_frame, kind = _lanes(self.lanes)
-        queue_bytes, queue_frames = parse_queue(self.queue)
+        queue_bytes, queue_frames = conditions.parse_queue(self.queue)
         return Scenario(
             planned=planned,
-            workers=self.workers if self.workers is not None else len(planned.hosts),
-            size=size_of(self.size),
+            workers=self.workers if self.workers is not None else len(planned.hosts) // self.jobs,
+            jobs=self.jobs,
+            size=conditions.parse_size(self.size),
             conditions=Link(
                 delay_s=parse_time(self.delay),
                 queue_bytes=queue_bytes,
@@ -92,11 +99,11 @@ class SimulateOptions:
             lanes=kind,
             density=self.density,
             window_slots=self.window,
-            cost=HostCost(frame_s=parse_time(self.frame_cost)),
+            cost=conditions.parse_cost(self.frame_cost),
             seed=self.seed,
             against=tuple(name for name in self.against.split(",") if name),
             until_s=None if self.until is None else parse_time(self.until),
-            failures=parse_failures(self.fail),
+            failures=conditions.parse_failures(self.fail),
         )
 
 
@@ -152,11 +159,26 @@ class _Observer:
             return
         self._network = network
         for name, with_bytes in ((self._plot, False), (self._pcap or None, True)):
-            if name is not None:
+            if name is not None and not self._is_host(name):
                 self._link(name).watch(with_bytes=with_bytes)
+        for name in self._links_of_host():
+            self._link(name).watch(with_bytes=True)
         if self._trace is not None and self._plot is None:
             for link in network.links.values():
                 link.watch()
+
+    def _is_host(self, name: str) -> bool:
+        return any(link.startswith(f"{name}->") for link in self._names) and "->" not in name
+
+    def _links_of_host(self) -> list[str]:
+        """Return the links of the host whose window is drawn."""
+        ends = [link.split("->") for link in self._names]
+        return ["->".join(pair) for pair in ends if self._plot in pair and self._is_host(self._plot or "")]
+
+    @property
+    def _names(self) -> list[str]:
+        assert self._network is not None
+        return [*self._network.links]
 
     def _link(self, name: str) -> Any:
         assert self._network is not None
@@ -175,7 +197,7 @@ class _Observer:
             if self._pcap:
                 outputs.write_pcap(self._file, self._link(self._pcap).sent)
             if self._trace is not None:
-                names = [self._plot] if self._plot is not None else [*self._network.links]
+                names = (self._links_of_host() or [self._plot]) if self._plot is not None else self._names
                 outputs.write_trace(self._trace, {name: self._link(name) for name in names})
         except OSError as error:
             raise LocalError(f"{error.filename} cannot be written: {error.strerror}") from error
@@ -185,7 +207,10 @@ class _Observer:
         from switchsum.simulation import outputs
 
         assert self._plot is not None
-        return outputs.queue_text(self._plot, self._link(self._plot).depth())
+        if names := self._links_of_host():
+            found = outputs.window([self._link(name) for name in names], self._plot)
+            return outputs.drawn(f"Window of {self._plot} in rounds", found)
+        return outputs.drawn(f"Queue of {self._plot} in bytes", self._link(self._plot).depth())
 
 
 def _record(scenario: Scenario, results: list[Result]) -> dict[str, Any]:
@@ -194,6 +219,7 @@ def _record(scenario: Scenario, results: list[Result]) -> dict[str, Any]:
     return {
         "simulated": True,
         "workers": scenario.workers,
+        "jobs": scenario.jobs,
         "bytes": scenario.size,
         "seed": scenario.seed,
         "ideals_s": ideals(scenario),
@@ -205,17 +231,21 @@ def _text(scenario: Scenario, results: list[Result]) -> str:
     from switchsum.simulation.scenario import IDEAL, ideals
 
     lines = [
-        f"Simulated, not measured: {scenario.workers} workers, {scenario.size:,} bytes each, "
-        f"{scenario.rate_bps / 1e9:g} Gbit/s, seed {scenario.seed}"
+        f"Simulated, not measured: {f'{scenario.jobs} jobs of ' * (scenario.jobs > 1)}{scenario.workers} workers, "
+        f"{scenario.size:,} bytes each, "
+        f"{' + '.join(f'{rate / 1e9:g}' for rate in scenario.rates_bps)} Gbit/s, seed {scenario.seed}"
     ]
     for one in results:
         says = _seconds(one.simulated_s) if one.is_complete else f"ended after {_seconds(one.simulated_s)}"
         right = {True: ", every sum right", False: ", SUMS WRONG", None: ""}[one.is_right]
         name = "switches add" if one.way == "switches" else one.way
         lines.append(f"{name:18} {says:>12}   {one.frames:,} frames, {one.repeats:,} repeats{right}")
+        if one.jobs_s:
+            each = f"{_seconds(min(one.jobs_s))} to {_seconds(max(one.jobs_s))}"
+            lines.append(f"{'':18} {len(one.jobs_s)} jobs, which took {each}")
         lines += [f"{'':18} {text}" for text in one.moved]
         if not one.is_complete:
-            lines.append(f"{'':18} {one.finished} of {scenario.workers} workers had finished")
+            lines.append(f"{'':18} {one.finished} of {len(scenario.hosts)} workers had finished")
     formulas = ideals(scenario)
     for name in ("ideal switches", *((IDEAL,) if IDEAL in scenario.against else ())):
         lines.append(f"{name:18} {_seconds(formulas[name]):>12}   closed formula: headers counted, delays not")

@@ -39,12 +39,12 @@ def plan(network: Network, workers: int, kind: Links) -> TreePlan:
         leaf_of, chosen = {hosts[0]: near[0]}, [_alone(near[0], hosts[0])]
     else:
         found = packing.plan(network, hosts)
-        if kind is not Links.SHM and (planned := _on_rails(network, standing, found.trees, found.left_out)) is not None:
+        if kind is not Links.SHM and (planned := on_rails(network, standing, found.trees, found.left_out)) is not None:
             return planned
         leaf_of = {host: found.trees[0].parents[host] for host in hosts}
         # A worker is at one switch: a tree that has its host at another one does not serve it.
         if any(tree.parents[host] != leaf for tree in found.trees for host, leaf in leaf_of.items()):
-            before, found = found, packing.plan(_at_one_switch(network, leaf_of), hosts)
+            before, found = found, packing.plan(at_one_switch(network, leaf_of), hosts)
             if (lost := before.rate_mbit - found.rate_mbit) > 0:
                 why = "not on shared memory" if kind is Links.SHM else "not over these trees"
                 notes.append(
@@ -59,7 +59,7 @@ def plan(network: Network, workers: int, kind: Links) -> TreePlan:
     return _planned(network, chosen, trees, [rail], notes)
 
 
-def _on_rails(
+def on_rails(
     network: Network, standing: Sequence[str], trees: Sequence[AggregationTree], left_out: str
 ) -> TreePlan | None:
     """Return a plan in which each tree has a link of each host to itself; None where trees are not so.
@@ -114,7 +114,7 @@ def _planned(
     )
 
 
-def _at_one_switch(network: Network, leaf_of: Mapping[str, str]) -> Network:
+def at_one_switch(network: Network, leaf_of: Mapping[str, str]) -> Network:
     """Return the network without the links of the hosts to other switches than these."""
     hosts = {*leaf_of}
     kept = (

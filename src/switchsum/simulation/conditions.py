@@ -157,6 +157,11 @@ def parse_time(text: str) -> float:
     return instant(float(found[1]) * _UNITS[(found[2] or "s").lower()])
 
 
+def parse_cost(text: str) -> HostCost:
+    """Return what frames cost a host: a time such as `0.5us` for each, or `measured`; raises UsageError."""
+    return WORKER if text == "measured" else HostCost(frame_s=parse_time(text))
+
+
 def parse_size(text: str) -> int:
     """Return the bytes of a size such as `100MB` or `64KiB`; raises UsageError."""
     found = _SIZE.fullmatch(text.strip())
@@ -186,6 +191,12 @@ def parse_failures(text: str | None) -> tuple[tuple[str, float], ...]:
     return tuple(found)
 
 
+WORKER: Final = HostCost(byte_s=0.5e-9)
+"""What frames cost a worker's processor on links of 1 Gbit/s (AF_PACKET), as measured on the machine of
+docs/results/links.md.
+
+For each GB of values it takes 1.03 s with 256 lanes and 1.07 s with 2,048, sent and received: what costs is bytes.
+"""
 BMV2: Final = SwitchTiming(cost=HostCost(frame_s=20e-6), waiting_frames=1024, queue_frames=64, egress_s=10e-6)
 """Queues as BMv2's simple_switch has them: one ingress thread with 1,024 frames before it, then queues of 64 packets.
 

@@ -11,7 +11,7 @@ And the ranks hear its news at that turn, with no network between.
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, cast
 
@@ -24,7 +24,7 @@ from switchsum.controller.tables.entries import Change, Group, SwitchState, Writ
 from switchsum.controller.tables.names import CPU_PORT
 from switchsum.controller.trees import moves
 from switchsum.controller.trees.fabric import Fabric, FabricSwitch
-from switchsum.controller.trees.forest import AggregationTree, switches_of
+from switchsum.controller.trees.forest import AggregationTree
 from switchsum.protocol import member_rpc
 from switchsum.protocol.errors import UsageError
 from switchsum.protocol.frame import Header, Kind
@@ -128,6 +128,19 @@ def write(switch: Switch, one: Write) -> None:
         table.insert(item.match, item.action, priority=item.priority, **item.params)
 
 
+class RankTold:
+    """What a rank hears from the controller, and tells it, of its links (a `Told`)."""
+
+    def __init__(self, controller: Controller, nonce: int) -> None:
+        self._controller, self._nonce = controller, nonce
+        self.links_down: frozenset[int] = frozenset()
+
+    def tell_down(self, link: int, reason: str) -> None:
+        """Have all ranks do without a link."""
+        report = member_rpc.LinkReport(job=JOB, nonce=self._nonce, link=link, reason=reason[: member_rpc.MOST_TEXT])
+        self._controller.members.link_down(report)
+
+
 class SimulatedController:
     """The controller of a network's switches, with one job."""
 
@@ -136,13 +149,18 @@ class SimulatedController:
         network: Network,
         program: Build,
         address: Address,
-        trees: Sequence[AggregationTree],
-        doors: Sequence[Door],
+        fabric: Fabric,
+        doors: Sequence[Sequence[Door]],
         *,
+        slots: int,
+        rates: Sequence[float],
         timeout_s: float,
         seed: int,
     ) -> None:
-        """Have a job join whose ranks are behind these doors; raises what a controller refuses."""
+        """Have a job join whose ranks are behind these doors, one for each of their links.
+
+        `rates` are those of several links.  Raises what a controller refuses.
+        """
         self._network, self._address = network, address
         self._sessions: dict[str, SwitchSession] = {}
         self._failed: set[str] = set()
@@ -152,20 +170,18 @@ class SimulatedController:
         self._next_s = 0.0
         self._states = {name: SwitchState() for name in network.switches}
         self._real = Controller(
-            Config(
-                program=program,
-                switch_address="",
-                address=address,
-                fabric=fabric_of(network, trees, program.lanes_per_frame),
-            ),
+            Config(program=program, switch_address="", address=address, fabric=fabric),
             lambda: network.now,
             sessions=lambda name: cast("Session", self._open(name)),
             draw=random.Random(seed).getrandbits,
         )
         self._turn()
-        self._join_all(doors, slots=sum(tree.slots for tree in trees), timeout_s=timeout_s)
-        self.loads = self._loads()
+        self._join_all(doors, slots=slots, rates=rates, timeout_s=timeout_s)
+        self.told = [RankTold(self._real, place.nonce) for place in self._places]
+        """What each rank has been told of its links."""
+        self.loads = 0
         """What the ranks have been told: how often a switch has lost what they contributed."""
+        self._tell()
 
     def _open(self, name: str) -> SwitchSession:
         session = SwitchSession(name, self._network.switches[name], self._address, self._states[name])
@@ -173,28 +189,37 @@ class SimulatedController:
         self._sessions[name] = session
         return session
 
-    def _join_all(self, doors: Sequence[Door], *, slots: int, timeout_s: float) -> None:
+    def _join_all(
+        self, doors: Sequence[Sequence[Door]], *, slots: int, rates: Sequence[float], timeout_s: float
+    ) -> None:
         keeper, members, size = self._real.keeper, self._real.members, len(doors)
         with keeper.changed:
             keeper.jobs.create(JOB, workers=size, slots=slots, timeout_s=timeout_s)
         self._places = [
-            members.join(member_rpc.JoinRequest(job=JOB, rank=rank, world_size=size)) for rank in range(size)
+            members.join(member_rpc.JoinRequest(job=JOB, rank=rank, world_size=size, rates=list(rates)))
+            for rank in range(size)
         ]
         with keeper.changed:
-            for rank, (place, door) in enumerate(zip(self._places, doors, strict=True)):
+            for rank, place in enumerate(self._places):
                 keeper.jobs.attend(place.nonce, keeper.clock())
-                known = keeper.jobs.hello(
-                    place.nonce, rank, door.address, door.port, keeper.clock(), switch=door.switch
-                )
-                assert known
+                for link, door in enumerate(doors[rank]):
+                    known = keeper.jobs.hello(
+                        place.nonce, rank, door.address, door.port, keeper.clock(), switch=door.switch, link=link
+                    )
+                    assert known
         self._turn()
 
-    def facts(self, rank: int) -> dict[str, Any]:
-        """Return the arguments of a rank's `EngineConfig` that a controller gives; raises UsageError if it does not."""
+    def ready(self, rank: int) -> member_rpc.ReadyReply:
+        """Return what the controller tells an admitted rank; raises UsageError if it does not admit it."""
         place = self._places[rank]
         ready = self._real.members.ready(member_rpc.ReadyRequest(job=JOB, nonce=place.nonce, wait_s=0.0))
         if not ready.admitted:
             raise UsageError(f"the controller does not admit rank {rank}: {ready.lost_switch or ready.missing}")
+        return ready
+
+    def facts(self, rank: int) -> dict[str, Any]:
+        """Return the arguments of a rank's `EngineConfig` that a controller gives; raises UsageError if it does not."""
+        place, ready = self._places[rank], self.ready(rank)
         return {
             "job": place.job_number,
             "epoch": place.epoch,
@@ -256,7 +281,8 @@ class SimulatedController:
         live = self._real.keeper.jobs.find(JOB).live
         if live is not None and live.moves > len(self._moved):
             self._moved.append(f"at {now:.6g} s, {live.moved[-1]}")
-        before, self.loads = self.loads, self._loads()
+        before = self.loads
+        self._tell()
         return self.loads > before
 
     def _turn(self) -> None:
@@ -269,9 +295,12 @@ class SimulatedController:
         self._real.upkeep.turn(lambda: [keeper.events.get() for _ in range(keeper.events.qsize())])
         self._next_s = instant(now + TICK_S)
 
-    def _loads(self) -> int:
+    def _tell(self) -> None:
+        """Tell the ranks what the controller has for them: to all of them the same."""
         reply = self._real.members.heartbeat(member_rpc.MemberRequest(job=JOB, nonce=self._places[0].nonce))
-        return reply.loads
+        self.loads = reply.loads
+        for one in self.told:
+            one.links_down = frozenset(reply.down)
 
     @property
     def moved(self) -> tuple[str, ...]:
@@ -279,10 +308,11 @@ class SimulatedController:
         return tuple(self._moved)
 
 
-def fabric_of(network: Network, trees: Sequence[AggregationTree], lanes: int) -> Fabric:
-    """Return a network's switches and the trees between them as a controller's file has them, a root first."""
-    parents = [{name: tree.parents[name] for name in switches_of(tree)[1:]} for tree in trees]
-    names = [trees[0].root, *(name for name in network.switches if name != trees[0].root)]
+def fabric_of(
+    network: Network, trees: Sequence[AggregationTree], parents: Sequence[Mapping[str, str]], lanes: int
+) -> Fabric:
+    """Return a network's switches, and those above them in each tree, as a controller's file has them, a root first."""
+    names = dict.fromkeys([trees[0].root, *network.switches])
     switches = {
         name: FabricSwitch(
             p4runtime=f"simulated:{name}",
@@ -290,13 +320,8 @@ def fabric_of(network: Network, trees: Sequence[AggregationTree], lanes: int) ->
         )
         for name in names
     }
-    return Fabric(
-        switches=switches,
-        parents=parents[0],
-        others=parents[1:],
-        shares=[tree.slots for tree in trees],
-        lanes_per_frame=lanes,
-    )
+    shares = [tree.slots for tree in trees] if len(parents) == len(trees) else [1.0]
+    return Fabric(switches=switches, parents=parents[0], others=parents[1:], shares=shares, lanes_per_frame=lanes)
 
 
 def _pairs(fabric: Fabric) -> Iterator[tuple[str, str]]:

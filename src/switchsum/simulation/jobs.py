@@ -19,25 +19,31 @@ from switchsum.controller.jobs.slots import SlotRange
 from switchsum.controller.switches.session import Build
 from switchsum.controller.tables.entries import Entry, Group, SwitchState
 from switchsum.controller.tables.names import IDENTITY
+from switchsum.controller.trees.fabric import MOST_TREES
 from switchsum.controller.trees.forest import Forest, Reserved, Seat, Site, switches_of
 from switchsum.host.api.join import SWITCH_TIMEOUT_S
 from switchsum.host.engine.config import EngineConfig
 from switchsum.host.engine.operation import Operation
+from switchsum.host.links.watching import LOOK_S
 from switchsum.planning import topology, trees
 from switchsum.protocol.errors import UsageError
 from switchsum.protocol.frame import AGGREGATION_PORT, ETHERNET_BYTES, FRAME_BYTES, MOST_WORKERS, payload_bytes
-from switchsum.protocol.member_rpc import DEFAULT_TIMEOUT_S
+from switchsum.protocol.member_rpc import DEFAULT_TIMEOUT_S, MOST_IN_FLIGHT
 from switchsum.protocol.wire import Address
 from switchsum.switch.switch import Switch
 
 from .arena import Arena
 from .conditions import HostCost, Link, instant
-from .controller import Door, SimulatedController
+from .controller import Door, SimulatedController, fabric_of
 from .network import Network
+from .placement import host_address, merged, place, rates_bps
+from .rails import Rails
 from .records import Stop
 from .workers import Worker
 from .world import MOST_BYTES
 
+Arrays = Sequence[npt.NDArray[Any]]
+"""One of each rank."""
 SLOTS: Final = 1024
 """Of the program."""
 _LEAST_WINDOW: Final = 64
@@ -52,11 +58,6 @@ _EPOCH: Final = 1
 _FIRST_GROUP: Final = 2
 _PATIENCE: Final = {"timeout_s": DEFAULT_TIMEOUT_S, "switch_timeout_s": SWITCH_TIMEOUT_S}
 """Of ranks that a controller looks after, as `connect` has it."""
-
-
-def host_address(rank: int) -> Address:
-    """Return the address of the host of a rank."""
-    return Address(mac=0x02_00_00_00_00_00 + rank + 1, ip=0x0A_00_00_00 + rank + 1, port=40_000)
 
 
 def build(
@@ -78,23 +79,10 @@ def build(
     for name in planned.switches:
         switch = network.switch(name, Switch(program.device_config))
         write(switch, Entry(table=IDENTITY, action="SwitchIngress.identify", params=_identity(), is_default=True))
-    for cable in _merged(planned):
+    for cable in merged(planned):
         if set(cable.ends) <= set(planned.switches):
             network.link(*cable.ends, _at_rate(conditions, cable))
     return network
-
-
-def access_links(planned: topology.Network, hosts: Sequence[str]) -> dict[str, topology.Cable]:
-    """Return the cable of each host; raises UsageError for a host that has not one."""
-    near: dict[str, list[topology.Cable]] = {host: [] for host in hosts}
-    for cable in _merged(planned):
-        for end in cable.ends:
-            if end in near:
-                near[end].append(cable)
-    for host, found in near.items():
-        if len(found) != 1:
-            raise UsageError(f"host {host} has {len(found)} links, but a simulated host has one")
-    return {host: found[0] for host, found in near.items()}
 
 
 def attach(network: Network, cable: topology.Cable, conditions: Link, *, port: int | None = None) -> None:
@@ -103,17 +91,6 @@ def attach(network: Network, cable: topology.Cable, conditions: Link, *, port: i
     # The host itself does not drop what it sends: it waits for its own link.
     down = _at_rate(conditions, cable)
     network.link(host, far, replace(down, queue_bytes=None, queue_frames=None), port=port, back=down)
-
-
-def _merged(planned: topology.Network) -> list[topology.Cable]:
-    """Return the cables, those between the same two nodes as one."""
-    found: dict[frozenset[str], topology.Cable] = {}
-    for cable in planned.cables:
-        key = frozenset(cable.ends)
-        before = found.get(key)
-        mbit = cable.free_mbit + (before.mbit if before else 0.0)
-        found[key] = topology.Cable(ends=before.ends if before else cable.ends, mbit=mbit)
-    return list(found.values())
 
 
 def _at_rate(conditions: Link, cable: topology.Cable) -> Link:
@@ -134,6 +111,18 @@ def write(switch: Switch, item: Entry | Group) -> None:
         table.set_default(item.action, **item.params)
     else:
         table.insert(item.match, item.action, **item.params)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Share:
+    """What a job has of a network beside other jobs: as if it had it alone, by default."""
+
+    number: int = 0
+    """Of the job; so many jobs have their tables' entries in front of it."""
+    first_slot: int = 0
+    first_host: int = 0
+    """Hosts of the jobs in front of it, which have the addresses below."""
+    most_slots: int = SLOTS
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -162,64 +151,104 @@ class Job:
         window_slots: int | None = None,
         cost: HostCost = HostCost(),  # noqa: B008 - frozen
         has_controller: bool = False,
+        share: Share = Share(),
         **options: Any,
     ) -> None:
         """Plan the trees, place the workers and write the entries; `options` go to each `EngineConfig`.
 
         With a controller the ranks join it, and it looks after the job as time passes; without, it is as it would be
-        then, and nothing is looked after.  Raises UsageError, and TopologyError where no tree serves these hosts.
+        then, and nothing is looked after.  Hosts with rails have a controller.  Raises UsageError, and TopologyError
+        where no tree serves these hosts.
         """
         if not 2 <= len(hosts) <= MOST_WORKERS:
             raise UsageError(f"a job has 2 to {MOST_WORKERS} workers, not {len(hosts)}")
-        self.network, self.lanes = network, lanes
+        self.network, self.lanes, self._share = network, lanes, share
         self.hosts = list(hosts)
-        found = trees.plan(planned, hosts, slots=SLOTS).trees
-        self.window_slots = window_slots or fitting_window(conditions, planned, hosts, lanes, found[0].levels)
-        if not len(found) <= self.window_slots <= SLOTS:
-            raise UsageError(f"a window has {len(found)} slots (one for each tree) to {SLOTS}, not {self.window_slots}")
-        shares = trees.share(self.window_slots, [tree.rate_mbit for tree in found])
-        self.trees = [replace(tree, slots=slots) for tree, slots in zip(found, shares, strict=True)]
+        placed = self._placed = place(planned, hosts, SLOTS)
+        self.window_slots = window_slots or min(self._fitting_window(conditions), share.most_slots)
+        most = min(share.most_slots, MOST_IN_FLIGHT if placed.shares_mbit else SLOTS)
+        if not len(placed.trees) <= self.window_slots <= most:
+            raise UsageError(
+                f"a window has {len(placed.trees)} slots (one for each tree) to {most}, not {self.window_slots}"
+            )
+        shares = trees.share(self.window_slots, [tree.rate_mbit for tree in placed.trees])
+        self.trees = [replace(tree, slots=slots) for tree, slots in zip(placed.trees, shares, strict=True)]
         """Over which the job is added."""
         self._neighbours: dict[str, list[int]] = {}
         for rank, host in enumerate(hosts):
             self._neighbours.setdefault(self.trees[0].parents[host], []).append(rank)
         ports = self._ports()
-        self.controller = self._controlled(ports, options) if has_controller else None
+        # With rails a slot's cell is on the switches of one of them, and only a controller has a job leave one.
+        is_controlled = has_controller or bool(placed.shares_mbit)
+        if is_controlled and share != Share():
+            raise UsageError("jobs beside one another have no controller, and no rails")
+        self.controller = self._controlled(ports, options) if is_controlled else None
         self.workers: list[Worker] = []
         """By rank."""
         self.numbers: list[int] = []
         """Of their nodes."""
-        arena, cables = Arena(), access_links(planned, hosts)
+        self._rails: list[Rails] = []
+        self._looks_s = math.inf
+        arena = Arena()
         for rank, host in enumerate(hosts):
-            worker = Worker(self._config(rank, options), arena)
-            self.workers.append(worker)
-            self.numbers.append(network.native_host(host, worker, cost))
-            attach(network, cables[host], conditions, port=ports[rank])
+            self.workers.append(Worker(self._config(rank, options), arena))
+            self._attach(rank, host, conditions, ports[rank], cost)
         if self.controller is None:
-            self._write_entries(ports)
+            self._write_entries([at for [at] in ports])
 
-    def _ports(self) -> list[int]:
-        """Return the port at which each rank's host will be attached, behind those that its switch has already."""
+    def _fitting_window(self, conditions: Link) -> int:
+        """Return how many slots keep all links of the hosts busy."""
+        levels, rates = self._placed.trees[0].levels, rates_bps(self._placed.rails)
+        slots = sum(fitting_window(conditions, rate, self.lanes, levels) for rate in rates)
+        return min(slots, MOST_IN_FLIGHT) if len(rates) > 1 else slots
+
+    def _ports(self) -> list[list[int]]:
+        """Return the ports at which each rank's host will be attached, behind those that its switches have already."""
         here = {name: len(self.network.ports(name)) for name in self.network.switches}
-        found = []
+        found: list[list[int]] = []
         for host in self.hosts:
-            leaf = self.trees[0].parents[host]
-            here[leaf] += 1
-            found.append(here[leaf])
+            found.append([])
+            for rail in range(len(self._placed.rails)):
+                leaf = self._placed.leaf(rail, host)
+                here[leaf] += 1
+                found[-1].append(here[leaf])
         return found
 
-    def _controlled(self, ports: Sequence[int], options: Mapping[str, Any]) -> SimulatedController:
+    def _attach(self, rank: int, host: str, conditions: Link, ports: Sequence[int], cost: HostCost) -> None:
+        """Connect a rank's worker with its switch, or its switches."""
+        network, worker, links = self.network, self.workers[rank], len(ports)
+        rails = self._rails_of(rank, worker, links) if links > 1 else None
+        self.numbers.append(network.native_host(host, rails or worker, cost, links=links))
+        for link, port in enumerate(ports):
+            attach(network, self._placed.rails[link][host], conditions, port=port)
+        if rails is not None and self.controller is not None:
+            names = [f"{host}->{self._placed.leaf(link, host)}" for link in range(links)]
+            rails.begin(self.controller.ready(rank), [network.links[name].number for name in names])
+
+    def _rails_of(self, rank: int, worker: Worker, links: int) -> Rails:
+        assert self.controller is not None
+        addresses = [host_address(rank, link) for link in range(links)]
+        self._rails.append(Rails(worker, addresses, self.controller.told[rank]))
+        self._looks_s = 0.0
+        return self._rails[-1]
+
+    def _controlled(self, ports: Sequence[Sequence[int]], options: Mapping[str, Any]) -> SimulatedController:
         """Return a controller that the ranks have joined."""
-        program = p4src.load(self.lanes)
+        program, placed = p4src.load(self.lanes), self._placed
         return SimulatedController(
             self.network,
             Build(lanes_per_frame=self.lanes, device_config=program.device_config, p4info=program.p4info),
             _SWITCH,
-            self.trees,
+            fabric_of(self.network, self.trees, placed.parents, self.lanes),
             [
-                Door(switch=self.trees[0].parents[host], port=ports[rank], address=host_address(rank))
+                [
+                    Door(switch=placed.leaf(link, host), port=port, address=host_address(rank, link))
+                    for link, port in enumerate(ports[rank])
+                ]
                 for rank, host in enumerate(self.hosts)
             ],
+            slots=self.window_slots,
+            rates=placed.shares_mbit,
             timeout_s=options.get("timeout_s", DEFAULT_TIMEOUT_S),
             seed=options.get("seed", 0),
         )
@@ -245,13 +274,20 @@ class Job:
     @property
     def due_s(self) -> float:
         """When `look_after` is to be called next."""
-        return math.inf if self.controller is None else self.controller.due_s
+        return math.inf if self.controller is None else min(self.controller.due_s, self._looks_s)
 
     def look_after(self) -> None:
-        """Let the controller do what is due, and the ranks hear of it."""
+        """Let the controller do what is due, and the ranks hear of it and look after their links."""
         now = self.network.now
-        if self.controller is not None and self.controller.due_s <= now and self.controller.turn():
-            for worker, number in zip(self.workers, self.numbers, strict=True):
+        if self.controller is None:
+            return
+        has_forgotten = self.controller.due_s <= now and self.controller.turn()
+        has_moved = [False] * len(self.workers)
+        if self._looks_s <= now:
+            self._looks_s = instant(now + LOOK_S)
+            has_moved = [rails.look(now) for rails in self._rails]
+        for worker, number, is_elsewhere in zip(self.workers, self.numbers, has_moved, strict=True):
+            if has_forgotten or is_elsewhere:
                 worker.engine.restarted(now)
                 self.network.world.wake(number)
 
@@ -261,7 +297,7 @@ class Job:
             world_size=len(self.hosts),
             lanes_per_frame=self.lanes,
             switch=_SWITCH,
-            own=host_address(rank),
+            own=self._address(rank),
             **(self._facts(rank) if self.controller is None else self.controller.facts(rank)),
             **{"granularity_s": 0.0, **({} if self.controller is None else _PATIENCE), **options},
         )
@@ -272,9 +308,10 @@ class Job:
         return {
             "places": tuple(here) if len(self.network.switches) > 1 else (),
             "trees": tuple(tree.slots for tree in self.trees) if len(self.trees) > 1 else (),
-            "job": _JOB,
+            "job": _JOB + self._share.number,
             "epoch": _EPOCH,
-            "cookie": _cookie(rank),
+            "cookie": self._cookie(rank),
+            "first_slot": self._share.first_slot,
             "window_slots": self.window_slots,
         }
 
@@ -283,11 +320,11 @@ class Job:
         network = self.network
         names = list(dict.fromkeys(name for tree in self.trees for name in switches_of(tree)))
         reserved: dict[str, Reserved] = {name: Reserved() for name in names}
-        first = 0
+        first, group = self._share.first_slot, _FIRST_GROUP + MOST_TREES * self._share.number
         for number, tree in enumerate(self.trees):
             for name in switches_of(tree):
                 reserved[name].slots[number] = SlotRange(first=first, count=tree.slots)
-                reserved[name].groups[number] = _FIRST_GROUP + number
+                reserved[name].groups[number] = group + number
             first += tree.slots
         sites = {
             name: Site(
@@ -301,55 +338,53 @@ class Job:
             Seat(
                 switch=self.trees[0].parents[host],
                 port=ports[rank],
-                address=host_address(rank),
-                cookie=_cookie(rank),
+                address=self._address(rank),
+                cookie=self._cookie(rank),
             )
             for rank, host in enumerate(self.hosts)
         ]
-        forest = Forest(job=_JOB, trees=self.trees, reserved=reserved, sites=sites)
-        cookies = itertools.count(_cookie(MOST_WORKERS))
+        forest = Forest(job=_JOB + self._share.number, trees=self.trees, reserved=reserved, sites=sites)
+        cookies = itertools.count(self._cookie(MOST_WORKERS))
         for name, branches in forest.branches(seats, epoch=_EPOCH, draw_cookie=cookies.__next__).items():
             # Branches of several trees share entries: where the results of a member go is one.
             state = SwitchState.of(item for branch in branches for item in branch.items())
-            for group in state.groups.values():
-                write(network.switches[name], group)
+            for members in state.groups.values():
+                write(network.switches[name], members)
             for entry in state.entries.values():
                 write(network.switches[name], entry)
 
-    def allreduce(
-        self,
-        arrays: Sequence[npt.NDArray[Any]],
-        *,
-        operator: str = "sum",
-        lanes: str = "int32",
-        until_s: float | None = None,
-    ) -> Ended:
+    def _address(self, rank: int) -> Address:
+        return host_address(self._share.first_host + rank)
+
+    def _cookie(self, rank: int) -> int:
+        return 0xC0FF_EE00_0000_0001 + (rank << 16) + (self._share.number << 48)
+
+    def allreduce(self, arrays: Arrays, *, until_s: float | None = None, **options: Any) -> Ended:
         """Add arrays, one of each rank, in place; let time pass until all have the sum, or it is `until_s`.
 
-        Ranks may have the same array: it has the sum afterwards, and each rank has read its part of it before.  Raises
-        what an engine gives up with.
+        Ranks may have the same array: it has the sum afterwards, and each rank has read its part of it before.
+        `options` are those of `begin`.  Raises what an engine gives up with.
         """
-        until_s = None if until_s is None else instant(until_s)
-        world = self.network.world
-        began = world.now_s
-        world.wait_for(self.numbers)
+        return add_together([self], [arrays], until_s=until_s, **options)[0]
+
+    def begin(self, arrays: Arrays, *, operator: str = "sum", lanes: str = "int32") -> None:
+        """Begin to add arrays, one of each rank."""
+        now = self.network.now
         for worker, number, array in zip(self.workers, self.numbers, arrays, strict=True):
-            worker.begin(Operation.of(array, operator=operator, lanes=lanes), array.reshape(-1), began)
-            world.wake(number)
-        done = 0
-        while done < len(self.workers):
-            self.look_after()
-            end = min(world.now_s + _SLICE_S, self.due_s)
-            stop = self.network.run(end if until_s is None else min(end, until_s))
-            done += sum(len(worker.finished(world.now_s)) for worker in self.workers)
-            if (stop is Stop.IDLE and self.controller is None) or (until_s is not None and world.now_s >= until_s):
-                break
-        return Ended(seconds=world.now_s - began, is_complete=done == len(self.workers), finished=done)
+            worker.begin(Operation.of(array, operator=operator, lanes=lanes), array.reshape(-1), now)
+            self.network.world.wake(number)
+
+    def ended(self, began_s: float) -> Ended:
+        """Return how far it is with what was begun at a time."""
+        done = self.finished
+        is_complete = done == len(self.workers)
+        end_s = self.network.world.finished_s(self.numbers) if is_complete else self.network.now
+        return Ended(seconds=end_s - began_s, is_complete=is_complete, finished=done)
 
     @property
     def finished(self) -> int:
         """How many workers have finished what was begun last."""
-        return len(self.workers) - max(0, self.network.world.unfinished)
+        return len(self.workers) - self.network.world.awaited(self.numbers)
 
     @property
     def repeats(self) -> int:
@@ -357,14 +392,33 @@ class Job:
         return sum(worker.repeats for worker in self.workers)
 
 
-def fitting_window(conditions: Link, planned: topology.Network, hosts: Sequence[str], lanes: int, levels: int) -> int:
-    """Return how many slots keep the links of the hosts busy: what a round trip holds, and a quarter more."""
-    rate = min(cable.free_mbit for cable in planned.cables if set(cable.ends) & set(hosts)) * 1e6
+def add_together(
+    jobs: Sequence[Job], arrays: Sequence[Arrays], *, until_s: float | None = None, **options: Any
+) -> list[Ended]:
+    """Let jobs of one network add at the same time; return how each went.
+
+    See `Job.allreduce`.  Only a job that is alone has a controller.
+    """
+    until_s = None if until_s is None else instant(until_s)
+    first, world = jobs[0], jobs[0].network.world
+    began = world.now_s
+    world.wait_for([number for job in jobs for number in job.numbers])
+    for job, own in zip(jobs, arrays, strict=True):
+        job.begin(own, **options)
+    left = sum(len(job.workers) for job in jobs)
+    while left:
+        first.look_after()
+        end = min(world.now_s + _SLICE_S, first.due_s)
+        stop = first.network.run(end if until_s is None else min(end, until_s))
+        left -= sum(len(worker.finished(world.now_s)) for job in jobs for worker in job.workers)
+        if (stop is Stop.IDLE and first.controller is None) or (until_s is not None and world.now_s >= until_s):
+            break
+    return [job.ended(began) for job in jobs]
+
+
+def fitting_window(conditions: Link, rate_bps: float, lanes: int, levels: int) -> int:
+    """Return how many slots keep links of a rate busy: what a round trip holds, and a quarter more."""
     bits = 8 * (FRAME_BYTES + payload_bytes(lanes) + conditions.overhead_bytes)
     # A frame is sent anew by each switch, up and down; those of a slot's members come one after the other.
-    round_trip_s = 2 * levels * (conditions.delay_s + bits / rate)
-    return min(SLOTS, max(_LEAST_WINDOW, math.ceil(_MARGIN * round_trip_s * rate / bits)))
-
-
-def _cookie(rank: int) -> int:
-    return 0xC0FF_EE00_0000_0001 + (rank << 16)
+    round_trip_s = 2 * levels * (conditions.delay_s + bits / rate_bps)
+    return min(SLOTS, max(_LEAST_WINDOW, math.ceil(_MARGIN * round_trip_s * rate_bps / bits)))

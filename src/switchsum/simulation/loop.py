@@ -246,6 +246,7 @@ def _turn(world: WorldRecord, index: Scalar, frame: Scalar) -> None:
         call(node.sent, node.own, queued)
     if node.is_waited_for == 1 and integers_at(node.finished, 1)[0] > 0:
         node.is_waited_for = 0
+        node.finished_at = world.now
         world.waiting -= 1
     if integers_at(node.failure, 1)[0] != 0:
         world.failed = index
@@ -264,8 +265,9 @@ _LATEST_S: Final = 9e6
 
 @inner
 def _send_all(world: WorldRecord, node: NodeRecord, number: Scalar, queued: Scalar) -> None:
-    """Put what a host has queued on its link."""
+    """Put what a host has queued on its link, or its links."""
     rows, lengths = words_at(node.queue_rows, queued), words_at(node.queue_lengths, queued)
+    routes = integers_at(node.routes, queued)
     for place in range(queued):
         length: Scalar = np.int64(lengths[place])
         start: Scalar = node.store + np.int64(rows[place]) * node.stride + node.lead
@@ -283,4 +285,4 @@ def _send_all(world: WorldRecord, node: NodeRecord, number: Scalar, queued: Scal
         if node.frame_cost + node.byte_cost > 0:
             node.busy = max(node.busy, world.now) + node.frame_cost + length * node.byte_cost
             ready = node.busy
-        send(world, number, index, ready)
+        send(world, routes[place] if node.routes != 0 else number, index, ready)

@@ -245,6 +245,8 @@ class Network:
         """Each direction of each link, as `tail->head`."""
         self._numbers: dict[str, int] = {}
         self._ports: dict[str, dict[int, str]] = {}
+        self._most_links: dict[str, int] = {}
+        """Of hosts that have several."""
 
     def host(self, name: str) -> Host:
         """Add a host that sends what Python gives it, and keeps what comes."""
@@ -252,9 +254,17 @@ class Network:
         made = self.hosts[name] = Host(self.world, self._numbers[name], name)
         return made
 
-    def native_host(self, name: str, host: NativeHost, cost: HostCost = HostCost()) -> int:  # noqa: B008 - frozen
-        """Add a host that runs native code; return its number."""
-        self._name(name, self.world.add_host(host, cost))
+    def native_host(
+        self,
+        name: str,
+        host: NativeHost,
+        cost: HostCost = HostCost(),  # noqa: B008 - frozen
+        *,
+        links: int = 1,
+    ) -> int:
+        """Add a host that runs native code, and has so many links; return its number."""
+        self._name(name, self.world.add_host(host, cost, links))
+        self._most_links[name] = links
         return self._numbers[name]
 
     def traffic(self, name: str, traffic: Traffic) -> Traffic:
@@ -339,9 +349,9 @@ class Network:
 
     def _port(self, name: str, port: int | None) -> int:
         if name not in self.switches:
-            if self._ports[name]:
-                raise UsageError(f"{name} has a link already: a host has one")
-            return 0
+            if (used := len(self._ports[name])) >= self._most_links.get(name, 1):
+                raise UsageError(f"{name} has {used} link{'s' * (used > 1)} already, and no more")
+            return used
         if port is None:
             port = next(number for number in range(1, 1 << 16) if number not in self._ports[name])
         if port in self._ports[name]:

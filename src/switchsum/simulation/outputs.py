@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import json
 import struct
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
+
+from switchsum.protocol.frame import Kind
+from switchsum.protocol.wire import parse_frame
 
 from .network import LinkView, Sent
 
@@ -46,10 +49,32 @@ def write_trace(path: Path, links: Mapping[str, LinkView]) -> None:
     path.write_text(json.dumps({"displayTimeUnit": "ns", "traceEvents": events}), encoding="utf-8")
 
 
-def queue_text(name: str, depth: Sequence[tuple[float, int]]) -> str:
-    """Draw a queue over time: the most bytes in it in each column."""
+def window(links: Iterable[LinkView], host: str) -> list[tuple[float, int]]:
+    """Return how many rounds a host has begun and has no result of, as (seconds, rounds) at each change.
+
+    Its links are watched with their bytes.
+    """
+    changes: list[tuple[float, bool, tuple[int, int]]] = []
+    for link in links:
+        is_up = link.name.startswith(f"{host}->")
+        for one in link.sent:
+            packet = parse_frame(one.frame)
+            if packet is None or packet.header.kind not in (Kind.CONTRIBUTION, Kind.RESULT) or one.dropped or one.lost:
+                continue
+            at_s = one.at_s if is_up else one.departs_s + link.conditions.delay_s
+            changes.append((at_s, is_up, (packet.header.slot, packet.header.number)))
+    found: list[tuple[float, int]] = []
+    under_way: set[tuple[int, int]] = set()
+    for at_s, is_up, which in sorted(changes):
+        (under_way.add if is_up else under_way.discard)(which)
+        found.append((at_s, len(under_way)))
+    return found
+
+
+def drawn(what: str, depth: Sequence[tuple[float, int]]) -> str:
+    """Draw a number over time: the most that it is in each column."""
     if not depth:
-        return f"{name}: no frame"
+        return f"{what}: no frame"
     end = depth[-1][0] or 1.0
     most = [0] * _COLUMNS
     here = 0
@@ -61,7 +86,7 @@ def queue_text(name: str, depth: Sequence[tuple[float, int]]) -> str:
         column, here = then, size
         most[then] = max(most[then], size)
     top = max(most)
-    lines = [f"Queue of {name} in bytes (simulated), {top:,} at most, over {end * 1e3:.4g} ms"]
+    lines = [f"{what} (simulated), {top:,} at most, over {end * 1e3:.4g} ms"]
     lines += [
         "|" + "".join("#" if size * _ROWS >= top * row and size else " " for size in most)
         for row in range(_ROWS, 0, -1)

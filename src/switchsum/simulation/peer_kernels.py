@@ -5,9 +5,11 @@ many from another.  Frames are numbered through all steps.  A step may be *piped
 of the step before, as in a ring, where each frame is passed on at once.  Other steps wait for all frames before.
 
 The receiver acknowledges every fourth frame, the last one of a step, what is out of order, and what has waited for
-`_ACK_DELAY_S`.  The sender repeats what three later frames have overtaken (RFC 9002's threshold), and the oldest frame
-when nothing has come for a time-out: RFC 6298's estimate, two round trips at least, a millisecond as long as none was
-timed.  Nothing is added: frames have the right lengths, and no values.
+`_ACK_DELAY_S`.  The sender repeats what three later frames to the same host have overtaken (RFC 9002's threshold), and
+the oldest frame when nothing has come for a time-out.  That is RFC 6298's estimate, two round trips at least, of the
+host to which the frame goes: a host across the network answers a hundred times later than a neighbour, where many share
+a link.  As long as none was timed it is as long as a worker's.  Nothing is added: frames have the right lengths, and no
+values.
 """
 
 from __future__ import annotations
@@ -33,7 +35,8 @@ _NUMBER, _STEP, _UPTO, _IS_ACK = 16, 20, 24, 28
 _ACK_EVERY: Final = 4
 _ACK_DELAY_S: Final = 20e-6
 _THRESHOLD: Final = 3
-_FIRST_TIMEOUT_S: Final = 1e-3
+FIRST_TIMEOUT_S: Final = 0.02
+"""As a worker's `probe_initial_s`."""
 _NONE: Final = -1
 _MOST_DOUBLINGS: Final = 6
 _RETRY_S: Final = 1e-9
@@ -63,6 +66,7 @@ class PeerRecord(Record):
     next: Int64
     base: Int64
     """The oldest frame that is not acknowledged."""
+    base_step: Int64
     in_flight: Int64
     step: Int64
     """Of the next frame."""
@@ -71,15 +75,13 @@ class PeerRecord(Record):
     orders: Int64
     """Address of when each frame in flight was sent last, in frames."""
     order: Int64
-    newest: Int64
-    """The largest of those that were acknowledged."""
     heard_at: Float64
     timed: Int64
     """The frame whose round trip is being timed; NONE: none is."""
     timed_at: Float64
-    smoothed_s: Float64
-    variation_s: Float64
-    timeout_s: Float64
+    timed_step: Int64
+    rounds: Int64
+    """Address of the `ROUND` of each step: what is known of the host to which its frames go."""
     doublings: Int64
     repeats: Int64
     # What has come.
@@ -108,7 +110,18 @@ class PeerRecord(Record):
     failure: Int64
 
 
+class RoundRecord(Record):
+    """Round trips to one host."""
+
+    smoothed_s: Float64
+    variation_s: Float64
+    timeout_s: Float64
+    newest: Int64
+    """The largest of the `orders` that it has acknowledged: what is on the way to another host proves nothing."""
+
+
 PEER: Final = dtype_of(PeerRecord)
+ROUND: Final = dtype_of(RoundRecord)
 
 
 @Outlined
@@ -117,7 +130,6 @@ def begin(own: int, now: float) -> int:
     peer: PeerRecord = carray(pointer(own), (1,), PEER)[0]
     peer.heard_at = now
     peer.timed = _NONE
-    peer.timeout_s = _FIRST_TIMEOUT_S
     return 0
 
 
@@ -153,6 +165,7 @@ def poll(own: int, now: float) -> int:
         if peer.timed == _NONE:
             peer.timed = peer.next
             peer.timed_at = now
+            peer.timed_step = peer.step
         peer.next += 1
         peer.in_flight += 1
         if peer.next == integers_at(peer.firsts, peer.steps + 1)[peer.step + 1]:
@@ -183,7 +196,15 @@ def tell_wake_at(own: int, target: int) -> int:
 
 @inner
 def _timeout_at(peer: PeerRecord) -> Scalar:
-    return peer.heard_at + peer.timeout_s * (1 << min(peer.doublings, _MOST_DOUBLINGS))
+    timeout_s = _round_trips(peer, peer.base_step).timeout_s
+    return peer.heard_at + timeout_s * (1 << min(peer.doublings, _MOST_DOUBLINGS))
+
+
+@inner
+def _round_trips(peer: PeerRecord, step: Scalar) -> RoundRecord:
+    """Return what is known of round trips to the host to which the frames of a step go."""
+    address: Scalar = integers_at(peer.rounds, peer.steps)[step]
+    return carray(pointer(address), (1,), ROUND)[0]  # type: ignore[no-any-return]
 
 
 @inner
@@ -239,44 +260,60 @@ def _acknowledge(peer: PeerRecord) -> None:
 def _acknowledged(peer: PeerRecord, number: Scalar, step: Scalar, upto: Scalar, now: float) -> None:
     """Take an acknowledgement: of one frame, and of all of its step before `upto`."""
     first: Scalar = max(peer.base, integers_at(peer.firsts, peer.steps + 1)[step])
+    known = _round_trips(peer, step)
     for one in range(first, upto):
-        _done(peer, one, now)
+        _done(peer, known, one, now)
     if number >= peer.base:
-        _done(peer, number, now)
+        _done(peer, known, number, now)
     acknowledged = bytes_at(peer.acknowledged, peer.frames)
+    firsts = integers_at(peer.firsts, peer.steps + 1)
     while peer.base < peer.next and acknowledged[peer.base] != 0:
         peer.base += 1
+        if peer.base == firsts[peer.base_step + 1] and peer.base < peer.frames:
+            peer.base_step += 1
     peer.heard_at = now
     peer.doublings = 0
-    orders = integers_at(peer.orders, peer.mask + 1)
-    if peer.base < peer.next and orders[peer.base & peer.mask] + _THRESHOLD < peer.newest:
-        for one in range(peer.base, peer.next):
-            if acknowledged[one] == 0 and orders[one & peer.mask] + _THRESHOLD < peer.newest:
-                _repeat(peer, one)
+    _repeat_overtaken(peer, step)
 
 
 @inner
-def _done(peer: PeerRecord, number: Scalar, now: float) -> None:
+def _repeat_overtaken(peer: PeerRecord, step: Scalar) -> None:
+    """Repeat what frames that were sent later have overtaken, to the host that has just acknowledged some."""
+    acknowledged, orders = bytes_at(peer.acknowledged, peer.frames), integers_at(peer.orders, peer.mask + 1)
+    firsts, rounds = integers_at(peer.firsts, peer.steps + 1), integers_at(peer.rounds, peer.steps)
+    bound: Scalar = _round_trips(peer, step).newest - _THRESHOLD
+    if rounds[peer.base_step] == rounds[step] and orders[peer.base & peer.mask] >= bound:
+        return  # nothing of it is older than the oldest one
+    of = peer.base_step
+    for one in range(peer.base, peer.next):
+        if one == firsts[of + 1]:
+            of += 1
+        if rounds[of] == rounds[step] and acknowledged[one] == 0 and orders[one & peer.mask] < bound:
+            _repeat(peer, one)
+
+
+@inner
+def _done(peer: PeerRecord, known: RoundRecord, number: Scalar, now: float) -> None:
     acknowledged = bytes_at(peer.acknowledged, peer.frames)
     if number < peer.next and acknowledged[number] == 0:
         acknowledged[number] = 1
         peer.in_flight -= 1
-        peer.newest = max(peer.newest, integers_at(peer.orders, peer.mask + 1)[number & peer.mask])
+        known.newest = max(known.newest, integers_at(peer.orders, peer.mask + 1)[number & peer.mask])
         if number == peer.timed:
             peer.timed = _NONE
-            _estimate(peer, now - peer.timed_at)
+            _estimate(_round_trips(peer, peer.timed_step), now - peer.timed_at)
 
 
 @inner
-def _estimate(peer: PeerRecord, elapsed: float) -> None:
+def _estimate(found: RoundRecord, elapsed: float) -> None:
     """Set the time-out from a round trip, as a worker does without the floor of its driver."""
-    if peer.smoothed_s == 0.0:
-        peer.smoothed_s = elapsed
-        peer.variation_s = elapsed / 2
+    if found.smoothed_s == 0.0:
+        found.smoothed_s = elapsed
+        found.variation_s = elapsed / 2
     else:
-        peer.variation_s += (abs(peer.smoothed_s - elapsed) - peer.variation_s) / 4
-        peer.smoothed_s += (elapsed - peer.smoothed_s) / 8
-    peer.timeout_s = peer.smoothed_s + max(4 * peer.variation_s, peer.smoothed_s) + _ACK_DELAY_S
+        found.variation_s += (abs(found.smoothed_s - elapsed) - found.variation_s) / 4
+        found.smoothed_s += (elapsed - found.smoothed_s) / 8
+    found.timeout_s = found.smoothed_s + max(4 * found.variation_s, found.smoothed_s) + _ACK_DELAY_S
 
 
 @inner

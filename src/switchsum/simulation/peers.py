@@ -9,7 +9,8 @@ from __future__ import annotations
 import math
 from collections import deque
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from contextlib import suppress
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 import numpy as np
@@ -23,10 +24,11 @@ from switchsum.protocol.errors import UsageError
 from . import peer_kernels
 from .arena import Arena
 from .conditions import HostCost, Link
-from .jobs import Ended, access_links, attach, host_address, write
+from .jobs import SLOTS, Ended, attach, write
 from .network import Network
-from .peer_kernels import ETHERNET_BYTES, PEER, PEER_BYTES
-from .records import Stop
+from .peer_kernels import ETHERNET_BYTES, FIRST_TIMEOUT_S, PEER, PEER_BYTES, ROUND
+from .placement import host_address, rails_of, rates_bps
+from .world import World
 
 _STRIDE: Final = 64
 
@@ -102,11 +104,16 @@ class Peer:
         frames = int(firsts[-1])
         ring = 1 << (4 * window).bit_length()
         self.most_frames = ring + 64
+        targets = sorted({step.to for step in steps})
+        rounds = arena.zeros(len(targets), ROUND)
+        rounds["timeout_s"] = FIRST_TIMEOUT_S
+        of_target = {target: address_of(rounds[place:]) for place, target in enumerate(targets)}
         tables = {
             "firsts": firsts,
             "targets": np.array([step.to for step in steps], np.int64),
             "sources": np.array([step.source for step in steps], np.int64),
             "piped": np.array([step.piped for step in steps], np.int64),
+            "rounds": np.array([of_target[step.to] for step in steps], np.int64),
             "acknowledged": arena.zeros(frames, np.uint8),
             "orders": arena.zeros(ring, np.int64),
             "came": arena.zeros(frames, np.uint8),
@@ -124,7 +131,7 @@ class Peer:
         numbers |= {"rows": self.most_frames}
         for name, value in numbers.items():
             self._record[name] = value
-        self._keep = tables
+        self._keep = tables, rounds
         self._zeros = np.zeros(PEER_BYTES + each, np.uint8)
 
     def facts(self) -> Mapping[str, int]:
@@ -161,7 +168,7 @@ class Peer:
 def run(
     network: Network,
     planned: topology.Network,
-    hosts: Sequence[str],
+    groups: Sequence[Sequence[str]],
     conditions: Link,
     *,
     algorithm: str,
@@ -170,47 +177,66 @@ def run(
     window: int = 64,
     cost: HostCost = HostCost(),  # noqa: B008 - frozen
     until_s: float | None = None,
-) -> tuple[Ended, int]:
-    """Let hosts add `size` bytes among themselves; return how that went, and how many frames were repeated.
+) -> tuple[list[Ended], int]:
+    """Let the hosts of each group add `size` bytes among themselves, all groups at the same time.
 
-    Raises UsageError for an algorithm that there is not, or that these hosts are too few or too many for.
+    Hosts with rails do so over each of them at the same time, with a share of the bytes that is in proportion to its
+    rate.  Returns how that went for each group, and how many frames were repeated.  Raises UsageError for an algorithm
+    that there is not, or that these hosts are too few or too many for.
     """
     if algorithm not in ALGORITHMS:
         raise UsageError(f"the algorithm must be one of {', '.join(ALGORITHMS)}, not {algorithm}")
-    if len(hosts) < 2:
+    if min(map(len, groups)) < 2:
         raise UsageError("a collective needs at least two hosts")
-    arena, peers, cables = Arena(), [], access_links(planned, hosts)
-    for rank, host in enumerate(hosts):
-        peers.append(Peer(rank, ALGORITHMS[algorithm](rank, len(hosts)), size, mtu, window, arena))
-        network.native_host(host, peers[-1], cost)
-        attach(network, cables[host], conditions)
-    write_routes(network, hosts)
-    world, numbers = network.world, [network.number_of(host) for host in hosts]
+    arena, peers = Arena(), []
+    nodes: list[str] = []
+    of_groups: list[list[int]] = []
+    for hosts in groups:
+        rails = rails_of(planned, hosts, SLOTS)
+        of_groups.append([])
+        for rail, (cables, rate) in enumerate(zip(rails, rates := rates_bps(rails), strict=True)):
+            share, first = math.ceil(size * rate / sum(rates)), len(nodes)
+            for rank, host in enumerate(hosts):
+                steps = [
+                    replace(step, to=first + step.to, source=first + step.source)
+                    for step in ALGORITHMS[algorithm](rank, len(hosts))
+                ]
+                peers.append(Peer(first + rank, steps, share, mtu, window, arena))
+                nodes.append(host if rail == 0 else f"{host}.{rail}")
+                of_groups[-1].append(network.native_host(nodes[-1], peers[-1], cost))
+                [leaf] = {*cables[host].ends} - {host}
+                attach(network, replace(cables[host], ends=(nodes[-1], leaf)), conditions)
+    write_routes(network, nodes)
+    world, numbers = network.world, [network.number_of(name) for name in nodes]
     began = world.now_s
     world.wait_for(numbers)
     for peer, number in zip(peers, numbers, strict=True):
         peer.begin(began)
         world.wake(number)
-    is_complete = False
-    try:
-        is_complete = network.run(until_s) is Stop.FINISHED
-    except KeyboardInterrupt:
-        pass  # what there is of it is a result, too
-    done = len(hosts) - max(0, world.unfinished)
-    ended = Ended(seconds=world.now_s - began, is_complete=is_complete, finished=done)
+    with suppress(KeyboardInterrupt):  # what there is of it is a result, too
+        network.run(until_s)
+    ended = [_ended(world, began, found, len(hosts)) for found, hosts in zip(of_groups, groups, strict=True)]
     return ended, sum(peer.repeats for peer in peers)
 
 
-def write_routes(network: Network, hosts: Sequence[str]) -> None:
+def _ended(world: World, began: float, numbers: list[int], hosts: int) -> Ended:
+    left = world.awaited(numbers)
+    end_s = world.now_s if left else world.finished_s(numbers)
+    return Ended(seconds=end_s - began, is_complete=left == 0, finished=(len(numbers) - left) * hosts // len(numbers))
+
+
+def write_routes(network: Network, stations: Sequence[str]) -> None:
     """Let every switch forward to every host along a shortest path."""
     near = {name: network.ports(name) for name in network.switches}
-    for rank, host in enumerate(hosts):
+    for number, host in enumerate(stations):
         [leaf] = network.ports(host).values()
         away = _distances(network, leaf)
         for name in network.switches:
+            if name not in away:  # of another rail
+                continue
             ports = [port for port, far in near[name].items() if away.get(far, math.inf) < away[name]]
-            port = network.port_to(name, host) if name == leaf else ports[rank % len(ports)]
-            match = {"mac": host_address(rank).mac}
+            port = network.port_to(name, host) if name == leaf else ports[number % len(ports)]
+            match = {"mac": host_address(number).mac}
             entry = Entry(table=STATIONS, match=match, action=f"{FORWARDING}.forward", params={"port": port})
             write(network.switches[name], entry)
 

@@ -225,7 +225,7 @@ class NodeRecord(Record):
     wakes_at: Int64
     """When a host is woken next."""
     link: Int64
-    """The only one of a host."""
+    """The first one of a host."""
     # A host with native code: what it is, and the addresses of its functions.
     own: Int64
     fetch: Int64
@@ -260,6 +260,8 @@ class NodeRecord(Record):
     flags_at: Int64
     repeated: Int64
     """Where in a frame its flags are, and those of which one says that this does not hold for it."""
+    routes: Int64
+    """Address of the number of the link over which each frame goes that it sends; 0: all go over `link`."""
     # A switch.
     ports: Int64
     """Address of the index of the link behind each port, NONE where there is none."""
@@ -286,7 +288,9 @@ class NodeRecord(Record):
     """Frames that wait for the processor, the one that it works on among them, and most of them."""
     refused: Int64
     """Frames for which there was no room there."""
-    padding: Annotated[npt.NDArray[np.int64], "i8", 7]
+    finished_at: Int64
+    """When a host that was waited for finished last."""
+    padding: Annotated[npt.NDArray[np.int64], "i8", 5]
 
 
 class WorldRecord(Record):

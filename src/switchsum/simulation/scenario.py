@@ -23,9 +23,12 @@ from switchsum.protocol.frame import ETHERNET_BYTES, FRAME_BYTES, payload_bytes
 from . import jobs, peers
 from .conditions import HostCost, Link
 from .network import LinkView, Network
+from .placement import rails_of, rates_bps
 
 IDEAL: Final = "ideal-ring"
 PEERS: Final = (*peers.ALGORITHMS, IDEAL)
+MOST_JOBS: Final = 16
+"""Beside one another: each needs slots of the switches, of which there are 1,024."""
 OWN_ARRAYS_BYTES: Final = 1 << 29
 """As long as the arrays of all ranks are no more together, each rank has one of its own; else all have the same."""
 _WORKER_BYTES: Final = 400_000
@@ -62,6 +65,8 @@ class Scenario:
     until_s: float | None = None
     failures: tuple[tuple[str, float], ...] = ()
     """Switches, or links as `tail->head`, and when they fail for good while the switches add."""
+    jobs: int = 1
+    """So many jobs of so many workers add at the same time; each host belongs to one."""
 
     def __post_init__(self) -> None:
         """Raise UsageError for what is no scenario."""
@@ -72,16 +77,28 @@ class Scenario:
         for name in self.against:
             if name not in PEERS:
                 raise UsageError(f"a peer must be one of {', '.join(PEERS)}, not {name}")
-        if not 2 <= self.workers <= len(self.planned.hosts):
+        if not 1 <= self.jobs <= MOST_JOBS:
+            raise UsageError(f"a network has room for 1 to {MOST_JOBS} jobs, not {self.jobs}")
+        hosts = len(self.planned.hosts)
+        if not 2 <= self.workers <= hosts // self.jobs:
+            of_each = f" of each of {self.jobs} jobs" if self.jobs > 1 else ""
             raise UsageError(
-                f"a topology of {len(self.planned.hosts)} hosts has room for 2 to "
-                f"{len(self.planned.hosts)} workers, not {self.workers}"
+                f"a topology of {hosts} hosts has room for 2 to {hosts // self.jobs} workers{of_each}, "
+                f"not {self.workers}"
             )
+        if self.failures and self.jobs > 1:
+            raise UsageError("failures are simulated for one job only")
 
     @property
     def hosts(self) -> list[str]:
-        """The host of each rank."""
-        return places(self.planned.hosts, self.workers)
+        """The host of each rank, of one job behind the other."""
+        return [host for hosts in self.hosts_of_jobs for host in hosts]
+
+    @property
+    def hosts_of_jobs(self) -> list[list[str]]:
+        """The host of each rank, by job: jobs take hosts in turn, so that they share the links between switches."""
+        hosts = self.planned.hosts
+        return [places(hosts[number :: self.jobs], self.workers) for number in range(self.jobs)]
 
     @property
     def mtu(self) -> int:
@@ -89,15 +106,14 @@ class Scenario:
         return 1500 if FRAME_BYTES + payload_bytes(self.lanes_per_frame) - ETHERNET_BYTES <= 1500 else 9000
 
     @property
-    def rate_bps(self) -> float:
-        """Of the slowest link of a host."""
-        hosts = set(self.hosts)
-        return min(cable.free_mbit for cable in self.planned.cables if hosts & set(cable.ends)) * 1e6
+    def rates_bps(self) -> list[float]:
+        """Of each link of a host: of that of the slowest one.  Hosts have one link, or one for each rail."""
+        return rates_bps(rails_of(self.planned, self.hosts, jobs.SLOTS))
 
     @property
     def shares_array(self) -> bool:
         """Whether all ranks have the same array."""
-        return self.size * self.workers > OWN_ARRAYS_BYTES
+        return self.size * self.workers * self.jobs > OWN_ARRAYS_BYTES
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -132,23 +148,26 @@ class Result:
     """The one with the longest queue first."""
     moved: tuple[str, ...] = ()
     """What the controller has changed after failures."""
+    jobs_s: tuple[float, ...] = ()
+    """What each of several jobs took."""
 
 
 def estimate(scenario: Scenario) -> tuple[int, float]:
     """Return about how many bytes of memory a scenario needs, and how many seconds of one core."""
     levels = 3 if len(scenario.planned.switches) > 40 else min(2, len(scenario.planned.switches))
-    window = scenario.window_slots or jobs.fitting_window(
-        scenario.conditions, scenario.planned, scenario.hosts, scenario.lanes_per_frame, levels
+    window = scenario.window_slots or sum(
+        jobs.fitting_window(scenario.conditions, rate, scenario.lanes_per_frame, levels) for rate in scenario.rates_bps
     )
     row = FRAME_BYTES + payload_bytes(scenario.lanes_per_frame)
-    arrays = scenario.size * (1 if scenario.shares_array else scenario.workers)
+    workers = scenario.workers * scenario.jobs
+    arrays = scenario.size * (scenario.jobs if scenario.shares_array else workers)
     ring = "ring" in scenario.against or "two-level-ring" in scenario.against
     peer = 2 * scenario.size // (scenario.mtu - 40) * 2 if ring else 0
-    memory = arrays + scenario.workers * (_WORKER_BYTES + 4 * window * row + peer)
+    memory = arrays + workers * (_WORKER_BYTES + 4 * window * row + peer)
     memory += len(scenario.planned.switches) * _SWITCH_BYTES
     blocks = scenario.size / payload_bytes(scenario.lanes_per_frame) + window
-    frames = 2 * scenario.workers * blocks * 1.1
-    per_hop = 2 * scenario.workers * scenario.size / (scenario.mtu - 40) * 1.25 * 2 * levels
+    frames = 2 * workers * blocks * 1.1
+    per_hop = 2 * workers * scenario.size / (scenario.mtu - 40) * 1.25 * 2 * levels
     frames += per_hop * sum(name != IDEAL for name in scenario.against)
     return int(memory), frames / _FRAMES_A_SECOND
 
@@ -208,41 +227,63 @@ def _no_watch(network: Network, way: str) -> None:
 def _added_by_switches(
     network: Network, scenario: Scenario, way: str, watch: Callable[[Network, str], object]
 ) -> Result:
-    job = jobs.Job(
-        network,
-        scenario.planned,
-        scenario.hosts,
-        scenario.conditions,
-        lanes=scenario.lanes_per_frame,
-        window_slots=scenario.window_slots,
-        cost=scenario.cost,
-        seed=scenario.seed,
-        has_controller=bool(scenario.failures),
-    )
+    started = _jobs_of(network, scenario)
     for name, at_s in scenario.failures:
-        job.fail(name, at_s)
+        started[0].fail(name, at_s)
     watch(network, way)
-    arrays, total = arrays_of(scenario)
+    drawn = [arrays_of(replace(scenario, seed=scenario.seed + number)) for number in range(scenario.jobs)]
+    arrays = [own for own, _ in drawn]
     try:
-        ended = job.allreduce(arrays, lanes=scenario.lanes, until_s=scenario.until_s)
+        ended = jobs.add_together(started, arrays, lanes=scenario.lanes, until_s=scenario.until_s)
     except KeyboardInterrupt:  # what there is of it is a result, too
-        ended = jobs.Ended(seconds=network.now, is_complete=False, finished=job.finished)
+        ended = [job.ended(0.0) for job in started]
     right = None
-    if ended.is_complete:
-        exact = scenario.lanes == "int32"
-        first = arrays[0]
-        right = all(array.tobytes() == first.tobytes() for array in arrays[1:])
-        right = right and (not exact or bool(np.allclose(first, total, rtol=1e-5, atol=1e-3)))
-    return replace(_result(network, way, ended, job.repeats, right), moved=job.moved)
+    if all(one.is_complete for one in ended):
+        right = all(_is_right(scenario, own, total) for own, total in drawn)
+    return replace(_result(network, way, ended, sum(job.repeats for job in started), right), moved=started[0].moved)
+
+
+def _jobs_of(network: Network, scenario: Scenario) -> list[jobs.Job]:
+    """Place the jobs, each behind the slots and the hosts of those before."""
+    started: list[jobs.Job] = []
+    for number, hosts in enumerate(scenario.hosts_of_jobs):
+        share = jobs.Share(
+            number=number,
+            first_slot=sum(job.window_slots for job in started),
+            first_host=sum(len(job.hosts) for job in started),
+            most_slots=jobs.SLOTS // scenario.jobs,
+        )
+        started.append(
+            jobs.Job(
+                network,
+                scenario.planned,
+                hosts,
+                scenario.conditions,
+                lanes=scenario.lanes_per_frame,
+                window_slots=scenario.window_slots,
+                cost=scenario.cost,
+                share=share,
+                seed=scenario.seed,
+                has_controller=bool(scenario.failures),
+            )
+        )
+    return started
+
+
+def _is_right(scenario: Scenario, arrays: list[npt.NDArray[np.float32]], total: npt.NDArray[np.float32]) -> bool:
+    """Tell whether each rank has the sum."""
+    first = arrays[0]
+    is_same = all(array.tobytes() == first.tobytes() for array in arrays[1:])
+    return is_same and (scenario.lanes != "int32" or bool(np.allclose(first, total, rtol=1e-5, atol=1e-3)))
 
 
 def _added_by_hosts(network: Network, scenario: Scenario, way: str, watch: Callable[[Network, str], object]) -> Result:
     watch(network, way)
-    window = jobs.fitting_window(scenario.conditions, scenario.planned, scenario.hosts, scenario.lanes_per_frame, 3)
+    window = jobs.fitting_window(scenario.conditions, min(scenario.rates_bps), scenario.lanes_per_frame, 3)
     ended, repeats = peers.run(
         network,
         scenario.planned,
-        scenario.hosts,
+        scenario.hosts_of_jobs,
         scenario.conditions,
         algorithm=way,
         size=scenario.size,
@@ -274,12 +315,13 @@ def arrays_of(scenario: Scenario) -> tuple[list[npt.NDArray[np.float32]], npt.ND
     return arrays, np.sum(arrays, axis=0, dtype=np.float32)
 
 
-def _result(network: Network, way: str, ended: jobs.Ended, repeats: int, is_right: bool | None) -> Result:
+def _result(network: Network, way: str, ended: Sequence[jobs.Ended], repeats: int, is_right: bool | None) -> Result:
     return Result(
         way=way,
-        simulated_s=ended.seconds,
-        is_complete=ended.is_complete,
-        finished=ended.finished,
+        simulated_s=max(one.seconds for one in ended),
+        is_complete=all(one.is_complete for one in ended),
+        finished=sum(one.finished for one in ended),
+        jobs_s=tuple(one.seconds for one in ended) if len(ended) > 1 else (),
         is_right=is_right,
         repeats=repeats,
         frames=network.world.frames_moved,
@@ -305,5 +347,6 @@ def ideals(scenario: Scenario) -> dict[str, float]:
     per_byte = (
         frame / payload_bytes(scenario.lanes_per_frame) * {"int32": 1.0, "int16": 0.5, "int8": 0.5}[scenario.lanes]
     )
-    ring = peers.ideal_ring_s(scenario.workers, scenario.size, scenario.conditions, scenario.rate_bps, scenario.mtu)
-    return {"ideal switches": scenario.size * per_byte * 8 / scenario.rate_bps, IDEAL: ring}
+    rate_bps = sum(scenario.rates_bps)
+    ring = peers.ideal_ring_s(scenario.workers, scenario.size, scenario.conditions, rate_bps, scenario.mtu)
+    return {"ideal switches": scenario.size * per_byte * 8 / rate_bps, IDEAL: ring}

@@ -33,8 +33,9 @@ class Worker:
     def __init__(self, config: EngineConfig, arena: Arena) -> None:
         self.most_frames = 2 * config.window_slots
         stride = row_stride(FRAME_BYTES + payload_bytes(config.lanes_per_frame))
-        self._rows = arena.zeros((self.most_frames, stride), np.uint8)
-        self.engine = Engine(config, self._rows, LEAD_BYTES, zeros=arena.zeros)
+        self.rows = arena.zeros((self.most_frames, stride), np.uint8)
+        """Of its frames."""
+        self.engine = Engine(config, self.rows, LEAD_BYTES, zeros=arena.zeros)
 
     def facts(self) -> Mapping[str, int]:
         """Return fields of its `NodeRecord`."""
@@ -46,22 +47,22 @@ class Worker:
             "poll": by_hand.poll_by_hand.address,
             "sent": by_hand.sent_by_hand.address,
             "wake": by_hand.tell_wake_at_by_hand.address,
-            "consumed": self._word("sending", "consumed"),
-            "queue_count": self._word("sending", "queued"),
+            "consumed": self.word("sending", "consumed"),
+            "queue_count": self.word("sending", "queued"),
             "queue_rows": address_of(state.queue),
             "queue_lengths": address_of(state.queue[1]),
-            "store": address_of(self._rows),
-            "stride": self._rows.shape[1],
+            "store": address_of(self.rows),
+            "stride": self.rows.shape[1],
             "lead": LEAD_BYTES,
             "head": FRAME_BYTES,
             "flags_at": AT.flags,
             "repeated": int(Flag.REPEAT | Flag.RECALL),
-            "blocked": self._word("progress", "blocked"),
-            "finished": self._word("progress", "finished_count"),
-            "failure": self._word("progress", "failure"),
+            "blocked": self.word("progress", "blocked"),
+            "finished": self.word("progress", "finished_count"),
+            "failure": self.word("progress", "failure"),
         }
 
-    def _word(self, part: str, name: str) -> int:
+    def word(self, part: str, name: str) -> int:
         """Return the address of a field of the engine's record."""
         outer: Any = CORE.fields
         inner: Any = CORE[part].fields

@@ -121,9 +121,9 @@ class World:
             node["inbox_room"] = timing.waiting_frames
         return number
 
-    def add_host(self, host: NativeHost, cost: HostCost = HostCost()) -> int:  # noqa: B008 - frozen
-        """Add a host that runs native code; return its number."""
-        number = self._add_node(Kind.ENGINE, 1, cost)
+    def add_host(self, host: NativeHost, cost: HostCost = HostCost(), links: int = 1) -> int:  # noqa: B008 - frozen
+        """Add a host that runs native code, with so many links; return its number."""
+        number = self._add_node(Kind.ENGINE, links, cost)
         node = self.nodes[number]
         for name, value in host.facts().items():
             node[name] = value
@@ -169,7 +169,7 @@ class World:
         record["first"] = record["last"] = record["departing"] = NONE
         record["serves_at"] = NEVER
         ports[port] = number
-        if self.nodes[tail]["kind"] != Kind.SWITCH:
+        if self.nodes[tail]["kind"] != Kind.SWITCH and port == 0:
             self.nodes[tail]["link"] = number
         return number
 
@@ -248,6 +248,14 @@ class World:
     def unfinished(self) -> int:
         """How many of the hosts that are waited for have not finished; negative: none is waited for."""
         return int(self._record["waiting"][0])
+
+    def awaited(self, hosts: list[int]) -> int:
+        """Return how many of some hosts are still waited for."""
+        return int(self.nodes["is_waited_for"][hosts].sum())
+
+    def finished_s(self, hosts: list[int]) -> float:
+        """Return when the last of some hosts that were waited for finished."""
+        return float(self.nodes["finished_at"][hosts].max()) / PICOSECONDS
 
     def wait_for(self, hosts: list[int], *, first: bool = False) -> None:
         """Let the next runs end when these hosts have finished what they do, or with `first` when one of them has.

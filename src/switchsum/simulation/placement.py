@@ -1,0 +1,100 @@
+"""Where the ranks of a job are on a network: over which trees they add, and which link of each host leads to which.
+
+Hosts with links to several switches have *rails*, as `switchsum run` has them (`planning.runs`), if each tree has a
+link of each host to itself.  Other trees are planned for hosts that are at one switch each.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from switchsum.controller.trees.forest import AggregationTree, switches_of
+from switchsum.planning import runs, topology, trees
+from switchsum.protocol.errors import UsageError
+from switchsum.protocol.wire import Address
+
+Cables = Mapping[str, topology.Cable]
+"""The cable of each host."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Placement:
+    """The trees of a job, and the links of its hosts."""
+
+    trees: Sequence[AggregationTree]
+    """Over which it is added; with rails one of each."""
+    parents: Sequence[Mapping[str, str]]
+    """The switch above each one, in each tree; with rails in all of them."""
+    rails: Sequence[Cables]
+    """The links of the hosts: one of each, or several to as many switches."""
+    shares_mbit: Sequence[float] = ()
+    """What goes over each rail; nothing where hosts have one link."""
+
+    def leaf(self, rail: int, host: str) -> str:
+        """Return the switch to which a host's link leads."""
+        [leaf] = {*self.rails[rail][host].ends} - {host}
+        return leaf
+
+
+def place(planned: topology.Network, hosts: Sequence[str], slots: int) -> Placement:
+    """Plan the trees of a job, over rails if hosts have them.
+
+    Raises UsageError, and TopologyError where no tree serves these hosts.
+    """
+    cables = merged(planned)
+    found = trees.plan(planned, hosts, slots=slots).trees
+    if (plan := runs.on_rails(planned, hosts, found, "")) is not None:
+        return Placement(
+            trees=found,
+            parents=[plan.trees[0][0]],
+            rails=[_cables_to(cables, hosts, dict(zip(hosts, rail.leaves, strict=True))) for rail in plan.rails],
+            shares_mbit=[rail.share_mbit for rail in plan.rails],
+        )
+    leaf_of = {host: found[0].parents[host] for host in hosts}
+    if any(tree.parents[host] != leaf for tree in found for host, leaf in leaf_of.items()):
+        found = trees.plan(runs.at_one_switch(planned, leaf_of), hosts, slots=slots).trees
+    above = [{name: tree.parents[name] for name in switches_of(tree)[1:]} for tree in found]
+    return Placement(trees=found, parents=above, rails=[_cables_to(cables, hosts, leaf_of)])
+
+
+def rails_of(planned: topology.Network, hosts: Sequence[str], slots: int) -> Sequence[Cables]:
+    """Return the cable of each host, for each rail; trees are planned only where a host has several."""
+    near: dict[str, list[topology.Cable]] = {host: [] for host in hosts}
+    for cable in merged(planned):
+        for end in cable.ends:
+            if end in near:
+                near[end].append(cable)
+    for host, found in near.items():
+        if not found:
+            raise UsageError(f"host {host} has no link")
+    if any(len(found) > 1 for found in near.values()):
+        return place(planned, hosts, slots).rails
+    return [{host: found[0] for host, found in near.items()}]
+
+
+def rates_bps(rails: Sequence[Cables]) -> list[float]:
+    """Return the rate of each rail: of its slowest link."""
+    return [min(cable.free_mbit for cable in cables.values()) * 1e6 for cables in rails]
+
+
+def merged(planned: topology.Network) -> list[topology.Cable]:
+    """Return the cables, those between the same two nodes as one."""
+    found: dict[frozenset[str], topology.Cable] = {}
+    for cable in planned.cables:
+        key = frozenset(cable.ends)
+        before = found.get(key)
+        mbit = cable.free_mbit + (before.mbit if before else 0.0)
+        found[key] = topology.Cable(ends=before.ends if before else cable.ends, mbit=mbit)
+    return list(found.values())
+
+
+def _cables_to(cables: Sequence[topology.Cable], hosts: Sequence[str], leaf_of: Mapping[str, str]) -> Cables:
+    by_ends = {frozenset(cable.ends): cable for cable in cables}
+    return {host: by_ends[frozenset((host, leaf_of[host]))] for host in hosts}
+
+
+def host_address(rank: int, link: int = 0) -> Address:
+    """Return the address of a link of a rank's host."""
+    mac, ip = 0x02_00_00_00_00_00 + (link << 24), 0x0A_00_00_00 + (link << 16)
+    return Address(mac=mac + rank + 1, ip=ip + rank + 1, port=40_000)
