@@ -133,7 +133,7 @@ def test_a_trace_shows_the_bytes_that_are_there() -> None:
     [
         (lambda types: types["option_t"].pop("max_length"), r"option\.data is a field of variable length"),
         (lambda types: types["option_t"]["fields"].append(["more", "*"]), "second field of variable length"),
-        (lambda types: types["option_t"]["fields"].insert(0, ["odd", 3, False]), "which are no whole bytes"),
+        (lambda types: types["option_t"]["fields"].insert(0, ["odd", 3, False]), "headers must have whole bytes"),
         (lambda types: types["long_t"].update(max_length=1 << 20), "1 to 524288 bits"),
     ],
 )

@@ -131,4 +131,4 @@ def test_a_script_ends_when_its_switch_has(script: str, tmp_path: Path) -> None:
         capture_output=True, text=True, timeout=patience(100), check=False,
     )  # fmt: skip
     assert done.returncode == 1
-    assert "no switch" in done.stderr  # what was waited for
+    assert "no connection to the switch" in done.stderr  # what was waited for
