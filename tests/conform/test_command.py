@@ -121,6 +121,7 @@ def test_a_switch_in_plain_python_passes(facts: Path, rules: list[str], said: st
     assert done.stdout == f"udp:127.0.0.1:{port}: {said}\n"
 
 
+@pytest.mark.slow
 def test_a_broken_rule_is_named_with_the_frames_that_show_it(facts: Path) -> None:
     fault = FAULTS["HELD does not say whose contributions are there"]
     with served(switch_of(fault.switch, facts).process) as port:

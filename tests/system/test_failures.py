@@ -29,7 +29,7 @@ BMV2 = pytest.param("veth", "bmv2", id="bmv2", marks=(*ROOT, pytest.mark.bmv2, N
 BOTH_SWITCHES = [pytest.param("shm", "embedded", id="shm"), BMV2]
 OVER_EVERYTHING = [
     pytest.param("shm", "embedded", id="shm"),
-    pytest.param("udp", "embedded", id="udp"),
+    pytest.param("udp", "embedded", id="udp", marks=pytest.mark.slow),
     pytest.param("veth", "embedded", id="veth", marks=ROOT),
     BMV2,
 ]

@@ -35,7 +35,7 @@ def test_sums_over_two_addresses_of_a_host_are_right_although_frames_are_lost(ru
 
 @pytest.mark.root
 @NAMESPACES
-@pytest.mark.parametrize("how", ["down", "mtu"])
+@pytest.mark.parametrize("how", [pytest.param("down", marks=pytest.mark.slow), "mtu"])
 def test_a_link_that_fails_in_the_midst_of_allreduces_is_left_out(how: str, run: Run, tmp_path: Path) -> None:
     job = shown(run, tmp_path, "-n", "3", "--links", "veth@200,veth@100", command=[*ADDS, how])
     assert (job["link_rates"], job["links_down"], job["state"]) == ([200, 100], [1], "running")
