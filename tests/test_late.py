@@ -166,3 +166,13 @@ def test_what_a_rank_never_tells_of_takes_bounded_memory() -> None:
     calls.take(1, [[serial, 0, serial, 1, 0] for serial in range(3 * MOST_OPEN)], NAMES, 0.0)
     assert calls.told(0.0).recent[0][0] > 2 * MOST_OPEN - 1
     assert find_late(Calls(3).told(0.0)) is None
+
+
+def test_a_member_that_lies_about_its_times_is_not_named_and_breaks_nothing() -> None:
+    calls = Calls(2)
+    for serial in range(40):
+        calls.take(0, [(serial, 0, serial * 10 * MS, 5 * MS, 1)], NAMES, 100.0)
+        calls.take(1, [(serial, 0, 10**15 - serial, 0, 1)], NAMES, 100.0)  # its clock goes back
+    told = calls.told(100.0)
+    assert told.spans[0].time_s[1] == 0.0
+    assert find_late(told) is None

@@ -11,5 +11,6 @@
 | `recovery.py`, `failures.py` | what is sent again and when; words for what ends an operation |
 | `header.py` | headers in place, and checksums |
 | `kernels.py`, `integers.py`, `narrow.py`, `exact.py`, `each.py` | hot loops over one block of values, by format |
+| `calls.py` | when the latest collectives began and ended, for reports |
 | `by_hand.py` | what Python calls beside the loop |
 """

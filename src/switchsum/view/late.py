@@ -113,7 +113,8 @@ def find_late(calls: JobCalls) -> Late | None:
     late_s, time_s = span.late_s[rank], span.time_s[rank]
     typical_s = median([one.late_s for one in recent if one.rank == rank] or [0.0])
     hits = [one for one in recent if one.rank == rank and one.late_s >= typical_s / 2]
-    if late_s < LEAST_GAIN * time_s or typical_s < LEAST_LATE_S or late_s < OUTWEIGHS * span.waiting_s[rank]:
+    is_little = late_s < LEAST_GAIN * time_s or typical_s < LEAST_LATE_S
+    if is_little or time_s <= 0 or late_s < OUTWEIGHS * span.waiting_s[rank]:  # no time: a member that lies
         return None
     place, _ = Counter(one.place for one in hits).most_common(1)[0]
     return Late(
