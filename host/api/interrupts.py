@@ -38,9 +38,13 @@ class Interrupts:
         self._due_s = 0.0
 
     def ask(self) -> None:
-        """Note a KeyboardInterrupt; raises it the second time."""
+        """Note a KeyboardInterrupt; raises it the second time.
+
+        It stays noted then, and due: what is raised where native code calls back may be lost.
+        """
         if self.is_asked_for:
-            self.raise_now()
+            self._due_s = 0.0
+            raise KeyboardInterrupt
         self._due_s = time.monotonic() + HOLD_BACK_S
         self.is_asked_for = True
 

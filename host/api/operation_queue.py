@@ -330,6 +330,7 @@ class OperationQueue:
 
     def interrupted(self, error: BaseException | None = None) -> None:
         """Break the communicator because a call did not come to its end, unless for an error of ours."""
+        self.interrupts.is_asked_for = False  # it was raised, or is of no use any more
         if not self.is_over and not isinstance(error, SwitchsumError):
             what = "something" if error is None else type(error).__name__
             self._fail(

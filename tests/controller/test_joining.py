@@ -149,7 +149,7 @@ def test_only_a_job_whose_own_leaf_is_away_waits_for_it(tree: Tree) -> None:
     assert newcomers[0].ready(0.0).lost_switch == ""
     tree.dead.discard("left")
     tree.switches["left"]._start()
-    eventually(lambda: not theirs[0].ready(0.0).lost_switch)
+    eventually(lambda: all(worker.ready(0.0).admitted for worker in theirs))
     assert keeper.awaited == keeper.fleet.without == set()
     assert tree.sum_of_round(theirs, number) == dict.fromkeys(at_left, 3)
 

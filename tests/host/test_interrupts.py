@@ -26,7 +26,7 @@ import pytest
 
 import switchsum.host.api.communicator
 from switchsum.host.api.communicator import Communicator
-from switchsum.host.api.interrupts import defer_interrupts
+from switchsum.host.api.interrupts import Interrupts, defer_interrupts
 from switchsum.protocol.errors import Interrupted, SwitchsumError, UsageError, WorkerLost
 from switchsum.testing.cluster import ClusterConfig
 from switchsum.testing.local import LocalMembership, communicators
@@ -268,6 +268,18 @@ def test_ctrl_c_waits_for_the_end_of_a_collective(deferring: list[Communicator],
             waits.result()
 
 
+def test_a_second_ctrl_c_that_native_code_loses_is_raised_all_the_same() -> None:
+    interrupts = Interrupts()
+    interrupts.ask()
+    interrupts.check()  # the collective may still end
+    with pytest.raises(KeyboardInterrupt):  # at the first line of a callback from native code, where it is lost
+        interrupts.ask()
+    with pytest.raises(KeyboardInterrupt):
+        interrupts.check()
+    assert not interrupts.is_asked_for
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # of the test above
 @pytest.mark.parametrize("times", [1, 2])
 def test_ctrl_c_ends_a_collective_that_nobody_else_is_in(deferring: list[Communicator], times: int) -> None:
     first, _ = deferring
