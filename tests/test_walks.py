@@ -58,6 +58,22 @@ def test_there_are_six_and_readme_leads_there() -> None:
     assert "(docs/walks.md)" in (ROOT / "README.md").read_text()
 
 
+LISTS = [
+    path
+    for room in ("connections", "controller", "host", "native", "protocol", "src/switchsum", "switch")
+    for path in (ROOT / room).rglob("__init__.py")
+    if re.search(r"^\| (folder or )?files? \|", path.read_text(), re.MULTILINE)
+]
+
+
+@pytest.mark.parametrize("path", LISTS, ids=lambda path: path.parent.relative_to(ROOT).as_posix())
+def test_a_room_that_lists_its_files_lists_all_of_them(path: Path) -> None:
+    rows = re.findall(r"^\| (.*?) \|", path.read_text(), re.MULTILINE)
+    listed = {name for row in rows for name in re.findall(r"`([\w/.]+)`", row)}
+    files = {one.name for one in path.parent.glob("*.py")} - {"__init__.py"}
+    assert listed == files | {f"{one.parent.name}/" for one in path.parent.glob("*/__init__.py")}
+
+
 def test_a_joining_worker_is_followed_through_nine_files() -> None:
     page = (ROOT / "docs/controller-join.md").read_text()
     section = page.partition("## A member joins, file by file\n")[2].partition("\n## ")[0]

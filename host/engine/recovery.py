@@ -48,6 +48,7 @@ _ALL_PROBED_S: Final = 2.0
 _CREDIT: Final = 2
 """Frames that are taken for lost when the result of a repeat has passed them, and nothing better has come lately."""
 _LATER_ROUNDS: Final = 2.0
+"""Rounds in which a later member does not repeat what it has sent: an answer takes one, the first's repeat one."""
 _FEW: Final = 8
 """With so few waiting slots an operation comes to its end, and a frame too many is cheaper than a time-out."""
 _MANY: Final = 32

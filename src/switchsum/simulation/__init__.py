@@ -16,6 +16,11 @@ picoseconds and chance is drawn by counting, so that the same seed gives the sam
 | `network.py` | the door for P4 writers: hosts, switches with any program, and links, by names |
 | `traffic.py` | a host that sends one frame again and again, and counts what comes |
 | `workers.py`, `jobs.py` | the real engine as a host; a job over the trees that the planner finds |
+| `placement.py`, `rails.py` | where a job's ranks are; a worker with links to several switches |
+| `controller.py` | the real controller's keeper and upkeep, without gRPC and threads |
+| `peers.py`, `peer_kernels.py` | collectives of hosts alone, such as a ring, and their formulas |
+| `scenario.py`, `outputs.py` | a question to the simulator and its answer; captures, traces and plots |
+| `ranks.py` | the user's own processes in virtual time |
 
 A figure from here is always called simulated, in every output and on every page.
 """
