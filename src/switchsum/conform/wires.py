@@ -163,7 +163,7 @@ class PacketWire:
             raise TransportError(f"packet:{self._interface}: {error.strerror}") from error
 
     def receive(self, timeout_s: float) -> list[bytes]:
-        """Return what has come for this member, and what is no frame of ours but has its Ethernet address."""
+        """Return the frames of ours that have come for this member."""
         frames: list[bytes] = []
         deadline = time.monotonic() + timeout_s
         while not frames and select.select([self._socket], [], [], max(0.0, deadline - time.monotonic()))[0]:
