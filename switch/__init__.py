@@ -27,6 +27,7 @@ from .meters import MeterRates
 from .named_profiles import NamedProfile
 from .named_tables import NamedTable, ShownEntry
 from .snapshots import Snapshot
+from .state import Replica
 from .switch import Switch
 from .tables import Group, Member
 from .trace import Step
@@ -44,6 +45,7 @@ __all__ = [
     "NamedTable",
     "ProgramError",
     "ReadOnly",
+    "Replica",
     "ShownEntry",
     "Snapshot",
     "StateError",

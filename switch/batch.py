@@ -59,7 +59,7 @@ class Output:
         self.record: Table[OutputRecord] = table(np.zeros(1, OUTPUT))
         self.record[:] = (*(address_of(column) for column in columns), 0)
         self.address = address_of(self.record.view(np.int64))
-        """Of `record`, whose count is `count` only while an operation runs."""
+        """Address of `record`, whose count is `count` only while an operation runs."""
         self.arena: npt.NDArray[np.uint8] = np.zeros(arena_bytes, np.uint8)
         """Memory of the frames, one behind the other; each starts at a multiple of `FRAME_ALIGN`."""
 

@@ -53,7 +53,7 @@ SLEEP_S: Final = 1.0
 """Longest sleep of a switch without traffic; a frame, a worker that comes or goes, or a control-plane call ends it."""
 
 Services = Sequence[Callable[[PortSet], "grpc.GenericRpcHandler[Any, Any]"]]
-"""What is served beside P4Runtime: functions that take the switch's ports and return a gRPC handler."""
+"""Services beside P4Runtime: functions that take the switch's ports and return a gRPC handler."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -16,7 +16,7 @@ from .lock import StateLock
 CAPACITY: Final = 4096
 """Most records that wait to be taken; further ones are lost and counted."""
 HEAD_BYTES: Final = 16
-"""In front of the records: how many wait, and how many were lost, 64 bits each."""
+"""Bytes in front of the records: the number that wait, and the number that were lost, 64 bits each."""
 
 
 class Digest:

@@ -14,6 +14,7 @@ import numpy as np
 from . import ir
 from .hashes import HASHES
 from .ir import Op, Relation
+from .meters import COLOURS
 from .state import ProgramState
 from .trace import Tracer
 
@@ -129,7 +130,7 @@ class Interpreter:
             selected = self._state.next_random()
         action, packet.found[apply.table] = table.action_of(row, selected)
         if self.tracer is not None:
-            self.tracer.lookup(table, key, row)
+            self.tracer.lookup(table, key, row, action, packet.found[apply.table])
         if self.on_lookup is not None:
             self.on_lookup(table.spec.name, bool(row), action)
         if table.spec.has_counters:
@@ -138,7 +139,11 @@ class Interpreter:
             table.hits_us[row] = self.now_us
         colour = self._program.tables[apply.table].colour
         if row and colour is not None and table.meter is not None:
-            packet.set(colour, table.meter.execute(row, len(packet.data), self.now_us))
+            found = table.meter.execute(row, len(packet.data), self.now_us)
+            packet.set(colour, found)
+            if self.tracer is not None:
+                name = table.spec.name
+                self.tracer.note("meter", f"meter of table {name}: {COLOURS[found]}", table=name, colour=found)
         return (apply.on_hit if row else apply.on_miss)[self._actions[apply.table][action]]
 
     def _value(self, packet: Packet, value: ir.Expr) -> int:
@@ -203,31 +208,44 @@ class Interpreter:
     def _read_register(self, packet: Packet, statement: ir.ReadRegister) -> None:
         register = self._registers[statement.register]
         index = self._index(packet, statement.index, register.size)
-        packet.fields[statement.slot] = 0 if index is None else register.read(index)
+        value = packet.fields[statement.slot] = register.read(index) if index < register.size else 0
+        if self.tracer is not None:
+            outcome = f" = {value:#x}"
+            self.tracer.access("register", "read", register.name, index, register.size, outcome, value=value)
 
     def _write_register(self, packet: Packet, statement: ir.WriteRegister) -> None:
         register = self._registers[statement.register]
-        index = self._index(packet, statement.index, register.size)
-        if index is not None:
-            register.write(index, self._value(packet, statement.value))
+        index, value, before = self._index(packet, statement.index, register.size), 0, 0
+        if index < register.size:
+            value, before = self._value(packet, statement.value), register.read(index)
+            register.write(index, value)
+        if self.tracer is not None:
+            outcome, changed = f" = {value:#x} (was {before:#x})", {"value": value, "before": before}
+            self.tracer.access("register", "write", register.name, index, register.size, outcome, **changed)
 
     def _count(self, packet: Packet, statement: ir.Count) -> None:
         counter = self._counters[statement.counter]
         index = self._index(packet, statement.index, counter.size)
-        if index is not None:
+        if index < counter.size:
             counter.counts[index] += np.array([1, len(packet.data)], np.uint64)
+        if self.tracer is not None:
+            self.tracer.access("counter", "count", counter.name, index, counter.size)
 
     def _execute_meter(self, packet: Packet, statement: ir.ExecuteMeter) -> None:
         meter = self._meters[statement.meter]
-        index = self._index(packet, statement.index, meter.size)
-        if index is not None:
-            packet.set(statement.slot, meter.execute(index, len(packet.data), self.now_us))
+        index, colour = self._index(packet, statement.index, meter.size), 0
+        if index < meter.size:
+            colour = meter.execute(index, len(packet.data), self.now_us)
+            packet.set(statement.slot, colour)
+        if self.tracer is not None:
+            outcome = f": {COLOURS[colour]}"
+            self.tracer.access("meter", "meter", meter.name, index, meter.size, outcome, colour=colour)
 
-    def _index(self, packet: Packet, value: ir.Expr, size: int) -> int | None:
-        """Return an index into an array; None if it is beyond the array's end, which is counted."""
+    def _index(self, packet: Packet, value: ir.Expr, size: int) -> int:
+        """Return an index into an array; one beyond the array's end is counted."""
         index = self._value(packet, value)
         self._state.beyond += index >= size
-        return index if index < size else None
+        return index
 
     def _random(self, packet: Packet, statement: ir.Random) -> None:
         low, high = self._value(packet, statement.low), self._value(packet, statement.high)

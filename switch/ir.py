@@ -390,7 +390,7 @@ class FieldInfo:
     offset: int
     """Bits from the header's start; a variable field in front of it counts with all that it may have."""
     length: int | None = None
-    """Of a variable field the slot that says how many bits it has: whole bytes, at the top of `width`, 0 behind."""
+    """Slot with the length in bits of a variable field: whole bytes, at the top of `width`, 0 behind."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -400,7 +400,7 @@ class HeaderInfo:
     name: str
     metadata: bool
     slots: tuple[int, ...]
-    """Its fields, in the order of the wire, and last the length of its variable field."""
+    """Slots of its fields, in the order of the wire, and last the length of its variable field."""
     width: int
     """Bits; of a header a multiple of 8.  A variable field counts with all that it may have."""
     siblings: tuple[int, ...] = ()

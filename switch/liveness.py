@@ -37,6 +37,11 @@ class Liveness:
         """Whether a port is up."""
         return port not in self._down
 
+    @property
+    def down(self) -> frozenset[int]:
+        """The ports that are down."""
+        return frozenset(self._down)
+
     def set(self, port: int, *, up: bool) -> None:
         """Note that a port went up or down; raises ValueError if there can be no such port."""
         if not 0 <= port < PORTS:

@@ -63,23 +63,23 @@ class LoopRecord(Record):
     """What the loop works on; addresses, where nothing else is said."""
 
     groups: Int64
-    """Of the addresses of the groups' records, in the order in which frames are collected."""
+    """Addresses of the groups' records, in the order in which frames are collected."""
     known: Int64
     """How many groups there are."""
     sleeper: Int64
-    """Of the record of the group that is looked at before the loop sleeps; 0: there is none."""
+    """Address of the record of the group that is looked at before the loop sleeps. 0: there is none."""
     batch: Int64
     output: Int64
     entry: Int64
-    """Of the words of a `CodeEntry`."""
+    """Address of the words of a `CodeEntry`."""
     result: Int64
     clock: Int64
-    """Of the words of the clock that the program sees."""
+    """Address of the words of the clock that the program sees."""
     pace: Int64
     patience: Int64
-    """Of how long the loop looks for frames before it sleeps."""
+    """Address of the record that says how long the loop looks for frames before it sleeps."""
     watched: Int64
-    """Of the descriptors on which the loop sleeps, in the form that poll(2) takes."""
+    """Address of the descriptors on which the loop sleeps, in the form that poll(2) takes."""
     watching: Int64
     """How many these are."""
     bells: Int64
@@ -89,7 +89,7 @@ class LoopRecord(Record):
     spans: Int64
     span_rows: Int64
     ran: Int64
-    """Where the loop stopped: frames of the batch that have run."""
+    """Number of frames of the batch that had run when the loop stopped."""
     left: Int64
     """Frames of the output that have to wait for their interface; their places are in `Output.held`."""
 

@@ -27,6 +27,7 @@ from .errors import BadEntry
 from .lock import StateLock
 
 GREEN, YELLOW, RED = 0, 1, 2
+COLOURS: Final = ("green", "yellow", "red")
 MICRO: Final = 1_000_000
 """Units of a bucket in one token."""
 MAX_RATE: Final = (1 << 63) - 1
@@ -43,7 +44,7 @@ CONFIGURED: Final = 7
 """Word that says how the cell works: 0, it gives green; TWO_RATES or ONE_RATE."""
 TWO_RATES, ONE_RATE = 1, 2
 COUNTS: Final = 8
-"""From this word on, packets and bytes of each colour."""
+"""Index of the first word with packets and bytes of each colour."""
 CELL_WORDS: Final = 16
 
 
@@ -82,9 +83,11 @@ class Meter:
         """The words of each cell; shared with the native engine."""
 
     def configure(self, index: int, rates: MeterRates | None) -> None:
-        """Set a cell's rates and fill its buckets; None: the cell gives green again.  Raises BadEntry."""
+        """Set a cell's rates and fill its buckets; None: the cell gives green again.  Raises BadEntry or TypeError."""
         made = [0] * COUNTS
         if rates is not None:
+            if not isinstance(rates, MeterRates):
+                raise TypeError(f"meter {self.name} is configured with MeterRates or None, not {rates!r}")
             self._check(rates)
             kind = TWO_RATES if rates.excess_burst is None else ONE_RATE
             other = MICRO * (rates.peak_burst if rates.excess_burst is None else rates.excess_burst)
@@ -119,6 +122,15 @@ class Meter:
         """Set the counts of a cell to 0; raises BadEntry."""
         with self._lock:
             self.cells[self._checked(index), COUNTS:] = 0
+
+    def __len__(self) -> int:
+        """Return how many cells there are."""
+        return self.size
+
+    def __repr__(self) -> str:
+        """Say how many cells are configured."""
+        configured = int(np.count_nonzero(self.cells[:, CONFIGURED]))
+        return f"<meter {self.name} of {self.size}, in {self.unit.value}: {configured} configured>"
 
     def execute(self, index: int, frame_bytes: int, now_us: int) -> int:
         """Pass a packet through a cell and return its colour; native code does the same."""

@@ -347,7 +347,7 @@ class Array:
     direct: bool
     source: Source | None
     unit: str = ""
-    """What a meter counts: bytes or packets."""
+    """Unit that a meter counts: bytes or packets."""
     target: FieldName | None = None
     """The field to which a direct meter writes its colour."""
 

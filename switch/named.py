@@ -71,7 +71,7 @@ def resolve(what: str, name: object, names: Mapping[str, object]) -> str:
     if ends:
         raise Unknown(f"{name!r} may be one of several {what}s: {listed(ends)}")
     near = difflib.get_close_matches(str(name), names, n=1)
-    raise Unknown(f"no {what} {name!r}; {f'did you mean {near[0]!r}? ' if near else ''}{_there(what, names)}")
+    raise Unknown(f"no {what} is called {name!r}; {f'did you mean {near[0]!r}? ' if near else ''}{_there(what, names)}")
 
 
 def _there(what: str, names: Mapping[str, object]) -> str:

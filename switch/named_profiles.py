@@ -5,9 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+import numpy as np
+
+from .errors import BadEntry
 from .named import Named
 from .named_tables import params_of
-from .profiles import Profile, Watch, Weighted
+from .profiles import ONE_SHOT, MemberAction, Profile, Watch, Weighted
+from .values import text_of
 
 
 class NamedProfile:
@@ -41,11 +45,11 @@ class NamedProfile:
         Raises:
             EntryExists: The profile has a member of this number.
             TableFull: The profile has no room.
-            KeyError: As `NamedTable.insert` raises it; so are ValueError and TypeError.
+            KeyError: As in `NamedTable.insert`; also ValueError and TypeError.
 
         """
         spec = self._actions[action]
-        self.profile.add_member(number, spec.name, params_of(spec, params))
+        self.profile.add_member(_checked("member", number), spec.name, params_of(spec, params))
 
     def modify_member(self, number: int, action: str, /, **params: Any) -> None:
         """Change the action of a member.
@@ -57,7 +61,7 @@ class NamedProfile:
 
         Raises:
             EntryMissing: There is no such member.
-            KeyError: As `NamedTable.insert` raises it; so are ValueError and TypeError.
+            KeyError: As in `NamedTable.insert`; also ValueError and TypeError.
 
         """
         spec = self._actions[action]
@@ -92,7 +96,10 @@ class NamedProfile:
         """
         weights = members if isinstance(members, Mapping) else dict.fromkeys(members, 1)
         ports = {member: Watch(port) for member, port in (watch or {}).items()}
-        self.profile.set_group(number, [Weighted(one, weight, ports.get(one)) for one, weight in weights.items()])
+        self.profile.set_group(
+            _checked("group", number),
+            [Weighted(one, weight, ports.get(one)) for one, weight in weights.items()],
+        )
 
     def delete_group(self, number: int) -> None:
         """Remove a group.
@@ -107,7 +114,32 @@ class NamedProfile:
         """
         self.profile.delete_group(number)
 
+    @property
+    def members(self) -> dict[int, str]:
+        """What each member does, by its number."""
+        return {number: self._text(member) for number, member in self.profile.members().items()}
+
+    @property
+    def groups(self) -> dict[int, dict[int, int]]:
+        """The members of each group and their weights, by the group's number."""
+        groups = self.profile.groups().items()
+        return {number: {one.member: one.weight for one in group.members} for number, group in groups}
+
     def __repr__(self) -> str:
         """Say what is in the profile."""
         members, groups = len(self.profile.members()), len(self.profile.groups())
         return f"<action profile {self.name}: {members} of {self.profile.size} members, {groups} groups>"
+
+    def _text(self, member: MemberAction) -> str:
+        pairs = zip(self._actions[member.action].params, member.params, strict=True)
+        shown = ", ".join(f"{one.name}={text_of(value, one.width, one.name)}" for one, value in pairs)
+        return f"{member.action}({shown})"
+
+
+def _checked(what: str, number: int) -> int:
+    """Return the number of a member or group; raises TypeError or BadEntry."""
+    if isinstance(number, bool) or not isinstance(number, (int, np.integer)):
+        raise TypeError(f"a {what} has a number, not {number!r}")
+    if not 0 <= number < ONE_SHOT:
+        raise BadEntry(f"a {what} has a number from 0 to {ONE_SHOT - 1}, not {number}")
+    return int(number)

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from html import escape
 from typing import Any
 
-from .errors import BadEntry
+from .errors import BadEntry, EntryExists, EntryMissing, MemberMissing
 from .meters import Meter, MeterRates
 from .named import Named, listed
 from .tables import ActionSpec, Entry, Group, KeySpec, Match, MatchKind, Member, Table, Ternary
-from .values import match_of, match_text, number_of, text_of
+from .values import match_of, match_text, matches_text, number_of, text_of
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,7 +36,7 @@ class ShownEntry:
     priority: int
     """Priority; 0 in a table that has none."""
     action: str
-    """Name of the action."""
+    """Name of the action, or `member 8` or `group 1` of the table's action profile."""
     params: dict[str, int]
     """The action's parameters by name."""
     packets: int | None = None
@@ -46,9 +47,11 @@ class ShownEntry:
     def __str__(self) -> str:
         key = ", ".join(f"{name}={value}" for name, value in self.match.items()) or "default"
         params = ", ".join(f"{name}={value}" for name, value in self.params.items())
+        # No action has a space in its name.
+        runs = self.action if " " in self.action else f"{self.action}({params})"
         first = f" priority {self.priority}" if self.priority else ""
         counted = "" if self.packets is None else f" [{self.packets} packets, {self.bytes} bytes]"
-        return f"{key}{first} -> {self.action}({params}){counted}"
+        return f"{key}{first} -> {runs}{counted}"
 
 
 class NamedTable:
@@ -83,7 +86,14 @@ class NamedTable:
         }
 
     def insert(
-        self, match: Mapping[str, Any], action: str | Member | Group, /, *, priority: int = 0, **params: Any
+        self,
+        match: Mapping[str, Any],
+        action: str | Member | Group,
+        given: Mapping[str, Any] | None = None,
+        /,
+        *,
+        priority: int = 0,
+        **params: Any,
     ) -> None:
         """Add an entry.
 
@@ -91,6 +101,7 @@ class NamedTable:
             match: The value of each key by its name; `switchsum.switch.values.match_of` lists the forms.  A key that is
                 not exact and is left out matches everything.
             action: Name of the action.  Of a table with an action profile, `Member(number)` or `Group(number)`.
+            given: The action's parameters as a dict, as for one that is called `priority`.
             priority: Of a table with a ternary, optional or range key, at least 1; the largest wins.
             params: The action's parameters by name.
 
@@ -101,25 +112,39 @@ class NamedTable:
             EntryExists, TableFull, ReadOnly: The table does not take the entry.
 
         """
-        self.table.insert(self._entry(match, action, priority, params))
+        entry = self._entry(match, action, priority, _together(given, params))
+        try:
+            self.table.insert(entry)
+        except EntryExists:
+            raise EntryExists(f"table {self.name} already has the entry {self._place(entry)}") from None
 
     def modify(
-        self, match: Mapping[str, Any], action: str | Member | Group, /, *, priority: int = 0, **params: Any
+        self,
+        match: Mapping[str, Any],
+        action: str | Member | Group,
+        given: Mapping[str, Any] | None = None,
+        /,
+        *,
+        priority: int = 0,
+        **params: Any,
     ) -> None:
         """Change the action of an entry.
 
         Args:
             match: As in `insert`; with `priority` it names the entry.
             action: As in `insert`.
+            given: As in `insert`.
             priority: As in `insert`.
             params: As in `insert`.
 
         Raises:
             EntryMissing: There is no such entry.
-            KeyError: As `insert` raises it; so are ValueError, TypeError and ReadOnly.
+            KeyError: As in `insert`; also ValueError, TypeError and ReadOnly.
 
         """
-        self.table.modify(self._entry(match, action, priority, params))
+        entry = self._entry(match, action, priority, _together(given, params))
+        with self._naming(entry.match, priority):
+            self.table.modify(entry)
 
     def delete(self, match: Mapping[str, Any], /, *, priority: int = 0) -> None:
         """Remove an entry.
@@ -131,15 +156,18 @@ class NamedTable:
         Raises:
             EntryMissing: There is no such entry.
             ReadOnly: The program declares the entries const.
-            KeyError: As `insert` raises it; so are ValueError and TypeError.
+            KeyError: As in `insert`; also ValueError and TypeError.
 
         """
-        self.table.delete(self._match(match), priority)
+        found = self._match(match)
+        with self._naming(found, priority):
+            self.table.delete(found, priority)
 
     def clear(self) -> None:
         """Remove all entries; raises ReadOnly."""
-        for entry in self.table.entries():
-            self.table.delete(entry.match, entry.priority)
+        with self.table.lock:
+            for entry in self.table.entries():
+                self.table.delete(entry.match, entry.priority)
 
     def set_meter(self, match: Mapping[str, Any], rates: MeterRates | None, /, *, priority: int = 0) -> None:
         """Configure the direct meter of an entry.
@@ -152,11 +180,12 @@ class NamedTable:
         Raises:
             EntryMissing: There is no such entry.
             BadEntry: The table has no direct meter, or no meter can have these rates.
-            KeyError: As `insert` raises it; so are ValueError and TypeError.
+            KeyError: As in `insert`; also ValueError and TypeError.
 
         """
-        meter, row = self._meter_of(match, priority)
-        meter.configure(row, rates)
+        with self.table.lock:  # the row may not become another entry's meanwhile
+            meter, row = self._meter_of(match, priority)
+            meter.configure(row, rates)
 
     def meter_counts(self, match: Mapping[str, Any], /, *, priority: int = 0) -> tuple[tuple[int, int], ...]:
         """Return what passed the direct meter of an entry.
@@ -171,35 +200,40 @@ class NamedTable:
         Raises:
             EntryMissing: There is no such entry.
             BadEntry: The table has no direct meter.
-            KeyError: As `insert` raises it; so are ValueError and TypeError.
+            KeyError: As in `insert`; also ValueError and TypeError.
 
         """
-        meter, row = self._meter_of(match, priority)
-        return meter.counts(row)
+        with self.table.lock:
+            meter, row = self._meter_of(match, priority)
+            return meter.counts(row)
 
     def _meter_of(self, match: Mapping[str, Any], priority: int) -> tuple[Meter, int]:
-        return self.table.meter_cell(Entry(match=self.table.compared(self._match(match)), priority=priority))
+        found = self.table.compared(self._match(match))
+        with self._naming(found, priority):
+            return self.table.meter_cell(Entry(match=found, priority=priority))
 
-    def set_default(self, action: str, /, **params: Any) -> None:
+    def set_default(self, action: str, given: Mapping[str, Any] | None = None, /, **params: Any) -> None:
         """Change the default action.
 
         Args:
             action: Name of the action.
+            given: The action's parameters as a dict.
             params: The action's parameters by name.
 
         Raises:
             ReadOnly: The program declares the default action const.
-            KeyError: As `insert` raises it; so are ValueError and TypeError.
+            KeyError: As in `insert`; also ValueError and TypeError.
 
         """
-        spec, values = self._action(action, params, self._rules.default_actions, "the default action")
+        spec, values = self._action(action, _together(given, params), self._rules.default_actions, "the default action")
         self.table.set_default(spec.name, values)
 
     @property
     def default(self) -> ShownEntry:
         """The default action."""
-        action, values = self.table.default
-        counts = self.table.direct_counter() if self.table.spec.has_counters else (None, None)
+        with self.table.lock:
+            action, values = self.table.default
+            counts = self.table.direct_counter() if self.table.spec.has_counters else (None, None)
         return self._shown({}, 0, action, values, counts)
 
     def entries(self) -> list[ShownEntry]:
@@ -208,10 +242,11 @@ class NamedTable:
 
     def __iter__(self) -> Iterator[ShownEntry]:
         """Yield the entries in the order in which they were added."""
-        for entry in self.table.entries():
-            counts = self.table.direct_counter(entry) if self.table.spec.has_counters else (None, None)
+        with self.table.lock:
+            found = [(entry, self._counts(entry)) for entry in self.table.entries()]
+        for entry, counts in found:
             pairs = zip(self.table.spec.keys, entry.match, strict=True)
-            match = {key.name: match_text(one, key.width) for key, one in pairs}
+            match = {key.name: match_text(one, key) for key, one in pairs}
             action, params = (entry.action, entry.params) if entry.via is None else (via_text(entry.via), ())
             yield self._shown(match, entry.priority, action, params, counts)
 
@@ -226,6 +261,24 @@ class NamedTable:
     def _repr_html_(self) -> str:
         rows = "".join(f"<li><code>{escape(str(entry))}</code></li>" for entry in [*self, self.default])
         return f"<p>{escape(repr(self)[1:-1])}</p><ul>{rows}</ul>"
+
+    def _counts(self, entry: Entry) -> tuple[int | None, int | None]:
+        return self.table.direct_counter(entry) if self.table.spec.has_counters else (None, None)
+
+    @contextmanager
+    def _naming(self, match: tuple[Match, ...], priority: int) -> Iterator[None]:
+        """Name an entry that is missing as its writer does."""
+        try:
+            yield
+        except MemberMissing:
+            raise
+        except EntryMissing:
+            place = self._place(Entry(match=match, priority=priority))
+            raise EntryMissing(f"table {self.name} has no entry {place}") from None
+
+    def _place(self, entry: Entry) -> str:
+        first = f" of priority {entry.priority}" if entry.priority else ""
+        return f"{matches_text(entry.match, self.table.spec.keys)}{first}"
 
     def _kind(self, key: KeySpec) -> str:
         return "optional" if key.name in self._rules.optional else key.kind.value
@@ -250,10 +303,19 @@ class NamedTable:
             if params:
                 raise BadEntry(f"{via_text(action)} has its parameters already: {listed(list(params))}")
             return Entry(match=self._match(match), priority=priority, via=action)
+        if (profile := self.table.spec.profile) is not None:
+            raise BadEntry(
+                f"table {self.name} has the action profile {profile}: its entries have Member(number) or Group(number) "
+                "in the place of an action"
+            )
         spec, values = self._action(action, params, self._rules.entry_actions, "an entry's action")
         return Entry(match=self._match(match), priority=priority, action=spec.name, params=values)
 
     def _match(self, match: Mapping[str, Any]) -> tuple[Match, ...]:
+        if not isinstance(match, Mapping):
+            raise TypeError(
+                f"table {self.name}: a match is a dict of values by key, not {match!r}; keys are {self.keys}"
+            )
         given = {self._keys[name].name: value for name, value in match.items()}
         missing = [key.name for key in self.table.spec.keys if key.kind is MatchKind.EXACT and key.name not in given]
         if missing:
@@ -282,11 +344,20 @@ def params_of(spec: ActionSpec, params: Mapping[str, Any]) -> tuple[int, ...]:
     given = {known[name].name: value for name, value in params.items()}
     missing = [param.name for param in spec.params if param.name not in given]
     if missing:
-        raise BadEntry(f"action {spec.name} lacks {missing[0]}; its parameters are {listed(list(known))}")
+        text = f"action {spec.name} lacks {missing[0]}; its parameters are {listed(list(known))}"
+        if missing[0] == "priority":
+            text += " (priority= is that of the entry: give the parameters as a dict behind the action)"
+        raise BadEntry(text)
     return tuple(
         number_of(given[param.name], param.width, f"parameter {param.name} of action {spec.name}")
         for param in spec.params
     )
+
+
+def _together(given: Mapping[str, Any] | None, params: Mapping[str, Any]) -> Mapping[str, Any]:
+    if given is not None and not isinstance(given, Mapping):
+        raise TypeError(f"parameters are named: port={given!r}, or a dict of them, not {given!r} alone")
+    return {**(given or {}), **params}
 
 
 def via_text(via: Member | Group) -> str:
@@ -296,10 +367,9 @@ def via_text(via: Member | Group) -> str:
 
 def describe(entry: Entry, table: Table) -> str:
     """Return an entry as one line."""
-    keys = table.spec.keys
-    match = ", ".join(f"{key.name}={match_text(one, key.width)}" for key, one in zip(keys, entry.match, strict=True))
+    match = matches_text(entry.match, table.spec.keys)
     if entry.via is not None:
         return f"{match} -> {via_text(entry.via)}"
     params = zip(table.spec.action(entry.action).params, entry.params, strict=True)
-    shown = ", ".join(f"{param.name}={text_of(value, param.width)}" for param, value in params)
+    shown = ", ".join(f"{param.name}={text_of(value, param.width, param.name)}" for param, value in params)
     return f"{match} -> {entry.action}({shown})"

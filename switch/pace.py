@@ -28,7 +28,7 @@ SLOWED: Final = 0.75
 """Naps are in the way where the rate falls below this part of what it was before them."""
 SHORTEST_AWAY_S: Final = 0.05
 LONGEST_AWAY_S: Final = 1.6
-"""For how long there are no naps then."""
+"""Longest time without naps, in seconds, after the rate has fallen with them."""
 
 Pace = npt.NDArray[np.float64]
 """Words: 1 if frames arrived fast in the last whole period, else 0; when this period began; its frames so far; the rate

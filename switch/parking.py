@@ -61,7 +61,7 @@ class Parked:
     deq_depth: int = 0
     """How many packets remain in its queue when it goes to egress; the program's `deq_qdepth`."""
     packet: Any
-    """What the engine knows it by: the address of a place, or the interpreter's packet."""
+    """Identity of the packet for the engine: the address of a place, or the interpreter's packet."""
 
 
 class Lot:

@@ -27,7 +27,7 @@ from .lower import lower
 from .meters import Meter
 from .named import Named
 from .parking import Parked
-from .passes.analysis import assigned, sees_waiting
+from .passes.analysis import multiplies, sees_waiting
 from .profiles import Profile
 from .queues import PORTS, Queues
 from .reader import read_program
@@ -266,12 +266,6 @@ def _lowered(device_config: str | bytes, drop_port: int, queues: int, passes: in
         return verify(lowered)
     except MalformedProgram as error:  # headers of different types that are copied, say: no P4 compiler writes that
         raise ProgramError(f"not a BMv2 program: {error}") from error
-
-
-def multiplies(program: ir.Program) -> bool:
-    """Return whether a frame may become more frames than `room` counts."""
-    names = program.intrinsics
-    return bool(assigned(program) & {names.clone, names.recirculate})
 
 
 def room(growth_bytes: int, copies: int, frame_bytes: int) -> tuple[int, int]:

@@ -24,7 +24,7 @@ class MemberAction:
     """What a member does."""
 
     slot: int
-    """Its place among the profile's members."""
+    """Place among the profile's members."""
     order: int
     """Grows from one member to the next that is added."""
     action: str
@@ -61,7 +61,7 @@ class GroupMembers:
     max_size: int = 0
     """Most members of the group, as a P4Runtime client gave it; the switch itself does not look at it."""
     modes: tuple[int, int] = (0, 0)
-    """Of a set of actions, how it is chosen from and what its size is, as a P4Runtime client gave it."""
+    """Mode of choice and size of a set of actions, as a P4Runtime client gave it."""
 
     @property
     def at_random(self) -> bool:

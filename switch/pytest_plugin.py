@@ -13,6 +13,7 @@ from typing import Any, Protocol
 
 import pytest
 
+from .p4c import compile_p4
 from .switch import Switch
 
 
@@ -24,6 +25,8 @@ class LoadsPrograms(Protocol):
         ...
 
 
+_COMPILED: pytest.StashKey[dict[tuple[Path, tuple[str, ...]], tuple[str, str]]] = pytest.StashKey()
+"""What p4c has made of sources in this run: a file of tests loads the same program many times."""
 _SWITCHES: pytest.StashKey[list[Switch]] = pytest.StashKey()
 
 
@@ -37,18 +40,22 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def p4_switch(request: pytest.FixtureRequest) -> LoadsPrograms:
     """Return a function that loads a program.
 
-    A relative path counts from the test's own folder.  Frames are traced, unless pytest is run with `--p4-native` or
-    the test passes `traced=False`.
+    A relative path counts from the test's own folder.  A `.p4` file is compiled once in a run of pytest.  Frames are
+    traced, unless pytest is run with `--p4-native` or the test passes `traced=False`.
     """
     made: list[Switch] = []
     request.node.stash[_SWITCHES] = made
     traced = not request.config.getoption("--p4-native")
+    compiled = request.config.stash.setdefault(_COMPILED, {})
 
     def load(program: str | Path, p4info: str | Path | None = None, **options: Any) -> Switch:
         folder = request.path.parent
         wanted = {"traced": traced, **options}
         if Path(program).suffix == ".p4":
-            made.append(Switch.from_p4(folder / program, **wanted))
+            source = (folder / program).resolve(), tuple(wanted.pop("compiler_options", ()))
+            if source not in compiled:
+                compiled[source] = compile_p4(*source)
+            made.append(Switch(*compiled[source], **wanted))
         else:
             made.append(Switch.from_file(folder / program, p4info and folder / p4info, **wanted))
         return made[-1]

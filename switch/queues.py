@@ -26,10 +26,11 @@ class Queues:
         """Give each port `count` queues; frames of the last queue leave first."""
         self.count = count
         self.cells = np.zeros((PORTS, count, 2), np.uint64)
-        """By port and queue: how many frames wait behind egress, and since when the first one waits, in microseconds.
-        Native code reads it."""
+        """Cells by port and queue: how many frames wait behind egress, and since when the first one waits, in
+        microseconds. Native code reads it.
+        """
         self.held = np.zeros(PORTS, np.uint8)
-        """By port: 1 if its packets wait between ingress and egress.  Native code reads it."""
+        """Flags by port. 1: its packets wait between ingress and egress. Native code reads it."""
         self.holds = False
         """Whether any port is held."""
 

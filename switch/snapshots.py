@@ -1,4 +1,4 @@
-"""Copies of everything in a program's state that can change: entries, registers, counters, meters, groups, sessions."""
+"""Copies of what can change in a program's state: entries, arrays, groups, sessions, and which ports are up."""
 
 from __future__ import annotations
 
@@ -26,6 +26,8 @@ class Snapshot:
     """Members of parser value sets, whose entries are in `tables`."""
     groups: Mapping[int, tuple[Replica, ...]]
     sessions: Mapping[int, CloneSession]
+    down: frozenset[int]
+    """Ports that are down."""
 
 
 def save(state: ProgramState) -> Snapshot:
@@ -38,6 +40,7 @@ def save(state: ProgramState) -> Snapshot:
             members={name: found.members for name, found in state.value_sets.items()},
             groups=state.multicast.groups(),
             sessions=state.clones.sessions(),
+            down=state.ports.down,
         )
 
 
@@ -66,6 +69,8 @@ def restore(state: ProgramState, snapshot: Snapshot) -> None:
             state.clones.delete(number)
         for number, session in snapshot.sessions.items():
             state.clones.set(number, session.replicas, session.length_limit, session.class_of_service)
+        for port in snapshot.down ^ state.ports.down:
+            state.ports.set(port, up=port not in snapshot.down)
 
 
 def _arrays(state: ProgramState) -> list[npt.NDArray[Any]]:

@@ -71,6 +71,11 @@ class Counter:
         with self._lock:
             self.counts[self._checked(index)] = packets, count_bytes
 
+    def clear(self) -> None:
+        """Set all cells to 0."""
+        with self._lock:
+            self.counts[:] = 0
+
     def _checked(self, index: int) -> int:
         if not 0 <= index < self.size:
             raise BadEntry(f"counter {self.name} has {self.size} cells, none of index {index}")
@@ -93,6 +98,18 @@ class Register:
         with self._lock:
             start = self._checked(index) * self.stride
             return int.from_bytes(self.memory[start : start + self.stride].tobytes(), "big")
+
+    def read_many(self, part: slice) -> list[int]:
+        """Return the values of several cells, all as they are between the same two batches of packets."""
+        with self._lock:
+            data = self.memory.reshape(self.size, self.stride)[part].tobytes()
+        return [int.from_bytes(data[start : start + self.stride], "big") for start in range(0, len(data), self.stride)]
+
+    def write_many(self, values: Mapping[int, int]) -> None:
+        """Set several cells between two batches of packets; raises BadEntry, and then may have set some."""
+        with self._lock:
+            for index, value in values.items():
+                self.write(index, value)
 
     def write(self, index: int, value: int) -> None:
         """Set the value of a cell; raises BadEntry."""
@@ -124,11 +141,23 @@ class Replica:
     instance: int
     """16 bits; egress reads it as `standard_metadata.egress_rid`."""
     backups: tuple[Replica, ...] = ()
-    """Where the copy goes instead while the port is down: to the first of these whose port is up."""
+    """Backups for the copy while the port is down: the first of these whose port is up."""
 
     def live(self, ports: Liveness) -> Replica:
-        """Return the replica itself or a backup, whichever is first with its port up; itself if all are down."""
+        """Return the replica itself or a backup, whichever is first with its port up; itself if all are down.
+
+        Args:
+            ports: Which ports are up.
+
+        Returns:
+            The replica that gets the copy.
+
+        """
         return next((one for one in (self, *self.backups) if ports.is_up(one.port)), self)
+
+
+Destination = int | tuple[int, int] | Replica
+"""What a group or session may be given: a port, whose copy has instance 0; (port, instance); or a replica."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -154,10 +183,12 @@ class Multicast:
         self.largest = 0
         """Number of replicas of the largest group."""
         self.directory = np.zeros((MAX_GROUP + 1, 2), dtype=np.uint64)
-        """By group, for native code: address of its (port, instance) pairs of 32 bits each, and their number."""
+        """Directory by group, for native code: address of its (port, instance) pairs of 32 bits each, and their
+        number.
+        """
 
-    def set(self, group: int, replicas: Sequence[tuple[int, int] | Replica]) -> None:
-        """Create or replace a group of (port, instance) pairs or replicas with backups; raises BadEntry."""
+    def set(self, group: int, replicas: Sequence[Destination]) -> None:
+        """Create or replace a group of ports, (port, instance) pairs or replicas with backups; raises BadEntry."""
         _check_number("multicast group", group, MAX_GROUP)
         made = _replicas(replicas)
         with self._lock:
@@ -200,6 +231,10 @@ class Multicast:
     def _measure(self) -> None:
         self.largest = max(map(len, self._groups.values()), default=0)
 
+    def __repr__(self) -> str:
+        """List the groups."""
+        return f"<multicast groups: {_listed(self.groups())}>"
+
 
 class CloneSessions:
     """Clone sessions, which simple_switch calls mirroring sessions."""
@@ -213,17 +248,18 @@ class CloneSessions:
         self.largest = 0
         """Number of replicas of the largest session."""
         self.directory = np.zeros((MAX_SESSION + 1, 3), dtype=np.uint64)
-        """By session, for native code: the two words of `Multicast.directory`, and the length limit in 32 bits below
-        the class of service."""
+        """Directory by session, for native code: the two words of `Multicast.directory`, and the length limit in 32
+        bits below the class of service.
+        """
 
     def set(
         self,
         session: int,
-        replicas: Sequence[tuple[int, int] | Replica],
+        replicas: Sequence[Destination],
         length_limit: int = 0,
         class_of_service: int = 0,
     ) -> None:
-        """Create or replace a session of (port, instance) pairs or replicas with backups; raises BadEntry."""
+        """Create or replace a session of ports, (port, instance) pairs or replicas with backups; raises BadEntry."""
         _check_number("clone session", session, MAX_SESSION)
         for what, number in (("length limit", length_limit), ("class of service", class_of_service)):
             if not 0 <= number < 1 << 32:
@@ -270,21 +306,42 @@ class CloneSessions:
     def _measure(self) -> None:
         self.largest = max((len(session.replicas) for session in self._sessions.values()), default=0)
 
+    def __repr__(self) -> str:
+        """List the sessions."""
+        return f"<clone sessions: {_listed({number: one.replicas for number, one in self.sessions().items()})}>"
 
-def _replicas(given: Sequence[tuple[int, int] | Replica]) -> tuple[Replica, ...]:
-    made = tuple(one if isinstance(one, Replica) else Replica(*one) for one in given)
+
+def _replicas(given: Sequence[Destination]) -> tuple[Replica, ...]:
+    if isinstance(given, int):
+        raise TypeError(f"replicas are a list of ports or of pairs (port, instance), not {given!r}")
+    made = tuple(_replica(one) for one in given)
     pairs = [(one.port, one.instance) for replica in made for one in (replica, *replica.backups)]
     for port, instance in pairs:
         if not (0 <= port < 512 and 0 <= instance < 1 << 16):
-            raise BadEntry(f"replica to port {port}, instance {instance} is out of range")
-    if len(set(pairs)) != len(pairs):
-        raise BadEntry("a replica is named twice")
+            raise BadEntry(f"replica to port {port}, instance {instance}: ports are 0 to 511, instances 0 to 65535")
+    for port, instance in pairs:
+        if pairs.count((port, instance)) > 1:
+            raise BadEntry(f"a replica to port {port}, instance {instance} is named twice")
     return made
+
+
+def _replica(given: Destination) -> Replica:
+    if isinstance(given, Replica):
+        return given
+    return Replica(*given) if isinstance(given, tuple) else Replica(given, 0)
 
 
 def _cells(replicas: Sequence[Replica], ports: Liveness) -> np.ndarray:
     live = [replica.live(ports) for replica in replicas]
     return np.array([(replica.port, replica.instance) for replica in live], dtype=np.uint32).reshape(-1, 2)
+
+
+def _listed(replicas: Mapping[int, Sequence[Replica]]) -> str:
+    parts = (
+        f"{number} to {', '.join(f'port {one.port} instance {one.instance}' for one in some) or 'nowhere'}"
+        for number, some in replicas.items()
+    )
+    return "; ".join(parts) or "none"
 
 
 def _check_number(what: str, number: int, largest: int) -> None:

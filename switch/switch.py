@@ -4,30 +4,30 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Mapping
+from dataclasses import dataclass
 from html import escape
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, get_args
 
 import numpy as np
 
 from .clock import Clock
-from .digests import Digest
 from .errors import ProgramError
 from .meters import Meter
 from .named import Named
 from .named_profiles import NamedProfile
+from .named_sets import NamedValueSet
 from .named_tables import NamedTable, TableRules
 from .p4c import compile_p4
 from .pipeline import EngineName, Pipeline
 from .queue_views import QueueView
-from .queues import Queues
+from .queues import PORTS, Queues
 from .snapshots import Snapshot, restore, save
 from .state import CloneSessions, Multicast
 from .trace import Step
 from .traffic_manager import TrafficManager
-from .v1model import DROP_PORT, PASSES, QUEUE_SHIFT
-from .value_sets import ValueSet
-from .views import CounterView, RegisterView
+from .v1model import DROP_PORT, MAX_PASSES, MAX_QUEUES, PASSES, QUEUE_SHIFT
+from .views import CounterView, DigestView, RegisterView
 
 KEPT_TRACES: Final = 8
 """Traces that a switch with `traced=True` keeps."""
@@ -73,8 +73,14 @@ class Switch:
 
         Raises:
             ProgramError: The JSON is no program of BMv2, uses what this switch lacks, or differs from the P4Info.
+            ValueError: There is no such engine, or a number is out of range.
 
         """
+        if engine not in get_args(EngineName):
+            raise ValueError(f"there is no engine {engine!r}: there are {' and '.join(get_args(EngineName))}")
+        _check("drop_port", drop_port, 0, PORTS - 1)
+        _check("priority_queues", priority_queues, 1, MAX_QUEUES)
+        _check("max_passes", max_passes, 1, MAX_PASSES)
         queues = Queues(priority_queues)
         self.traffic_manager = TrafficManager(queues)
         """The queues of all ports; `queue` is the way to set them."""
@@ -89,14 +95,16 @@ class Switch:
         """The time that timestamps, meters and queues see; it stands at 0 until `advance` or `run` is called."""
         self.clock.stop(at_s=0)
         self.traces: deque[Step] = deque(maxlen=KEPT_TRACES)
-        """What was done to the last frames, if the switch is traced."""
+        """Traces of the last frames, if the switch is traced."""
         self._traced = traced
-        rules, signed = _read_p4info(p4info, self.pipeline) if p4info else (None, frozenset())
+        said = _read_p4info(p4info, self.pipeline) if p4info else None
+        rules = None if said is None else said.rules
         state = self.pipeline.state
         shown = state.tables.values() if rules is None else [state.tables[name] for name in rules]
         tables = {table.spec.name: NamedTable(table, (rules or {}).get(table.spec.name)) for table in shown}
         self.tables: Named[NamedTable] = Named("table", tables)
         """The tables; with P4Info, those that it lists."""
+        signed, digest_names = (said.signed, said.digest_names) if said else (frozenset(), {})
         registers = {name: RegisterView(found, signed=name in signed) for name, found in state.registers.items()}
         self.registers: Named[RegisterView] = Named("register", registers)
         """The register arrays."""
@@ -106,6 +114,12 @@ class Switch:
         profiles = {name: NamedProfile(found) for name, found in state.profiles.items()}
         self.profiles: Named[NamedProfile] = Named("action profile", profiles)
         """The action profiles and selectors."""
+        digests = {name: DigestView(found, digest_names.get(name, ())) for name, found in state.digests.items()}
+        self.digests: Named[DigestView] = Named("digest", digests)
+        """The digests: `switch.digests["learn_t"].take()` returns the records since the last call."""
+        value_sets = {name: NamedValueSet(found) for name, found in state.value_sets.items()}
+        self.value_sets: Named[NamedValueSet] = Named("value set", value_sets)
+        """The parser value sets: `switch.value_sets["ports"].add(7000)`."""
 
     @classmethod
     def from_file(cls, program: str | Path, p4info: str | Path | None = None, **options: Any) -> Switch:
@@ -116,11 +130,16 @@ class Switch:
             p4info: Path of the P4Info in text format; None: there is none.
             options: As the class itself takes them (`engine`, `traced`, ...).
 
+        Returns:
+            The switch.
+
         Raises:
-            ProgramError: As the class raises it.
+            ProgramError: As the class raises it, and for a P4 source.
             OSError: A file cannot be read.
 
         """
+        if Path(program).suffix in (".p4", ".p4_14"):
+            raise ProgramError(f"{program} is P4 source: Switch.from_p4 compiles it")
         return cls(Path(program).read_bytes(), Path(p4info).read_text() if p4info is not None else "", **options)
 
     @classmethod
@@ -131,6 +150,9 @@ class Switch:
             source: Path of the `.p4` file.
             compiler_options: Further options of p4c, such as `("-DDEBUG", "-Iinclude")`.
             options: As the class itself takes them.
+
+        Returns:
+            The switch.
 
         Raises:
             ProgramError: There is no p4c, it reports errors (which the text has), or the class raises it.
@@ -144,23 +166,13 @@ class Switch:
         return self.pipeline.meters
 
     @property
-    def value_sets(self) -> Named[ValueSet]:
-        """The parser value sets."""
-        return self.pipeline.value_sets
-
-    @property
-    def digests(self) -> Named[Digest]:
-        """The digests: `switch.digests["learn_t"].take()` returns the values of those since the last call."""
-        return self.pipeline.digests
-
-    @property
     def multicast(self) -> Multicast:
-        """The multicast groups: `switch.multicast.set(1, [(port, instance), ...])`."""
+        """The multicast groups: `switch.multicast.set(1, [2, 3])` with ports, or pairs (port, instance)."""
         return self.pipeline.multicast
 
     @property
     def clones(self) -> CloneSessions:
-        """The clone sessions: `switch.clones.set(5, [(port, instance)])`."""
+        """The clone sessions: `switch.clones.set(5, [9])` with ports, or pairs (port, instance)."""
         return self.pipeline.clones
 
     def process(self, port: int | np.integer[Any], frame: Any) -> list[tuple[int, bytes]]:
@@ -179,16 +191,18 @@ class Switch:
             TypeError: `frame` is no bytes.
 
         """
-        data, now_us = _bytes_of(frame), self.clock.now_us()
-        before = self._depart(now_us)
-        if self._traced:
-            sent, trace = self.pipeline.trace(port, data, now_us)
-            self.traces.append(trace)
-        else:
-            sent = self.pipeline.process(port, data, now_us)
-        now = [(number & _PORT_MASK, made) for number, made in sent]
-        self._queue()
-        return [*(left[1:] for left in before), *now, *(left[1:] for left in self._depart(now_us))]
+        data = _bytes_of(frame)
+        with self.pipeline.lock:
+            now_us = self.clock.now_us()
+            before = self._depart(now_us)
+            if self._traced:
+                sent, trace = self.pipeline.trace(port, data, now_us)
+                self.traces.append(trace)
+            else:
+                sent = self.pipeline.process(port, data, now_us)
+            now = [(number & _PORT_MASK, made) for number, made in sent]
+            self._queue()
+            return [*(left[1:] for left in before), *now, *(left[1:] for left in self._depart(now_us))]
 
     def advance(self, seconds: float) -> list[tuple[float, int, bytes]]:
         """Let time pass: frames that wait in queues leave when it is their turn.
@@ -210,8 +224,9 @@ class Switch:
             [(0.001, 3, b'...')]
 
         """
-        self.clock.advance(seconds)
-        return self._depart(self.clock.now_us())
+        with self.pipeline.lock:
+            self.clock.advance(seconds)
+            return self._depart(self.clock.now_us())
 
     def queue(self, port: int, priority: int | None = None) -> QueueView:
         """Return the queues of a port, to set rates and lengths.  Without rates, as at the start, frames do not wait.
@@ -227,7 +242,8 @@ class Switch:
             ValueError: There is no such port or queue.
 
         """
-        return QueueView(self.traffic_manager, port, priority)
+        with self.pipeline.lock:  # the first look at a port adds it to those that `restore` goes through
+            return QueueView(self.traffic_manager, port, priority)
 
     def set_port(self, port: int, *, up: bool) -> None:
         """Take a port down or up; all are up at first.
@@ -280,18 +296,20 @@ class Switch:
             TypeError: `frame` is no bytes.
 
         """
-        before = self.snapshot()
-        try:
-            return self.pipeline.trace(port, _bytes_of(frame), self.clock.now_us(), parks=False)[1]
-        finally:
-            self.restore(before)
+        data = _bytes_of(frame)
+        with self.pipeline.lock:  # what another thread writes may not be undone with what the trace has changed
+            before = self.snapshot()
+            try:
+                return self.pipeline.trace(port, data, self.clock.now_us(), parks=False)[1]
+            finally:
+                restore(self.pipeline.state, before)
 
     def snapshot(self) -> Snapshot:
-        """Return a copy of all entries, registers, counters, meters, groups and sessions."""
+        """Return a copy of all entries, registers, counters, meters, groups and sessions, and of which ports are up."""
         return save(self.pipeline.state)
 
     def restore(self, snapshot: Snapshot) -> None:
-        """Restore a snapshot.
+        """Restore a snapshot.  Frames that wait in queues are dropped; the clock and the rates of queues stay.
 
         Args:
             snapshot: Of this switch, or of another one with the same program.
@@ -300,7 +318,9 @@ class Switch:
             ValueError: It is a snapshot of another program.
 
         """
-        restore(self.pipeline.state, snapshot)
+        with self.pipeline.lock:
+            restore(self.pipeline.state, snapshot)
+            self.pipeline.discard(self.traffic_manager.clear())
 
     def __repr__(self) -> str:
         """Say what is in the switch."""
@@ -316,6 +336,11 @@ class Switch:
         return "".join([*parts, *(f"<p><code>{escape(repr(array)[1:-1])}</code></p>" for array in arrays)])
 
 
+def _check(name: str, number: int, low: int, high: int) -> None:
+    if not low <= number <= high:
+        raise ValueError(f"{name} is {low} to {high}, not {number}")
+
+
 def _bytes_of(frame: Any) -> bytes:
     if isinstance(frame, np.ndarray):
         if frame.dtype != np.uint8:
@@ -327,8 +352,20 @@ def _bytes_of(frame: Any) -> bytes:
     return bytes(frame)
 
 
-def _read_p4info(text: str, pipeline: Pipeline) -> tuple[Mapping[str, TableRules], frozenset[str]]:
-    """Return what P4Info says of each table, and the names of the registers of signed values; raises ProgramError."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Said:
+    """What a P4Info says beyond the program."""
+
+    rules: Mapping[str, TableRules]
+    """Of each table."""
+    signed: frozenset[str]
+    """Names of the registers of signed values."""
+    digest_names: Mapping[str, tuple[str, ...]]
+    """Of each digest, the names of its values."""
+
+
+def _read_p4info(text: str, pipeline: Pipeline) -> _Said:
+    """Return what P4Info says of a program; raises ProgramError."""
     # Imported late: protobuf and P4Runtime's messages take time that a program without P4Info does not need.
     from switchsum.protocol.errors import SwitchsumError  # noqa: PLC0415
     from switchsum.protocol.p4runtime import parse_p4info  # noqa: PLC0415
@@ -349,4 +386,8 @@ def _read_p4info(text: str, pipeline: Pipeline) -> tuple[Mapping[str, TableRules
             entry_actions=frozenset(action.spec.name for action in actions if action.in_entries),
             default_actions=frozenset(action.spec.name for action in actions if action.as_default),
         )
-    return rules, frozenset(one.register.name for one in schema.registers.values() if one.type.signed)
+    return _Said(
+        rules=rules,
+        signed=frozenset(one.register.name for one in schema.registers.values() if one.type.signed),
+        digest_names={one.name: one.names for one in schema.digests.values()},
+    )

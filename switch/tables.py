@@ -74,7 +74,7 @@ NO_ACTION: Final = "no action"
 MOST_PRIORITY: Final = (1 << 31) - 1
 
 _NEVER: Final = -1
-"""In the place of the time of a hit."""
+"""Time of a hit that never was."""
 _KINDS = {MatchKind.EXACT: Exact, MatchKind.LPM: Lpm, MatchKind.TERNARY: Ternary, MatchKind.RANGE: Range}
 
 
@@ -173,7 +173,7 @@ class Entry:
     """Fully qualified P4 name."""
     params: tuple[int, ...] = ()
     via: Member | Group | None = None
-    """What decides the action of an entry of a table with an action profile."""
+    """Choice of an entry's action in a table with an action profile."""
     is_const: bool = False
     """The program declares this entry."""
     idle_timeout_ns: int = 0
@@ -254,7 +254,8 @@ class Table:
         self.default = default
         """Name and parameters of the default action."""
         self._initial_default = default
-        self._lock = lock
+        self.lock = lock
+        """Held while entries change; whoever does several steps that belong together holds it for all of them."""
         # _rows finds an entry for the control plane, by match and priority; _by_value and _space find it for a packet.
         self._rows: dict[_Key, int] = {}
         self._entries: dict[int, Entry] = {}
@@ -276,7 +277,7 @@ class Table:
 
     def attach(self, mirror: Mirror) -> None:
         """Copy the table to a native engine's mirror, and tell it of every change from now on."""
-        with self._lock:
+        with self.lock:
             self._mirror = mirror
             if self.profile is not None:
                 self.profile.attach(mirror)
@@ -291,20 +292,20 @@ class Table:
 
         `age` is that of an entry which was deleted and comes back to its place among equals; None: it is the youngest.
         """
-        with self._lock:
+        with self.lock:
             self._writable()
             self._check(entry)
             self._add(self._as_compared(entry), age)
 
     def load(self, entry: Entry) -> None:
         """Add an entry that the program itself declares."""
-        with self._lock:
+        with self.lock:
             self._check(entry)
             self._add(self._as_compared(entry))
 
     def modify(self, entry: Entry) -> None:
         """Change the action of the entry with this match and priority; raises EntryMissing, ReadOnly or BadEntry."""
-        with self._lock:
+        with self.lock:
             self._writable()
             self._check(entry)
             entry = self._as_compared(entry)
@@ -315,7 +316,7 @@ class Table:
 
     def delete(self, match: tuple[Match, ...], priority: int = 0) -> int | None:
         """Remove the entry with this match and priority, and return its age; raises EntryMissing or ReadOnly."""
-        with self._lock:
+        with self.lock:
             self._writable()
             match = self.compared(match)
             row = self._find(match, priority)
@@ -324,17 +325,17 @@ class Table:
 
     def get(self, match: tuple[Match, ...], priority: int = 0) -> Entry:
         """Return the entry with this match and priority; raises EntryMissing."""
-        with self._lock:
+        with self.lock:
             return self._entries[self._find(match, priority)]
 
     def entries(self) -> list[Entry]:
         """Return all entries, in the order of insertion."""
-        with self._lock:
+        with self.lock:
             return [self._entries[row] for row in self._rows.values()]
 
     def set_default(self, action: str, params: tuple[int, ...] = ()) -> None:
         """Change the default action; raises ReadOnly or BadEntry."""
-        with self._lock:
+        with self.lock:
             if self.spec.const_default:
                 raise ReadOnly(f"the default action of table {self.spec.name} is const")
             self.check_action(action, params)
@@ -353,7 +354,7 @@ class Table:
 
     def save(self) -> TableContent:
         """Return a copy of everything that can change."""
-        with self._lock:
+        with self.lock:
             entries = tuple((row, self._age_of(row), self._entries[row]) for row in self._rows.values())
             cells = self.meter.cells.copy() if self.meter else None
             counts, hits = self.counts.copy(), self.hits_us.copy()
@@ -361,7 +362,7 @@ class Table:
 
     def restore(self, content: TableContent) -> None:
         """Bring back what `save` has returned for this table, or for one of the same program."""
-        with self._lock:
+        with self.lock:
             for row in list(self._entries):
                 self._remove(row)
             for row, age, entry in content.entries:
@@ -384,34 +385,34 @@ class Table:
 
     def direct_counter(self, entry: Entry | None = None) -> tuple[int, int]:
         """Return packets and bytes of an entry, or of the default action; raises EntryMissing or BadEntry."""
-        with self._lock:
+        with self.lock:
             return self.counted.read(self._counted_row(entry))
 
     def set_direct_counter(self, entry: Entry | None, packets: int, count_bytes: int) -> None:
         """Set packets and bytes of an entry, or of the default action; raises EntryMissing or BadEntry."""
-        with self._lock:
+        with self.lock:
             self.counts[self._counted_row(entry)] = packets, count_bytes
 
     def direct_meter(self, entry: Entry) -> MeterRates | None:
         """Return how an entry's meter is configured; raises EntryMissing or BadEntry."""
-        with self._lock:
+        with self.lock:
             meter, row = self._metered_row(entry)
             return meter.rates(row)
 
     def set_direct_meter(self, entry: Entry, rates: MeterRates | None) -> None:
         """Configure an entry's meter; raises EntryMissing or BadEntry."""
-        with self._lock:
+        with self.lock:
             meter, row = self._metered_row(entry)
             meter.configure(row, rates)
 
     def meter_cell(self, entry: Entry) -> tuple[Meter, int]:
         """Return the meter of an entry, as a meter array and an index; raises EntryMissing or BadEntry."""
-        with self._lock:
+        with self.lock:
             return self._metered_row(entry)
 
     def last_hit_us(self, entry: Entry, now_us: int) -> int:
         """Return when a packet last hit an entry; of one that none has hit, now, from which its time then counts."""
-        with self._lock:
+        with self.lock:
             row = self._find(entry.match, entry.priority)
             if self.hits_us[row] == _NEVER:
                 self.hits_us[row] = now_us

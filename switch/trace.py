@@ -7,7 +7,7 @@ The interpreter tells a `Tracer` what it does, and the tracer writes it down as 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from html import escape
@@ -18,7 +18,7 @@ from .lower.graph import JOINED
 from .lower.parser import PARTS_OF_STATES
 from .named_tables import describe
 from .passes.analysis import written
-from .tables import Table
+from .tables import KeySpec, ParamSpec, Table
 from .values import text_of
 
 _OWN: Final = "$"
@@ -42,7 +42,7 @@ class Step:
     detail: dict[str, Any]
     """The same for a program: names, and numbers."""
     steps: list[Step] = field(default_factory=list)
-    """What happened within it."""
+    """Steps within it."""
 
     def as_json(self) -> dict[str, Any]:
         """Return the step as JSON has it."""
@@ -90,6 +90,8 @@ class Tracer:
         self._program = program
         self._open = [self.root]
         self._values: list[int] = []
+        self._variable = {field.length: slot for slot, field in enumerate(program.fields) if field.length is not None}
+        """The fields of variable length by the slots of their lengths."""
 
     def note(self, kind: str, text: str, **detail: Any) -> Step:
         """Write down a step."""
@@ -117,17 +119,17 @@ class Tracer:
                 if name.rpartition(".")[2] not in PARTS_OF_STATES:
                     self.note("state", f"state {name}", name=name)
 
-    def lookup(self, table: Table, key: tuple[int, ...], row: int) -> None:
-        """Note a lookup and what it found."""
-        spec, (action, params) = table.spec, table.action_of(row)
-        shown = ", ".join(f"{one.name}={text_of(value, one.width)}" for one, value in zip(spec.keys, key, strict=True))
+    def lookup(self, table: Table, key: tuple[int, ...], row: int, action: str, params: tuple[int, ...]) -> None:
+        """Note a lookup, the entry that it found, and the action that runs."""
+        spec = table.spec
+        shown = _named(zip(spec.keys, key, strict=True))
         entry = table.entry_of(row)
-        if entry is not None:
-            found = f"hit: {describe(entry, table)}"
+        pairs = zip(spec.action(action).params, params, strict=True)
+        runs = f" -> {action}({_named(pairs)})"
+        if entry is None:
+            found = f"miss{runs}"
         else:
-            names = [param.name for param in spec.action(action).params]
-            given = ", ".join(f"{name}={value}" for name, value in zip(names, params, strict=True))
-            found = f"miss -> {action}({given})"
+            found = f"hit: {describe(entry, table)}" + (runs if entry.via is not None else "")
         names = [one.name for one in spec.keys]
         self.note(
             *("lookup", f"table {spec.name} ({shown}) {found}"),
@@ -155,24 +157,20 @@ class Tracer:
             case ir.CopyHeader(target, source):
                 to, of = program.headers[target].name, program.headers[source].name
                 self.note("valid", f"{to} = {of}", header=to, source=of)
-            case ir.ReadRegister(slot, register):
-                name = program.registers[register].name
-                self.note("register", f"read {name}: {fields[slot]:#x}", register=name, value=fields[slot])
-            case ir.WriteRegister(register):
-                name = program.registers[register].name
-                self.note("register", f"write {name}", register=name)
-            case ir.Count(counter):
-                name = program.counters[counter].name
-                self.note("counter", f"count {name}", counter=name)
-            case ir.ExecuteMeter(slot, meter):
-                name, colour = program.meters[meter].name, fields[slot]
-                self.note("meter", f"meter {name}: {colour}", meter=name, colour=colour)
             case ir.Learn(digest):
                 name = program.digests[digest].name
                 self.note("digest", f"digest {name}", digest=name)
         if not isinstance(statement, ir.Extract):
             self._changes(fields, written(program, statement))
         self._values = list(fields)
+
+    def access(self, kind: str, verb: str, name: str, index: int, size: int, outcome: str = "", **detail: Any) -> None:
+        """Note that a cell of a register, counter or meter array is used, or that there is no such cell."""
+        place = f"{verb} {name}[{index}]"
+        if index >= size:
+            self.note(kind, f"{place}: beyond its {size} cells", **{kind: name}, index=index, beyond=True)
+        else:
+            self.note(kind, f"{place}{outcome}", **{kind: name}, index=index, **detail)
 
     def say(self, text: str, values: Sequence[int]) -> None:
         """Note what the program says: a text of log_msg, with values in place of its braces."""
@@ -188,13 +186,42 @@ class Tracer:
     def _changes(self, fields: Sequence[int], slots: set[int]) -> None:
         for slot in sorted(slots):
             before, after = self._values[slot], fields[slot]
-            name = self._program.fields[slot].name
-            if before != after and _OWN not in (name[0], name.rpartition(".")[2][0]):
-                text = f"{name} = {self._text(slot, fields)} (was {self._text(slot, self._values)})"
-                self.note("set", text, field=name, before=before, after=after)
+            variable = self._variable.get(slot)
+            if before != after and variable is not None:
+                # The bytes of a field of variable length come first, and then its length.
+                name = self._program.fields[variable].name
+                self.note("set", f"{_shown(name)} = {self._text(variable, fields)}", field=name, after=fields[variable])
+            elif before != after and not _is_own(self._program.fields[slot].name):
+                name = self._program.fields[slot].name
+                now, was = self._text(slot, fields), self._text(slot, self._values)
+                if now != was:
+                    self.note("set", f"{_shown(name)} = {now} (was {was})", field=name, before=before, after=after)
+
+    def kept(self, values: Mapping[int, int]) -> str:
+        """Return the metadata that a packet keeps for its next life."""
+        fields = [0] * len(self._program.fields)
+        for slot, value in values.items():
+            fields[slot] = value
+        named = {slot: self._program.fields[slot].name for slot in values}
+        shown = [f"{_shown(name)}={self._text(slot, fields)}" for slot, name in named.items() if not _is_own(name)]
+        return f"keeps {', '.join(shown)}" if shown else "keeps no metadata"
 
     def _text(self, slot: int, fields: Sequence[int]) -> str:
-        width, length = self._program.fields[slot].width, self._program.fields[slot].length
+        info = self._program.fields[slot]
+        width, length = info.width, info.length
         if length is None:
-            return text_of(fields[slot], width)
+            return text_of(fields[slot], width, info.name)
         return f"0x{fields[slot].to_bytes(width // 8, 'big')[: fields[length] // 8].hex()}"
+
+
+def _named(pairs: Iterable[tuple[KeySpec | ParamSpec, int]]) -> str:
+    return ", ".join(f"{one.name}={text_of(value, one.width, one.name)}" for one, value in pairs)
+
+
+def _shown(name: str) -> str:
+    """Return a field's name without that of the header in which p4c keeps metadata and variables."""
+    return name.removeprefix("scalars.")
+
+
+def _is_own(name: str) -> bool:
+    return _OWN in (name[0], name.rpartition(".")[2][0])

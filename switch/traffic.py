@@ -29,7 +29,7 @@ egress is made at most `MAX_CLONE_DEPTH` times.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 
@@ -179,11 +179,12 @@ class InterpretedSwitch:
         if packet.fields[names.resubmit]:
             metadata = self._kept(packet, packet.fields[names.resubmit], RESUBMITTED)
             self._wait(_Arrival(arrival.data, metadata))
-            self._note("resubmit", "resubmit: the frame enters ingress again as it arrived")
+            self._again("resubmit", "the frame enters ingress again as it arrived", metadata)
         elif group := packet.fields[names.mcast_grp]:
             packet.set(names.instance_type, REPLICATION)
             replicas = self._state.multicast.copies(group)
-            with self._inside("copy", f"multicast group {group}: {len(replicas)} replicas", group=group):
+            count = f"{len(replicas)} replicas" if replicas else "no replicas, so that nothing leaves"
+            with self._inside("copy", f"multicast group {group}: {count}", group=group):
                 self._replicate(packet, CloneSession(replicas=replicas))
         elif packet.fields[names.egress_spec] != self._program.drop_port:
             packet.set(names.instance_type, NORMAL)
@@ -205,6 +206,21 @@ class InterpretedSwitch:
         if (tracer := self._interpreter.tracer) is not None:
             tracer.note(kind, text, **detail)
 
+    def _again(self, kind: str, text: str, metadata: Mapping[int, int]) -> None:
+        if (tracer := self._interpreter.tracer) is not None:
+            tracer.note(kind, f"{kind}: {text}, and {tracer.kept(metadata)}")
+
+    def _cloning(self, where: str, packet: Packet, metadata: Mapping[int, int]) -> AbstractContextManager[None]:
+        number, tracer = packet.fields[self._names.clone] - 1, self._interpreter.tracer
+        kept = "" if tracer is None else f", which {tracer.kept(metadata)}"
+        return self._inside("clone", f"clone from {where} to session {number}{kept}", session=number)
+
+    def _clones_nowhere(self, packet: Packet) -> None:
+        """Note that a packet asks for a clone whose session does not exist or has no replicas."""
+        if packet.fields[self._names.clone]:
+            number = packet.fields[self._names.clone] - 1
+            self._note("clone", f"clone to session {number}, which has no replicas", session=number)
+
     def _clone_ingress(self, packet: Packet) -> None:
         """Clone a packet as it arrived: parse its frame anew, with its ingress port but without other metadata."""
         names = self._names
@@ -214,11 +230,13 @@ class InterpretedSwitch:
             copy.set(names.ingress_port, self._port)
             for graph in ("parser", "verify"):
                 self._run(copy, graph)
-            self._restart(copy, self._kept(packet, packet.fields[names.clone_list], INGRESS_CLONE))
+            kept = self._kept(packet, packet.fields[names.clone_list], INGRESS_CLONE)
+            self._restart(copy, kept)
             copy.set(names.length, len(packet.data))
-            number = packet.fields[names.clone] - 1
-            with self._inside("clone", f"clone from ingress to session {number}", session=number):
+            with self._cloning("ingress", packet, kept):
                 self._replicate(copy, session)
+        else:
+            self._clones_nowhere(packet)
         packet.set(names.clone, 0)
 
     def _replicate(self, packet: Packet, session: CloneSession, depth: int = 0) -> None:
@@ -237,7 +255,8 @@ class InterpretedSwitch:
         names, fields = self._names, packet.fields
         queue = fields[names.priority]
         if queue >= self._program.queues:
-            self._note("drop", f"drop: priority {queue}, and a port has {self._program.queues} queues")
+            there = f"each port has {self._program.queues} (`priority_queues`)"
+            self._note("drop", f"drop: there is no queue for priority {queue}, {there}")
             return
         queues = self._state.queues
         if self.parks and port < PORTS and queues.held[port]:
@@ -280,19 +299,22 @@ class InterpretedSwitch:
         else:
             self._note("drop", "drop at the end of egress")
         if session.replicas:
-            self._restart(copy, self._kept(copy, fields[names.clone_list], EGRESS_CLONE))
+            kept = self._kept(copy, fields[names.clone_list], EGRESS_CLONE)
+            self._restart(copy, kept)
             copy.set(names.length, fields[names.length])
-            number = fields[names.clone] - 1
-            with self._inside("clone", f"clone from egress to session {number}", session=number):
+            with self._cloning("egress", packet, kept):
                 self._replicate(copy, session, depth + 1)
+        elif depth < MAX_CLONE_DEPTH:
+            self._clones_nowhere(packet)
 
     def _send(self, packet: Packet, port: int) -> None:
         names = self._names
         self._run(packet, "update")
         frame = self._interpreter.deparse(packet)
         if again := packet.fields[names.recirculate]:
-            self._wait(_Arrival(frame, self._kept(packet, again, RECIRCULATED)))
-            self._note("recirculate", "recirculate: the frame enters ingress again as it would leave")
+            metadata = self._kept(packet, again, RECIRCULATED)
+            self._wait(_Arrival(frame, metadata))
+            self._again("recirculate", "the frame enters ingress again as it would leave", metadata)
             return
         cut = packet.fields[names.cut]
         sent = frame[: cut - 1] if cut else frame

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import bisect
 import heapq
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -47,7 +47,7 @@ class Tuple:
     number: int
     """Stays the same as long as the tuple has entries."""
     chains: dict[int, list[Rank]] = field(default_factory=dict)
-    """By the value of the compared bits: the ranks of the entries, best first."""
+    """Ranks of the entries, best first, by the value of the compared bits."""
     size: int = 0
     """Number of entries."""
     _heap: list[Rank] = field(default_factory=list)
@@ -94,7 +94,7 @@ class TupleSpace:
 
     def __init__(self) -> None:
         self.ranks: dict[int, Rank] = {}
-        """By row."""
+        """Ranks by row."""
         self._keys: dict[int, tuple[int, int]] = {}
         self._ranges: dict[int, Ranges] = {}
         self._tuples: dict[int, Tuple] = {}
@@ -155,6 +155,10 @@ class TupleSpace:
     def numbered(self, number: int) -> Tuple | None:
         """Return the tuple of a number; None if it has no entries any more."""
         return self._numbered[number]
+
+    def tuples(self) -> Iterable[Tuple]:
+        """Return the tuples that have entries."""
+        return self._tuples.values()
 
     def places(self) -> Iterator[tuple[int, Place]]:
         """Yield the rows, each with its place when those after it are not yet there."""

@@ -32,7 +32,8 @@ class ValueSet:
     def __init__(self, name: str, tables: Sequence[Table], lock: StateLock) -> None:
         self.name = name
         self.tables = tuple(tables)
-        self._lock = lock
+        self.lock = lock
+        """Held while members change; whoever adds to the members that there are holds it for both steps."""
         self.members: tuple[ValueSetMember, ...] = ()
         """The members as they were written."""
 
@@ -41,7 +42,7 @@ class ValueSet:
         made = tuple(members)
         if len(set(made)) != len(made):
             raise BadEntry(f"value set {self.name}: a member is named twice")
-        with self._lock:
+        with self.lock:
             wanted = [_entries(made, table) for table in self.tables]
             # Checked before the first member is removed: nothing may have changed if this raises.
             for table, entries in zip(self.tables, wanted, strict=True):

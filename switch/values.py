@@ -11,6 +11,9 @@ from typing import Any, Final
 from .tables import Exact, KeySpec, Lpm, Match, MatchKind, Range, Ternary
 
 _MAC: Final = re.compile(r"[0-9a-fA-F]{1,2}([:-])[0-9a-fA-F]{1,2}(\1[0-9a-fA-F]{1,2}){4}")
+_TIMES: Final = re.compile(r"time|stamp", re.IGNORECASE)
+_ADDRESSES: Final = re.compile(r"addr|(^|_)(ip|ipv4|ip4|src|dst|source|destination)$", re.IGNORECASE)
+"""Ends of names."""
 MAC_BITS: Final = 48
 IPV4_BITS: Final = 32
 IPV6_BITS: Final = 128
@@ -31,7 +34,9 @@ def number_of(value: Any, width: int, what: str, *, signed: bool = False) -> int
     least = -(1 << (width - 1)) if signed else 0
     largest = (1 << (width - signed)) - 1
     if not least <= number <= largest:
-        raise ValueError(f"{what}: {value!r} does not fit {'int' if signed else 'bit'}<{width}> ({least} to {largest})")
+        # A reader cannot compare numbers of hundreds of digits.
+        limits = f" ({least} to {largest})" if width <= 64 else ""
+        raise ValueError(f"{what}: {value!r} does not fit {'int' if signed else 'bit'}<{width}>{limits}")
     return number & ((1 << width) - 1)
 
 
@@ -115,24 +120,38 @@ def _two(value: Any, separator: str, otherwise: Any) -> tuple[Any, Any]:
     return value, otherwise
 
 
-def text_of(number: int, width: int) -> str:
-    """Return a number as a reader wants it: addresses of 48 and 128 bits as such, long ones in hexadecimal digits."""
+def text_of(number: int, width: int, name: str = "") -> str:
+    """Return a number as a reader wants it: addresses as such, long numbers in hexadecimal digits.
+
+    Numbers of 48 and 128 bits are addresses, unless the name says that it is a time; of 32 bits if the name says so.
+    """
+    last = name.rpartition(".")[2]
     if width == MAC_BITS:
-        return number.to_bytes(6, "big").hex(":")
+        return str(number) if _TIMES.search(last) else number.to_bytes(6, "big").hex(":")
+    if width == IPV4_BITS and _ADDRESSES.search(last):
+        return str(ipaddress.IPv4Address(number))
     if width == IPV6_BITS:
         return str(ipaddress.IPv6Address(number))
     return str(number) if width <= 16 else f"{number:#0{2 + (width + 3) // 4}x}"
 
 
-def match_text(match: Match, width: int) -> str:
+def match_text(match: Match, key: KeySpec) -> str:
     """Return a match as a reader wants it, in the forms that `match_of` takes."""
+    width, name = key.width, key.name
     match match:
         case Exact(value):
-            return text_of(value, width)
+            return text_of(value, width, name)
         case Lpm(value, length):
-            shown = str(ipaddress.IPv4Address(value)) if width == IPV4_BITS else text_of(value, width)
+            shown = str(ipaddress.IPv4Address(value)) if width == IPV4_BITS else text_of(value, width, name)
             return f"{shown}/{length}"
+        case Ternary(value, mask) if mask == (1 << width) - 1:
+            return text_of(value, width, name)
         case Ternary(value, mask):
-            return text_of(value, width) if mask == (1 << width) - 1 else f"{value:#x} &&& {mask:#x}" if mask else "*"
+            return f"{value:#x} &&& {mask:#x}" if mask else "*"
         case Range(low, high):
-            return f"{text_of(low, width)}..{text_of(high, width)}"
+            return f"{text_of(low, width, name)}..{text_of(high, width, name)}"
+
+
+def matches_text(match: Sequence[Match], keys: Sequence[KeySpec]) -> str:
+    """Return the matches of an entry, with the names of the keys."""
+    return ", ".join(f"{key.name}={match_text(one, key)}" for key, one in zip(keys, match, strict=True))

@@ -7,6 +7,7 @@ others wait for it (`native/kernels/turns.py`).
 from __future__ import annotations
 
 import functools
+from weakref import WeakValueDictionary
 
 import llvmlite.ir as ll
 
@@ -30,6 +31,17 @@ from .machine import MOST_TABLES, OPTIMISATION, QUICK, compile_object
 def compile_program(program: ir.Program, state: ProgramState, *, cache: Store | None, debug: bool = False) -> Native:
     """Compile a program, or take its code from `cache`, and connect it with its state; raises ProgramError."""
     program, layout, key = _prepared(program, debug)
+    library = _loaded.get(key)
+    if library is None:
+        library = _loaded[key] = Library(_compiled(program, layout, key, cache, debug), (ENTRY, EGRESS_ENTRY))
+    try:
+        return Native(program, layout, state, library)
+    except MemoryError:
+        raise ProgramError(LARGER_THAN_MEMORY) from None
+
+
+def _compiled(program: ir.Program, layout: Layout, key: str, cache: Store | None, debug: bool) -> bytes:
+    """Return the machine code of a program after the passes."""
     code = load(cache, key)
     if code is None:
         with compiling(cache, "the switch's program"):
@@ -38,10 +50,11 @@ def compile_program(program: ir.Program, state: ProgramState, *, cache: Store | 
                 level = OPTIMISATION if len(program.tables) <= MOST_TABLES else QUICK
                 code = compile_object(module_text(program, layout, debug=debug), level)
                 keep(cache, key, code)
-    try:
-        return Native(program, layout, state, Library(code, (ENTRY, EGRESS_ENTRY)))
-    except MemoryError:
-        raise ProgramError(LARGER_THAN_MEMORY) from None
+    return code
+
+
+_loaded: WeakValueDictionary[str, Library] = WeakValueDictionary()
+"""Code in this process by its cache key: switches with one program share it, and the processor's cache has it once."""
 
 
 @functools.lru_cache(maxsize=4)

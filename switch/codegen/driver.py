@@ -59,9 +59,11 @@ _OUTPUT: tuple[ll.Type, ...] = (
     POINTER,  # result: frames of the output, and frames for which there was no room, 64 bits each
 )
 ARGUMENTS: tuple[ll.Type, ...] = (POINTER, POINTER, POINTER, POINTER, I64, I64, *_OUTPUT)
-"""Of `ENTRY`: context; addresses, lengths and ports of frames, and how many; time in microseconds; output."""
+"""Arguments of `ENTRY`: context; addresses, lengths and ports of frames, and how many; time in microseconds; output."""
 EGRESS_ARGUMENTS: tuple[ll.Type, ...] = (POINTER, POINTER, I64, I64, *_OUTPUT)
-"""Of `EGRESS_ENTRY`: context; addresses of the places of packets, and how many; time in microseconds; output."""
+"""Arguments of `EGRESS_ENTRY`: context; addresses of the places of packets, and how many; time in microseconds;
+output.
+"""
 
 
 class Driver:

@@ -28,6 +28,9 @@ BIT, BYTE, I16, I32, I64 = (ll.IntType(width) for width in (1, 8, 16, 32, 64))
 POINTER = ll.PointerType()
 VOID = ll.VoidType()
 
+_MOST_SWAPPED_BITS = 256
+"""Longer integers are stored in parts: LLVM counts the bits of a shift in a byte where it swaps them, and aborts."""
+
 
 def integer(width: int) -> ll.IntType:
     """Return the integer type of that width."""
@@ -157,7 +160,14 @@ class Emitter:
 
     def store_network(self, value: Value, address: Value) -> None:
         """Store a number of whole bytes in network byte order."""
-        self.store(self.swap(value), address)
+        width = value.type.width
+        if width <= _MOST_SWAPPED_BITS:
+            self.store(self.swap(value), address)
+            return
+        for start in range(0, width, 64):
+            end = min(start + 64, width)
+            word = self.build.trunc(self._shift_right(value, start), integer(end - start))
+            self.store(self.swap(word), self.at(address, (width - end) // 8))
 
     def swap(self, value: Value) -> Value:
         """Reverse the bytes of an integer."""

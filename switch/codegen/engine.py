@@ -17,9 +17,9 @@ import numpy.typing as npt
 from switchsum.native.kernels.machinecode import Library
 
 from .. import ir
-from ..batch import CodeEntry, Output
-from ..parking import Lot, Parked, parked_at, tell_depths
-from ..passes.analysis import assigned
+from ..batch import DEFAULT_FRAMES, CodeEntry, Output
+from ..parking import LOST, Lot, Parked, parked_at, tell_depths
+from ..passes.analysis import assigned, multiplies
 from ..replicas import complete
 from ..state import ProgramState
 from ..v1model import MAX_CLONE_DEPTH
@@ -80,6 +80,8 @@ class Native:
         self._state = state
         self._place_overhead = place_layout(program, layout).frame
         self._lot = Lot(self._place_overhead, state.queues.held)
+        self._most_copies = DEFAULT_FRAMES if multiplies(program) else 0
+        """Places for copies of a frame that nobody can count: as many as an `Output` has room for."""
         self._other_lot = 0
         """Address of a lot that somebody else keeps; 0: there is none."""
         self._parked: list[Parked] = []
@@ -169,7 +171,7 @@ class Native:
 
         Native code stops before a packet whose copies find no place, and the caller goes on from there.
         """
-        copies = self._state.copies() * min(packets, _PARKED_AT_ONCE)
+        copies = max(self._state.copies() * min(packets, _PARKED_AT_ONCE), self._most_copies)
         # Recirculation may make a frame longer.
         self._lot.reserve(copies, max(2 * frame_bytes, _USUAL_FRAME_BYTES))
         self._context[LOT] = _address(self._lot.words)
@@ -180,6 +182,8 @@ class Native:
         complete(output.count, output.addresses, output.lengths, output.heads, output.bodies)
         if room:
             self._parked += map(parked_at, self._lot.taken(room))
+            output.dropped += int(self._lot.words[LOST])
+            self._lot.words[LOST] = 0
 
     def _prepare(self, output: Output) -> None:
         # Tables whose order of rows the control plane has changed since the last batch.

@@ -33,11 +33,14 @@ packet; memory of the levels of packets, and of packets that wait to enter ingre
 the batch in microseconds, which native code itself writes; lot of the places of packets that wait for egress, 0: none
 waits."""
 FIRST_ARRAY: Final = 12
-TABLE_WORDS: Final = 11
-ROWS, SLOTS, TAGS, SLOTS_MASK, COUNTS, METERS, CHOICES, TUPLES, ORDER, TUPLES_COUNT, HITS = range(TABLE_WORDS)
+TABLE_WORDS: Final = 13
+ROWS, SLOTS, TAGS, SLOTS_MASK, COUNTS, METERS, CHOICES, TUPLES, ORDER, TUPLES_COUNT, FILTER, FILTER_WORDS, HITS = range(
+    TABLE_WORDS
+)
 """Words of a table: its rows; hash slots, their tags, and their number less 1; direct counters; direct meters; of an
 action profile's choices, addresses of lists of rows and their lengths; of a table with a key field that is not exact,
-its tuples, their numbers in the order of a lookup, and how many there are."""
+its tuples, their numbers in the order of a lookup, and how many there are; of one with priorities, its filter
+(`filters.py`) and how many words of bits each value has there in the place of that order; times of hits."""
 CHOICE_OFFSET: Final = 4
 """Offset in a row of the number of its choice, 32 bits; 0: the row has an action itself."""
 CHOICE_BYTES: Final = 16
@@ -286,6 +289,11 @@ class RowLayout:
     def exact(self) -> bool:
         """Return whether every key field is exact."""
         return all(key.kind is MatchKind.EXACT for key in self.spec.keys)
+
+    @property
+    def filtered(self) -> bool:
+        """Return whether a filter says which tuples are searched; if not, they are in the order of their ranks."""
+        return self.spec.prioritised
 
     @property
     def key_bits(self) -> int:

@@ -6,8 +6,11 @@ quarter full, so that a lookup ends soon, and it always has a free slot, so that
 tag of 8 bits of its key's hash, 0 if it is free: most searches for what is not there read no more than a tag.
 
 Otherwise this is done for each tuple of the table, with the bits of the key that the tuple's entries compare; all
-tuples share the slots.  `tuple_space.py` explains tuples, chains and ranks, and searches in the same way.  A tuple of
-one chain has its value beside its mask: it is compared, not hashed, and a table with few entries is as fast as a scan.
+tuples share the slots.  `tuple_space.py` explains tuples, chains and ranks.  A tuple of one chain has its value beside
+its mask: it is compared, not hashed, and a table with few entries is as fast as a scan.
+
+An LPM table has its tuples in the order of their best ranks, and the search ends as in `tuple_space.py`.  In a table
+with priorities a filter says which tuples may have an entry for the key (`filters.py`), mostly one or none of many.
 """
 
 from __future__ import annotations
@@ -18,8 +21,11 @@ import llvmlite.ir as ll
 
 from ..tables import MatchKind
 from .emitter import BYTE, I32, I64, POINTER, Emitter, Unit, Value, constant, integer
+from .filters import CHOSEN, VALUES, WORD_BITS
 from .layout import (
     BEST_OFFSET,
+    FILTER,
+    FILTER_WORDS,
     MASK_OFFSET,
     NEXT_OFFSET,
     ORDER,
@@ -157,33 +163,33 @@ class _TupleSearch:
     def __init__(self, lookup: Lookup, emit: Emitter) -> None:
         self._lookup, self._layout, self._emit = lookup, lookup.layout, emit
         _, self._number, *self._ranges = emit.function.args
-        self._rows = lookup.word(emit, ROWS)
-        self._tuples, self._order = lookup.word(emit, TUPLES), lookup.word(emit, ORDER)
-        self._count = lookup.word(emit, TUPLES_COUNT, I64)
-        self._before = emit.build.block
+        self._rows, self._tuples = lookup.word(emit, ROWS), lookup.word(emit, TUPLES)
         self._head, self._following = self._blocks("head", "following")
-        build = emit.build
-        build.branch(self._head)
+        build, before = emit.build, emit.build.block
+        # The best row so far with its rank: as a turn of the loop begins, and as it ends.
         build.position_at_end(self._head)
-        # The turn of the loop, and the best row so far with its rank: as a turn begins, and as it ends.
-        self._turn, self._found, self._rank = build.phi(I64), build.phi(I32), build.phi(_I128)
+        self._found, self._rank = build.phi(I32), build.phi(_I128)
         build.position_at_end(self._following)
         self._next_found, self._next_rank = build.phi(I32), build.phi(_I128)
+        build.position_at_end(before)
 
     def write(self) -> None:
         """Write the loop over the tuples."""
+        if self._layout.filtered:
+            self._write_filtered()
+        else:
+            self._write_ordered()
+
+    def _write_ordered(self) -> None:
         emit, build = self._emit, self._emit.build
+        order, count = self._lookup.word(emit, ORDER), self._lookup.word(emit, TUPLES_COUNT, I64)
         look, search, done = self._blocks("look", "search", "done")
-        build.position_at_end(self._head)
-        for phi, value in ((self._turn, constant(64, 0)), (self._found, constant(32, 0)), (self._rank, _NO_RANK)):
-            phi.add_incoming(value, self._before)
-        build.cbranch(build.icmp_unsigned("<", self._turn, self._count), look, done)
+        [turn] = self._begin(constant(64, 0))
+        build.cbranch(build.icmp_unsigned("<", turn, count), look, done)
 
         build.position_at_end(look)
-        number = build.load(build.gep(self._order, [self._turn], source_etype=I32), typ=I32)
-        one = _nth(emit, self._tuples, number, self._layout.tuple_stride)
-        best = emit.load(_I128, emit.at(one, BEST_OFFSET), 8)
-        build.cbranch(build.icmp_unsigned("<", best, self._rank), search, done)
+        one, is_better = self._tuple(build.load(build.gep(order, [turn], source_etype=I32), typ=I32))
+        build.cbranch(is_better, search, done)
 
         build.position_at_end(done)
         build.ret(self._found)
@@ -192,10 +198,82 @@ class _TupleSearch:
         self._walk_chain(self._find_chain(one))
 
         build.position_at_end(self._following)
-        self._turn.add_incoming(build.add(self._turn, constant(64, 1)), self._following)
-        self._found.add_incoming(self._next_found, self._following)
-        self._rank.add_incoming(self._next_rank, self._following)
+        turn.add_incoming(build.add(turn, constant(64, 1)), self._following)
+        self._go_on(self._following, self._next_found, self._next_rank)
+
+    def _write_filtered(self) -> None:
+        emit, build = self._emit, self._emit.build
+        count, columns = self._lookup.word(emit, FILTER_WORDS, I64), self._columns()
+        some, none, more, done, search = self._blocks("some", "none", "more", "done", "search")
+        # A word of the filter after the other, and those of its bits whose tuples have not been searched.
+        word, bits = self._begin(constant(64, -1), constant(64, 0))
+        build.cbranch(build.icmp_unsigned("==", bits, constant(64, 0)), none, some)
+
+        build.position_at_end(none)
+        after = build.add(word, constant(64, 1))
+        build.cbranch(build.icmp_unsigned("<", after, count), more, done)
+
+        build.position_at_end(done)
+        build.ret(self._found)
+
+        build.position_at_end(more)
+        fresh = constant(64, -1)
+        for column in columns:
+            fresh = build.and_(fresh, build.load(build.gep(column, [after], source_etype=I64), typ=I64))
+        word.add_incoming(after, more)
+        bits.add_incoming(fresh, more)
+        self._go_on(more, self._found, self._rank)
+
+        build.position_at_end(some)
+        lowest = build.cttz(bits, constant(1, 1))
+        rest = build.and_(bits, build.sub(bits, constant(64, 1)))
+        one, is_better = self._tuple(build.add(build.mul(word, constant(64, WORD_BITS)), lowest))
+        build.cbranch(is_better, search, self._ends(self._found, self._rank))
+
+        build.position_at_end(search)
+        self._walk_chain(self._find_chain(one))
+
+        build.position_at_end(self._following)
+        word.add_incoming(word, self._following)
+        bits.add_incoming(rest, self._following)
+        self._go_on(self._following, self._next_found, self._next_rank)
+
+    def _columns(self) -> list[Value]:
+        """Return, for each byte at which the filter looks, the address of the words of the value that the key has."""
+        emit, build = self._emit, self._emit.build
+        memory, count = self._lookup.word(emit, FILTER), self._lookup.word(emit, FILTER_WORDS, I64)
+        key = emit.stack(self._number.type)
+        emit.store(self._number, key)
+        made = []
+        for byte in range(CHOSEN):
+            value = emit.resize(emit.load(BYTE, emit.at(key, emit.load(I64, emit.at(memory, 8 * byte), 8))), 64)
+            row = build.mul(build.add(value, constant(64, VALUES * byte)), count)
+            made.append(build.gep(emit.at(memory, 8 * CHOSEN), [row], source_etype=I64))
+        return made
+
+    def _begin(self, *values: Value) -> list[Value]:
+        """Begin the loop; return variables of it that have these values in the first turn."""
+        build, before = self._emit.build, self._emit.build.block
         build.branch(self._head)
+        build.position_at_end(self._head)
+        variables = [build.phi(value.type) for value in values]
+        for variable, value in zip(variables, values, strict=True):
+            variable.add_incoming(value, before)
+        self._found.add_incoming(constant(32, 0), before)
+        self._rank.add_incoming(_NO_RANK, before)
+        return variables
+
+    def _go_on(self, block: ll.Block, found: Value, rank: Value) -> None:
+        """Begin the next turn of the loop, at the end of a block."""
+        self._found.add_incoming(found, block)
+        self._rank.add_incoming(rank, block)
+        self._emit.build.branch(self._head)
+
+    def _tuple(self, number: Value) -> tuple[Value, Value]:
+        """Return the address of a tuple, and whether its best entry is better than the one found."""
+        one = _nth(self._emit, self._tuples, number, self._layout.tuple_stride)
+        best = self._emit.load(_I128, self._emit.at(one, BEST_OFFSET), 8)
+        return one, self._emit.build.icmp_unsigned("<", best, self._rank)
 
     def _find_chain(self, one: Value) -> Value:
         """Write the search for the chain of a tuple; return its first row, of code that runs if there is a chain."""

@@ -2,8 +2,8 @@
 
 A hash table with linear probing finds them: slots of 32 bits that hold the number of a row, or 0 if the slot is free,
 and a tag for each slot.  At most a quarter of the slots are in use.  If a key field is not exact, slots hold the first
-rows of chains, and there is a list of the tuples (`tuple_space.py`).  The list is brought up to date before the next
-batch, not after each change, since a controller often writes many entries at once.
+rows of chains, and there is a list of the tuples (`tuple_space.py`), with their order or a filter (`filters.py`).
+They are brought up to date before the next batch, not after each change: controllers often write many entries at once.
 """
 
 from __future__ import annotations
@@ -16,12 +16,15 @@ import numpy.typing as npt
 from ..profiles import MOST_CHOICES
 from ..tables import NO_ACTION, Entry, Match, MatchKind, Table, combined
 from ..tuple_space import Place, Rank
+from .filters import TupleFilter
 from .layout import (
     ALIGN,
     BEST_OFFSET,
     CHOICE_OFFSET,
     CHOICES,
     COUNTS,
+    FILTER,
+    FILTER_WORDS,
     HITS,
     MASK_OFFSET,
     METERS,
@@ -83,12 +86,15 @@ class TableRows:
         self._best = self._tuples[:, BEST_OFFSET : BEST_OFFSET + 16].view(np.uint64)
         self._order = np.zeros(tuples, np.uint32)
         self._most = 0
-        self._changed: set[int] = set()
+        # By the number of the tuple, the values of the entries that it has got.
+        self._changed: dict[int, list[int]] = {}
+        self._filter = TupleFilter(table.space, max(1, self._key_bytes)) if self._layout.filtered else None
         context[ROWS] = self._rows.ctypes.data
         context[SLOTS], context[TAGS] = self._slots.ctypes.data, self._tags.ctypes.data
         context[SLOTS_MASK] = self._slots_mask
         context[TUPLES], context[ORDER] = self._tuples.ctypes.data, self._order.ctypes.data
         context[TUPLES_COUNT] = 0
+        self._show_filter()
         context[COUNTS], context[HITS] = table.counts.ctypes.data, table.hits_us.ctypes.data
         context[CHOICES] = self._choices.ctypes.data
         context[METERS] = table.meter.cells.ctypes.data if table.meter else 0
@@ -117,7 +123,7 @@ class TableRows:
             self._write(place.before, NEXT_OFFSET, row, 4)
         else:
             self._occupy(row, place.after)
-        self._changed.add(place.tuple_number)
+        self._changed.setdefault(place.tuple_number, []).append(self._number(row, self._value_offset))
         self._stale.add(self)
 
     def unlink(self, row: int, place: Place) -> None:
@@ -128,7 +134,7 @@ class TableRows:
             self._slots[self._probe(row)] = place.after
         else:
             self._free(self._probe(row))
-        self._changed.add(place.tuple_number)
+        self._changed.setdefault(place.tuple_number, [])
         self._stale.add(self)
 
     def set_default(self, action: str, params: tuple[int, ...]) -> None:
@@ -146,11 +152,22 @@ class TableRows:
         self._choices[number] = self._lists[number].ctypes.data, at_random << RANDOM_BIT | len(rows)
 
     def refresh(self) -> None:
-        """Write the tuples that have changed, and their order; called before the next batch."""
+        """Write the tuples that have changed, and their order or filter; called before the next batch."""
         for number in self._changed:
             self._put_tuple(number)
-        self._most = max(self._most, *(number + 1 for number in self._changed))
+        if self._filter is None:
+            self._put_order()
+        else:
+            self._filter.update(self._changed)
+            self._show_filter()
         self._changed.clear()
+
+    def _show_filter(self) -> None:
+        if self._filter is not None:
+            self._context[FILTER], self._context[FILTER_WORDS] = self._filter.address, self._filter.words
+
+    def _put_order(self) -> None:
+        self._most = max(self._most, *(number + 1 for number in self._changed))
         low, high = self._best[: self._most, 0], self._best[: self._most, 1]
         order = np.lexsort((low, high))
         self._order[: len(order)] = order

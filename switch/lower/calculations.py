@@ -39,9 +39,6 @@ def hash_over(scope: Scope, calculation: model.Calculation) -> ir.Hash:
                 payload = True
             case _:
                 raise scope.refuse(f"{operand} in calculation {calculation.name}")
-    # v1model has the payload in checksums only (`verify_checksum_with_payload`).
-    if payload and algorithm != "csum16":
-        raise scope.refuse(f"hash algorithm {algorithm} over the payload")
     return ir.Hash(WIDTHS[algorithm], algorithm, tuple(inputs), payload)
 
 

@@ -37,7 +37,7 @@ class Bid:
     election_id: int | None
     """128 bits; a client without one is never primary."""
     config: RoleConfig | None = None
-    """What the role may do; it holds once this client is primary.  None: everything."""
+    """Rights of the role, which hold once this client is primary. None: everything."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,7 +63,7 @@ class _Role(Generic[Stream]):
     highest: int | None = None
     primary: Stream | None = None
     config: RoleConfig | None = None
-    """As the last primary gave it."""
+    """Config that the last primary gave."""
 
     def notify(self, name: str, stream: Stream) -> Notification[Stream]:
         code = Code.NOT_FOUND if self.primary is None else Code.OK if stream == self.primary else Code.ALREADY_EXISTS

@@ -24,7 +24,7 @@ class Scalar:
     """Bits; 0: P4Info does not say."""
     signed: bool = False
     names: tuple[str, ...] = ()
-    """Of an enum without numbers, its values in order."""
+    """Names of an enum without numbers, in order."""
     new_type: str = ""
     """The type's name, if control planes may see it in another form."""
 
@@ -53,6 +53,14 @@ def encoder(what: str, spec: Any, type_info: Any, count: int) -> Callable[[Seque
     if size != count:
         raise invalid(f"{what} has {size} values in P4Info, {count} in the program")
     return lambda numbers: encode(iter(numbers))
+
+
+def value_names(spec: Any, type_info: Any) -> tuple[str, ...]:
+    """Return the names of the members of a struct of P4Info, those of inner structs too; of other types none."""
+    if spec.WhichOneof("type_spec") != "struct":
+        return ()
+    members = type_info.structs[spec.struct.name].members
+    return tuple(name for member in members for name in value_names(member.type_spec, type_info) or (member.name,))
 
 
 def _encoder(what: str, spec: Any, type_info: Any) -> tuple[Encoder, int]:

@@ -34,7 +34,7 @@ class ControllerHeader:
     """The fields of `@controller_header("packet_in")` or `("packet_out")`."""
 
     fields: tuple[HeaderField, ...] = ()
-    """In the order of the wire."""
+    """Fields in the order of the wire."""
 
     @classmethod
     def named(cls, p4info: Any, name: str, forms: Forms, headers: Sequence[Mapping[str, int]]) -> ControllerHeader:

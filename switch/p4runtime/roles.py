@@ -55,7 +55,7 @@ class RoleConfig:
     receives_packet_ins: bool = False
     can_push_pipeline: bool = False
     message: Any = field(default=None, compare=False)
-    """As a client wrote it."""
+    """Message as a client wrote it."""
 
     def permits(self, entity: Any) -> bool:
         """Return whether the role may write an entity; it also reads no others.

@@ -19,7 +19,7 @@ from ..profiles import Profile
 from ..state import MAX_GROUP, Counter, ProgramState, Register
 from ..tables import ActionSpec, KeySpec, MatchKind, Table
 from ..value_sets import ValueSet
-from .data import Scalar, encoder, scalar
+from .data import Scalar, encoder, scalar, value_names
 from .forms import Form, Forms
 from .group_rules import GroupRules
 from .packet_io import ControllerHeader
@@ -77,15 +77,15 @@ class TableSchema:
     table: Table
     fields: tuple[FieldSchema, ...]
     actions: Mapping[int, ActionSchema]
-    """By id."""
+    """Actions by id."""
     const: bool
     """The entries come from the program and cannot be changed."""
     ages: bool
-    """In P4Info, entries may have an idle timeout."""
+    """True: P4Info says that entries may have an idle timeout."""
     meter_kind: int
     """The MeterSpec.Type of its direct meter, if it has one."""
     rules: GroupRules | None = None
-    """Those of the action profile that it uses."""
+    """Rules of the action profile that it uses."""
 
     @property
     def name(self) -> str:
@@ -100,7 +100,7 @@ class ProfileSchema:
     identifier: int
     profile: Profile
     actions: Mapping[int, ActionSchema]
-    """Those of the tables that use it, by id."""
+    """Actions of the tables that use it, by id."""
     rules: GroupRules
 
     @property
@@ -124,7 +124,7 @@ class RegisterSchema:
 
     register: Register
     type: Scalar
-    """What P4Info says of its values."""
+    """P4Info's type of its values."""
     form: Form
     """Their form in messages."""
 
@@ -152,6 +152,8 @@ class DigestSchema:
     digest: Digest
     encode: Callable[[Sequence[int]], Any]
     """Returns the P4Data of a record's values."""
+    names: tuple[str, ...]
+    """Names of the values, if the digest is of a struct."""
 
     @property
     def name(self) -> str:
@@ -389,7 +391,8 @@ def _value_set(info: Any, value_sets: Mapping[str, ValueSet]) -> ValueSetSchema:
 def _digest(info: Any, type_info: Any, digests: Mapping[str, Digest]) -> DigestSchema:
     digest = _named("digest", info, digests)
     encode = encoder(f"digest {digest.name}", info.type_spec, type_info, len(digest.widths))
-    return DigestSchema(identifier=info.preamble.id, digest=digest, encode=encode)
+    names = value_names(info.type_spec, type_info)
+    return DigestSchema(identifier=info.preamble.id, digest=digest, encode=encode, names=names)
 
 
 def _register(info: Any, type_info: Any, forms: Forms, registers: Mapping[str, Register]) -> RegisterSchema:

@@ -73,7 +73,7 @@ class Service(Generic[Pipeline]):
         self._streams: set[Stream] = set()
         self._primaries: tuple[tuple[Stream, RoleConfig | None], ...] = ()
         self._reading: list[grpc.ServicerContext] = []
-        """Of the Reads whose answers are being sent, the oldest first."""
+        """Reads whose answers are being sent, the oldest first."""
         self.on_change: Callable[[Any], object] | None = None
         """Told each request that was carried out, before another packet runs."""
 

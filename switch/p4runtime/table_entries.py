@@ -69,7 +69,10 @@ class TableEntries:
             return self._write_default(kind, schema, message)
         if schema.const and kind != MODIFY:
             raise ReadOnly(f"the entries of table {schema.name} are const")
-        key = _key(schema, message.match)
+        key, prioritised = _key(schema, message.match), schema.table.spec.prioritised
+        if message.priority < 1 if prioritised else message.priority != 0:
+            need = "above 0" if prioritised else "0, for the table has no priorities"
+            raise invalid(f"the priority of an entry of table {schema.name} is {need}, not {message.priority}")
         if kind == DELETE:
             return self._delete(schema, key, message.priority)
         _check_resources(schema, message)

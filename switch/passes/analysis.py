@@ -106,6 +106,12 @@ def assigned(program: ir.Program) -> set[int]:
     return colours.union(*(written(program, statement) for block in blocks for statement in block.statements))
 
 
+def multiplies(program: ir.Program) -> bool:
+    """Return whether a frame may become more frames than `ProgramState.copies` says."""
+    names = program.intrinsics
+    return bool(assigned(program) & {names.clone, names.recirculate})
+
+
 def end_reads(program: ir.Program, end: ir.Terminator) -> set[int]:
     """Return the slots that a terminator reads or may write (the colour of a direct meter)."""
     match end:

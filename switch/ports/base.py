@@ -90,7 +90,7 @@ class Batch:
         columns = self.addresses, self.lengths, self.ports
         self.record[:] = (*(address_of(column) for column in columns), capacity, 0)
         self.address = address_of(self.record.view(np.int64))
-        """Of `record`, whose count is `count` only while an operation runs."""
+        """Address of `record`, whose count is `count` only while an operation runs."""
 
     def append(self, port: int, address: int, length: int) -> None:
         """Add one frame; there must be room."""
@@ -181,7 +181,7 @@ class PortGroup(ABC):
         self.table = table
         """Port numbers and counters, shared with the other groups."""
         self.owned = np.zeros(PORTS, np.bool_)
-        """By port number, whether it is a port of this group."""
+        """True for each port number that is a port of this group."""
 
     @abstractmethod
     def collect(self, batch: Batch) -> None:

@@ -102,7 +102,7 @@ class Operations:
         self._record["is_wire"], self._record["takes_bodies"] = kind.is_wire, kind.takes_bodies
         self._record["own"] = address_of(own)
         self.address = address_of(self._record.view(np.int64))
-        """Of the group's record."""
+        """Address of the group's record."""
 
     def collect(self, batch: Batch) -> None:
         """Append frames that have arrived to a batch."""

@@ -39,7 +39,7 @@ OFFLOADS: Final = (
     "port %d, %s, drops super-frames of TCP, which no wire carries: `ethtool -K %s gro off lro off`, and at the other "
     "end of a veth pair `ethtool -K PEER tso off gso off`"
 )
-"""What is logged once for such an interface."""
+"""Warning that is logged once for such an interface."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -76,7 +76,7 @@ class PacketPorts(PortGroup):
         self.words = packet_words(len(interfaces), self._sender)
         """The ports as kernels see them."""
         self.operations = Operations(PACKET, self, packed_words(self.words))
-        """What the loop calls, compiled before the first frame."""
+        """Functions that the loop calls, compiled before the first frame."""
         try:
             for number, interface in interfaces.items():
                 self._open(number, interface)

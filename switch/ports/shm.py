@@ -53,8 +53,9 @@ WORKER_UDP_PORT: Final = 21334
 MAX_PENDING: Final = 64
 """Most connections that have not said hello yet; one more closes the oldest of them."""
 RETURN_S: Final = 10.0
-"""So long after its start workers may come back who had their ports from a switch before: their jobs' entries name
-these ports, so a worker that was given one meanwhile gets another one."""
+"""Seconds after its start in which workers may come back who had their ports from an earlier switch. The entries of
+their jobs name these ports, so a worker that was given one meanwhile gets another one.
+"""
 _NOT_COME: Final = (errno.EAGAIN, errno.ECONNABORTED, errno.EINTR)
 """Errors of accept(2) that mean that there is no connection after all."""
 
@@ -71,7 +72,7 @@ class _Worker:
     """One worker that is connected."""
 
     port: int
-    """Its port number."""
+    """Port number."""
     bell: int
     """The eventfd that wakes it."""
     connection: socket.socket
@@ -105,7 +106,9 @@ class ShmPorts(PortGroup):
         self.words = shm_words()
         """The ports as kernels see them."""
         self.operations = Operations(SHM, self, packed(self.words))
-        """What the loop calls, compiled before the first frame: its sender's time-out is shorter than the compiler."""
+        """Functions that the loop calls, compiled before the first frame: the sender's time-out is shorter than
+        compiling.
+        """
         self._bodies: _Bodies | None = None
         self._workers: dict[int, _Worker] = {}
         self._pending: dict[int, socket.socket] = {}

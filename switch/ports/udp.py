@@ -13,7 +13,7 @@ from __future__ import annotations
 import errno
 import socket
 
-from switchsum.native.wires.datagrams import has_more, knows_segments, take_together
+from switchsum.native.wires.datagrams import has_more, knows_segments, take_marks, take_together
 from switchsum.native.wires.encapsulation import Address
 from switchsum.native.wires.messages import grow_buffers
 from switchsum.protocol.errors import TransportError
@@ -58,12 +58,15 @@ class UdpPort(PortGroup):
         # Several workers share this socket's buffer; and equal datagrams of one worker may come as one super-datagram.
         grow_buffers(self._socket)
         take_together(self._socket)
+        take_marks(self._socket)
         self.owned[self.number] = True
         together = knows_segments(self._socket)
         self.words = udp_words(self._socket.fileno(), self.number, switch, together=together)
         """The port as kernels see it."""
         self.operations = Operations(UDP, self, packed_words(self.words))
-        """What the loop calls, compiled before the first frame: its sender's time-out is shorter than the compiler."""
+        """Functions that the loop calls, compiled before the first frame: the sender's time-out is shorter than
+        compiling.
+        """
 
     def collect(self, batch: Batch) -> None:
         """Receive as many datagrams as one system call gives."""

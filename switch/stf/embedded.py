@@ -10,7 +10,7 @@ from ..meters import MeterRates
 from ..pipeline import EngineName, Pipeline
 from ..profiles import SetAction
 from ..reader import read_program
-from ..tables import Entry, Match, Member
+from ..tables import Entry, Exact, Match, Member
 from ..trace import Step
 from ..v1model import QUEUE_SHIFT
 from .language import Test
@@ -116,6 +116,16 @@ class Embedded:
             ),
         )
 
+    def add_member(self, value_set: str, value: int) -> None:
+        """Add a member to a parser value set; BMv2 compares all bits of it."""
+        found = self.pipeline.value_sets[value_set]
+        widths = [key.width for key in found.tables[0].spec.keys] if found.tables else []
+        member = []
+        for width in reversed(widths):
+            member.append(Exact(value & ((1 << width) - 1)))
+            value >>= width
+        found.set([*found.members, tuple(reversed(member))])
+
     def set_group(self, group: int, replicas: Sequence[tuple[int, int]]) -> None:
         """Set a multicast group."""
         self.pipeline.multicast.set(group, replicas)
@@ -158,7 +168,7 @@ class Traced(Embedded):
     def __init__(self, device_config: str | bytes) -> None:
         super().__init__(device_config, "interpreter")
         self.traces: dict[int, Step] = {}
-        """By line of the packet."""
+        """Traces by line of the packet."""
 
     def _process(self, port: int, frame: bytes, line: int) -> list[tuple[int, bytes]]:
         sent, self.traces[line] = self.pipeline.trace(port, frame, self._now_us)

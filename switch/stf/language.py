@@ -16,7 +16,7 @@ may be written in capitals:
     check_counter ipv4($A) packets == 1
     mirroring_add 5 2
 
-Commands of simple_switch_CLI for replication, registers, counters and meters stand as that program takes them
+Commands of simple_switch_CLI for replication, registers, counters, meters and value sets stand as it takes them
 (`DIRECT`).  The grammar is documented in p4c's tools/stf.
 """
 
@@ -46,6 +46,7 @@ DIRECT: Final = {
     "meter_get_rates": (2, 2),
     "meter_set_rates": (3, None),
     "meter_array_set_rates": (2, None),
+    "parse_vset_add": (2, 2),
 }
 """Commands that are those of simple_switch_CLI, and the least and the largest number of their words."""
 _COMPARISONS: Final = ("==", "!=", "<=", ">=", "<", ">")

@@ -35,6 +35,7 @@ class Names:
         self.counters = {counter.name: counter for counter in program.counters}
         self.registers = {register.name: register for register in program.registers}
         self.meters = {meter.name: meter for meter in program.meters}
+        self.value_sets = program.value_sets
 
     def tables(self) -> Iterable[model.Table]:
         """Return all tables."""
@@ -45,7 +46,7 @@ class Names:
         return _named("table", name, self._tables)
 
     def array(self, what: str, name: str, among: Iterable[str]) -> str:
-        """Return the whole name of a counter, register or meter; raises NoSuchName."""
+        """Return the whole name of a counter, register, meter or value set; raises NoSuchName."""
         return _named(what, name, {one: one for one in among})
 
     def call(self, table: model.Table, call: Call) -> tuple[str, tuple[int, ...]]:

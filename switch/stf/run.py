@@ -75,6 +75,9 @@ class Target(Protocol):
     def set_meter(self, name: str, index: int, rates: Sequence[tuple[float, int]]) -> None:
         """Set the (units per microsecond, burst) of a cell, the committed ones first."""
 
+    def add_member(self, value_set: str, value: int) -> None:
+        """Add a member to a parser value set: the bits of its fields side by side."""
+
     def set_group(self, group: int, replicas: Sequence[tuple[int, int]]) -> None:
         """Make a multicast group send to (port, instance) pairs."""
 
@@ -112,7 +115,7 @@ class Outcome:
     left: int
     """Frames that came out at ports which the test names."""
     told: tuple[str, ...]
-    """What read commands have read."""
+    """Values that read commands have read."""
 
     @property
     def passed(self) -> bool:
@@ -299,6 +302,9 @@ class _Runner:
         for index in range(self._names.meters[whole].size):
             self._meter_set_rates(whole, str(index), *rates)
 
+    def _parse_vset_add(self, name: str, value: str) -> None:
+        self._target.add_member(self._names.array("value set", name, self._names.value_sets), int(value, 0))
+
     def _compare(self) -> None:
         """Compare, port by port, the frames that were expected with those that left."""
         for port in sorted(self._test.ports):
@@ -358,4 +364,5 @@ _DIRECT: Final[dict[str, Callable[..., None]]] = {
     "meter_get_rates": _Runner._meter_get_rates,
     "meter_set_rates": _Runner._meter_set_rates,
     "meter_array_set_rates": _Runner._meter_array_set_rates,
+    "parse_vset_add": _Runner._parse_vset_add,
 }

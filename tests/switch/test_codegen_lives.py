@@ -29,6 +29,11 @@ def test_random_programs_with_packets_that_live_more_than_once(seed: int) -> Non
     compare_engines(np.random.default_rng(seed))
 
 
+def test_a_long_field_of_one_bit_that_varies() -> None:
+    """A program of the fuzzer's: LLVM aborts if the bytes of such an integer are swapped in one instruction."""
+    compare_engines(np.random.default_rng([2, 42, 22]))
+
+
 class Life:
     """A program with one wide header field, one wide metadata field that field list 1 keeps, and a first life."""
 

@@ -13,6 +13,7 @@ from switchsum.switch import Switch
 from switchsum.switch.digests import CAPACITY
 from switchsum.switch.p4runtime import Notices
 from switchsum.switch.pipeline import EngineName
+from switchsum.switch.views import DigestView
 
 from .conftest import PROGRAMS
 from .p4runtime_rig import Client, Rig, rig, update
@@ -43,6 +44,20 @@ def test_a_packet_makes_the_digest_that_was_asked_for_last(switch: Switch) -> No
     assert switch.digests["learn_t"].take() == []
 
 
+def test_values_of_a_record_have_the_names_of_p4info(switch: Switch) -> None:
+    digest = switch.digests["learn_t"]
+    assert repr(digest) == "<digest learn_t (source, port): 0 records wait>"
+    switch.process(7, frame(1))
+    assert len(digest) == 1
+    [record] = digest.take()
+    assert (record.source, record.port) == (SOURCE, 7)
+    renamed = DigestView(digest.digest, ("class", "port"))
+    assert renamed.names == ("_0", "port")
+    bare = Switch((PROGRAMS / "digests.json").read_bytes(), engine="interpreter")
+    bare.process(7, frame(1))
+    assert bare.digests["learn_t"].take()[0]._0 == SOURCE
+
+
 def test_records_that_nobody_takes_are_lost_and_counted(switch: Switch) -> None:
     digest = switch.digests["learn_t"]
     lost = digest.lost
@@ -54,7 +69,7 @@ def test_records_that_nobody_takes_are_lost_and_counted(switch: Switch) -> None:
 
 def test_a_trace_makes_no_digest_but_shows_it(switch: Switch) -> None:
     assert [step.text for step in switch.trace(0, frame(1)).find("digest")] == ["digest learn_t"]
-    assert switch.digests["learn_t"].waiting == 0
+    assert len(switch.digests["learn_t"]) == 0
 
 
 @pytest.fixture(scope="module")

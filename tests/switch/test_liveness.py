@@ -51,6 +51,8 @@ def test_a_replica_goes_to_its_first_backup_that_is_up(engine: EngineName) -> No
     assert copies(switch) == [(2, 12), (4, 14)]
     kept = switch.snapshot()
     switch.multicast.set(GROUP, [(5, 1)])
+    switch.set_port(1, up=True)
+    switch.set_port(2, up=False)
     switch.restore(kept)
     assert switch.multicast.get(GROUP) == (BACKED_UP, PLAIN)
     assert copies(switch) == [(2, 12), (4, 14)]

@@ -218,3 +218,31 @@ def test_every_program_makes_the_same_frames_of_packets_that_waited(name: str) -
             for packet in packets:
                 made += waiting.egress(packet, 77)
         assert sorted(made) == sorted(at_once.process(1, frame, 77))
+
+
+def test_more_packets_of_one_frame_wait_than_it_has_copies() -> None:
+    """One copy of each pass waits, the other enters ingress again: nobody can say beforehand how many there will be."""
+    draft = Draft()
+    given, names = draft.header("given", [8]), draft.intrinsics
+    again = ir.Select(
+        draft.fields[names.recirculate].width,
+        ir.Compare(ir.Relation.EQ, draft.field(names.egress_port), ir.Const(9, 2)),
+        ir.Const(draft.fields[names.recirculate].width, 1),
+        ir.Const(draft.fields[names.recirculate].width, 0),
+    )
+    program = replace(
+        draft.program(
+            parser=straight([ir.Extract(given)]),
+            ingress=straight([ir.Assign(names.mcast_grp, ir.Const(draft.fields[names.mcast_grp].width, 7))]),
+            egress=straight([ir.Assign(names.recirculate, again)]),
+            deparser=[given],
+            field_lists=((), ()),
+        ),
+        passes=100,
+    )
+    pair = Pair(program)
+    for state in (pair.state, pair.expected_state):
+        state.multicast.set(7, [(1, 1), (2, 2)])
+    pair.hold(1)
+    pair.process(0, b"x")
+    assert len(pair.parked()) == program.passes

@@ -93,6 +93,21 @@ def test_clones_wait_in_the_queue_of_their_class(engine: EngineName, operation: 
     assert [port for port, _ in pipeline.process(0, bytes([operation, 7, 1]))] == [1]
 
 
+def test_a_trace_tells_what_a_new_life_keeps_and_which_copies_go_nowhere() -> None:
+    pipeline = Pipeline.load((PROGRAMS / "lives.json").read_bytes(), engine="interpreter")
+    frame = bytes([1, 7, 5]) + b"rest"
+    [nowhere] = pipeline.trace(3, frame)[1].find("clone")
+    assert nowhere.text == "clone to session 7, which has no replicas"
+    pipeline.clones.set(7, [2])
+    [clone] = pipeline.trace(3, frame)[1].find("clone")
+    assert clone.text.startswith("clone from ingress to session 7, which keeps ")
+    assert "kept=5" in clone.text
+    [again] = pipeline.trace(3, bytes([5, 0, 1]) + b"rest")[1].find("recirculate")
+    assert "and keeps " in again.text
+    [group] = pipeline.trace(3, bytes([4, 1, 4]) + b"rest")[1].find("copy")
+    assert group.text == "multicast group 1: no replicas, so that nothing leaves"
+
+
 def test_clone_of_what_is_dropped_keeps_nothing(load: Load) -> None:
     pipeline = load("lives")
     pipeline.clones.set(1, [(2, 3)])

@@ -131,6 +131,13 @@ def test_an_entry_is_metered_by_its_key_as_it_is_written() -> None:
     for _ in range(3):
         switch.process(1, bytes([1, 0, 0, 0, 0, 0]))
     assert stations.meter_counts({"station": 1}) == ((2, 12), (1, 6), (0, 0))
+    traced = [step.text for step in switch.trace(1, bytes([1, 0, 0, 0, 0, 0])).find("meter")]
+    assert traced == [
+        "meter SwitchIngress.packets[0]: green",
+        "meter SwitchIngress.bytes[0]: green",
+        "meter of table SwitchIngress.stations: yellow",
+        "meter of table SwitchIngress.groups: red",
+    ]
     assert groups.meter_counts({"station": "0 &&& 0xfe"}, priority=2) == ((0, 0), (0, 0), (3, 18))
     with pytest.raises(EntryMissing):
         stations.set_meter({"station": 2}, RATES)

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import random
+import zlib
 
 import pytest
 
 from switchsum.protocol.wire import internet_checksum
+from switchsum.switch.hashes import HASHES
 from switchsum.switch.pipeline import EngineName, Pipeline
 
 from .conftest import PROGRAMS, Load
@@ -165,3 +167,17 @@ def test_checksum_of_zeros_is_all_ones(load: Load) -> None:
     frame = bytes([1]) + bytes(9) + bytes(3)
     [(_, out)] = load("checksums").process(0, frame)
     assert int.from_bytes(out[7:9], "big") == 0xFFFF
+
+
+@pytest.mark.parametrize("size", [0, 1, 5, 6, 64, 999])
+def test_every_hash_covers_the_payload(load: Load, size: int) -> None:
+    pipeline, payload = load("payload"), random.Random(size).randbytes(size)
+    hashed = bytes([0xA5, 0b110_00000]) + payload
+    for crc32, wrong in ((zlib.crc32(hashed), 0), (zlib.crc32(hashed) ^ 1, 1)):
+        fields = bytes([0xA5, 0b110_00000 | wrong])
+        results = b"".join(
+            HASHES[name](hashed).to_bytes(bits // 8, "big")
+            for name, bits in (("csum16", 16), ("crc16", 16), ("crc32", 32), ("xor16", 16), ("identity", 64))
+        )
+        frame = hashed[:2] + bytes(4) + crc32.to_bytes(4, "big") + bytes(10) + payload
+        assert pipeline.process(0, frame) == [(1, fields + results + payload)]

@@ -52,7 +52,8 @@ def test_an_entry_does_what_its_member_does(switch: Switch) -> None:
     assert [chosen(switch, key) for key in (1, 2)] == [(4, 6, 1), (4, 6, 1)]
     table.modify({KEY: 1}, Member(8))
     assert chosen(switch, 1) is None
-    assert str(table.entries()[0]) == f"{KEY}=1 -> member 8()"
+    assert str(table.entries()[0]) == f"{KEY}=1 -> member 8"
+    assert own.members == {7: "SwitchIngress.choose(which=6, port=4)", 8: "SwitchIngress.refuse()"}
 
 
 @pytest.mark.parametrize(("table", "key"), [("spreading", SPREAD), ("spreading_too", SPREAD_TOO)])
@@ -71,6 +72,20 @@ def test_the_selector_chooses_the_member_of_a_group(switch: Switch, table: str, 
     assert chosen(switch, key, 3) == (11, 1, hit)
     spread.set_group(4, [])
     assert chosen(switch, key, 3) == (0, 0, hit)  # an empty group does nothing
+
+
+def test_a_trace_shows_which_member_of_a_group_runs(switch: Switch) -> None:
+    spread = switch.profiles["spread"]
+    for number in (1, 2):
+        spread.add_member(number, "choose", which=number, port=number)
+    spread.set_group(4, [1, 2])
+    switch.tables["spreading"].insert({KEY: SPREAD}, Group(4), priority=1)
+    for entropy, number in enumerate((1, 2)):
+        frame = bytes([SPREAD]) + entropy.to_bytes(2, "big") + bytes(2)
+        [lookup] = (step for step in switch.trace(1, frame).find("lookup") if step.detail["hit"])
+        assert lookup.text.endswith(f"-> group 4 -> SwitchIngress.choose(which={number}, port={number})")
+        assert lookup.detail["params"] == [number, number]
+        assert switch.process(1, frame)[0][0] == number
 
 
 def test_counters_of_entries_count_whatever_is_chosen(switch: Switch) -> None:
@@ -110,7 +125,7 @@ def test_mistakes_with_profiles(switch: Switch) -> None:
     own, spread, table = switch.profiles["own"], switch.profiles["spread"], switch.tables["plain"]
     with pytest.raises(BadEntry, match="no member 1"):
         table.insert({KEY: 1}, Member(1))
-    with pytest.raises(BadEntry, match=r"name a member or group of SwitchIngress\.own"):
+    with pytest.raises(BadEntry, match=r"profile SwitchIngress\.own: its entries have Member\(number\)"):
         table.insert({KEY: 1}, "choose", which=1, port=1)
     own.add_member(1, "choose", which=1, port=1)
     with pytest.raises(EntryExists, match="a member 1 already"):

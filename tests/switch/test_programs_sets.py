@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from switchsum.protocol.p4runtime import Code, P4RuntimeError, parse_p4info, v1
-from switchsum.switch.errors import BadEntry, TableFull
+from switchsum.switch import Switch
+from switchsum.switch.errors import BadEntry, EntryExists, EntryMissing, TableFull
 from switchsum.switch.pipeline import Pipeline
 from switchsum.switch.tables import Ternary
 
@@ -46,6 +47,31 @@ def test_members_come_and_go(load: Load) -> None:
     tagged.set([exactly(8)])
     assert [taken(pipeline, kind) for kind in (7, 8)] == [NOTHING, TAG]
     assert tagged.members == (exactly(8),)
+
+
+def test_members_are_written_as_in_p4() -> None:
+    switch = Switch.from_file(PROGRAMS / "sets.json", PROGRAMS / "sets.p4info.txtpb", engine="interpreter")
+    tagged, paired = switch.value_sets["tagged"], switch.value_sets["paired"]
+    tagged.add(7)
+    tagged.add("0x1200 &&& 0xff00")
+    tagged.add("20..21")
+    assert [taken(switch.pipeline, kind) for kind in (7, 8, 0x1234, 19, 20, 21, 22)] == [
+        *(TAG, NOTHING, TAG, NOTHING, TAG, TAG, NOTHING),
+    ]
+    assert tagged.members == ["7", "0x1200 &&& 0xff00", "20..21"]
+    assert repr(tagged) == "<value set SwitchParser.tagged: 7; 0x1200 &&& 0xff00; 20..21>"
+    tagged.remove("20..21")
+    assert (len(tagged), taken(switch.pipeline, 20)) == (2, NOTHING)
+    tagged.clear()
+    assert taken(switch.pipeline, 7) == NOTHING
+    paired.add(4, "0x100 &&& 0xf00")
+    assert paired.members == ["4, 0x100 &&& 0xf00"]
+    with pytest.raises(BadEntry, match="has 2 fields, and 1 values are given"):
+        paired.add(4)
+    with pytest.raises(EntryExists, match="has the member 4, "):
+        paired.add(4, (0x100, 0xF00))
+    with pytest.raises(EntryMissing, match="no member 5"):
+        tagged.remove(5)
 
 
 def test_one_set_serves_several_states(load: Load) -> None:

@@ -47,6 +47,24 @@ def test_native_code_has_no_traces(folder: Path) -> None:
     assert "what the P4 program did" not in shown
 
 
+def test_a_source_is_compiled_once(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (folder / "bin").mkdir()
+    compiler = folder / "bin" / "p4c-bm2-ss"
+    compiler.write_text(
+        "#!/bin/sh\necho called >> calls\n"
+        'while [ $# -gt 1 ]; do case "$1" in -o) cp solution.json "$2";; '
+        '--p4runtime-files) cp solution.p4info.txtpb "$2";; esac; shift; done\n'
+    )
+    compiler.chmod(0o755)
+    monkeypatch.setenv("PATH", str(folder / "bin"), prepend=":")
+    (folder / "solution.p4").touch()
+    source = TEST.replace('"solution.json", "solution.p4info.txtpb"', '"solution.p4"').replace("(4,", "(3,")
+    source = source.replace('b"")', 'bytes(5) + b"\\1" + bytes(8))')
+    (folder / "test_own.py").write_text(source + source.replace("test_forward", "test_again"))
+    assert "2 passed" in run(folder)
+    assert (folder / "calls").read_text().split() == ["called"]
+
+
 def test_a_test_that_passes_is_silent(folder: Path) -> None:
     (folder / "test_own.py").write_text(TEST.replace('(4, b"")', '(3, bytes(5) + b"\\1" + bytes(8))'))
     assert "1 passed" in run(folder)

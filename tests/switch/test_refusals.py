@@ -135,6 +135,13 @@ def test_unknown_names(document: Document) -> None:
     assert "nowhere" in refusal(broken)
 
 
+def test_an_algorithm_that_bmv2_lacks_is_refused_by_name() -> None:
+    """p4c hands `HashAlgorithm.random` on, at which BMv2 says "Unknown hash algorithm: random" and ends."""
+    document = json.loads((PROGRAMS / "payload.json").read_text())
+    document["calculations"][0]["algo"] = "random"
+    assert "hash algorithm random is not supported" in refusal(document)
+
+
 def test_unsupported_features_are_named(document: Document) -> None:
     cases: list[tuple[str, Any, str]] = [
         ("header_unions", [{"name": "either"}], "header_unions[0] has no headers"),

@@ -22,9 +22,10 @@ from switchsum.switch import (
     ShownEntry,
     Switch,
 )
+from switchsum.switch.named_tables import params_of
 from switchsum.switch.pipeline import EngineName
-from switchsum.switch.tables import Exact, KeySpec, Lpm, Match, MatchKind, Range, Ternary
-from switchsum.switch.values import match_of, match_text, number_of
+from switchsum.switch.tables import ActionSpec, Exact, KeySpec, Lpm, Match, MatchKind, ParamSpec, Range, Ternary
+from switchsum.switch.values import match_of, match_text, number_of, text_of
 
 from .conftest import PROGRAMS
 
@@ -73,7 +74,7 @@ def test_entries_are_read_back_changed_and_removed(switch: Switch) -> None:
     assert str(table.entries()[0]) == f"{STATION}=00:00:00:00:00:07 -> SwitchIngress.forward(port=3)"
     table.modify(table.entries()[0].match, "flood", group=1)
     assert [entry.action for entry in table] == ["SwitchIngress.flood"]
-    with pytest.raises(EntryExists):
+    with pytest.raises(EntryExists, match=f"already has the entry {STATION}=00:00:00:00:00:07"):
         table.insert({STATION: 7}, "drop")
     table.delete({STATION: 7})
     with pytest.raises(EntryMissing):
@@ -81,6 +82,60 @@ def test_entries_are_read_back_changed_and_removed(switch: Switch) -> None:
     table.insert({STATION: 8}, "drop")
     table.clear()
     assert len(table) == 0
+
+
+def test_parameters_may_be_a_dict(switch: Switch) -> None:
+    table = switch.tables["stations"]
+    table.insert({STATION: 7}, "forward", {"port": 3})
+    table.modify({STATION: 7}, "forward", {"port": 4})
+    assert table.entries()[0].params == {"port": 4}
+    table.set_default("forward", {"port": 5})
+    assert table.default.params == {"port": 5}
+    spec = ActionSpec(name="queue", params=(ParamSpec(name="priority", width=3),))
+    assert params_of(spec, {"priority": 5}) == (5,)
+    with pytest.raises(BadEntry, match=r"lacks priority.*give the parameters as a dict"):
+        params_of(spec, {})
+
+
+@pytest.mark.parametrize(
+    ("options", "text"),
+    [
+        ({"engine": "fast"}, "there are native and interpreter"),
+        ({"drop_port": 512}, "drop_port is 0 to 511, not 512"),
+        ({"priority_queues": 0}, "priority_queues is 1 to"),
+        ({"max_passes": 0}, "max_passes is 1 to"),
+    ],
+)
+def test_options_that_cannot_be_are_named(options: dict[str, Any], text: str) -> None:
+    with pytest.raises(ValueError, match=text):
+        Switch.from_file(files("solution", FORWARDER)[0], **options)
+
+
+def test_a_source_is_no_program() -> None:
+    with pytest.raises(ProgramError, match=r"Switch\.from_p4 compiles it"):
+        Switch.from_file(FORWARDER / "solution.p4")
+
+
+@pytest.mark.parametrize(
+    ("number", "width", "name", "shown"),
+    [
+        (7, 48, "h.eth.dst", "00:00:00:00:00:07"),
+        (2_500_000, 48, "standard_metadata.ingress_global_timestamp", "2500000"),
+        (0x0A000001, 32, "hdr.ip.src", "10.0.0.1"),
+        (0x0A000001, 32, "hdr.ip.srcAddr", "10.0.0.1"),
+        (0x0A000001, 32, "hdr.tcp.seq", "0x0a000001"),
+        (2048, 16, "h.eth.type", "2048"),
+    ],
+)
+def test_numbers_are_shown_as_their_names_say(number: int, width: int, name: str, shown: str) -> None:
+    assert text_of(number, width, name) == shown
+
+
+def test_groups_and_sessions_take_ports(switch: Switch) -> None:
+    switch.multicast.set(1, [2, (3, 7)])
+    switch.clones.set(5, [4])
+    assert repr(switch.multicast) == "<multicast groups: 1 to port 2 instance 0, port 3 instance 7>"
+    assert repr(switch.clones) == "<clone sessions: 5 to port 4 instance 0>"
 
 
 def test_the_default_action(switch: Switch) -> None:
@@ -115,7 +170,12 @@ def test_the_default_action(switch: Switch) -> None:
         (lambda switch: switch.process(1, "frame"), TypeError, "not str"),
         (lambda switch: switch.process(1, np.zeros(20)), TypeError, "not of float64"),
         (lambda switch: switch.multicast.set(1, [(600, 0)]), ValueError, "port 600"),
+        (lambda switch: switch.multicast.set(1, 5), TypeError, "a list of ports or of pairs"),
+        (lambda switch: switch.multicast.set(1, [2, 2]), ValueError, "port 2, instance 0 is named twice"),
         (lambda switch: switch.clones.set(0, [(1, 0)]), ValueError, "clone session 0"),
+        (lambda switch: switch.tables["stations"].insert(7, "drop"), TypeError, "a dict of values by key, not 7"),
+        (lambda switch: switch.tables["stations"].insert({STATION: 7}, "forward", 3), TypeError, "port=3"),
+        (lambda switch: switch.tables["stations"].delete({STATION: 7}), EntryMissing, f"{STATION}=00:00:00:00:00:07"),
     ],
 )
 def test_mistakes_say_what_there_is(wrong: Any, error: type[Exception], text: str | None) -> None:
@@ -160,7 +220,7 @@ KEYS = {kind: KeySpec(name="key", width=32, kind=kind) for kind in MatchKind}
 def test_forms_of_matches(kind: MatchKind, value: Any, match: Match, shown: str) -> None:
     made = match_of(value, KEYS[kind], "key")
     assert made == match
-    assert match_text(made, 32) == shown
+    assert match_text(made, KEYS[kind]) == shown
     if shown != "*":  # what is shown is a form that is taken
         assert match_of(shown, KEYS[kind], "key") == match
 
@@ -187,6 +247,16 @@ def test_numbers_of_all_kinds() -> None:
         number_of(ipaddress.ip_address("10.0.0.1"), 128, "x")
     with pytest.raises(ValueError, match=r"int<8> \(-128 to 127\)"):
         number_of(128, 8, "x", signed=True)
+
+
+def test_a_cell_has_a_number() -> None:
+    switch = Switch.from_file(*files("stateful"), engine="interpreter")
+    for array in (switch.registers["sevens"], switch.counters["events"]):
+        for wrong in ("a", 1.5):
+            with pytest.raises(TypeError, match="has a number"):
+                array[wrong]  # type: ignore[index]
+    with pytest.raises(ValueError, match=r"does not fit bit<136>$"):
+        switch.registers["longs"][0] = 1 << 136
 
 
 def test_registers_are_arrays(engine: EngineName) -> None:
@@ -275,7 +345,10 @@ def test_a_trace_tells_all_and_changes_nothing(engine: EngineName) -> None:
     assert trace.find("register")
     assert trace.find("send")[0].detail["frame"]
     assert json.loads(json.dumps(trace.as_json()))["steps"]
-    assert "write SwitchIngress.sevens" in str(trace)
+    [read] = [step for step in trace.find("register") if step.text.startswith("read SwitchIngress.sevens")]
+    [write] = [step for step in trace.find("register") if step.text.startswith("write SwitchIngress.sevens")]
+    assert write.detail["index"] == read.detail["index"]
+    assert write.text == f"write SwitchIngress.sevens[{read.detail['index']}] = {write.detail['value']:#x} (was 0x0)"
     for array, kept in zip(switch.snapshot().arrays, before.arrays, strict=True):
         np.testing.assert_array_equal(array, kept)
     assert switch.process(1, bytes(64))[0][1].hex() == trace.find("send")[0].detail["frame"]

@@ -78,6 +78,18 @@ def test_frames_leave_at_the_rate_of_their_queue_and_hear_how_they_waited(switch
     assert len(switch.process(1, frame())) == 1  # the queue has rested
 
 
+def test_a_snapshot_is_restored_without_the_frames_that_wait(switch: Switch) -> None:
+    switch.queue(PORT).rate_pps = 1000
+    kept = switch.snapshot()
+    assert [len(switch.process(1, frame(0, number))) for number in range(4)] == [1, 0, 0, 0]
+    switch.trace(1, frame())
+    assert switch.queue(PORT).frames == 3
+    switch.restore(kept)
+    assert switch.queue(PORT).frames == 0
+    assert switch.advance(1) == []
+    assert len(switch.process(1, frame(0, 9))) == 1
+
+
 def test_bits_a_second_count_bytes(switch: Switch) -> None:
     switch.queue(PORT).rate_bps = 8 * FRAME_BYTES * 100
     for _ in range(4):

@@ -48,6 +48,15 @@ class Session:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Member:
+    """A parser value set gets a member."""
+
+    value_set: str
+    value: int
+    """The bits of its fields side by side."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Packet:
     """A frame arrives."""
 
@@ -55,7 +64,7 @@ class Packet:
     frame: bytes
 
 
-Step = Insert | Default | Group | Session | Packet
+Step = Insert | Default | Group | Session | Member | Packet
 
 
 def apply(step: Step, switch: Target, line: int) -> None:
@@ -72,6 +81,8 @@ def apply(step: Step, switch: Target, line: int) -> None:
             switch.set_group(step.group, step.replicas)
         case Session():
             switch.set_session(step.session, [(step.port, 0)])
+        case Member():
+            switch.add_member(step.value_set, step.value)
         case Packet():
             switch.send(step.port, step.frame, line)
 
@@ -101,6 +112,8 @@ def stf_text(steps: Iterable[Step], names: Names) -> str:
                     nodes += 1
             case Session():
                 lines.append(f"mirroring_add {step.session} {step.port}")
+            case Member():
+                lines.append(f"parse_vset_add {step.value_set} {step.value:#x}")
             case Packet():
                 lines.append(f"packet {step.port} {step.frame.hex()}")
     return "".join(line + "\n" for line in lines)

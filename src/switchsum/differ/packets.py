@@ -8,12 +8,16 @@ from typing import Final
 from switchsum.protocol.wire import internet_checksum
 from switchsum.switch import model
 
+from .indices import index_fields
+
 LONGEST_WAY: Final = 24
 """States of one packet; a parser may run in circles."""
 PORTS: Final = 8
 PAYLOAD: Final = (0, 1, 2, 5, 20, 64)
 EDGE: Final = 0.25
 """Share of fields that are zero, one or all ones: random numbers never are."""
+WITHIN: Final = 7 / 8
+"""Share of indices that lie within their array."""
 CORRECT: Final = 0.9
 """Share of checksums that are right; a program may drop all other packets."""
 
@@ -27,6 +31,7 @@ class Packets:
         self._start = program.parser.start
         self._types = {header.name: header.type for header in program.headers}
         self._stacks = {stack.name: stack.members for stack in program.stacks}
+        self._indices = index_fields(program)
         calculations = {one.name: one for one in program.calculations}
         self._verified = [
             (one.target, calculations[one.calculation].inputs)
@@ -66,11 +71,15 @@ class Packets:
             if name in self._types:
                 for field in self._types[name].fields:
                     if not field.variable:
-                        way.add(name, field.name, field.width, self._value(field.width))
+                        value = self._value(field.width, self._indices.get((name, field.name)))
+                        way.add(name, field.name, field.width, value)
         elif operation.operation == "advance" and isinstance(first, model.Number):
             way.add("", "", first.value, self._value(first.value))
 
-    def _value(self, width: int) -> int:
+    def _value(self, width: int, cells: int | None = None) -> int:
+        """Return a field's value; `cells`: of the array whose index it is."""
+        if cells is not None and self._random.random() < WITHIN:
+            return self._random.randrange(cells) & ((1 << width) - 1)
         if self._random.random() < EDGE:
             return self._random.choice((0, 1, (1 << width) - 1, self._random.randrange(8))) & ((1 << width) - 1)
         return self._random.getrandbits(width) if width else 0

@@ -13,7 +13,7 @@ from switchsum.switch.stf import Names
 from switchsum.switch.stf.embedded import STEP_US
 from switchsum.switch.trace import Step as Trace
 
-from .case import Group, Insert, Packet, Session, Step, apply, stf_text
+from .case import Group, Insert, Member, Packet, Session, Step, apply, stf_text
 from .entries import Entries
 from .packets import PORTS, Packets
 from .shrink import shrink
@@ -36,7 +36,7 @@ LEARN_FROM: Final = 16
 ENTRIES: Final = 8
 """Most entries of a table."""
 ROUNDS: Final = 3
-"""How often entries are made: what one entry's action does leads to further lookups."""
+"""Number of times that entries are made. The action of one entry leads to further lookups."""
 TRIES: Final = 400
 """Runs that shrinking may take."""
 
@@ -52,7 +52,7 @@ class Finding:
     stf: str
     """The case as an STF test without expectations."""
     seen: dict[str, Seen]
-    """What each side did with the shrunk case."""
+    """Output of each side for the shrunk case."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -64,7 +64,7 @@ class Tally:
     entries: int = 0
     frames: int = 0
     ended: list[str] = field(default_factory=list)
-    """How often BMv2 ended itself; the first of them is an STF test that shows it."""
+    """Number of times that BMv2 ended itself. The first one is kept as an STF test."""
 
 
 class Differ:
@@ -124,13 +124,25 @@ class Differ:
             _, trace = pipeline.trace(packet.port, packet.frame)
             for lookup in trace.find("lookup"):
                 name = lookup.detail["table"]
-                if name not in self._table_names or counts[name] >= ENTRIES:
-                    continue  # a value set's, or full
-                entry = entries.for_key(name, [*lookup.detail["key"].values()])
+                if counts[name] >= ENTRIES:
+                    continue
+                key = [*lookup.detail["key"].values()]
+                entry = entries.for_key(name, key) if name in self._table_names else self._member(name, key)
                 if entry is not None and _fits(self.reference, entry):
                     made.append(entry)
                     counts[name] += 1
         return made
+
+    def _member(self, table: str, key: Sequence[int]) -> Member | None:
+        """Return the member of a value set for which the parser has looked; None for another table."""
+        for name, found in self.reference.switch.pipeline.value_sets.items():
+            for one in found.tables:
+                if one.spec.name == table:
+                    value = 0
+                    for field, part in zip(one.spec.keys, key, strict=True):
+                        value = value << field.width | part
+                    return Member(value_set=name, value=value)
+        return None
 
     def compare(self, steps: Sequence[Step]) -> tuple[tuple[str, str], str, dict[str, Seen]]:
         """Run a case on all sides; return which two differ and how ("" if none do), and what each did."""
@@ -161,7 +173,7 @@ class Differ:
             sides, what, seen = self.compare(steps)
         tally.cases += 1
         tally.packets += sum(isinstance(step, Packet) for step in steps)
-        tally.entries += sum(isinstance(step, Insert) for step in steps)
+        tally.entries += sum(isinstance(step, (Insert, Member)) for step in steps)
         tally.frames += sum(seen["interpreter"].counts)
         if what and "bmv2" in sides:
             steps = self._defined(steps, FURTHER_UNDEFINED)
@@ -203,7 +215,7 @@ class Differ:
         return bool(self._bmv2.run(steps, self.reference.run(steps).counts).ended)
 
 
-def _fits(side: EmbeddedSide, entry: Insert) -> bool:
+def _fits(side: EmbeddedSide, entry: Insert | Member) -> bool:
     """Add an entry to a switch; return whether it took it."""
     try:
         apply(entry, side.switch, 0)

@@ -21,7 +21,7 @@ from switchsum.testing.simple_switch import SimpleSwitch
 from .case import Packet, Step, apply
 
 LATE_S: Final = 3.0
-"""After the last packet, a frame that BMv2 has not sent for so long is lost."""
+"""Seconds after the last packet. A frame that BMv2 has not sent by then is lost."""
 _BYTES: Final = (1 << 2048) // 255
 """256 bytes of 1."""
 _THRIFT_BITS: Final = 63
@@ -36,13 +36,13 @@ class Chance:
     """What no program can count on."""
 
     time_us: int = 0
-    """When the first packet comes."""
+    """Time of the first packet, in microseconds."""
     seed: int | None = None
-    """Of the random numbers; None: the switch's own."""
+    """Seed of the random numbers. None: the switch's own."""
     undefined: int = 0
-    """What fields of headers have that were never written."""
+    """Value of header fields that were never written."""
     waiting_us: int = 0
-    """How long a frame has waited in every queue; 0: no frame waits."""
+    """Microseconds that a frame has waited in every queue. 0: no frame waits."""
 
 
 UNDEFINED: Final = (
@@ -64,7 +64,7 @@ FURTHER_TIMES: Final = tuple(
     )
     for number in range(2, 32)
 )
-"""What happens with one random number of a few is seen with some of these."""
+"""Further times of packets. If a program acts on one random number of a few, some of these times show it."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -78,9 +78,9 @@ class Seen:
     cells: dict[str, list[Any]] = field(default_factory=dict)
     """Registers and counters at the end, by name."""
     packets: list[list[tuple[int, bytes]]] = field(default_factory=list)
-    """For each packet, the frames that it has become; of BMv2 nobody knows that."""
+    """Frames that each packet has become. BMv2 does not tell which frames belong to which packet."""
     states: list[int] = field(default_factory=list)
-    """For each packet, a checksum of all registers and counters after it, if that was asked for."""
+    """Checksum of all registers and counters after each packet, if it was asked for."""
     beyond: set[int] = field(default_factory=set)
     """The packets, by number, for which an interpreter was given an index beyond the end of an array."""
     ended: str = ""

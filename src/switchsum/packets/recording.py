@@ -58,7 +58,7 @@ class Frame:
     """A frame that came or left."""
 
     number: int
-    """From 1, as Wireshark counts them."""
+    """Number of the frame, from 1, as in Wireshark."""
     port: int
     time_ns: int
     is_inbound: bool

@@ -23,9 +23,9 @@ from switchsum.switch.v1model import QUEUE_SHIFT
 from .recording import Frame, Settings, read
 
 MOST_DIFFERENCES: Final = 10
-"""As many are described."""
+"""Number of differences that are described."""
 _EVENTS: Final = ".events"
-"""How the names of the counters end that count by reason."""
+"""Last words of the names of counters that count by reason."""
 
 
 @dataclass(slots=True, kw_only=True)

@@ -31,7 +31,7 @@ class Place:
     lanes_per_frame: int
     """32-bit words in a payload."""
     fields: dict[str, int | str]
-    """Of a member: its job, epoch and rank, the job's first slot and the slots' first number."""
+    """Header fields of a member: its job, epoch and rank, the job's first slot and the slots' first number."""
 
 
 @contextmanager

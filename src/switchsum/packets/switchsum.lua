@@ -55,6 +55,7 @@ local REASONS = {
   [22] = "cookie",
   [23] = "spoofed_inside",
   [24] = "opaque",
+  [25] = "taken",
 }
 local FLAGS = { -- value, name
   { 1, "payload" },
