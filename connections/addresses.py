@@ -11,7 +11,7 @@ from switchsum.protocol.errors import UsageError
 LAST_PORT: Final = 65535
 """Largest port number of TCP and UDP."""
 PROBE_S: Final = 1.0
-"""How long a kernel may take to say whether a process listens at an address."""
+"""Seconds that a kernel may take to say whether a process listens at an address."""
 
 
 def is_number(text: str, most: int) -> bool:

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 Reply = TypeVar("Reply")
 
 STATE_S: Final = 5.0
-"""How long gRPC may take to say whether there is a connection."""
+"""Seconds that gRPC may take to say whether there is a connection."""
 _AWAY: Final = (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED)
 _COMMON: Final = (("grpc.enable_http_proxy", 0),)  # the controller is addressed directly, whatever http_proxy says
 _FOR_ONE_CALL: Final = (
@@ -41,9 +41,9 @@ _FOR_LONG: Final = (
     ("grpc.http2.max_pings_without_data", 0),
 )
 _MAPPED: Final = "::ffff:"
-"""How IPv4 addresses look on sockets of IPv6."""
+"""Prefix of IPv4 addresses on sockets of IPv6."""
 _peers: set[str | tuple[str, int]] = set()
-"""Where controllers are to which no forked child keeps a connection: paths of Unix sockets, or addresses and ports."""
+"""Controllers to which no forked child keeps a connection: paths of Unix sockets, or addresses and ports."""
 
 
 class MemberClient:

@@ -22,7 +22,7 @@ from switchsum.protocol.errors import TransportError
 from .tls import VARIABLE, read_files
 
 MAX_DESCRIPTORS: Final = 1 << 16
-"""As many as a daemon could ever use; some systems allow a thousand million, which costs memory."""
+"""Most descriptors that a daemon could use. Some systems allow a thousand million, which costs memory."""
 SERVER_OPTIONS: Final = (
     ("grpc.so_reuseport", 0),  # a second server at an address is a mistake, not a helper
     # Who connects and says nothing gives his place back: before the hand-shake of TLS and HTTP/2, and after it.

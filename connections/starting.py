@@ -1,7 +1,7 @@
 """Limits how long a start waits for controller and switch, and says what is missing when they have not come.
 
-On a busy machine everything that starts is late and nothing is broken: whoever waits for a process that is known to be
-there waits long, and names what it waits for.  One that has ended is noticed at once and is not waited for.
+On a busy machine everything that starts is late, and nothing is broken.  So a part waits long for a process that is
+known to be there, and says what it waits for.  A process that has ended is noticed at once.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ LAUNCHER_VARIABLE: Final = "SWITCHSUM_LAUNCHER"
 """Environment variable in which a launcher tells its workers who has started their controller."""
 HINT: Final = f"{VARIABLE}=SECONDS changes how long"
 ANSWER_S: Final = 60.0
-"""How long a controller or switch that is there may take to answer: milliseconds, where cores are free."""
+"""Seconds that a running controller or switch may take to answer: milliseconds if cores are free."""
 _launchers: dict[str, str] = {}
-"""By address, who has started the controller there."""
+"""Name of the program that has started the controller, by the controller's address."""
 _switches: dict[str, str] = {}
-"""By the controller's address, where the switch serves P4Runtime that was started with it and ends with it."""
+"""P4Runtime address of the switch that was started with a controller and ends with it, by the controller's address."""
 
 
 def start_limit(default_s: float) -> float:

@@ -14,7 +14,7 @@ from typing import Any, Final
 import grpc
 
 NO_THREAD: Final = "can't start new thread"
-"""How Python words that a thread has got no memory, or that the user has too many; it has no class of its own."""
+"""Python's text for a thread that got no memory, or one too many for the user. It has no class of its own."""
 
 Exhausted = Callable[[Exception], object]
 """Called on any thread with the error when there is no thread or memory left; ends the daemon, and must not block."""

@@ -21,11 +21,11 @@ from switchsum.protocol.errors import UsageError
 
 VARIABLE: Final = "SWITCHSUM_TLS"
 HOSTS: Final = "hosts"
-"""Between members, people's tools and the controller."""
+"""Connections between members, people's tools and the controller."""
 P4RUNTIME: Final = "p4runtime"
-"""Between the controller and the switch."""
+"""Connections between the controller and the switch."""
 NAME: Final = "switchsum"
-"""What certificates are made out to."""
+"""Name in certificates."""
 FILES: Final = ("ca.pem", "cert.pem", "key.pem")
 _HOLDS: Final = dict.fromkeys(FILES[:2], "whole certificate (PEM)") | {FILES[2]: "whole key (PEM, without a password)"}
 _given: dict[str, tuple[bytes, bytes, bytes]] = {}

@@ -49,7 +49,7 @@ _LAUNCHERS: Final = (
     ("PMI_RANK", "PMI_SIZE"),  # mpirun of MPICH and Intel MPI, srun --mpi=pmi2
     ("SLURM_PROCID", "SLURM_NTASKS"),  # srun
 )
-"""Where launchers put rank and size; the first pair that is set holds."""
+"""Variables in which launchers put rank and size. The first pair that is set holds."""
 
 Value = TypeVar("Value", str, int)
 
@@ -209,7 +209,7 @@ def _connect_as(settings: _Settings) -> Communicator:
         rank=rank,
         world_size=world_size,
         about=f"job {settings.job!r}, switch {format_ip(membership.switch.ip)}, link {settings.link}",
-        connect_again=lambda rank, world_size: _connect_as(replace(settings, rank=rank, world_size=world_size)),
+        connect_again=lambda **others: _connect_as(replace(settings, **others)),
     )
     _log.info("connected over %s as rank %d of %d, epoch %d", settings.link, rank, world_size, membership.reply.epoch)
     defer_interrupts(communicator.queue)
@@ -240,7 +240,7 @@ def _join_simulation(settings: _Settings) -> Communicator:
         rank=settings.rank,
         world_size=settings.world_size,
         about=f"job {settings.job!r}, in virtual time",
-        connect_again=lambda rank, world_size: _join_simulation(replace(settings, rank=rank, world_size=world_size)),
+        connect_again=lambda **others: _join_simulation(replace(settings, **others)),
     )
     defer_interrupts(communicator.queue)
     return communicator
@@ -301,6 +301,7 @@ def _make_engine(
         switch=membership.switch,
         own=transport.address,
         first_slot=ready.first_slot,
+        shares_slots=ready.shares_slots,
         window_slots=min(ready.window_slots, ready.slot_count, MOST_IN_FLIGHT),
         first_number=ready.first_number,
         growth_bytes=reply.growth_bytes,

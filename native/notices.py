@@ -9,7 +9,7 @@ from contextlib import contextmanager, suppress
 from typing import Final
 
 QUIET_S: Final = 2.0
-"""Who waits for longer says what for."""
+"""Seconds of waiting without a message. After that, a message says what is waited for."""
 
 
 def say(text: str) -> None:

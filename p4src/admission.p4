@@ -29,6 +29,20 @@ control Admission(inout headers_t hdr, inout metadata_t meta, inout standard_met
         }
     }
 
+    // A member of a job that shares slots.  is_fallback: this switch is the job's fallback.
+    action admit_shared(bitmap_t member, bitmap_t everybody, bit<32> first_slot, bit<32> slot_count, bit<16> group,
+            cookie_t cookie, bit<1> is_fallback) {
+        meta.member = member;
+        meta.everybody = everybody;
+        meta.group = group;
+        meta.traffic = is_fallback == 1 ? traffic_t.PASSED : traffic_t.SHARED;
+        if (hdr.agg.cookie != cookie) {
+            meta.reason = reason_t.COOKIE;
+        } else if (hdr.agg.slot - first_slot >= slot_count) {
+            meta.reason = reason_t.SLOT;
+        }
+    }
+
     // A member that is a switch.  passes_up: this switch has one above for this tree of the job.
     action admit_switch(bitmap_t member, bitmap_t everybody, bit<32> first_slot, bit<32> slot_count, bit<16> group,
             cookie_t cookie, bit<1> passes_up) {
@@ -65,7 +79,7 @@ control Admission(inout headers_t hdr, inout metadata_t meta, inout standard_met
             hdr.udp.source: exact @name("source_port");
             standard_metadata.ingress_port: exact @name("ingress_port");
         }
-        actions = { admit; admit_switch; refuse; }
+        actions = { admit; admit_shared; admit_switch; refuse; }
         const default_action = refuse();
         counters = contributions;
         size = ADMISSION_ENTRIES;
@@ -114,6 +128,25 @@ control Above(inout headers_t hdr, inout metadata_t meta, inout standard_metadat
         hdr.agg.flags = hdr.agg.flags | FLAG_FINAL;    // of a result; Slot looks at no other flags
     }
 
+    // Of a job that shares slots: the switch above is its fallback, and what that says is for the members alone.
+    action relay(ip_t ip, bit<16> udp_port, port_t port, bit<16> rank, cookie_t cookie, bit<32> first_slot_above,
+            bit<32> slot_count, bit<32> first_slot, bit<16> group) {
+        meta.group = group;
+        meta.traffic = traffic_t.RELAYED;
+        if (hdr.ipv4.source != ip || hdr.udp.source != udp_port || standard_metadata.ingress_port != port
+                || hdr.agg.rank != rank) {
+            meta.reason = reason_t.NOT_ADMITTED;
+        } else if (hdr.agg.cookie != cookie) {
+            meta.reason = reason_t.COOKIE;
+        } else if (hdr.agg.slot - first_slot_above >= slot_count) {
+            meta.reason = reason_t.SLOT;
+        } else if (hdr.agg.kind == kind_t.REJECT) {
+            meta.reason = reason_t.KIND;    // it is about what this switch said, not about a member
+        }
+        hdr.agg.slot = hdr.agg.slot - first_slot_above + first_slot;
+        hdr.agg.flags = hdr.agg.flags | (hdr.ipv4.ecn == CONGESTION_EXPERIENCED ? FLAG_MARK : 0);
+    }
+
     action refuse_kind() {
         meta.reason = reason_t.KIND;
     }
@@ -124,7 +157,7 @@ control Above(inout headers_t hdr, inout metadata_t meta, inout standard_metadat
             hdr.agg.tree: exact @name("tree");
             hdr.agg.epoch: exact @name("epoch");
         }
-        actions = { take; refuse_kind; }
+        actions = { take; relay; refuse_kind; }
         const default_action = refuse_kind();
         size = UPSTREAM_ENTRIES;
     }

@@ -7,27 +7,50 @@
 
 #include "headers.p4"
 #include "slot.p4"
+#include "owners.p4"
 
-control Cells(inout headers_t hdr, inout metadata_t meta) {
+control Cells(inout headers_t hdr, inout metadata_t meta, in bit<48> time) {
     register<tag_t>(CELLS) tags;
     register<bitmap_t>(CELLS) seen_members;
     register<outcome_t>(CELLS) outcomes;
+    register<owner_t>(SLOTS) owners;    // of slots that are shared
 
     Slot() slot;
+    Owners() whose;
+    Fallback() fallback;
 
     cell_t cell;
+    owner_t owner;
+    bool takes;
+    bool passes;
 
     apply {
         // Nothing else says where a slot's state lies, so that frames of different slots cannot meet in a cell: switches
         // with several cores, or pipelines, share slots out on the strength of it.
         cell.index = (hdr.agg.slot << 1) | (hdr.agg.number & 1);
-        tags.read(cell.tag, cell.index);
-        seen_members.read(cell.seen, cell.index);
-        outcomes.read(cell.outcome, cell.index);
-        slot.apply(hdr, meta, cell);
-        tags.write(cell.index, cell.tag);
-        seen_members.write(cell.index, cell.seen);
-        outcomes.write(cell.index, cell.outcome);
+        passes = false;
+        if (meta.traffic == traffic_t.SHARED || meta.traffic == traffic_t.RELAYED
+                || meta.traffic == traffic_t.STATE_REQUEST) {
+            owners.read(owner, hdr.agg.slot);
+            whose.apply(hdr, meta, owner, time[31:16], takes, passes);
+            owners.write(hdr.agg.slot, owner);
+            if (takes) {
+                seen_members.write(hdr.agg.slot << 1, 0);
+                seen_members.write((hdr.agg.slot << 1) | 1, 0);
+            }
+        }
+        if (!passes && meta.traffic != traffic_t.RELAYED) {
+            tags.read(cell.tag, cell.index);
+            seen_members.read(cell.seen, cell.index);
+            outcomes.read(cell.outcome, cell.index);
+            slot.apply(hdr, meta, cell);
+            tags.write(cell.index, cell.tag);
+            seen_members.write(cell.index, cell.seen);
+            outcomes.write(cell.index, cell.outcome);
+        }
+        if (meta.traffic == traffic_t.SHARED || meta.traffic == traffic_t.PASSED) {
+            fallback.apply(hdr, meta, passes);
+        }
     }
 }
 

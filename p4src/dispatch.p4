@@ -16,7 +16,7 @@ control Dispatch(inout headers_t hdr, inout metadata_t meta, inout standard_meta
 
     apply {
         if ((bit<8>)meta.traffic >= (bit<8>)traffic_t.STATE_REQUEST) {
-            cells.apply(hdr, meta);
+            cells.apply(hdr, meta, standard_metadata.ingress_global_timestamp);
         } else if (meta.traffic == traffic_t.HELLO) {
             meta.reply = reply_t.CONTROLLER;
         } else if (hdr.packet_out.isValid()) {

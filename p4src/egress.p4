@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // The far side of the multicast: each replica of a result gets its receiver's address, and loses lanes that its receiver
-// does not want.
+// does not want. Frames that find a long queue are marked here.
 
 #ifndef EGRESS_P4
 #define EGRESS_P4
@@ -39,6 +39,12 @@ control SwitchEgress(inout headers_t hdr, inout metadata_t meta, inout standard_
         hdr.ipv4.total_length = IPV4_EMPTY;
     }
 
+    // The checksum is computed anew.
+    action mark_congestion() {
+        hdr.ipv4.ecn = CONGESTION_EXPERIENCED;
+        meta.is_ipv4_changed = true;
+    }
+
     // Where the member with this rank is; several may stand behind one port.
     table result_address {
         key = {
@@ -63,6 +69,11 @@ control SwitchEgress(inout headers_t hdr, inout metadata_t meta, inout standard_
                     && hdr.agg.rank < (bit<16>)hdr.agg.bitmap[EGRESS_WORKERS]
                     && (hdr.agg.rank == hdr.agg.bitmap[EGRESS_RANK]) == (hdr.agg.bitmap[EGRESS_ALL_BUT] == 1)) {
                 leave_lanes_out();
+            }
+            // As RFC 3168 has it. Options are not parsed, so that their checksum could not be computed.
+            if (standard_metadata.enq_qdepth >= MARK_FRAMES && hdr.ipv4.isValid() && hdr.ipv4.ecn != 0
+                    && hdr.ipv4.version_ihl == IPV4_WITHOUT_OPTIONS) {
+                mark_congestion();
             }
             egress_loss.apply(meta, standard_metadata.egress_port);
             if (meta.reason == reason_t.LOST_EGRESS) {

@@ -28,7 +28,7 @@ control Reply(inout headers_t hdr, inout metadata_t meta, inout standard_metadat
         standard_metadata.mcast_grp = meta.group;
     }
 
-    // The table `uplink` has addressed it.
+    // The table `uplink` has addressed it, or `fallback`.
     action to_upstream() {
         standard_metadata.egress_spec = meta.up_port;
     }
@@ -47,11 +47,22 @@ control Reply(inout headers_t hdr, inout metadata_t meta, inout standard_metadat
         hdr.agg.reason = meta.reason;
     }
 
-    // A frame of the switch's own: its lengths follow from its headers, its UDP checksum is left out.
+    // A contribution that goes on as it came, but for the addresses.
+    action pass_on() {
+        hdr.ethernet.source = meta.own_mac;
+        hdr.ipv4.source = meta.own_ip;
+        hdr.ipv4.ttl = INITIAL_TTL;
+        hdr.udp.source = meta.own_port;
+        hdr.udp.checksum = 0;
+        meta.is_ipv4_changed = true;
+    }
+
+    // A frame of the switch's own: its lengths follow from its headers, its UDP checksum is left out. Queues on the way
+    // may mark it.
     action finish() {
         hdr.ethernet.source = meta.own_mac;
         hdr.ipv4.identification = 0;
-        hdr.ipv4.ecn = 0;
+        hdr.ipv4.ecn = ECN_CAPABLE;
         hdr.ipv4.ttl = INITIAL_TTL;
         hdr.ipv4.source = meta.own_ip;
         hdr.udp.source = meta.own_port;
@@ -101,10 +112,13 @@ control Reply(inout headers_t hdr, inout metadata_t meta, inout standard_metadat
                 }
             } else if (meta.reply == reply_t.CONTROLLER) {
                 to_controller();
+            } else if (meta.reply == reply_t.PASSED) {
+                to_upstream();
+                pass_on();
             } else {
                 if (meta.reply == reply_t.MEMBERS) {
                     to_members();
-                    if (hdr.agg.kind == kind_t.RESULT) {
+                    if (hdr.agg.kind == kind_t.RESULT && meta.reason != reason_t.REPEATED) {
                         count_completed();
                     }
                 } else if (meta.reply == reply_t.UPSTREAM) {
@@ -130,7 +144,7 @@ control Reply(inout headers_t hdr, inout metadata_t meta, inout standard_metadat
             }
             if (meta.reason != reason_t.NONE) {
                 count();
-                if ((bit<8>)meta.traffic >= (bit<8>)traffic_t.CONTRIBUTION && meta.traffic != traffic_t.ABOVE
+                if ((bit<8>)meta.traffic >= (bit<8>)traffic_t.CONTRIBUTION && (bit<8>)meta.traffic < (bit<8>)traffic_t.ABOVE
                         && meta.reason != reason_t.CONTRIBUTED && (bit<32>)meta.group < COUNTED_GROUPS) {
                     count_for_member();
                 }

@@ -114,7 +114,7 @@ control Slot(inout headers_t hdr, inout metadata_t meta, inout cell_t cell) {
     action join() {
         cell.seen = cell.seen | meta.member;
         cell.outcome = (cell.outcome[SLOT_FLAGS] | flags | (hdr.ipv4.ecn == CONGESTION_EXPERIENCED ? FLAG_MARK : 0)
-                | (meta.traffic == traffic_t.CONTRIBUTION ? 0
+                | ((bit<8>)meta.traffic < (bit<8>)traffic_t.PARTIAL ? 0
                     : hdr.agg.flags & (FLAG_OVERFLOW | FLAG_MISMATCH | FLAG_FINAL)))
             ++ (meta.reason == reason_t.CONTRIBUTED && SLOT_OWN_NEXT < cell.outcome[SLOT_NEXT]
                 ? SLOT_OWN_NEXT : cell.outcome[SLOT_NEXT]);

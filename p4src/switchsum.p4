@@ -8,8 +8,9 @@
 // headers.p4     the frame and its metadata                slot.p4        the slot machine
 // parser.p4      parser, deparser                          lanes.p4       wide-lane arithmetic
 // checksums.p4   checksums                                 forwarding.p4  ARP, ping, ordinary traffic
-// loss.p4        the drop simulator                        reply.p4       answers, counters
-// validate.p4    is the frame what it says?                egress.p4      results get their addresses
+// loss.p4        the drop simulator                        owners.p4      whose slot it is, of those that are shared
+// validate.p4    is the frame what it says?                reply.p4       answers, counters
+// egress.p4      results get their addresses
 
 #include <core.p4>
 #include <v1model.p4>

@@ -55,6 +55,7 @@ const bit<8> PROTOCOL_UDP = 17;
 const bit<8> PROTOCOL_IPV6 = 41;
 const bit<8> PROTOCOL_GRE = 47;
 const bit<3> MORE_FRAGMENTS = 1;
+const bit<2> ECN_CAPABLE = 2;                    // ECT(0)
 const bit<2> CONGESTION_EXPERIENCED = 3;
 const bit<8> INITIAL_TTL = 64;
 const bit<16> ARP_REQUEST = 1;
@@ -105,7 +106,7 @@ const flags_t FLAG_RECALL = 64;
 const flags_t FLAG_SELECT = 128;
 
 // Next block of a sender that has nothing more to send.
-@noWarn("unused") const bit<32> NO_BLOCK = 0xFFFFFFFF;
+const bit<32> NO_BLOCK = 0xFFFFFFFF;
 
 // What happened to a frame; the index of its counter.
 enum bit<8> reason_t {
@@ -133,9 +134,10 @@ enum bit<8> reason_t {
     COMPLETED = 21,
     COOKIE = 22,
     SPOOFED_INSIDE = 23,
-    OPAQUE = 24
+    OPAQUE = 24,
+    TAKEN = 25
 }
-const bit<8> REASON_LAST = 24;
+const bit<8> REASON_LAST = 25;
 const bit<32> REASONS = 32;
 
 // What Validate and Admission take a frame for.
@@ -144,9 +146,12 @@ enum bit<8> traffic_t {
     HELLO = 1,           // a worker shows itself to the controller
     STATE_REQUEST = 2,   // the controller queries or sets a cell; from here on frames are about cells
     CONTRIBUTION = 3,    // of a worker that is a member
-    PARTIAL = 4,         // of a switch that is a member: what its own members' contributions come to
-    FINAL = 5,           // likewise, but it is the result of the whole job
-    ABOVE = 6            // of the switch above: what became of this switch's contribution
+    SHARED = 4,          // likewise, of a job that shares this slot with others
+    PASSED = 5,          // likewise, at the job's fallback
+    PARTIAL = 6,         // of a switch that is a member: what its own members' contributions come to
+    FINAL = 7,           // likewise, but it is the result of the whole job
+    ABOVE = 8,           // of the switch above: what became of this switch's contribution
+    RELAYED = 9          // of the fallback of a job that shares slots, for the job's members
 }
 
 // Who gets what the frame has become; control Reply sends it there.
@@ -156,7 +161,8 @@ enum bit<8> reply_t {
     SENDER = 2,        // the sender gets the answer
     REJECT = 3,        // the sender gets the reason for which the frame was refused
     MEMBERS = 4,       // each member of the job gets the result
-    UPSTREAM = 5       // the switch above gets the contribution
+    UPSTREAM = 5,      // the switch above gets the contribution
+    PASSED = 6         // the fallback gets the contribution as it is
 }
 
 #endif

@@ -12,11 +12,11 @@ from .lanes import NOT_FINITE
 EACH_BITS: Final = 25
 """Bits to which a value is scaled that has an exponent of its own: as many as a float32 has, and one."""
 EACH_MOST_WORKERS: Final = 64
-"""So many values of `EACH_BITS` bits fit a lane of 32."""
+"""Most workers: as many values of `EACH_BITS` bits fit a lane of 32."""
 PLUS: Final = 1
 MINUS: Final = 1 << 8
 NO_NUMBER: Final = 1 << 16
-"""What a lane counts infinities of either sign and NaN by, which are at most EACH_MOST_WORKERS each."""
+"""Unit in which a lane counts infinities of either sign and NaN. There are at most EACH_MOST_WORKERS of each."""
 _INFINITY: Final = 0x7F80_0000
 """Bits of float32's."""
 

@@ -13,7 +13,7 @@ from typing import Final
 TIMEOUT_OPTIONS: Final = (
     " (connect(timeout_s=...), init_process_group(timeout=...) or `switchsum job create --timeout` changes how long)"
 )
-"""What the text of an error says at its end that a time-out has caused."""
+"""Text at the end of an error that a time-out has caused."""
 
 
 class SwitchsumError(Exception):

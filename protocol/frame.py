@@ -187,6 +187,8 @@ class Reason(IntEnum):
     """Within a tag or a tunnel, traffic that bears the switch's own address as its source."""
     OPAQUE = 24
     """Tags or a tunnel in which this program cannot look for such an address."""
+    TAKEN = 25
+    """Passed on to the job's fallback, for the shared slot is another operation's. In a result: it is from there."""
 
 
 REASONS: Final = 32
@@ -230,7 +232,15 @@ class Header:
     operator: Annotated[Operator | int, OnWire(8, "how lanes are combined", _CELL)] = Operator.SUM
     format: Annotated[LaneFormat | int, OnWire(8, "how the payload is divided into lanes", _CELL)] = LaneFormat.INT32
     flags: Annotated[Flag | int, OnWire(8, "one bit each, see Flags", _CELL | {Kind.HELLO}, is_hexadecimal=True)] = 0
-    reason: Annotated[Reason | int, OnWire(8, "why the switch refused the contribution", frozenset((Kind.REJECT,)))] = 0
+    reason: Annotated[
+        Reason | int,
+        OnWire(
+            8,
+            "why the switch refused the contribution; of a result 25 if the job's fallback added it, since the slot "
+            "was taken",
+            frozenset((Kind.REJECT, Kind.RESULT)),
+        ),
+    ] = 0
     exponent: Annotated[
         int,
         OnWire(
@@ -305,8 +315,9 @@ class Header:
         int,
         OnWire(
             64,
-            "secret of this member, the switch and the controller, see Cookies",
-            ROUND_KINDS,
+            "secret of this member, the switch and the controller, see Cookies; of state who holds a shared slot: "
+            "job, epoch and digest",
+            ROUND_KINDS | {Kind.STATE},
             is_hexadecimal=True,
         ),
     ] = 0

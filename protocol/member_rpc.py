@@ -40,9 +40,11 @@ class JoinRequest:
     wire_digest: str = WIRE_DIGEST
     """`frame.WIRE_DIGEST` of the worker: two formats may claim one version."""
     package_version: str = ""
-    """For the error text when wire versions differ."""
+    """Version of the package, for the error text when wire versions differ."""
     receive_bytes: int = 0
-    """What may wait for the worker on its link, as the kernel counts it; 0: more than a job can have in flight."""
+    """Bytes that may wait for the worker on its link, as the kernel counts them. 0: more than a job can have in
+    flight.
+    """
     window_bytes: int = 0
     """Frames of so many bytes in all are worth having in flight on its link; 0: as many as there are."""
     rates: list[float] = field(default_factory=list)
@@ -64,7 +66,7 @@ class JoinReply:
     lanes_per_frame: int
     """32-bit lanes in one packet of the switch's program."""
     growth_bytes: int | None
-    """By how much the switch's frames may grow; None: no limit."""
+    """Bytes by which the switch's frames may grow. None: no limit."""
     switch_mac: int
     switch_ip: int
     switch_port: int = AGGREGATION_PORT
@@ -103,6 +105,8 @@ class ReadyReply:
     """The first of the job's slots on the switch, which the header numbers."""
     slot_count: int = 0
     """How many there are."""
+    shares_slots: bool = False
+    """These slots are shared with other jobs, so that each operation claims them."""
     first_number: int = 0
     """Number of the first round in every slot."""
     window_slots: int = 0
@@ -112,13 +116,13 @@ class ReadyReply:
     trees: list[int] = field(default_factory=list)
     """How many slots belong to each of the job's trees, in order; none: it has one."""
     link_rates: list[float] = field(default_factory=list)
-    """In which proportion several links share the slots; none: there is one."""
+    """Shares of the slots that each of several links gets. Empty: there is one link."""
     link_jobs: list[int] = field(default_factory=list)
     """The header's `job` on each of them."""
     has_rails: bool = False
     """The links lead to several switches: a slot's cell is on those of one link, and only all together change it."""
     unseen: list[int] = field(default_factory=list)
-    """Of several links those whose hello the switch has not handed on, by number."""
+    """Links, of several, whose hello the switch has not handed on, by number."""
     loads: int = 0
     """How often the switch has been given its program; a larger number later means that it was restarted."""
 
@@ -170,9 +174,9 @@ class HeartbeatReply:
     lost: list[int] = field(default_factory=list)
     """Ranks that left without a word or were declared lost."""
     loads: int = 0
-    """As in `ReadyReply`."""
+    """See `ReadyReply`."""
     down: list[int] = field(default_factory=list)
-    """Of several links those that no member uses any more."""
+    """Links, of several, that no member uses any more."""
     left: list[int] = field(default_factory=list)
     """Ranks that have left in order: they begin no collective any more."""
 
@@ -184,7 +188,7 @@ class CompareRequest:
     job: str
     nonce: int
     operation: str
-    """In words."""
+    """Operation in words."""
     wait_s: float = 1.0
 
 
@@ -193,7 +197,7 @@ class CompareReply:
     """What all ranks have said, as soon as all have that are in the job."""
 
     operations: list[str] = field(default_factory=list)
-    """By rank; empty: nothing."""
+    """Operations by rank. Empty: none."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -203,7 +207,7 @@ class LinkReport:
     job: str
     nonce: int
     link: int
-    """Its number."""
+    """Number of the link."""
     reason: str
 
 

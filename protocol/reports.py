@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Final
 
 from .member_rpc import MOST_TEXT
+
+MOST_KIND: Final = 160
+"""Characters of what a kind of collective is called: the names of two layers are among them."""
 
 
 def printable(text: str, most: int = MOST_TEXT) -> str:
@@ -55,6 +59,12 @@ class WorkerFigures:
     """Results that came once more: nothing had been lost, the repeat was for an answer that was late."""
     cpu_s: float = 0.0
     """Processor time of its process."""
+    sparse_rows: int = 0
+    """Rows that this rank had in sparse allreduces, as `Statistics` has them."""
+    sparse_union_rows: int = 0
+    """Rows that some rank had: what travelled."""
+    sparse_all_rows: int = 0
+    """All rows of these arrays."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,7 +78,7 @@ class WorkerReport(WorkerFigures):
     lowest byte first. They are its serial number, its place in `kinds`, when it was begun and how long it took, in
     nanoseconds of the member's own clock, and 1 if the program waited since the call before."""
     kinds: list[str] = field(default_factory=list)
-    """What those are, in words."""
+    """What those are, in words, each cut to `MOST_KIND` characters."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,6 +98,9 @@ class RecentFigures:
     bytes_sent: int = 0
     finished: int = 0
     held: int = 0
+    sparse_rows: int = 0
+    sparse_union_rows: int = 0
+    sparse_all_rows: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

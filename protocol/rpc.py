@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Final
 
+from .agreement_rpc import AgreeReply, AgreeRequest
 from .errors import UsageError
 from .member_rpc import (
     DEFAULT_TIMEOUT_S,
@@ -24,6 +25,8 @@ from .member_rpc import (
 )
 from .reports import JobCalls, RecentFigures, WorkerFigures, WorkerReport
 
+LEAST_QUORUM: Final = 0.5
+"""Smallest quorum of a job unless it says otherwise."""
 MIN_TIMEOUT_S: Final = 0.1
 """Shortest time-out of a job; ranks need about as long to hear of one another."""
 MAX_TIMEOUT_S: Final = 1e8
@@ -34,6 +37,12 @@ def check_timeout(timeout_s: float) -> None:
     """Raise UsageError if no job has such a time-out."""
     if not MIN_TIMEOUT_S <= timeout_s <= MAX_TIMEOUT_S:
         raise UsageError(f"a time-out is {MIN_TIMEOUT_S:g} to {MAX_TIMEOUT_S:,.0f} seconds, not {timeout_s:g}")
+
+
+def check_least_quorum(share: float) -> None:
+    """Raise UsageError if it is no share of ranks."""
+    if not 0 < share <= 1:
+        raise UsageError(f"the smallest quorum of a job is a share of its ranks, above 0 and up to 1, not {share:g}")
 
 
 def check_slots(slots: int, total_slots: int) -> None:
@@ -54,6 +63,10 @@ class CreateJobRequest:
     timeout_s: float = DEFAULT_TIMEOUT_S
     ephemeral: bool = False
     """The job ends by itself when nobody has been in it for ten seconds, or `timeout_s` if that is less."""
+    least_quorum: float = LEAST_QUORUM
+    """Operations that go on without some ranks need at least this share of them; 1: none goes on."""
+    shares_slots: bool = False
+    """The job shares slots with others, `slots` of them at most; None: all that are shared."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -120,6 +133,11 @@ class JobInfo:
     """How many slots each member keeps in flight; 0: no incarnation is live."""
     fits_slots: bool = False
     """`slot_count` follows `window_slots` whenever members are admitted."""
+    shares_slots: bool = False
+    """Its slots, from `first_slot` on, are shared with other jobs; `fallback` adds what finds one taken."""
+    fallback: str = ""
+    fallback_slot: int = 0
+    """First of its slots at the fallback, which has as many of them for the job alone."""
     timeout_s: float = DEFAULT_TIMEOUT_S
     """How long members wait for one another."""
     members: list[MemberInfo] = field(default_factory=list)
@@ -131,6 +149,20 @@ class JobInfo:
     """Why it was moved to other trees, and what was, in words; the latest moves."""
     trees_of_link: int = 1
     """Where links of a member lead to several switches: how many trees each has, those of the first link first."""
+    least_quorum: float = LEAST_QUORUM
+    """As in `CreateJobRequest`."""
+    agreed: int = 0
+    """Operations so far that could go on without some ranks."""
+    waits: int = 0
+    """How many of them waited until patience ended."""
+    left_out: list[list[int]] = field(default_factory=list)
+    """Ranks that were left out of some, each with how many."""
+    given_model: list[list[int]] = field(default_factory=list)
+    """Ranks that lacked more results than are kept, and were given the model, each with how often."""
+    refused_terms: list[list[int]] = field(default_factory=list)
+    """Ranks that have asked on other terms than the first one did, or than the job allows, each with how often."""
+    held_up: str = ""
+    """Why such an operation cannot begin, in words; empty: nothing holds it up."""
 
     @property
     def trees(self) -> dict[int, dict[str, str]]:
@@ -187,6 +219,7 @@ class SlotInfo:
     block: int
     next_block: int
     job: str = ""
+    """Who has reserved the slot; of one that is shared who holds it."""
     switch: str = ""
 
 
@@ -195,6 +228,8 @@ class SlotList:
     """What the query frames brought back."""
 
     slots: list[SlotInfo] = field(default_factory=list)
+    away: list[str] = field(default_factory=list)
+    """Switches that did not answer, of several."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -236,6 +271,8 @@ class SwitchCounters:
     switch: str
     contributions: int
     """Taken into rounds, of workers and of switches below."""
+    counters: list[CounterInfo] = field(default_factory=list)
+    """All of them, where there are several switches."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -245,6 +282,8 @@ class Statistics:
     counters: list[CounterInfo] = field(default_factory=list)
     members: list[MemberCounters] = field(default_factory=list)
     switches: list[SwitchCounters] = field(default_factory=list)
+    away: list[str] = field(default_factory=list)
+    """Switches that did not answer, of several: what they count is missing, and so are members with links to them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -377,6 +416,7 @@ METHODS: Final[dict[str, tuple[type, type]]] = {
     "Ready": (ReadyRequest, ReadyReply),
     "Reform": (ReformRequest, ReformReply),
     "Compare": (CompareRequest, CompareReply),
+    "Agree": (AgreeRequest, AgreeReply),
     "Leave": (LeaveRequest, Empty),
     "Heartbeat": (MemberRequest, HeartbeatReply),
     "Report": (WorkerReport, Empty),

@@ -7,11 +7,11 @@ from typing import Final
 
 SERVICE: Final = "switchsum.Switch"
 METHOD: Final = "Sample"
-"""Of another switch gRPC says that the method is not implemented."""
+"""Method for samples. Other switches answer that it is not implemented."""
 MOST_FRAMES: Final = 64
 LONGEST_S: Final = 2.0
 HEAD_BYTES: Final = 256
-"""So many bytes of each frame are returned, from its first one on."""
+"""Number of bytes of each frame that are returned, from its first one on."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,7 +40,7 @@ class SampledFrame:
     length: int
     """Bytes of the whole frame."""
     head: str
-    """Its first `HEAD_BYTES` bytes, in hexadecimal digits."""
+    """First `HEAD_BYTES` bytes of the frame, in hexadecimal digits."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -84,13 +84,13 @@ from .serial import is_older
 from .wire import Address, Packet, build_frame, internet_checksum, parse_frame, udp_checksum
 
 SWITCH_ADDRESS: Final = Address(mac=0x02_00_00_00_00_01, ip=0x0A_00_00_01, port=AGGREGATION_PORT)
-"""Of a switch that is not told another one."""
+"""Address of a switch that is not told another one."""
 _LANE_TYPES: Final = {format_: f">i{format_.bits // 8}" for format_ in LaneFormat}
 _COMBINATIONS: Final = {operator: getattr(np, operator.function) for operator in Operator}
 
 _ECN_AT: Final = ETHERNET_BYTES + 1
 _CONGESTION_EXPERIENCED: Final = 3
-"""Of the two bits of ECN in an IPv4 header (RFC 3168, section 5)."""
+"""Value of the two ECN bits in an IPv4 header that says congestion was experienced (RFC 3168, section 5)."""
 
 Replies = list[tuple[int, bytes]]
 """Frames that leave the switch, each with its port."""
@@ -108,9 +108,9 @@ class Member:
     cookie: int
     """64 bits; a contribution with another one is dropped."""
     address: Address
-    """Where contributions come from and results go to."""
+    """Address that contributions come from and results go to."""
     port: int
-    """Of the switch."""
+    """Port of the switch."""
     workers: int
     """Members of the job."""
     first_slot: int = 0
@@ -136,11 +136,11 @@ class Cell:
     lanes: npt.NDArray[np.uint8]
     """Bytes, as they lie in a frame; they mean something when the payload flag is set."""
     number: int = 0
-    """Of the round, modulo 2^32."""
+    """Number of the round, modulo 2^32."""
     seen: int = 0
     """A bit for each member that has contributed; 0: unused."""
     tag: Tag = (0, 0, 0, 0, 0)
-    """Of the round's first contribution."""
+    """Tag of the round's first contribution."""
     next_block: int = 0
     """The smallest block that a contribution named next."""
     next_exponent: int = 255
@@ -168,7 +168,7 @@ class ReferenceSwitch:
         self.members: dict[tuple[int, int, int, int, int, int, int], Member] = {}
         """Entries of the admission table."""
         self.cells: dict[int, Cell] = {}
-        """By twice the slot plus the lowest bit of the number; one that is not here is unused."""
+        """Cells by twice the slot plus the lowest bit of the number. A cell that is missing is unused."""
 
     def admit(self, member: Member) -> None:
         """Write a member's entry."""
@@ -215,7 +215,7 @@ class ReferenceSwitch:
         cell = self.cell(request)
         if request.kind == Kind.SET:
             cell.number, cell.seen, cell.flags = request.number, request.bitmap, 0
-        return self._answer(cell, request, Kind.STATE)
+        return self.answer(cell, request, Kind.STATE)
 
     def _take_other_kind(self, port: int, packet: Packet) -> Replies:
         """Take a whole frame for this switch that is no contribution; `tree_rules` knows some."""
@@ -315,12 +315,12 @@ class ReferenceSwitch:
         """Rows 10 and 11: answer the sender alone."""
         complete = cell.seen == member.everybody
         self.events[Reason.REPEATED if complete else Reason.HELD] += 1
-        answer = self._answer(cell, packet.header, Kind.RESULT if complete else Kind.HELD)
+        answer = self.answer(cell, packet.header, Kind.RESULT if complete else Kind.HELD)
         return [(port, self.frame(packet.source, cell, answer))]
 
     def _complete(self, member: Member, cell: Cell, header: Header) -> Replies:
         """Row 12: the round has its last contribution."""
-        return self._tell_members(member, cell, self._answer(cell, header, Kind.RESULT))
+        return self._tell_members(member, cell, self.answer(cell, header, Kind.RESULT))
 
     def _tell_members(self, member: Member, cell: Cell, answer: Header) -> Replies:
         members = [other for other in self.members.values() if other.job == member.job]
@@ -357,7 +357,7 @@ class ReferenceSwitch:
         cell.flags |= Flag.OVERFLOW
         return Reason.OVERFLOW
 
-    def _answer(self, cell: Cell, header: Header, kind: Kind) -> Header:
+    def answer(self, cell: Cell, header: Header, kind: Kind) -> Header:
         """Return what the cell answers to a frame; fields that it has nothing to say about stay as they came."""
         operator, lane_format, exponent, block, digest = cell.tag
         return replace(

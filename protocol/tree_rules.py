@@ -57,7 +57,7 @@ from .slot_rules import Cell, Member, ReferenceSwitch, Replies
 from .wire import Address, Packet, build_frame
 
 _OF_RESULTS: Final = Flag.PAYLOAD | Flag.OVERFLOW | Flag.MISMATCH | Flag.MARK | Flag.SELECT
-"""What a result from above tells; the upper switch's other flags are its own."""
+"""Flags of a result from above that are handed on. The upper switch's other flags are its own."""
 _FROM_WORKERS: Final = Flag.PAYLOAD | Flag.MARK | Flag.REPEAT | Flag.RECALL | Flag.SELECT
 _REASONS: Final = frozenset(Reason) - {Reason.LOST_EGRESS}
 """Why a switch above may have refused a partial.  For the one that is missing, the program's egress drops frames."""
@@ -68,7 +68,7 @@ class TreeMember(Member):
     """A member of one switch of a tree: a worker, or a switch below."""
 
     place: int
-    """Of its bit among this switch's members."""
+    """Place of its bit among this switch's members."""
     is_switch: bool = False
 
     @property
@@ -84,15 +84,15 @@ class Upstream:
     job: int
     epoch: int
     rank: int
-    """Of this switch as a member of the one above; no worker of the job has it."""
+    """Rank of this switch as a member of the switch above. No worker of the job has it."""
     cookie: int
-    """Of that membership."""
+    """Cookie of this switch as a member of the switch above."""
     address: Address
-    """Of the switch above."""
+    """Address of the switch above."""
     port: int
     """The port that leads there."""
     members: int
-    """Of this switch."""
+    """Members of this switch."""
     first_slot: int = 0
     """The job's first slot here."""
     first_slot_above: int = 0
@@ -183,7 +183,7 @@ class TreeSwitch(ReferenceSwitch):
     def _send_up(self, upstream: Upstream, cell: Cell, header: Header) -> Replies:
         """Send what the cell holds as this switch's contribution; it is final if the cell is."""
         up = replace(
-            super()._answer(cell, header, Kind.RESULT),
+            super().answer(cell, header, Kind.RESULT),
             kind=Kind.CONTRIBUTION,
             rank=upstream.rank,
             slot=header.slot - upstream.first_slot + upstream.first_slot_above,
@@ -223,7 +223,7 @@ class TreeSwitch(ReferenceSwitch):
             self.events[Reason.HELD] += 1
         elif header.reason in _REASONS:  # one that this switch does not know is handed on uncounted
             self.events[Reason(header.reason)] += 1
-        answer = self._answer(cell, header, Kind(header.kind))  # row 17
+        answer = self.answer(cell, header, Kind(header.kind))  # row 17
         if header.kind == Kind.REJECT:
             answer = replace(answer, flags=0, reason=header.reason)
         return self._tell_members(member, cell, answer)
@@ -237,9 +237,9 @@ class TreeSwitch(ReferenceSwitch):
         if header.flags & Flag.PAYLOAD:
             cell.lanes[: payload_bytes(self.lanes_per_frame)] = self.lanes_of(packet)
         self.events[Reason.COMPLETED] += 1
-        return self._tell_members(member, cell, self._answer(cell, header, Kind.RESULT))
+        return self._tell_members(member, cell, self.answer(cell, header, Kind.RESULT))
 
-    def _answer(self, cell: Cell, header: Header, kind: Kind) -> Header:
+    def answer(self, cell: Cell, header: Header, kind: Kind) -> Header:
         """Keep from members what concerns switches alone; STATE tells the controller."""
-        answer = super()._answer(cell, header, kind)
+        answer = super().answer(cell, header, kind)
         return answer if kind is Kind.STATE else replace(answer, flags=answer.flags & ~Flag.FINAL)

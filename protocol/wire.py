@@ -17,6 +17,8 @@ _UDP: Final = struct.Struct("!HHHH")
 _ETHERTYPE_IPV4: Final = 0x0800
 _PROTOCOL_UDP: Final = 17
 _DONT_FRAGMENT: Final = 0x4000
+ECN_CAPABLE: Final = 2
+"""ECT(0) of RFC 3168: queues may mark the frame instead of dropping it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, order=True)
@@ -72,10 +74,11 @@ def internet_checksum(data: bytes | memoryview) -> int:
 
 
 def lower_headers(source: Address, destination: Address, body_bytes: int) -> bytes:
-    """Ethernet, IPv4 and UDP headers (UDP checksum 0) in front of a UDP body of `body_bytes`."""
+    """Ethernet, IPv4 and UDP headers (UDP checksum 0) in front of a UDP body of `body_bytes`; queues may mark them."""
     udp_length = UDP_BYTES + body_bytes
     ip = _IPV4.pack(
-        0x45, 0, IPV4_BYTES + udp_length, 0, _DONT_FRAGMENT, 64, _PROTOCOL_UDP, 0, source.ip, destination.ip
+        *(0x45, ECN_CAPABLE, IPV4_BYTES + udp_length, 0, _DONT_FRAGMENT, 64, _PROTOCOL_UDP, 0),
+        *(source.ip, destination.ip),
     )
     ip = ip[:10] + internet_checksum(ip).to_bytes(2) + ip[12:]
     ethernet = _ETHERNET.pack(destination.mac.to_bytes(6), source.mac.to_bytes(6), _ETHERTYPE_IPV4)
@@ -107,13 +110,13 @@ class Packet:
     """A parsed frame."""
 
     source: Address
-    """From the frame's Ethernet, IPv4 and UDP headers."""
+    """Source address, from the frame's Ethernet, IPv4 and UDP headers."""
     destination: Address
     """Likewise."""
     header: Header
     """The aggregation header."""
     payload: bytes
-    """What follows the aggregation header within the UDP datagram."""
+    """Bytes after the aggregation header within the UDP datagram."""
 
 
 def parse_frame(frame: bytes) -> Packet | None:

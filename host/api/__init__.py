@@ -8,6 +8,7 @@
 | `parts.py` | collectives in which ranks have parts of their own: reduce, broadcast, allgather |
 | `steps.py` | collectives of several steps, in the background |
 | `sparse.py`, `bitmap.py`, `owners.py` | sparse sums: the union of all ranks' blocks first, then the values |
+| `quorum.py`, `missed.py` | sums that go on without ranks that are late: who takes part; what the late ones get |
 | `each.py`, `rough.py` | sums with an exponent for each value; sums of a byte a value |
 | `join.py` | `Membership`: join, heartbeats, leave |
 | `awaiting.py` | words for ranks that are waited for, and for calls that differ |

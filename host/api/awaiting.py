@@ -22,7 +22,7 @@ from switchsum.protocol.member_rpc import ReadyReply
 from ..engine.engine import Engine
 
 OLDER_S: Final = 1.0
-"""So long after the news that a rank has left older answers of the switch may still arrive."""
+"""Seconds after the news that a rank has left, in which older answers of the switch may still arrive."""
 LOOK_S: Final = 0.25
 """Pause between two looks at what the switch has answered."""
 

@@ -38,7 +38,7 @@ class Collective(NamedTuple):
 
     operation: Operation
     values: Array | None = None
-    """What the engine adds, in place: the caller's array itself if that can be, else a copy."""
+    """Values that the engine adds, in place: the caller's array itself if possible, else a copy."""
     finish: Callable[[], Any] | None = None
     """Puts the result where the caller wants it, and returns it; None: it is in `values`."""
     saturates: bool = False
@@ -60,7 +60,7 @@ class Options:
     saturate: bool = False
     """The nearest value will do where an integer sum does not fit."""
     label: str = ""
-    """What the caller calls it."""
+    """Label that the caller gave."""
 
     @property
     def switches(self) -> tuple[str, ...]:

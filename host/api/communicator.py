@@ -15,13 +15,14 @@ from collections.abc import Callable, Hashable, Iterator
 from contextlib import contextmanager, suppress
 from functools import wraps
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Final, NoReturn, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Any, Final, NoReturn, ParamSpec, TypeAlias, TypeVar, Unpack, overload
 
 import numpy as np
 import numpy.typing as npt
 
 from switchsum.protocol.errors import SwitchsumError, UsageError
 
+from ..engine.calls import CALLS
 from ..engine.loop import Driver
 from ..engine.operation import EACH, Operation
 from . import collectives, parts
@@ -29,11 +30,14 @@ from .collectives import Collective, Options, Ranks
 from .operation_queue import Handle, Member, OperationQueue
 
 if TYPE_CHECKING:
+    from .missed import QuorumSum
+    from .quorum import How, QuorumHow, Quorums
     from .sparse import SparseSum
     from .statistics import Statistics
     from .steps import LastStep
 
-Array = TypeVar("Array", bound=npt.NDArray[Any])
+Values: TypeAlias = npt.NDArray[Any]
+Array = TypeVar("Array", bound=Values)
 Made = TypeVar("Made")
 P = ParamSpec("P")
 
@@ -82,9 +86,10 @@ class Communicator:
     it, all of them raise OperationMismatch.
 
     An exception that a signal handler raises during a collective reaches the caller unchanged.  The array's content is
-    undefined then, and later calls raise Interrupted.  Ctrl-C waits for the collective's end, for two seconds at most
-    and not a second time, if Python's own handler was in place when `connect` was called in the main thread.  A signal
-    handler may close the communicator.  It may not call a collective while it interrupts one: that is a UsageError.
+    undefined then, and later calls raise Interrupted.  Ctrl-C waits for the collective's end, but for two seconds at
+    most, and a second Ctrl-C does not wait.  For this, `connect` must be called in the main thread, while Python's own
+    handler is in place.  A signal handler may close the communicator.  It may not call a collective while it interrupts
+    one: that is a UsageError.
 
     A forked child cannot use its parent's communicator, and does it no harm when it ends.
 
@@ -103,10 +108,10 @@ class Communicator:
         *,
         rank: int,
         world_size: int,
-        connect_again: Callable[[int, int], Communicator] | None = None,
+        connect_again: Callable[..., Communicator] | None = None,
         about: str = "",
     ) -> None:
-        """Take what `connect` has made; `connect_again` does so for another rank and world size.
+        """Take what `connect` has made; `connect_again` does so with another rank, world size or job.
 
         `about` is what `repr` adds: job, switch and link.
         """
@@ -117,14 +122,16 @@ class Communicator:
         self.lanes_per_frame = driver.engine.lanes_per_frame
         """32-bit lanes in a frame."""
         self.queue = OperationQueue(driver, membership, f"switchsum rank {rank}")
-        """What is in flight; for this package's own."""
+        """Collectives in flight. Only this package uses it."""
         self.ranks = Ranks(rank=rank, world_size=world_size, lanes_per_frame=self.lanes_per_frame)
         """The same facts for `collectives`."""
         self.supports = np.zeros(3, np.int64)
         """Rows that this rank had in sparse allreduces so far, that some rank had, and of the whole arrays."""
         self._about = about
-        self._connect_again = connect_again
+        self.connect_again = connect_again
+        self._quorums: Quorums | None = None
         self._known: dict[Hashable, Operation] = {}
+        self._purposes: dict[int, tuple[int, object]] = {}
         atexit.register(_close_at_exit, weakref.ref(self))
 
     def __repr__(self) -> str:
@@ -159,6 +166,34 @@ class Communicator:
         """Collectives that were begun, those of several steps once for each."""
         return self.queue.driver.engine.submitted
 
+    def note_purpose(self, purpose: object, first: int) -> None:
+        """Have reports say by the text of `purpose` what the collectives from number `first` on are for.
+
+        The text is asked for when a report is made, on another thread.
+        """
+        for serial in range(first, self.begun):
+            self._purposes[serial % CALLS] = serial, purpose
+
+    def purpose_of(self, serial: int) -> str:
+        """Return what one of the latest collectives is for; empty: nobody has said so."""
+        number, purpose = self._purposes.get(serial % CALLS, (-1, ""))
+        return str(purpose) if number == serial else ""
+
+    def note_wait(self) -> None:
+        """Take note that the program has waited for all collectives so far, in a way that is not seen here."""
+        state = getattr(self.queue.driver.engine, "state", None)
+        if state is not None:  # in virtual time the simulation has it
+            state.core[0]["calls"]["waits"] = 1
+
+    @property
+    def quorums(self) -> Quorums:
+        """Operations that may go on without ranks that are late; raises UsageError in virtual time."""
+        if self._quorums is None:
+            from .quorum import Quorums  # noqa: PLC0415 - few jobs go on without ranks
+
+            self._quorums = Quorums(self)
+        return self._quorums
+
     def close(self, *, failed: bool = False) -> None:
         """Leave the job.  The communicator can be used no more, and calling `close` again does nothing.
 
@@ -172,6 +207,8 @@ class Communicator:
         queue = self.queue
         if os.getpid() != queue.pid or queue.closed:
             return
+        if self._quorums is not None:
+            self._quorums.close(failed=failed)
         queue.close()
         queue.membership.leave(failed=failed)
         _log.info("has left after %d collectives", queue.finished)
@@ -181,6 +218,11 @@ class Communicator:
         if hasattr(self, "queue"):
             with suppress(SwitchsumError):
                 self.close()
+
+    @overload
+    def allreduce(self, array: Array, op: str = "sum", **how: Unpack[How]) -> Array: ...
+    @overload
+    def allreduce(self, array: Array, op: str = "sum", **how: Unpack[QuorumHow]) -> QuorumSum: ...
 
     def allreduce(
         self,
@@ -192,7 +234,9 @@ class Communicator:
         saturate: bool = False,
         block: int | str | None = None,
         label: str = "",
-    ) -> Array:
+        quorum: float | None = None,
+        patience_s: float | None = None,
+    ) -> Array | QuorumSum:
         """Combine `array` over all ranks, element by element, in place.  All ranks get the same bits.
 
         Arrays may have any shape and layout in memory.  Shape and dtype are the same on all ranks.
@@ -211,18 +255,21 @@ class Communicator:
             block: Values in a block, for sparse arrays: blocks that are zero on all ranks do not travel.  None: a block
                 fills a frame.  32 to 2,048 make sense, and several such blocks share a frame.  "auto": blocks of 32, if
                 they take less than nine tenths of the frames.
-            label: Names the call in errors.  Ranks must agree in it, so it can hold whatever else they must agree in.
+            label: Names the call in errors; the same on all ranks.
+            quorum: Go on without ranks that are late, if at least this share of all takes part: above 0 and up to 1.
+                None: wait for all.  See docs/late-ranks.md.
+            patience_s: With `quorum`, seconds for which the first rank to come waits for the others.
 
         Returns:
-            `array`.
+            `array`; with `quorum` a `QuorumSum` with it, the ranks that took part, and what this rank has missed.
 
         Raises:
             UnsupportedDtype: The switch cannot reduce this dtype by this `op`.
             UsageError: Another argument is wrong.  The rank that called so raises it.
             SumOverflow: An integer sum does not fit its dtype.  Every rank raises it, and the element holds the nearest
                 value.
-            OperationMismatch: Ranks called different things.  Every rank raises it; one whose call was refused raises
-                it from its next call on.
+            OperationMismatch: Ranks called different things.  Every rank raises it.  A rank whose own call was refused
+                raises it in its next call.
             CollectiveTimeout: Ranks did not call it in time; `missing` says which.
             WorkerLost: A rank died or left; `rank` says which.
             SwitchLost: The switch does not answer.
@@ -232,10 +279,10 @@ class Communicator:
             A float sum of n ranks is off by at most n/2 steps of its block plus the rounding to its dtype
             (docs/accuracy.md). A block with a NaN or an infinity on any rank comes out all NaN on every rank.
 
-            With `block`, a call costs one bit for each block and two to four round trips.  If a rank then clearly sends
-            less, blocks are sorted by the ranks that have them: one more bit for each rank and block, and one more
-            round trip. "auto" never sorts.  The error of a float sum, and the NaN, then concern all blocks in the same
-            frame, and SumOverflow counts frames.
+            With `block`, a call costs one bit for each block and two to four round trips.  If ranks have few blocks in
+            common, blocks are sorted by the ranks that have them.  This costs one more bit for each rank and block, and
+            one more round trip.  "auto" never sorts.  The error of a float sum, and the NaN, concern all blocks in the
+            same frame, and SumOverflow counts frames.
 
         Example:
             >>> import numpy as np
@@ -245,6 +292,11 @@ class Communicator:
 
         """
         try:  # what `whole` does, sooner
+            if quorum is not None or patience_s is not None:
+                from .quorum import allreduce  # noqa: PLC0415 - few jobs go on without ranks
+
+                how = Options(operator=op, lanes=lanes, narrow=narrow, saturate=saturate, label=label)
+                return allreduce(self, array, how, block, quorum, patience_s)
             if block is not None:
                 how = Options(operator=op, lanes=lanes, narrow=narrow, saturate=saturate, label=label)
                 return self._blocks(array, block, how, background=False)().result()  # type: ignore[no-any-return]
@@ -256,9 +308,7 @@ class Communicator:
             self.queue.interrupts.raise_now()
         return array
 
-    def _allreduce(
-        self, array: npt.NDArray[Any], op: str, lanes: str, narrow: bool, saturate: bool, label: str
-    ) -> Handle:
+    def _allreduce(self, array: Values, op: str, lanes: str, narrow: bool, saturate: bool, label: str) -> Handle:
         """Prepare an allreduce in place, unless there was one like it; raises UsageError or UnsupportedDtype."""
         is_plain = type(array) is np.ndarray and array.flags.carray and array.dtype.isnative
         key: Hashable = None
@@ -336,9 +386,8 @@ class Communicator:
             array([2., 1., 1., 0.], dtype=float32)
 
         """
-        steps = self._sparse(
-            indices, values, size, Options(operator=op, lanes=lanes, label=label), keep, background=False
-        )
+        how = Options(operator=op, lanes=lanes, label=label)
+        steps = self._sparse(indices, values, size, how, keep, background=False)
         return steps().result()  # type: ignore[no-any-return]
 
     @whole
@@ -365,13 +414,7 @@ class Communicator:
         return self.begin_steps(self._sparse(indices, values, size, how, keep, background=True))
 
     def _sparse(
-        self,
-        indices: npt.NDArray[Any],
-        values: npt.NDArray[Any],
-        size: int,
-        how: Options,
-        keep: int | None,
-        background: bool,
+        self, indices: Values, values: Values, size: int, how: Options, keep: int | None, background: bool
     ) -> Callable[[], LastStep]:
         from . import sparse  # noqa: PLC0415
 
@@ -447,13 +490,7 @@ class Communicator:
         return self.begin_steps(self._topk(array, k, density, how, keep, background=True))
 
     def _topk(
-        self,
-        array: npt.NDArray[Any],
-        k: int | None,
-        density: float | None,
-        how: Options,
-        keep: int | None,
-        background: bool,
+        self, array: Values, k: int | None, density: float | None, how: Options, keep: int | None, background: bool
     ) -> Callable[[], LastStep]:
         from . import sparse  # noqa: PLC0415
 
@@ -620,7 +657,7 @@ class Communicator:
     def compute(self, seconds: float) -> None:
         """Say that the computation before the next collective takes so many seconds of virtual time.
 
-        Does nothing where time is not virtual (`switchsum run --virtual-time`): there it takes what it takes.
+        It does nothing unless time is virtual (`switchsum run --virtual-time`).
 
         Args:
             seconds: How long it takes, 0 or more.
@@ -790,16 +827,16 @@ class Communicator:
         """
         return self._enqueue(self._made(lambda: collectives.barrier(label)), background)
 
-    def _reduce(self, array: npt.NDArray[Any], root: int, how: Options) -> Handle:
+    def _reduce(self, array: Values, root: int, how: Options) -> Handle:
         return self._made(lambda: parts.reduce(array, root, how, self.ranks))
 
-    def _reduce_scatter(self, array: npt.NDArray[Any], how: Options, out: npt.NDArray[Any] | None) -> Handle:
+    def _reduce_scatter(self, array: Values, how: Options, out: Values | None) -> Handle:
         return self._made(lambda: parts.reduce_scatter(array, how, self.ranks, out=out))
 
-    def _broadcast(self, array: npt.NDArray[Any], root: int, label: str) -> Handle:
+    def _broadcast(self, array: Values, root: int, label: str) -> Handle:
         return self._made(lambda: parts.broadcast(array, root, self.ranks, label=label))
 
-    def _allgather(self, array: npt.NDArray[Any], out: npt.NDArray[Any] | None, label: str) -> Handle:
+    def _allgather(self, array: Values, out: Values | None, label: str) -> Handle:
         return self._made(lambda: parts.allgather(array, self.ranks, out=out, label=label))
 
     # What all of them have in common.
@@ -907,16 +944,18 @@ class Communicator:
             SwitchsumError: What `connect` raises.
 
         """
-        if self._connect_again is None:
+        if self.connect_again is None:
             raise UsageError("this communicator was not made by connect")
         if os.getpid() != self.queue.pid or self.queue.closed:
             raise UsageError("this communicator is closed: switchsum.connect makes another one")
+        if self._quorums is not None:
+            self._quorums.close()
         self.queue.close()
         try:
             rank, world_size = self.queue.membership.reform(self.queue.driver.engine.timeout_s)
         finally:
             self.queue.membership.leave()
-        return self._connect_again(rank, world_size)
+        return self.connect_again(rank=rank, world_size=world_size)
 
     def __enter__(self) -> Communicator:
         return self

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 import grpc
 import numpy as np
 
-from switchsum.connections.member_client import MemberClient, Replies, keep_to_this_process
+from switchsum.connections.member_client import MemberClient, Replies, Reply, keep_to_this_process
 from switchsum.connections.starting import ANSWER_S, is_noted, launcher_has_ended, start_limit, switch_has_ended
 from switchsum.native.notices import QUIET_S, ranks_of, say, waiting_for
 from switchsum.protocol import member_rpc, rpc_codec
@@ -44,9 +44,9 @@ SWITCH_TIMEOUT_S: Final = 20.0
 HELLO_S: Final = 0.05
 """Pause between two hello frames."""
 SHORT_AFTER: Final = 10
-"""So many hellos without an answer, and short ones are sent as well, to see whether it is their length."""
+"""Number of unanswered hellos after which short ones are sent as well, to see whether the length is the fault."""
 CUT_AFTER: Final = 40
-"""So many, and short ones come through: the long ones never will (each is lost by itself on a link that loses half)."""
+"""Hellos after which, if short ones come through, long ones never will. (Links that lose half lose each by itself.)"""
 BROKEN_OFF: Final = 0.9
 """A call that fails in less than this share of the time that it has was broken off."""
 READY_S: Final = 1.0
@@ -68,11 +68,11 @@ class Patience:
     """How long a rank that joins waits for what is away, in seconds."""
 
     call_s: float = CALL_S
-    """For a controller that is away."""
+    """Seconds that a call waits for a controller that is away."""
     answer_s: float = ANSWER_S
-    """For the answer of a controller that is there, or was there and has ended."""
+    """Seconds that a call waits for the answer of a controller that is there, or was there and has ended."""
     switch_s: float = SWITCH_TIMEOUT_S
-    """For a switch that does not answer the controller."""
+    """Seconds that a call waits for a switch that does not answer the controller."""
 
 
 class Membership:
@@ -88,7 +88,7 @@ class Membership:
     cancelled: threading.Event | None = None
     """Set by another thread to end `await_admission`."""
     links_down: frozenset[int] = frozenset()
-    """Of several links those that no member uses any more, as far as heartbeats tell."""
+    """Links, of several, that no member uses any more, as far as heartbeats tell."""
 
     def __init__(
         self,
@@ -121,7 +121,7 @@ class Membership:
         self.on_heartbeat: Callable[[], object] = lambda: None
         """Called on the thread of the heartbeats after each one; must not block."""
         self.report: Callable[[str, int], WorkerReport | None] = lambda job, nonce: None
-        """What this worker says of itself after heartbeats, given job and nonce; must not block."""
+        """Function that returns this worker's report for heartbeats, given job and nonce. It must not block."""
         self._reporting: Any = None
         self._report_at = 0.0
         self._stop = threading.Event()
@@ -143,7 +143,7 @@ class Membership:
             self._client.close()
             raise
         self.switch = Address(mac=self.reply.switch_mac, ip=self.reply.switch_ip, port=self.reply.switch_port)
-        """Where contributions go to and results come from."""
+        """Address that contributions go to and results come from."""
         keep_to_this_process(controller)
         self._stream: Replies[member_rpc.HeartbeatReply] | None = None
         self._has_news = threading.Event()
@@ -153,20 +153,18 @@ class Membership:
 
     def _join(self) -> member_rpc.JoinReply:
         """Ask to become a member, again where the controller ends meanwhile, or its switch is away for a while."""
-        patience, began = self._patience, time.monotonic()
+        limit, began = self._patience, time.monotonic()
         while True:
             asked = time.monotonic()
             try:
-                return self._client.call(
-                    "Join", self._request, member_rpc.JoinReply, patience.call_s, patience.answer_s
-                )
+                return self._client.call("Join", self._request, member_rpc.JoinReply, limit.call_s, limit.answer_s)
             except SwitchLost:
-                if time.monotonic() >= began + patience.switch_s:
+                if time.monotonic() >= began + limit.switch_s:
                     raise
             except ControllerUnreachable:
                 # A controller that was there and broke the call off has ended: another one may come.
-                has_broken_off = time.monotonic() < asked + BROKEN_OFF * patience.call_s
-                if not has_broken_off or time.monotonic() >= began + patience.answer_s:
+                has_broken_off = time.monotonic() < asked + BROKEN_OFF * limit.call_s
+                if not has_broken_off or time.monotonic() >= began + limit.answer_s:
                     raise
                 self._check_launcher()
             self._stop.wait(RETRY_S)
@@ -240,17 +238,14 @@ class Membership:
     def _ask_ready(self, wait_s: float, end: float, waiter: Waiter) -> member_rpc.ReadyReply | None:
         """Ask whether all members are admitted; None if the controller has ended, or another one was joined."""
         request = member_rpc.ReadyRequest(job=self.job, nonce=self.reply.nonce, wait_s=wait_s)
-        patience_s = wait_s + start_limit(ANSWER_S)  # it reads the slots from the switch for the last one
         try:
-            return self._client.call("Ready", request, member_rpc.ReadyReply, wait_s + CALL_S, patience_s)
+            return self.ask("Ready", request, member_rpc.ReadyReply, wait_s)
         except UnknownMembership:
             self._join_again(end)
         except ControllerUnreachable:
             if time.monotonic() >= end:
                 raise
-            self._check_launcher()
             waiter.note_controller(self._client.address)
-            self._stop.wait(RETRY_S)
         return None
 
     def awaits_switch(self) -> str:
@@ -351,14 +346,12 @@ class Membership:
 
     def tell_down(self, link: int, reason: str) -> None:
         """Have all members do without a link of this number; nobody waits for the answer."""
-        self._dead_links[link] = reason
+        self._dead_links[link] = reason[: member_rpc.MOST_TEXT]
         self._send_down(link)
 
     def _send_down(self, link: int) -> None:
-        request = member_rpc.LinkReport(
-            job=self.job, nonce=self.reply.nonce, link=link, reason=self._dead_links[link][: member_rpc.MOST_TEXT]
-        )
-        self._client.link_down(request, CALL_S)
+        report = member_rpc.LinkReport(job=self.job, nonce=self.reply.nonce, link=link, reason=self._dead_links[link])
+        self._client.link_down(report, CALL_S)
 
     def explain(self, error: SwitchsumError) -> SwitchsumError:
         """Return an error with what only the controller knows, if that is to be had in a moment."""
@@ -390,13 +383,11 @@ class Membership:
             wait_s = max(0.0, min(end - time.monotonic(), READY_S))
             request = member_rpc.ReformRequest(job=self.job, nonce=self.reply.nonce, wait_s=wait_s)
             try:
-                reply = self._client.call("Reform", request, member_rpc.ReformReply, wait_s + CALL_S, wait_s + ANSWER_S)
+                reply = self.ask("Reform", request, member_rpc.ReformReply, wait_s)
             except ControllerUnreachable:
                 if time.monotonic() >= end:
                     raise
-                self._check_launcher()
                 was_away = True
-                self._stop.wait(RETRY_S)
                 continue
             except UnknownMembership:
                 if not was_away:
@@ -413,6 +404,15 @@ class Membership:
                 names = ", ".join(map(str, reply.missing))
                 text = f"rank {names} of job {self.job!r} is neither lost nor forms it anew"
                 raise CollectiveTimeout(text, reply.missing)
+
+    def ask(self, method: str, request: object, reply: type[Reply], wait_s: float) -> Reply:
+        """Make a call that waits for others; raises ControllerUnreachable after a pause, for it may come again."""
+        try:
+            return self._client.call(method, request, reply, wait_s + CALL_S, wait_s + start_limit(ANSWER_S))
+        except ControllerUnreachable:
+            self._check_launcher()
+            self._stop.wait(RETRY_S)
+            raise
 
     def _place_without_lost(self) -> tuple[int, int]:
         """Return the new rank and world size, as the controller gives them to all that are neither lost nor have left.

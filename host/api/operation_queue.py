@@ -69,9 +69,9 @@ class Handle:
 
     # Of the class until they change, for a small allreduce makes a handle each time.
     finished: Finished | None = None
-    """What the engine has said of its end; None: it is under way."""
+    """Event of its end. None: it is under way."""
     memory: int | None = None
-    """Where the memory begins that it uses while it is under way."""
+    """Address of the memory that it uses while it is under way."""
     saturates = False
     at_end: Callable[[], object] | None = None
     """Called when the switch has done its part, before its memory is let go."""
@@ -209,7 +209,7 @@ class Member(Protocol):
     """Ranks that have left in order."""
 
     on_heartbeat: Callable[[], object]
-    """What to call now and then, on a thread of its own; it must not block."""
+    """Function to call now and then, on a thread of its own. It must not block."""
 
     def explain(self, error: SwitchsumError) -> SwitchsumError:
         """Return an error with what only the controller knows: why a member is refused, which rank is the odd one."""

@@ -23,23 +23,23 @@ from .bitmap import Indices, Words, count, words_for
 MOST_RANKS: Final = 64
 """Sets of ranks are words."""
 ROUND_TRIP_BITS: Final = 1 << 18
-"""As many bits, 32 kB, take about as long as the round trips of one more step."""
+"""Bits that take about as long as the round trips of one more step: 32 kB."""
 GAIN: Final = 2
-"""What ranks send less is at least so many times what it takes to say who has which block."""
+"""Least gain: ranks save at least this many times the bits that say who has which block."""
 MOST_ADDED: Final = 16
-"""Who has which block also comes down: at most one of so many parts of what the blocks take."""
+"""Limit on the way down, where the bits of owners come, too: at most one part in this many of the blocks' bits."""
 LEAST_BITS: Final = 256
-"""Of a block: ordering takes some 20 to 250 ns of processor time for each."""
+"""Least bits of a block. Ordering takes some 20 to 250 ns of processor time for each block."""
 PASSES: Final = 12
 """Sorting the rest again makes less and less of a difference."""
 ENOUGH: Final = 50
-"""No more passes when what ranks send for others is at most one of so many parts of what they send."""
+"""Divisor: no more passes if blocks that ranks send for others are at most one part in this many of what they send."""
 
 Sets = npt.NDArray[Any]
 """Unsigned integers: bit r stands for rank r."""
 _OCTET: Final = 8
 _HALF_BITS: Final = 16
-"""Of the keys that numpy sorts by their digits, in linear time."""
+"""Bits of the keys that numpy sorts by their digits, in linear time."""
 
 
 def counts(rank: int, ranks: int, own: Words) -> npt.NDArray[np.uint64]:

@@ -1,10 +1,10 @@
 """Collectives in which ranks have parts of their own: reduce, reduce_scatter, broadcast, allgather.
 
-Where one rank alone wants values (a reduce's root, each rank's part of a reduce_scatter), or has them already, the
-switch leaves the lanes out of what it sends to the others, or to that one.
+If only one rank wants the values of a block, the switch sends lanes to this rank alone.  This is so for a reduce's root
+and for each part of a reduce_scatter.  If one rank has the values already, the switch sends lanes to all others.
 
-Where one rank alone has values (a broadcast's root, each rank's part of an allgather) the others contribute blocks of
-zeros, which do not travel, and its bytes, added to nothing in lanes of 8 bits, come through whatever they mean.
+If only one rank has values, as in a broadcast and in each part of an allgather, the others contribute blocks of zeros,
+which do not travel.  The rank's bytes are added to zeros in lanes of 8 bits.  So they arrive unchanged, of any dtype.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from .collectives import (
 )
 
 _BYTE: Final = np.dtype(np.int8)
-"""What bits travel as."""
+"""Dtype in which bits travel."""
 
 
 def reduce(array: Array, root: int, how: Options, ranks: Ranks) -> Collective:

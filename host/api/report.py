@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 import numpy.typing as npt
 
+from switchsum.native.notices import say
 from switchsum.protocol import member_rpc, reports
 
 from ..engine.calls import CALLS
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
     from .communicator import Communicator
 
 MOST_CALLS: Final = CALLS / 2
-"""Of a second that a report tells of, about; of more, rows of them are left out, the same ones on all ranks."""
+"""Most calls in a second's report, about. If there are more, rows of them are left out, the same ones on all ranks."""
 _UNNAMED: Final = "a collective"
 
 
@@ -43,9 +44,22 @@ class Reporter:
         self._seen = (-1, -1)
         self._changed_s = clock()
         self._told, self._begun, self._told_s = 0, 0, clock()
+        self._failure: type[Exception] | None = None
 
     def __call__(self, job: str, nonce: int) -> reports.WorkerReport | None:
-        """Return a report; None once the communicator is closed or gone, and in a forked child."""
+        """Return a report; None once the communicator is closed or gone, in a forked child, and if it cannot be made.
+
+        A mistake of ours must not end the thread of heartbeats, on which the rank's place in the job depends.
+        """
+        try:
+            return self._make(job, nonce)
+        except Exception as error:
+            if type(error) is not self._failure:
+                self._failure = type(error)
+                say(f"the report for the controller could not be made: {type(error).__name__}: {error}")
+            return None
+
+    def _make(self, job: str, nonce: int) -> reports.WorkerReport | None:
         communicator = self._communicator()
         if communicator is None or communicator.queue.closed or os.getpid() != communicator.queue.pid:
             return None
@@ -56,7 +70,8 @@ class Reporter:
         if seen != self._seen:
             self._seen, self._changed_s = seen, now
         quiet_s, is_under_way = round(now - self._changed_s, 3), begun > oldest
-        calls, kinds = self._calls(engine.state.core[0]["calls"], begun, now)
+        had, of_some, of_all = communicator.supports.tolist()
+        calls, kinds = self._calls(engine.state.core[0]["calls"], communicator.purpose_of, begun, now)
         return reports.WorkerReport(
             job=job,
             nonce=nonce,
@@ -80,27 +95,41 @@ class Reporter:
             held=counts[Count.HELD],
             duplicates=counts[Count.DUPLICATE] + counts[Count.STALE],
             cpu_s=round(time.process_time(), 3),
+            sparse_rows=had,
+            sparse_union_rows=of_some,
+            sparse_all_rows=of_all,
             calls=calls,
             kinds=kinds,
         )
 
-    def _calls(self, kept: Any, begun: int, now: float) -> tuple[str, list[str]]:
+    def _calls(self, kept: Any, purpose_of: Callable[[int], str], begun: int, now: float) -> tuple[str, list[str]]:
         """Return what has ended since the last report, as its fields have it, and choose what is kept from now on."""
         rows, kinds, self._told = ended_calls(kept, self._told)
+        kinds = with_purposes(rows, kinds, purpose_of)
         if now > self._told_s:
             rate = (begun - self._begun) / (now - self._told_s)
             kept["sieve"] = (1 << max(0, math.ceil(math.log2(max(1.0, rate / MOST_CALLS))))) - 1
             self._begun, self._told_s = begun, now
-        return base64.b64encode(rows.astype("<i8").tobytes()).decode(), [one[: member_rpc.MOST_TEXT] for one in kinds]
+        return base64.b64encode(rows.astype("<i8").tobytes()).decode(), [one[: reports.MOST_KIND] for one in kinds]
+
+
+def with_purposes(rows: npt.NDArray[np.int64], kinds: list[str], purpose_of: Callable[[int], str]) -> list[str]:
+    """Divide kinds of calls by what these are for, where that is known; return the kinds that rows have now."""
+    places: dict[str, int] = {}
+    for row in rows:
+        purpose = purpose_of(int(row[0]))
+        kind = kinds[row[1]] + f", {purpose}" * bool(purpose)
+        row[1] = places.setdefault(kind, len(places))
+    return list(places)
 
 
 def ended_calls(kept: Any, told: int) -> tuple[npt.NDArray[np.int64], list[str], int]:
     """Return what an engine has kept of calls from number `told` on, up to the first that is under way.
 
     Returns:
-        For each call its serial number, its place in the list of kinds that follows, when it began and how long it
-        took, in nanoseconds, and whether somebody waited between the call before and it; that list; and the number of
-        the next call.
+        Three things.  First a row for each call: its serial number, its place in the list of kinds, when it began and
+        how long it took (in nanoseconds), and whether somebody waited between the call before and it.  Then the list of
+        kinds, and the number of the next call.
 
     """
     first = max(told, int(kept["count"]) - CALLS)

@@ -17,7 +17,7 @@ from switchsum.protocol.lanes import GOLDEN, mixed
 BLOCK: Final = 1024
 """Values with a scale of their own, whose four bytes are little beside theirs."""
 _DRAWN_BITS: Final = 24
-"""As many as a float32 has."""
+"""Bits of a drawn number: as many as a float32 has."""
 
 Array = npt.NDArray[Any]
 

@@ -1,11 +1,11 @@
 """Sparse allreduces: all ranks agree on the union of their supports first, then add the values there.
 
-The union is an allreduce with "or" of one bit for each row (bitmap.py), its blocks of zeros skipped as ever.  The sum
-is an ordinary one of the union's rows, side by side: no index travels, it is exact and in the same order everywhere,
-and its blocks hold values that belong together or not (OmniReduce's block fusion, SIGCOMM 2021).
+The union is an allreduce with "or" of one bit for each row (bitmap.py), its blocks of zeros skipped as ever.  The rows
+of the union are added side by side, in an ordinary sum. No index travels, and the sum is exact and in the same order
+everywhere. A block may hold rows from anywhere (OmniReduce's block fusion, SIGCOMM 2021).
 
-Where nearly every row is in the union, all of them are added, empty or not: the rest is not worth the moving (SparCML's
-switch, SC 2019; with bits for indices, a sparse sum never takes more than 1/27 more bytes than the dense one).
+If nearly every row is in the union, all rows are added, empty or not, because moving them would cost more (SparCML's
+switch, SC 2019). With bits for indices, a sparse sum takes at most 1/27 more bytes than the dense one.
 
 Each of these functions does all but the last step, and returns that one under way: what comes after it in the same job
 may begin.
@@ -38,7 +38,7 @@ Array = npt.NDArray[Any]
 MAX_BITS_IN_ONE_STEP: Final = 1 << 19
 """Bitmaps of at most this many bits, 64 kB, are united at once: they take about as long as two more round trips."""
 DENSE_FROM: Final = 31 / 32
-"""From this share of rows on all are added: fewer bytes than the bitmap's own are saved by leaving the rest out."""
+"""Share of rows from which on all rows are added. Leaving the rest out would save fewer bytes than the bitmap costs."""
 ROUGH_UP_TO: Final = 3 / 4
 """Sums of which a smaller share is kept are found out roughly first: a byte for each, and then four for those kept."""
 AUTO_BLOCK: Final = 32
@@ -50,9 +50,9 @@ _NO_COUNTS: Final = np.zeros(0, np.uint64)
 
 _FAULT: Final = 1
 _OVERFLOW: Final = 2
-"""What ranks tell each other beside their bitmaps."""
+"""Flags that ranks exchange with their bitmaps: a fault, an overflow."""
 MOST_ROWS: Final = 1 << 36
-"""Of a sparse array: their bitmap takes 8 GiB."""
+"""Most rows of a sparse array: their bitmap takes 8 GiB."""
 EXACT_IN_FLOAT32: Final = 2
 """Bytes of the integers that float32 holds all of."""
 
@@ -339,8 +339,9 @@ def unite(
 ) -> Indices:
     """Return the rows that are in any rank's bitmap, in order; `counts` get to hold all ranks' numbers.
 
-    A rank that cannot go on takes part until here, so that the others hear of it: raises UsageError if there is a fault
-    on any, SumOverflow if the values of one rank alone do not fit, OperationMismatch if `called` differs.
+    A rank that cannot go on takes part until here, so that the others hear of it. Raises UsageError if there is a
+    fault on any rank, SumOverflow if the values of one rank alone do not fit, and OperationMismatch if `called`
+    differs.
     """
     own = bitmap.count(words)
     first = words if bits <= MAX_BITS_IN_ONE_STEP else _packed(words)

@@ -48,6 +48,12 @@ class Statistics:
     """Contributions that waited because the transport still read an earlier one from their place."""
     overflows: int
     """Rounds of integers in which a partial sum overflowed, so that the block was added again in halves."""
+    marked: int
+    """Results that said that congestion was met on the way."""
+    withheld: int
+    """Contributions that waited because the window was full."""
+    taken: int
+    """Results of the job's fallback that came while another job had the shared slot."""
 
     sparse_rows: int
     """Rows (values, or blocks) that this rank had in sparse allreduces and in those with small blocks."""
@@ -80,6 +86,9 @@ class Statistics:
             unexpected_frames=values[Count.UNEXPECTED],
             blocked=values[Count.BLOCKED],
             overflows=values[Count.OVERFLOWS],
+            marked=values[Count.MARKED],
+            withheld=values[Count.WITHHELD],
+            taken=values[Count.TAKEN],
             sparse_rows=int(supports[0]),
             sparse_union_rows=int(supports[1]),
             sparse_all_rows=int(supports[2]),

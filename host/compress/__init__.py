@@ -10,6 +10,7 @@ from .packed import Packed
 from .powersgd import PowerSgd
 from .quantise import Qsgd, TernGrad
 from .select import BlockTopK, ThresholdTopK, TopK
+from .thc import Thc
 
 __all__ = [
     "BlockScaled",
@@ -26,6 +27,7 @@ __all__ = [
     "PowerSgd",
     "Qsgd",
     "TernGrad",
+    "Thc",
     "ThresholdTopK",
     "TopK",
 ]

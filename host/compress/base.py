@@ -24,7 +24,7 @@ CompressorState = dict[str, Any]
 """Numbers, arrays and dictionaries of them, for `torch.save` and the like."""
 Reduced = TypeVar("Reduced", bound=npt.NDArray[Any])
 LARGEST: Final = (1 - 2.0**-22) * 2.0**128
-"""Of scales: a sum of rounded numbers may be a bit more than a scale, and is a finite float32 all the same."""
+"""Largest scale. A sum of rounded numbers may be slightly larger than a scale, and is still a finite float32."""
 
 
 class Communicates(Protocol):
@@ -70,7 +70,7 @@ class Part:
 
 
 NOTHING: Final = Part(key="", shape=(0,))
-"""In the place of no parts at all."""
+"""Empty part, for an exchange without parts."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,7 +78,7 @@ class Exchanged:
     """The result of an exchange on this rank."""
 
     own: Floats
-    """What this rank has sent, in full: the part of its gradient that was not lost."""
+    """Values that this rank has sent, in full: the part of its gradient that was not lost."""
     mean: Floats
     """The average of all ranks' `own`, the same bits on every rank."""
 
@@ -145,7 +145,7 @@ class Compressor(ABC):
     """Whether the switch adds the messages: a rank then receives as many bytes as it sends."""
 
     _arguments: Mapping[str, Any]
-    """What it was made with, defaults included."""
+    """Arguments of the constructor, defaults included."""
 
     def __new__(cls, *args: Any, **kwargs: Any) -> Self:
         """Note the arguments, of whatever class: all ranks must agree in them."""

@@ -1,8 +1,9 @@
 """All values in narrow lanes, in steps of their own small block: heavy tails cost nothing outside of it.
 
-Lanes of 8 and 16 bits share an exponent in each frame, of hundreds of values, and one large value among them leaves few
-steps for the others.  Here ranks agree on a scale for each small block first (`small_blocks`), and through the lanes
-goes each value over its scale: less than 1 either way, so that all frames have one exponent and lose nothing by it.
+Lanes of 8 and 16 bits share an exponent in each frame, of hundreds of values, and one large value among them leaves
+few steps for the others.  Here ranks first agree on a scale for each small block (`small_blocks`). Each value is then
+divided by its scale and sent in a lane. It is less than 1 either way, so all frames have one exponent and lose nothing
+by it.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from .base import Begun, Communicates, Compressor, CompressorState, Exchanged, F
 from .small_blocks import Scales, agree, factors_of, turn_of, units_of
 
 VALUE_BITS: Final = {"int8": 8, "int16": 16}
-"""Of the lanes that have few steps."""
+"""Bits of a value, by lane format, for the lanes that have few steps."""
 _BELOW_ONE: Final = 1 - 2.0**-24
 """The largest quotient: 1 would give its frame the next exponent, which leaves half of the steps."""
 

@@ -1,9 +1,9 @@
 """All values, several to a 32-bit word, in steps of their own small block: between lanes of 16 and of 8 bits.
 
 The switch adds 32-bit words, and a word need not hold one number: digits to a base of which none can overflow add up
-side by side.  Three to a word have 812 steps either way for the sum of all ranks, where a lane of 8 bits has 127; and a
-block of 32 values has a scale of its own, the largest magnitude that any rank has in it, rather than the hundreds of
-values that share a frame.  The scales are agreed on first, an allreduce of 16 bits for each block.
+side by side.  Three values to a word have 812 steps either way for the sum of all ranks; a lane of 8 bits has 127. And
+a block of 32 values has its own scale: the largest magnitude that any rank has in it. Without that, the hundreds of
+values of a frame share one.  The scales are agreed on first, an allreduce of 16 bits for each block.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ WORD_BITS: Final = 32
 LEAST_STEPS: Final = 3
 """Fewer either way are refused: int8 lanes are, too."""
 _DRAWN_BITS: Final = 24
-"""As many as a float32 has."""
+"""Bits of a drawn number: as many as a float32 has."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,7 +74,7 @@ class _UnderWay(Begun):
     layout: Layout
     words: Words
     units: Floats
-    """What a step of each block's average is worth."""
+    """Value of a step of each block's average."""
 
     def finish(self) -> Floats:
         """Return the average."""

@@ -1,7 +1,7 @@
 """Scales of small blocks: the largest magnitude that any rank has in each, which all ranks agree on.
 
-A block's magnitude travels as the upper bits of a float32, whose bits are in the order of the values: as 16 of them
-(`agree_finely`), or as 8 (`agree`), counted from the largest block of all, which is agreed on before.
+A block's magnitude travels as the upper bits of a float32, whose bits are in the order of the values. `agree_finely`
+sends 16 of them. `agree` sends 8, counted from the largest block of all, which is agreed on before.
 """
 
 from __future__ import annotations
@@ -30,7 +30,9 @@ COARSE: Final = 20
 NO_NUMBER: Final = 0x7FFF
 """A top beyond all others: some value of the block is infinite or NaN."""
 _LAST_CODE: Final = 255
-"""Of 8 bits: says NO_NUMBER; 0 says that all values are zero, 1 that they are 2**31 times smaller than the largest."""
+"""Code, of 8 bits, for NO_NUMBER. Code 0 means that all values are zero, 1 that they are 2**31 times smaller than the
+largest.
+"""
 _INFINITY: Final = 0x7F80_0000
 """Bits of float32's; those of NaN are greater."""
 _LEAST_SCALE: Final = 2.0**-96
@@ -87,9 +89,9 @@ def units_of(scales: Scales, parts: int) -> Floats:
 def turn_of(rank: int, ranks: int) -> int:
     """Return how far round, of 2**32, a rank shifts what all ranks draw alike.
 
-    So some round up where others round down: a value of `n` ranks that is anywhere between two steps has, as a sum, the
-    variance of ``(n + 1) / 12`` squared steps, where it has ``n / 6`` if each rank draws for itself (after Suresh et
-    al., Correlated Quantization, ICML 2022).  Each rank alone is right in the mean.
+    So some ranks round up and others down. Take a value of `n` ranks that is anywhere between two steps. Its sum has a
+    variance of ``(n + 1) / 12`` squared steps. If each rank draws for itself, it is ``n / 6`` (after Suresh et al.,
+    Correlated Quantization, ICML 2022).  Each rank alone is right in the mean.
     """
     return (rank << 32) // ranks
 

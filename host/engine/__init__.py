@@ -9,8 +9,10 @@
 | `receiving.py`, `sending.py` | a slot's two halves: what came from the switch, and what is contributed next |
 | `rules.py` | the rules of a slot as one table |
 | `recovery.py`, `failures.py` | what is sent again and when; words for what ends an operation |
+| `congestion.py` | how many contributions may be in flight |
 | `header.py` | headers in place, and checksums |
 | `kernels.py`, `integers.py`, `narrow.py`, `exact.py`, `each.py` | hot loops over one block of values, by format |
 | `calls.py` | when the latest collectives began and ended, for reports |
 | `by_hand.py` | what Python calls beside the loop |
+| `fetching.py` | what a frame needs is fetched before its turn, in virtual time |
 """

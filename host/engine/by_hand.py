@@ -8,12 +8,9 @@ from __future__ import annotations
 import numpy as np
 
 from switchsum.native.kernels.intrinsics import carray, pointer
-from switchsum.native.kernels.memory import bytes_at
 from switchsum.native.kernels.outlined import Outlined
-from switchsum.protocol.frame import FRAME_BYTES
 
 from . import receiving, recovery, sending
-from .header import slot_of
 from .state import state_at
 
 
@@ -30,19 +27,6 @@ def receive_by_hand(
 ) -> int:
     """Take frames; see `receiving.receive`."""
     receiving.receive(state_at(arrays), frames, stride, rows, lengths, bodies, count, now)
-    return 0
-
-
-@Outlined
-def fetch_by_hand(arrays: int, start: int, lanes: int) -> int:
-    """Have brought near what a frame will need that is taken soon: its first byte and its lanes are at addresses."""
-    state = state_at(arrays)
-    core = state.core[0]
-    index = slot_of(core, bytes_at(start, FRAME_BYTES))
-    if index < core.member.window:
-        receiving.fetch_ahead(state, start, lanes)
-        row = 2 * index + (~state.slots[index].number & 1)
-        receiving.fetch_lines(core.sending.store + row * core.sending.stride, core.sending.stride)
     return 0
 
 

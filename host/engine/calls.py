@@ -24,14 +24,14 @@ class CallTimes(Record):
     """Times of the latest operations, as rings."""
 
     sieve: Int64
-    """Of each row of `TOGETHER`, by its number, those are kept that have none of these bits."""
+    """Bits that must be zero in a row's number, for each row of `TOGETHER`: other rows are not kept."""
     count: Int64
     """Operations that were ever kept; the next one's place is this, modulo `CALLS`."""
     waits: Int64
     """1: somebody has waited for a result since an operation was begun."""
     serial: Annotated[Integers, "i8", CALLS]
     digest: Annotated[Integers, "i8", CALLS]
-    """Of what the operation is, without its number."""
+    """Digest of the operation, without its number."""
     begun_at: Annotated[Floats, "f8", CALLS]
     ended_at: Annotated[Floats, "f8", CALLS]
     """0: it is under way."""

@@ -28,17 +28,19 @@ class EngineConfig:
     cookie: int
     """64 bits that this member's frames bear, both ways; nobody else knows them."""
     switch: Address
-    """Where results come from and contributions go to."""
+    """Address that results come from and contributions go to."""
     own: Address
     """This member's own addresses as the switch sees them."""
     window_slots: int
     """Slots in use, the same on every rank."""
     first_slot: int = 0
     """The job's first slot on the switch; the engine counts its own from 0."""
+    shares_slots: bool = False
+    """The slots are not the job's own; its fallback adds what finds them taken (protocol/shared_rules.py)."""
     first_number: int = 1
     """Number of the first round in every slot."""
     growth_bytes: int | None = None
-    """By how much frames may grow in the switch; None: no limit."""
+    """Bytes by which frames may grow in the switch. None: no limit."""
     timeout_s: float = 10.0
     """Without progress for so long an operation fails."""
     switch_timeout_s: float | None = None
@@ -51,9 +53,13 @@ class EngineConfig:
     """How late a driver may look at its clock.  The loop measures that from then on; virtual time is never late."""
     probe_max_s: float = 0.25
     """Greatest time-out."""
+    mark_gain: float = 0.25
+    """How much a round trip's marks count for the next cut of the window (DCTCP's g); 0: each one halves it."""
+    loss_cut: float = 0.0
+    """This part of the window is taken away at a loss where queues are long, as TCP does; 0: losses say nothing."""
     reorder_threshold: int = 3
     """A frame is lost once the result of one that was sent so many later has come (RFC 9002's packet threshold)."""
     checksum: bool = False
     """Fill in UDP checksums, which the switch verifies; links have their own as a rule."""
     seed: int = 0
-    """What rounding at random is drawn from, with the rank and the operation; any integer."""
+    """Seed of random rounding, used with the rank and the operation; any integer."""

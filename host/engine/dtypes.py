@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 NO_DTYPE: Final = 0
-"""Of an operation without values."""
+"""Code of an operation without values."""
 FLOAT32: Final = 1
 FLOAT16: Final = 2
 BFLOAT16: Final = 3
@@ -13,7 +13,7 @@ INT8: Final = 4
 INT16: Final = 5
 INT32: Final = 6
 INT64: Final = 7
-"""That an integer has no sign is not in these numbers."""
+"""Code of 64-bit integers. The codes do not tell whether integers have a sign."""
 EXACT: Final = 8
 """Few float32 as integers that lose nothing, see `switchsum.host.engine.exact`; like integers without exponent."""
 

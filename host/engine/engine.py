@@ -32,6 +32,7 @@ from switchsum.protocol.errors import (
 from switchsum.protocol.frame import (
     FRAME_BYTES,
     HEADER_BYTES,
+    MAX_WORKERS,
     MOST_WORKERS,
     may_be_narrow,
     narrow_bytes,
@@ -43,12 +44,13 @@ from switchsum.protocol.wire import lower_headers
 
 from .by_hand import restore_by_hand
 from .config import EngineConfig
+from .congestion import LEAST, PATIENCE, share_out
 from .failures import held_slots, refused, timed_out
 from .operation import FLOAT_LANES, MARKS, Operation
 from .state import CORE, OPERATIONS, Count, Held, State, allocate, arrays_of
 
 LONGEST_STEP_S = 0.5
-"""Between two calls of `poll` no more time than this counts as silence: the worker itself may have been stopped."""
+"""Most seconds between two calls of `poll` that count as silence: the worker itself may have been stopped."""
 
 Array = npt.NDArray[Any]
 
@@ -82,7 +84,7 @@ class Finished(NamedTuple):
     """An operation is complete: its array holds the result."""
 
     operation: int
-    """What `adopt` returned."""
+    """Result of `adopt`."""
     overflowed: tuple[int, ...] = ()
     """Blocks with integer sums beyond the dtype, replaced by the nearest value; the same ones on every rank."""
 
@@ -132,11 +134,11 @@ class Engine:
         self._words = memoryview(self._state.core.view(np.int64).data)
         self._arrays = arrays_of(self._state)
         self.address = address_of(self._arrays)
-        """Of the arrays, for what is compiled."""
+        """Address of the arrays, for compiled code."""
         self._fill_core(lead)
         self._fill_tables()
         self._operations: dict[int, tuple[Operation, Array | None, npt.NDArray[np.uint8] | None]] = {}
-        """Those that have not finished, what each adds, and a byte for each block of integers."""
+        """Operations that have not finished, with the array of each, and a byte for each block of integers."""
         self._events: deque[Outcome] = deque()
         self._silence_s = 0.0
         self._unheard_s = 0.0
@@ -162,6 +164,8 @@ class Engine:
                 "takes_narrow": may_be_narrow(lanes, config.growth_bytes),
                 "window": config.window_slots,
                 "first_slot": config.first_slot,
+                "shares": config.shares_slots,
+                "bit": 1 << (config.places.index(config.rank) if config.places else config.rank) % MAX_WORKERS,
                 "cookie": (config.cookie >> 32, config.cookie & 0xFFFF_FFFF),
                 "switch_mac": config.switch.mac,
                 "switch_ip": config.switch.ip,
@@ -191,8 +195,16 @@ class Engine:
             for name, value in facts.items():
                 core[part][name] = value
         self._state.slots["number"] = config.first_number
+        trees = np.zeros(config.window_slots, np.uint8)
         for tree, first in enumerate(np.cumsum(config.trees)[:-1].tolist(), 1):
-            self._state.slots["tree"][first:] = tree
+            trees[first:] = tree
+        windows: dict[str, Any] = {
+            **{"gain": config.mark_gain, "share": 1.0, "ends": -1, "cut_at": -1, "floor": LEAST, "patience": PATIENCE},
+            **{"lost_at": -1, "least_s": np.inf, "shortest_s": np.inf, "loss_cut": config.loss_cut},
+        }
+        for name, value in windows.items():
+            self._state.congestion[name] = value
+        self.share_out(trees)
 
     def _fill_tables(self) -> None:
         member = self._state.core["member"]
@@ -318,6 +330,10 @@ class Engine:
             self._error = SwitchLost(
                 f"no answer from the switch for {limit_s:g} s (connect(switch_timeout_s=...) changes how long)"
             )
+
+    def share_out(self, trees: npt.NDArray[np.integer[Any]]) -> None:
+        """Tell over which tree, or which of the worker's links, each slot goes from now on."""
+        share_out(self._state, trees)
 
     def restarted(self, now: float) -> None:
         """Take note that the switch was restarted: it is told again what other members may still need."""

@@ -26,7 +26,7 @@ _LEAST: Final = -149
 _FRACTION_BITS: Final = 23
 
 _WORTH: Final = tuple(2.0 ** (_LEAST + DIGIT_BITS * digit) for digit in range(DIGITS))
-"""What one unit of each digit is worth."""
+"""Value of one unit of each digit."""
 
 
 @Outlined

@@ -28,6 +28,7 @@ Frame = npt.NDArray[np.uint8]
 _MAC_SOURCE: Final = 6
 _ETHERTYPE: Final = 12
 _IP_FIRST: Final = ETHERNET_BYTES
+_IP_ECN: Final = ETHERNET_BYTES + 1
 _IP_FRAGMENT: Final = ETHERNET_BYTES + 6
 _IP_PROTOCOL: Final = ETHERNET_BYTES + 9
 _IP_SOURCE: Final = ETHERNET_BYTES + 12
@@ -38,6 +39,7 @@ _UDP_DESTINATION: Final = _UDP + 2
 _UDP_LENGTH: Final = _UDP + 4
 _UDP_CHECKSUM: Final = _UDP + 6
 _PROTOCOL_UDP: Final = 17
+_CONGESTION_EXPERIENCED: Final = 3
 
 
 @kernel(inline="always")
@@ -104,6 +106,12 @@ def fault(core: Core, frame: Frame) -> int:
     if get32(frame, AT.cookie) != member.cookie[0] or get32(frame, AT.cookie + 4) != member.cookie[1]:
         return Count.FORGED
     return 0
+
+
+@inner
+def has_met_congestion(frame: Frame) -> bool:
+    """Tell whether a queue has marked a result on its way, or a contribution to its round."""
+    return bool(frame[AT.flags] & Flag.MARK != 0 or frame[_IP_ECN] & 3 == _CONGESTION_EXPERIENCED)
 
 
 @inner

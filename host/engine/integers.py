@@ -20,7 +20,7 @@ from switchsum.native.kernels.outlined import Outlined
 from .dtypes import AS_IS, FLOAT_MAX, INT8, INT16, INT32, UNSIGNED
 
 ALL_ZERO: Final = -1
-"""What a scan returns for a block of zeros."""
+"""Result of a scan of a block of zeros."""
 
 
 @inner

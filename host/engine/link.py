@@ -52,7 +52,7 @@ class Stop(IntEnum):
     HUNG_UP = 2
     """The switch closed the link."""
     BROKEN = 3
-    """What the switch wrote on the link makes no sense."""
+    """The switch wrote something on the link that makes no sense."""
     RAISED = 4
     """A function raised an exception, which is kept."""
 
@@ -91,7 +91,7 @@ class LinkRecord(Record):
     nap_s: Float64
     time: Float64
     stop: Int64
-    """By `Stop`."""
+    """Reason to stop, a `Stop`."""
     # What kind of link it is.
     turn: Int64
     batch_bytes: Int64
@@ -105,7 +105,7 @@ class LinkRecord(Record):
 LINK: Final = dtype_of(LinkRecord)
 
 NO_TURNS: Final = 1 << 40
-"""As `turn`: all results are looked at before anything is sent."""
+"""Value of `turn`: all results are looked at before anything is sent."""
 
 
 class LinkFunctions:
@@ -115,9 +115,9 @@ class LinkFunctions:
         self.record: Table[LinkRecord] = table(np.zeros(1, LINK))
         """One `LINK`."""
         self.errors: list[BaseException] = []
-        """What functions have raised and nobody else yet, the first one last."""
+        """Exceptions of functions that nobody has raised yet, the first one last."""
         self.keep: list[object] = [*keep]
-        """What must live for as long as the record."""
+        """Objects that must live as long as the record."""
         patience = new_patience() if patience is None else patience
         self.keep.append(patience)
         self.record["patience"] = address_of(patience)

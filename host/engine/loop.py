@@ -35,9 +35,11 @@ if TYPE_CHECKING:
 RETRY_S: Final = 0.0005
 """Pause before a full transport, or a row that it still reads, is looked at again."""
 LONG_S: Final = 0.002
-"""Who moves frames for longer waits for a result; else a thread in the background, or a caller, does it on the way."""
+"""Seconds. A caller that moves frames for longer waits for a result. Else a thread in the background, or a caller on
+its way, moves them.
+"""
 _NAP_ROUNDS: Final = 16
-"""With so many rounds in flight a nap pays."""
+"""Number of rounds in flight with which a nap pays."""
 _NAP_SHARE: Final = 1 / 4
 """How long it is, as part of what a round takes."""
 
@@ -56,7 +58,7 @@ class LoopRecord(Record):
     spans: Int64
     """Address where to note spans."""
     span_rows: Int64
-    """For how many there is room."""
+    """Number of spans that there is room for."""
 
 
 LOOP: Final = dtype_of(LoopRecord)
@@ -189,7 +191,7 @@ class Driver:
         self.clock = transport.now
         self.trace = trace
         self.kernels: tuple[Native, Native] = submit_and_run, run
-        """What is called: to submit an operation, and to run."""
+        """Kernels that are called: one submits an operation, one runs the loop."""
         self._is_open = True
         self.describe()
 

@@ -1,8 +1,8 @@
 """Hot loops over one block of floats that travel as 16 or as 8 bits, and add up in lanes of 16.
 
 Each value is rounded up or down at random, so that the mean is right: `switchsum.protocol.lanes.quantise_at_random` is
-the definition.  Values of 8 bits are written as the switch takes them (docs/wire.md, Lanes), or, where it does not,
-into lanes of 16 bits: the sums are the same.  All else is as in `switchsum.host.engine.kernels`.
+the definition.  Values of 8 bits are written as the switch takes them (docs/wire-rules.md, Lanes).  If it does not take
+them, they are written into lanes of 16 bits: the sums are the same.  All else is as in `switchsum.host.engine.kernels`.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ from .dtypes import BFLOAT16, FLOAT32
 from .kernels import HALF_BIAS_GAP, HALF_INFINITY, HALF_TO_SINGLE, as_bfloat16, as_float16
 
 _LAST_EXPONENT: Final = (0, NOT_FINITE - 1, NOT_FINITE - 1 - HALF_BIAS_GAP, NOT_FINITE - 1)
-"""Of a block whose values may be the largest finite ones, by dtype."""
+"""Exponent of a block whose values may be the largest finite ones, by dtype."""
 _INFINITY: Final = (0, 0x7F80_0000, HALF_INFINITY, 0x7F80)
-"""By dtype; one less is the largest finite value."""
+"""Bits of infinity, by dtype. One less is the largest finite value."""
 
 
 @Outlined

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import zlib
+from collections import OrderedDict
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -59,7 +60,7 @@ _OPERATORS: Final = {"average": Operator.SUM, **{operator.name.lower(): operator
 OPERATORS: Final = ("sum", *(name for name in _OPERATORS if name != "sum"))
 BITWISE: Final = tuple(name for name, operator in _OPERATORS.items() if operator.is_bitwise)
 SKIP_ZEROS: Final = tuple(name for name in OPERATORS if _OPERATORS[name].skips_zeros)
-"""Those of which zero is the identity."""
+"""Operators of which zero is the identity."""
 EACH: Final = "each"  # each value has its own exponent: switchsum.host.api.each
 FLOAT_LANES: Final = {
     "int32": LaneFormat.INT32,
@@ -67,7 +68,7 @@ FLOAT_LANES: Final = {
     "int8": LaneFormat.WIDENED,
     EACH: LaneFormat.INT32,
 }
-"""What sums of floats may travel as."""
+"""Lane formats for sums of floats, by the name that users write."""
 _WAYS_OUT: Final = {
     "float64": "allow narrow=True, or cast it to float32 first: array.astype(np.float32)",
     "complex64": "reduce array.view(np.float32) instead",
@@ -78,8 +79,8 @@ MARKS: Final = int(OPERATION.fields["marks"][1]) // 8  # type: ignore[index]
 """Which 64-bit word of an `OPERATION` that is; the array's address is the first one."""
 _NO_RECORD: Final = memoryview(b"")
 _MOST_KNOWN: Final = 1024
-KNOWN: Final[dict[int, Operation]] = {}
-"""The first operations that were begun, by the digest of what members must agree in: reports name them."""
+KNOWN: Final[OrderedDict[int, Operation]] = OrderedDict()
+"""The latest operations that were made, by the digest of what members must agree in: reports name them."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -97,19 +98,19 @@ class Operation:
     lanes: str = "int32"
     """One of `FLOAT_LANES`: what floats that are added travel as; others travel as themselves."""
     dtype: np.dtype[Any] | None = None
-    """Of the values that are added; None: there are none."""
+    """Dtype of the values that are added. None: there are none."""
     size: int = 0
     """Number of values."""
     shape: tuple[int, ...] = ()
-    """Of the caller's array."""
+    """Shape of the caller's array."""
     dtype_name: str = ""
     """Likewise: see `described`."""
     options: tuple[str, ...] = ()
     """Names of the caller's options that are on: "narrow", "saturate"."""
     label: str = ""
-    """What the caller calls it, and whatever else members must agree in; errors call the operation so."""
+    """Label of the caller, and whatever else members must agree in. Errors call the operation so."""
     words: str = ""
-    """What errors call it where members need not agree in that."""
+    """Name of the operation in errors, if members need not agree in it."""
     exact: bool = False
     """Float32, so few that one frame holds them without loss: see `switchsum.host.engine.exact`."""
     part: int = 0
@@ -120,13 +121,13 @@ class Operation:
     """Whether a part is what its rank gives to all others, and not what it gets of them."""
     steps: tuple[Operation, ...] = field(default=(), init=False, repr=False)  # see EACH
     blocks: int = field(default=0, init=False)
-    """Of as many values as a frame holds."""
+    """Number of blocks. A block has as many values as a frame holds."""
     has_marks: bool = field(default=False, init=False)
     """Whether an array is begun with a byte for each block of integers, in which the engine notes an overflow."""
     address: int = field(default=0, init=False)
-    """Of one `OPERATION`, once `make_record` was called."""
+    """Address of the `OPERATION` record, once `make_record` was called."""
     addresses: memoryview = field(default=_NO_RECORD, init=False, repr=False)
-    """That record as 64-bit words: of the array that it is begun on, the first one is the address, and `MARKS`."""
+    """The record as 64-bit words. The first is the address of the array that it is begun on; one is `MARKS`."""
 
     @classmethod
     def of(cls, values: Array, kind: str = "allreduce", **facts: Any) -> Operation:
@@ -170,8 +171,9 @@ class Operation:
         }
         for name, value in facts.items():
             record[name] = value
-        if len(KNOWN) < _MOST_KNOWN:
-            KNOWN[int(record[0]["digest"])] = self
+        KNOWN[int(record[0]["digest"])] = self
+        if len(KNOWN) > _MOST_KNOWN:
+            KNOWN.popitem(last=False)
         self.addresses = memoryview(record.view(np.uint8).data).cast("q")
         self.address = address_of(record.view(np.int64))
 

@@ -13,22 +13,24 @@ import numpy.typing as npt
 
 from switchsum.native.kernels.decorators import inner
 from switchsum.native.kernels.memory import Scalar, bytes_at, call, longs_at, prefetch, words_at
-from switchsum.protocol.frame import AT, FRAME_BYTES, LANE_BYTES, NO_BLOCK, Flag, Kind, LaneFormat, Operator
+from switchsum.protocol.frame import AT, FRAME_BYTES, LANE_BYTES, NO_BLOCK, Flag, Kind, LaneFormat, Operator, Reason
 from switchsum.protocol.lanes import NOT_FINITE
 
 from .calls import keep_end
+from .congestion import note_mark
 from .dtypes import EXACT, INT8
-from .header import Frame, fault, get16, get32, slot_of
+from .header import Frame, fault, get16, get32, has_met_congestion, slot_of
 from .integers import parts_of
 from .kernels import item_bytes
 from .narrow import can_round_to_infinity
-from .recovery import note_answer, note_held, note_result
+from .recovery import note_answer, note_held, note_result, recall, repeat_asked
 from .rules import ACTIONS, Action, Event
 from .sending import (
     address_in,
     begin_column,
     choose_block,
     contribute,
+    release,
     round_exponent,
     round_format,
     values_in,
@@ -39,9 +41,9 @@ from .state import OPERATIONS, WHOLE, Core, Count, Failure, OperationRecord, Pha
 _WORD_MASK: Final = 0xFFFF_FFFF
 _NUMBER_SIGN: Final = 0x8000_0000
 _LINE_BYTES: Final = 64
-"""Of a cache."""
+"""Bytes of a cache line."""
 _MOST_AHEAD_BYTES: Final = 1024
-"""So much of each block is fetched ahead; the processor sees by itself how a longer one goes on."""
+"""Bytes of each block that are fetched ahead. The processor sees by itself how a longer block goes on."""
 
 
 @inner
@@ -107,10 +109,11 @@ def _take_frame(state: State, frame: Frame, lanes: int, now: float) -> int:
         return Count.FOREIGN
     action = ACTIONS[slot.phase, _event_of(state, slot, frame)]
     if action == Action.TAKE:
+        progress.counts[Count.TAKEN] += frame[AT.reason] == Reason.TAKEN
         _take_result(state, index, frame, lanes, now)
         return Count.ROUNDS
     if action == Action.NOTE_HELD:
-        note_held(core, slot, get32(frame, AT.bitmap))
+        note_held(core, slot, get32(frame, AT.bitmap), now)
         return Count.HELD
     if action in (Action.FAIL_MISMATCH, Action.FAIL_REJECTED):
         is_refused = action == Action.FAIL_REJECTED
@@ -120,6 +123,12 @@ def _take_frame(state: State, frame: Frame, lanes: int, now: float) -> int:
         return Count.REJECTED if is_refused else Count.ROUNDS
     if action == Action.NOTE_ANSWER:
         note_answer(core, slot)
+        return Count.DUPLICATE
+    if action == Action.REPEAT:
+        repeat_asked(state, index, now)
+        return Count.HELD
+    if action == Action.REPEAT_FORMER:
+        recall(state, index)
         return Count.DUPLICATE
     if action == Action.DUPLICATE:
         return Count.DUPLICATE
@@ -137,8 +146,12 @@ def _event_of(state: State, slot: Slot, frame: Frame) -> int:
         return Event.NEWER
     if age > 1:
         return Event.OLDER
+    if age == 1 and kind == Kind.REJECT:
+        return Event.FORMER_REJECT
+    if kind == Kind.HELD and _is_asked(state.core[0], frame):
+        return Event.FORMER_ASKED if age == 1 else Event.ASKED
     if age == 1:
-        return Event.FORMER_REJECT if kind == Kind.REJECT else Event.FORMER
+        return Event.FORMER
     if kind == Kind.HELD:
         return Event.HELD
     if slot.phase != Phase.WAITING:
@@ -150,6 +163,12 @@ def _event_of(state: State, slot: Slot, frame: Frame) -> int:
     if frame[AT.flags] & Flag.MISMATCH:
         return Event.MISMATCH
     return Event.RESULT if _agrees(state.core[0], slot, operation, frame) else Event.CONTRADICTION
+
+
+@inner
+def _is_asked(core: Core, frame: Frame) -> Scalar:
+    """Tell whether HELD says that this member's contribution is missing."""
+    return core.member.shares == 1 and get32(frame, AT.bitmap) & core.member.bit == 0
 
 
 @inner
@@ -170,6 +189,9 @@ def _take_result(state: State, index: int, frame: Frame, lanes: int, now: float)
     core = state.core[0]
     slot = state.slots[index]
     operation = state.operations[slot.operation % OPERATIONS]
+    sequence = state.last_sent[index]
+    carries = slot.payload != 0 or frame[AT.flags] & Flag.PAYLOAD != 0
+    note_mark(state, slot, sequence, has_met_congestion(frame), carries, now)
     note_result(state, index, now)
     core.progress.rounds += 1
     slot.number = (slot.number + 1) & _WORD_MASK
@@ -184,6 +206,7 @@ def _take_result(state: State, index: int, frame: Frame, lanes: int, now: float)
     else:
         _end_column(state, slot, operation, now)
         begin_column(state, index, now)
+    release(state, slot.tree, now)
 
 
 @inner

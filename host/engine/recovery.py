@@ -7,7 +7,8 @@ the switch answers with the result, or with `held` if others are missing.  Two r
   with the others, in a round that it repeated and in the next one, a result proves less, and counts only when nothing
   better has come for a round's time: two frames are lost, not all that it has passed.  A slot whose contribution the
   switch holds waits for somebody else's repeat, which takes as long as one's own: it gets twice a round's time, and
-  each time twice as much.  In a tree a switch's first member repeats at once, and the others a round later.
+  each time twice as much.  In a tree with queues a switch's first member repeats at once, and the others a round later.
+  A round's time is here what `_round_s` says.
 * *probe*: nothing has come for a time-out (see `_set_timeout`).  Two frames are repeated; if others are missing too,
   results of those will pass them.  Without any answer, twice as many after twice the time.  A worker that waits for a
   late one (answers say `held`) goes on with two, and stops doubling early: the longer pause is small beside what it
@@ -16,6 +17,10 @@ the switch answers with the result, or with `held` if others are missing.  Two r
   `_ALL_PROBED_S`, for its result may be lost.
 
 Repeats are the row as it was packed, lanes and all (docs/design-decisions.md says why).
+
+A round lasts as long as the slowest worker's recovery.  If time-outs followed rounds alone, they would follow one
+another, and grow without end where most rounds lose a frame somewhere.  So they are also bounded by what the switch
+takes to answer a repeat with `held`, which waits for nobody.
 
 What is lost, and what happens:
 
@@ -35,10 +40,11 @@ from switchsum.native.kernels.decorators import inner
 from switchsum.native.kernels.memory import Scalar, bytes_at
 from switchsum.protocol.frame import AT, Flag
 
+from .congestion import is_busy, note_loss
 from .header import fill_checksum
 from .rules import ACTIONS, Action, Event
-from .sending import acknowledge, contribute_blocked, queue_contribution, queue_frame
-from .state import NEVER, Core, Count, Held, Outstanding, Slot, State
+from .sending import acknowledge, contribute_blocked, queue_contribution, queue_frame, send_withheld
+from .state import MOST_TREES, NEVER, Core, Count, Held, Outstanding, Slot, State
 
 _REPEAT: Final = int(Flag.REPEAT)
 _RECALL: Final = int(Flag.REPEAT | Flag.RECALL)
@@ -49,10 +55,15 @@ _CREDIT: Final = 2
 """Frames that are taken for lost when the result of a repeat has passed them, and nothing better has come lately."""
 _LATER_ROUNDS: Final = 2.0
 """Rounds in which a later member does not repeat what it has sent: an answer takes one, the first's repeat one."""
+_ANSWERS_IN_A_ROUND: Final = 3.0
+"""A round that waits for nobody's repeat is taken to last so many answers at most: they may come from a leaf alone."""
+_TIMEOUTS_OF_ANSWERS: Final = 2.0
+"""By what answers say, a time-out is twice as long: workers that share cores are late although nothing is lost."""
 _FEW: Final = 8
-"""With so few waiting slots an operation comes to its end, and a frame too many is cheaper than a time-out."""
+"""Number of waiting slots with which an operation comes to its end. Then a frame too many is cheaper than a time-out.
+"""
 _MANY: Final = 32
-"""So many waiting slots are not searched for each batch of results."""
+"""Number of waiting slots from which on they are not searched for each batch of results."""
 _MOST_DOUBLINGS: Final = 6
 _MOST_TIMES: Final = 1 << _MOST_DOUBLINGS
 _MOST_TIMES_HELD: Final = 8
@@ -61,7 +72,7 @@ is away, or a late worker, any earlier."""
 _ENDLESS: Final = 20
 """More doublings make no difference."""
 _FORGOTTEN_S: Final = 1.0
-"""What the loop was late by counts for about so long."""
+"""Seconds after which the loop's lateness is forgotten, about."""
 
 
 @inner
@@ -104,7 +115,7 @@ def _repeat(state: State, index: int, now: float) -> None:
     _mark(state, row, _REPEAT)
     slot.repeats += 1
     if slot.repeats > 1 and ACTIONS[slot.phase, Event.REPEATED] == Action.REPEAT_FORMER:
-        _recall(state, index)
+        recall(state, index)
     queue_contribution(state, index, row, now)
 
 
@@ -120,7 +131,7 @@ def _mark(state: State, row: int, flags: int) -> None:
 
 
 @inner
-def _recall(state: State, index: int) -> None:
+def recall(state: State, index: int) -> None:
     """Send the contribution before a slot's next one again, if there was one and the transport has let go of it.
 
     This worker holds that round's result.  It says so: in a tree of switches its leaf may hold the only copy of what
@@ -131,6 +142,16 @@ def _recall(state: State, index: int) -> None:
         _mark(state, row, _RECALL)
         queue_frame(state, row)
         state.core[0].progress.counts[Count.RECALLED] += 1
+
+
+@inner
+def repeat_asked(state: State, index: int, now: float) -> None:
+    """Repeat the contribution that another member's HELD misses, unless it may be on its way."""
+    core, slot = state.core[0], state.slots[index]
+    slot.held = Held.UNKNOWN
+    if state.last_sent[index] <= core.sending.consumed and now >= slot.sent_at + core.recovery.smoothed_s:
+        _repeat(state, index, now)
+        core.progress.counts[Count.PROBES] += 1
 
 
 @inner
@@ -179,7 +200,7 @@ def resend_outstanding(state: State, now: float) -> None:
             if state.rows[2 * index + (~slot.number & 1)].sequence == 0:
                 acknowledge(core, slot)  # it has never contributed
             else:
-                _recall(state, index)
+                recall(state, index)
     recovery.resend_at = now + recovery.resend_pause_s
     recovery.resend_pause_s *= 2
     if recovery.unanswered > 0:
@@ -207,7 +228,7 @@ def note_result(state: State, index: int, now: float) -> None:
     if slot.repeats == 0 and slot.late == 0:
         recovery.overtaken[tree] = max(recovery.overtaken[tree], sequence)
         recovery.evident_at = now
-    elif core.progress.waiting <= _FEW or now > recovery.evident_at + recovery.smoothed_s:
+    elif core.progress.waiting <= _FEW or now > recovery.evident_at + _round_s(core):
         recovery.credit += _CREDIT
     # A column's first round waits for the slowest worker to begin the operation.  One result of each batch will do.
     if slot.repeats == 0 and slot.named and recovery.timed_at != now:
@@ -220,12 +241,19 @@ def note_result(state: State, index: int, now: float) -> None:
 
 
 @inner
-def note_held(core: Core, slot: Slot, seen: int) -> None:
+def note_held(core: Core, slot: Slot, seen: int, now: float) -> None:
     """Learn that the switch has the contribution and waits for others than those in the bitmap `seen`."""
     recovery = core.recovery
+    if slot.held == Held.UNKNOWN and slot.repeats == 1:  # in a tree another member's repeat may have brought it
+        elapsed = now - slot.sent_at
+        follow = _follow(recovery.answer_s, recovery.answer_variation_s, elapsed)
+        recovery.answer_s, recovery.answer_variation_s = follow
+        _set_timeout(core)
     slot.held = Held.NOW
     slot.seen = seen
     recovery.silent = 0
+    if recovery.smoothed_s == 0.0:
+        return  # no round was timed yet: the others may begin seconds later, and pauses go on doubling
     longest = _MOST_TIMES_HELD * max(recovery.timeout_s, recovery.floor_s)
     while recovery.timeouts > 0 and _doubled(core, recovery.timeouts) > longest:
         recovery.timeouts -= 1
@@ -233,28 +261,52 @@ def note_held(core: Core, slot: Slot, seen: int) -> None:
 
 @inner
 def _estimate(core: Core, elapsed: float) -> None:
-    """Follow RFC 6298, section 2."""
+    """Learn how long a round took."""
     recovery = core.recovery
-    if recovery.smoothed_s == 0.0:
-        recovery.smoothed_s = elapsed
-        recovery.variation_s = elapsed / 2
-    else:
-        recovery.variation_s += (abs(recovery.smoothed_s - elapsed) - recovery.variation_s) / 4
-        recovery.smoothed_s += (elapsed - recovery.smoothed_s) / 8
+    recovery.smoothed_s, recovery.variation_s = _follow(recovery.smoothed_s, recovery.variation_s, elapsed)
     _set_timeout(core)
 
 
 @inner
+def _follow(smoothed_s: float, variation_s: float, elapsed: float) -> tuple[float, float]:
+    """Follow RFC 6298, section 2."""
+    if smoothed_s == 0.0:
+        return elapsed, elapsed / 2
+    variation_s += (abs(smoothed_s - elapsed) - variation_s) / 4
+    return smoothed_s + (elapsed - smoothed_s) / 8, variation_s
+
+
+@inner
 def _set_timeout(core: Core) -> None:
-    """Set the time-out from the estimate, with a floor: two rounds (RFC 8985, 7.2), and what the driver is late by.
+    """Set the time-out to the smaller one of what rounds and answers say, as far as any were timed."""
+    recovery = core.recovery
+    timeout_s = recovery.timeout_max_s
+    if recovery.smoothed_s > 0.0:
+        timeout_s = min(timeout_s, _timeout_of(core, recovery.smoothed_s, recovery.variation_s))
+    if recovery.answer_s > 0.0:
+        answers_s = _timeout_of(core, recovery.answer_s, recovery.answer_variation_s)
+        timeout_s = min(timeout_s, _TIMEOUTS_OF_ANSWERS * answers_s)
+    recovery.timeout_s = timeout_s
+
+
+@inner
+def _timeout_of(core: Core, smoothed_s: float, variation_s: float) -> Scalar:
+    """Return RFC 6298's time-out, with a floor: two rounds (RFC 8985, 7.2), and what the driver is late by.
 
     The floor is no more than `floor_s`, for where cores are shared by more processes than there are of them, the
     variation says so.
     """
     recovery = core.recovery
-    floor = min(2 * recovery.smoothed_s + recovery.granularity_s, recovery.floor_s)
-    estimate = recovery.smoothed_s + 4 * recovery.variation_s
-    recovery.timeout_s = min(max(estimate, floor), recovery.timeout_max_s)
+    floor = min(2 * smoothed_s + recovery.granularity_s, recovery.floor_s)
+    return max(smoothed_s + 4 * variation_s, floor)
+
+
+@inner
+def _round_s(core: Core) -> Scalar:
+    """Return how long a round is expected to take if nobody repeats anything."""
+    recovery = core.recovery
+    round_s = recovery.smoothed_s if recovery.smoothed_s > 0.0 else recovery.timeout_s
+    return min(round_s, _ANSWERS_IN_A_ROUND * recovery.answer_s) if recovery.answer_s > 0.0 else round_s
 
 
 @inner
@@ -284,14 +336,18 @@ def repeat_overtaken(state: State, now: float) -> None:
     ):
         return
     recovery.searched = recovery.arrived
-    round_s = recovery.smoothed_s if recovery.smoothed_s > 0 else recovery.timeout_s
+    round_s = _round_s(core)
     for index in range(state.slots.size):
+        if state.last_sent[index] > recovery.arrived - recovery.threshold:
+            continue  # nearly always, and then the slot itself need not be looked at
         slot = state.slots[index]
         if state.last_sent[index] > min(recovery.passed[slot.tree] - recovery.threshold, core.sending.consumed):
             continue
         if slot.operation > recovery.common:
             continue
-        pause_s = _LATER_ROUNDS * round_s if core.member.asks_later == 1 and slot.repeats == 0 else 0.0
+        pause_s = 0.0
+        if core.member.asks_later == 1 and slot.repeats == 0 and is_busy(state.congestion[slot.tree]):
+            pause_s = _LATER_ROUNDS * round_s
         if slot.held:
             # One worker that is kept from running makes all slots of the others wait: each asks less and less often.
             pause_s += round_s * (1 << min(slot.repeats, _MOST_DOUBLINGS))
@@ -302,6 +358,8 @@ def repeat_overtaken(state: State, now: float) -> None:
                 continue
             recovery.credit -= 1
         if ACTIONS[slot.phase, Event.OVERTAKEN] == Action.REPEAT:
+            if slot.held == 0:
+                note_loss(state, slot.tree, state.last_sent[index])
             _repeat(state, index, now)
             progress.counts[Count.OVERTAKEN] += 1
     recovery.credit = 0
@@ -353,6 +411,9 @@ def probe(state: State, now: float) -> None:
         if oldest < 0 or _probe_slot(state, oldest, now) == 0:
             break
         left -= 1
+    for tree in range(MOST_TREES):
+        if state.congestion[tree].withheld > 0:
+            send_withheld(state, tree, now)
     recovery.timeouts += 1
     recovery.silent += 1
     recovery.moved_at = now

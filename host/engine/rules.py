@@ -15,6 +15,9 @@ not wait repeats the last one.  The last round of a slot is therefore *outstandi
 until the slot contributes anew: nobody begins that round without the result of the last one.  An answer about the
 last round is no acknowledgement, as it may be a copy from before the restart; it only makes the repeats rarer.
 
+Where jobs share a slot (`switchsum.protocol.shared_rules`), another one may take it in the middle of a round.  HELD
+then says whose contribution is missing, and who is asked so repeats it: that of his round, or of the one before.
+
 The phase changes with three events alone, each of which leads to one phase.  They follow on the actions TAKE, BEGIN and
 PACK, which prepare a contribution: it has gone (CONTRIBUTED), it must wait for its row (ROW_HELD), or there is nothing
 to contribute (COLUMNS_OVER).
@@ -40,7 +43,7 @@ class Event(IntEnum):
     RESULT = 0
     """The result of the slot's round; it agrees with what was contributed."""
     MISMATCH = 1
-    """That result says that members contributed different operations."""
+    """The result says that members contributed different operations."""
     HELD = 2
     """The switch has the contribution to the slot's round, and waits for others."""
     REJECT = 3
@@ -61,7 +64,7 @@ class Event(IntEnum):
     CONTRIBUTED = 11
     """The contribution to the slot's round has been packed and queued."""
     ROW_HELD = 12
-    """It cannot be packed, for the transport still reads the row."""
+    """It cannot be packed, for the transport still reads the row, or the window is full."""
     COLUMNS_OVER = 13
     """No operation has a column for the slot that it has not looked at."""
     OVERTAKEN = 14
@@ -74,6 +77,10 @@ class Event(IntEnum):
     """The controller says that the switch was restarted."""
     RESEND_DUE = 18
     """It is time to repeat what is outstanding."""
+    ASKED = 19
+    """HELD of the slot's round, without this member's contribution: a shared slot has changed hands."""
+    FORMER_ASKED = 20
+    """The same of the round before, whose result another member has not got."""
 
 
 class Action(IntEnum):
@@ -94,7 +101,7 @@ class Action(IntEnum):
     STALE = 7
     FOREIGN = 8
     NOTE_ANSWER = 9
-    """As DUPLICATE; if the last round is outstanding, repeat it less and less often from now on."""
+    """Like DUPLICATE. If the last round is outstanding, repeat it less and less often from now on."""
     BEGIN = 10
     """Take the next column and contribute to its first round."""
     PACK = 11
@@ -151,6 +158,8 @@ RULES: Final = (
     Rule(_E.REPEATED,       None,       _A.NEVER,            _A.REPEAT_FORMER,    _A.NEVER,            "repeated"),
     Rule(_E.RESTARTED,      None,       _A.NOTE_OUTSTANDING, _A.NOTE_AND_REPEAT,  _A.NOTE_OUTSTANDING, "restarted"),
     Rule(_E.RESEND_DUE,     None,       _A.REPEAT_FORMER,    _A.NOTHING,          _A.REPEAT_FORMER,    "resend_due"),
+    Rule(_E.ASKED,          None,       _A.FOREIGN,          _A.REPEAT,           _A.FOREIGN,          "asked"),
+    Rule(_E.FORMER_ASKED,   None,       _A.REPEAT_FORMER,    _A.REPEAT_FORMER,    _A.REPEAT_FORMER,    "former_asked"),
 )
 # fmt: on
 

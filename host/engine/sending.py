@@ -24,6 +24,7 @@ from switchsum.protocol.frame import (
 from switchsum.protocol.lanes import NOT_FINITE
 
 from .calls import keep_begin
+from .congestion import append, has_room, is_full, take_first
 from .dtypes import EXACT, INT8, INT64
 from .header import fill_checksum, put16, put32
 from .integers import ALL_ZERO
@@ -33,7 +34,7 @@ from .state import OPERATION, OPERATIONS, WHOLE, Body, Core, Count, OperationRec
 
 NO_RANK: Final = -1
 _ODD: Final = 0x9E37_79B1
-"""What serial numbers are multiplied by, so that those near each other differ in many bits."""
+"""Factor of serial numbers: numbers near each other then differ in many bits."""
 _WORD_MASK: Final = 0xFFFF_FFFF
 _RECORD_BYTES: Final = OPERATION.itemsize
 
@@ -135,7 +136,7 @@ def begin_column(state: State, index: int, now: float) -> None:
             _choose_first(core, slot, operation)
             contribute(state, index, now)
             return
-    enter(core, slot, Event.COLUMNS_OVER)
+    enter(state, slot, Event.COLUMNS_OVER)
 
 
 @inner
@@ -143,12 +144,12 @@ def _choose_first(core: Core, slot: Slot, operation: OperationRecord) -> None:
     """Prepare a column's first round.
 
     Floats only agree on the first block and its exponent.  Integers need no exponent, so the column's first block goes
-    along at once, whether or not it is zero.
+    along at once, whether or not it is zero.  Not where jobs share slots: there the first round claims one.
     """
     slot.stage = operation.split
     slot.exponent = 0
     slot.payload = 0
-    if operation.dtype >= INT8 and slot.column < operation.blocks:
+    if operation.dtype >= INT8 and slot.column < operation.blocks and core.member.shares == 0:
         slot.block = slot.column
         slot.payload = int(examine(core, operation, slot.block) != ALL_ZERO)
         name_next(core, slot, operation, slot.column + operation.columns)
@@ -172,31 +173,64 @@ def choose_block(core: Core, slot: Slot, operation: OperationRecord, block: int,
 
 @inner
 def contribute(state: State, index: int, now: float) -> None:
+    """Pack the slot's contribution into its row and queue it; put it off while the window is full."""
+    core = state.core[0]
+    slot = state.slots[index]
+    if is_full(state, slot):
+        enter(state, slot, Event.ROW_HELD)
+        core.progress.blocked -= 1
+        state.congestion[slot.tree].in_flight -= 1
+        append(state, index)
+    else:
+        _pack_and_queue(state, index, now)
+
+
+@inner
+def release(state: State, tree: int, now: float) -> None:
+    """Send what was withheld, as far as the window has room."""
+    while has_room(state.congestion[tree]):
+        send_withheld(state, tree, now)
+
+
+@inner
+def send_withheld(state: State, tree: int, now: float) -> None:
+    """Send the contribution that was withheld first."""
+    index = take_first(state, tree)
+    core = state.core[0]
+    core.progress.blocked += 1
+    state.congestion[tree].in_flight += 1
+    _pack_and_queue(state, index, now)
+
+
+@inner
+def _pack_and_queue(state: State, index: int, now: float) -> None:
     """Pack the slot's contribution into its row and queue it; put it off while the row is still being read."""
     core = state.core[0]
     slot = state.slots[index]
     row = 2 * index + (slot.number & 1)
     if state.rows[row].sequence > core.sending.consumed:
-        if enter(core, slot, Event.ROW_HELD) == Action.PUT_OFF:
+        if enter(state, slot, Event.ROW_HELD) == Action.PUT_OFF:
             core.progress.counts[Count.BLOCKED] += 1
         return
     _write_frame(state, index, row)
     slot.repeats = 0
     slot.held = 0
-    if enter(core, slot, Event.CONTRIBUTED) == Action.ACKNOWLEDGE:
+    if enter(state, slot, Event.CONTRIBUTED) == Action.ACKNOWLEDGE:
         acknowledge(core, slot)
     queue_contribution(state, index, row, now)
 
 
 @inner
-def enter(core: Core, slot: Slot, event: int) -> Scalar:
+def enter(state: State, slot: Slot, event: int) -> Scalar:
     """Take a slot to the phase that follows on an event, and return what the table says that it does."""
-    progress = core.progress
+    progress, congestion = state.core[0].progress, state.congestion[slot.tree]
     was, then = slot.phase, PHASES[slot.phase, event]
     progress.waiting += then == Phase.WAITING
     progress.waiting -= was == Phase.WAITING
     progress.blocked += then == Phase.BLOCKED
     progress.blocked -= was == Phase.BLOCKED
+    congestion.in_flight += then != Phase.IDLE
+    congestion.in_flight -= was != Phase.IDLE
     slot.phase = then
     return ACTIONS[was, event]
 
@@ -207,8 +241,9 @@ def contribute_blocked(state: State, now: float) -> None:
     if state.core[0].progress.blocked == 0:
         return
     for index in range(state.slots.size):
-        if ACTIONS[state.slots[index].phase, Event.ROW_FREE] == Action.PACK:
-            contribute(state, index, now)
+        slot = state.slots[index]
+        if ACTIONS[slot.phase, Event.ROW_FREE] == Action.PACK and slot.withheld == 0:
+            _pack_and_queue(state, index, now)
 
 
 @inner

@@ -42,7 +42,7 @@ class Phase(IntEnum):
     WAITING = 1
     """Its contribution is with the transport; the result is to come."""
     BLOCKED = 2
-    """The contribution cannot be packed yet, for the transport still reads the row."""
+    """The contribution cannot be packed yet, for the transport still reads the row, or the window is full."""
 
 
 class Outstanding(IntEnum):
@@ -104,13 +104,13 @@ class Count(IntEnum):
     STALE = 4
     """About a round before that."""
     FOREIGN = 5
-    """Not from the switch to this member of this job, or about a round that was never contributed to."""
+    """The frame is not from the switch to this member of this job, or its round was never contributed to."""
     BROKEN = 6
     """Lengths, version or kind are wrong."""
     UNEXPECTED = 7
     """A result that contradicts what was contributed; also everything after a failure."""
     FORGED = 8
-    """With another cookie than this member's."""
+    """The frame has another cookie than this member's."""
     FRAMES_RECEIVED = 9
     BYTES_RECEIVED = 10
     FRAMES_SENT = 11
@@ -125,6 +125,12 @@ class Count(IntEnum):
     """Rounds whose integer sums overflowed on the way and were added again in halves."""
     RECALLED = 17
     """Repeats of a round that is over here, for a switch that may have been restarted."""
+    MARKED = 18
+    """Results that said that congestion was met."""
+    WITHHELD = 19
+    """Contributions that had to wait for the window."""
+    TAKEN = 20
+    """Results that the job's fallback has added, since the shared slot was taken."""
 
 
 BLOCK_KERNELS: Final = (
@@ -133,7 +139,7 @@ BLOCK_KERNELS: Final = (
     *(exact.pack_exact, exact.unpack_exact),
     *(integers.pack_integers, integers.pack_part, integers.unpack_integers, integers.unpack_part),
 )
-"""What the state machine calls by address; each has a field of its name in `BlockKernels`."""
+"""Kernels that the state machine calls by address. Each has a field of its name in `BlockKernels`."""
 
 
 class BlockKernels(Record):
@@ -165,9 +171,9 @@ class MemberRecord(Record):
     window: Int64
     """Slots in use."""
     first_slot: Int64
-    """What the first of them is called in frames."""
+    """Number of the first slot in frames."""
     cookie: Annotated[Integers, "i8", 2]
-    """Its high and its low 32 bits."""
+    """High and low 32 bits of the cookie."""
     switch_mac: Int64
     switch_ip: Int64
     switch_port: Int64
@@ -179,10 +185,14 @@ class MemberRecord(Record):
     """32 bits of this member's own, for rounding at random."""
     bodies: Annotated[Integers, "i8", len(Body)]
     """Bytes behind the header, by `Body`."""
+    shares: Int64
+    """1: the job shares its slots with others, so that each operation claims them first."""
+    bit: Int64
+    """This member's bit in bitmaps."""
     takes_narrow: Int64
     """1: the switch widens values of 8 bits."""
     scales: Annotated[Floats, "f8", max(LaneFormat) + 1, 256]
-    """By lane format and exponent: what values are multiplied by."""
+    """Factors of values, by lane format and exponent."""
     steps: Annotated[Floats, "f8", max(LaneFormat) + 1, 256]
     """Likewise: what one unit of a lane is worth."""
     lower: Annotated[Octets, "u1", len(Body), LOWER_BYTES]
@@ -224,7 +234,7 @@ class RecoveryState(Record):
     credit: Int64
     """Frames that may be taken for lost because results of repeats have passed them."""
     overtaken: Annotated[Integers, "i8", MOST_TREES]
-    """As `passed`, of slots that are in step with the other workers'."""
+    """Like `passed`, for slots that are in step with the other workers' slots."""
     threshold: Int64
     common: Int64
     """The newest operation of which a result has come, so that all workers have begun it."""
@@ -234,6 +244,10 @@ class RecoveryState(Record):
     """Time-outs in a row without any answer."""
     smoothed_s: Float64
     variation_s: Float64
+    """Of rounds: they also last as long as others take to repeat what was lost."""
+    answer_s: Float64
+    answer_variation_s: Float64
+    """The same of the switch's answers to repeats; 0: none was timed."""
     timeout_s: Float64
     timeout_max_s: Float64
     floor_s: Float64
@@ -254,6 +268,56 @@ class RecoveryState(Record):
     """The pause after that."""
 
 
+class CongestionState(Record):
+    """How many contributions may be in flight over a tree, see congestion.py; `came` and `marked` are of a round trip.
+
+    Each result needs nearly all of it, which lies in three lines of a cache.
+    """
+
+    limit: Float64
+    """So many, and a part of another one."""
+    in_flight: Int64
+    """Slots that wait for a result, or for their row alone."""
+    slots: Int64
+    """The tree's slots, which is the largest window."""
+    base: Int64
+    """Where in the array `withheld` the tree's ring of slots begins."""
+    head: Int64
+    """Which place in the ring comes first."""
+    withheld: Int64
+    """How many are in the ring."""
+    share: Float64
+    """Twice this part of the window is taken away at a mark."""
+    came: Int64
+    """Results."""
+    marked: Int64
+    """Those of them that were marked."""
+    ends: Int64
+    """With the result of a contribution after this sequence the next round trip begins."""
+    cut_at: Int64
+    """The last sequence when the window was made smaller: marks of what was sent before say nothing new."""
+    floor: Float64
+    """The window does not become smaller than this."""
+    in_vain: Int64
+    """Round trips with all results marked although the window was at its floor."""
+    patience: Int64
+    """After so many of them the floor grows."""
+    lost_at: Int64
+    """The last sequence when the floor was made smaller for a loss."""
+    latest_s: Float64
+    """The last round trip with lanes that was timed."""
+    least_s: Float64
+    """The shortest one."""
+    shortest_s: Float64
+    """The shortest one since the latest round trip began."""
+    recent_s: Float64
+    """The shortest one of the round trip before that."""
+    loss_cut: Float64
+    """The part that a loss takes away where queues are long."""
+    gain: Float64
+    """With how much of the newest share of marked results `share` is averaged."""
+
+
 class Progress(Record):
     """How far the operations are, and what came of it all."""
 
@@ -266,6 +330,7 @@ class Progress(Record):
     waiting: Int64
     """Slots in that phase; so the next one."""
     blocked: Int64
+    """Slots whose contribution waits for its row; those that are withheld do not count."""
     rounds: Int64
     """Rounds since Python last looked."""
     failure: Int64
@@ -275,9 +340,9 @@ class Progress(Record):
     """Why the switch refused."""
     counts: Annotated[Integers, "i8", len(Count)]
     """By `Count`."""
-    finished: Annotated[Integers, "i8", OPERATIONS]
-    """Serial numbers of operations that ended since Python last looked."""
     finished_count: Int64
+    finished: Annotated[Integers, "i8", OPERATIONS]
+    """Serial numbers of operations that ended since Python last looked, so many."""
 
 
 class Core(Record):
@@ -295,7 +360,7 @@ class Slot(Record):
     """A slot in use."""
 
     number: Int64
-    """Of the round in flight, or of the next one when idle."""
+    """Number of the round in flight, or of the next one when idle."""
     operation: Int64
     """Serial number."""
     considered: Int64
@@ -303,12 +368,12 @@ class Slot(Record):
     sent_at: Float64
     """The last transmission."""
     block: UInt32
-    """Of the round; NO_BLOCK while only the first block is being agreed on."""
+    """Block of the round. NO_BLOCK: only the first block is being agreed on."""
     next_block: UInt32
-    """What this worker names."""
+    """Block that this worker names as its next one."""
     column: UInt32
     repeats: UInt32
-    """Of this round."""
+    """Number of repeats in this round."""
     seen: UInt32
     exponent: UInt8
     next_exponent: UInt8
@@ -325,7 +390,9 @@ class Slot(Record):
     outstanding: UInt8
     """An `Outstanding`."""
     tree: UInt8
-    """Of the job's trees, the one to which the slot belongs."""
+    """Number of the job's tree to which the slot belongs."""
+    withheld: UInt8
+    """1: its contribution waits for the window."""
 
 
 class OperationRecord(Record):
@@ -333,7 +400,7 @@ class OperationRecord(Record):
 
     # What it is, filled in by who submits it.
     address: Int64
-    """Of the array."""
+    """Address of the array."""
     size: Int64
     """Values."""
     dtype: Int64
@@ -342,9 +409,9 @@ class OperationRecord(Record):
     per_block: Int64
     """Values."""
     mapping: Int64
-    """What a lane holds of a value."""
+    """Kind of mapping from a value to a lane."""
     infinity: Int64
-    """Of floats in order: a magnitude's bits beyond which it is NaN."""
+    """Bits of the largest magnitude of floats in order. Beyond them a value is NaN."""
     unsigned: Int64
     split: Int64
     """1: added in parts from the start."""
@@ -352,7 +419,7 @@ class OperationRecord(Record):
     """1: blocks of zeros travel, too."""
     blocks: Int64
     share: Float64
-    """What each sum is multiplied by: 1, or 1 / workers for an average."""
+    """Factor of each sum: 1, or 1 / workers for an average."""
     part: Int64
     """Values, of each rank's part of the array: results of a part are for its rank alone, or for all others; 0: all of
     them are for all."""
@@ -363,24 +430,24 @@ class OperationRecord(Record):
     marks: Int64
     """Address of one byte a block, set where an integer sum does not fit."""
     digest: Int64
-    """Of what all members must agree in; `submit` adds the serial number."""
+    """Digest of all that members must agree in. `submit` adds the serial number."""
     # How it goes on.
     columns: Int64
     first_slot: Int64
-    """Where its columns begin."""
+    """First slot of its columns."""
     remaining: Int64
     """Columns that have not ended."""
     kept: Int64
-    """Its place in `CallTimes`."""
+    """Index of the operation in `CallTimes`."""
 
 
 class Row(Record):
     """A row of the frame store."""
 
     sequence: Int64
-    """Of the last transmission of its frame."""
+    """Sequence of the last transmission of its frame."""
     length: Int64
-    """Of that frame."""
+    """Length of that frame."""
 
 
 class Arrays(Record):
@@ -393,6 +460,8 @@ class Arrays(Record):
     queue: Int64
     kept: Int64
     last_sent: Int64
+    withheld: Int64
+    congestion: Int64
     window: Int64
     lanes_per_frame: Int64
 
@@ -401,6 +470,7 @@ CORE: Final = dtype_of(Core)
 SLOT: Final = dtype_of(Slot)
 OPERATION: Final = dtype_of(OperationRecord)
 ROW: Final = dtype_of(Row)
+CONGESTION: Final = dtype_of(CongestionState)
 ARRAYS: Final = dtype_of(Arrays)
 
 
@@ -412,15 +482,19 @@ class State(NamedTuple):
     slots: Table[Slot]
     """One of each slot in use."""
     operations: Table[OperationRecord]
-    """By serial number modulo `OPERATIONS`."""
+    """Operations by serial number modulo `OPERATIONS`."""
     rows: Table[Row]
-    """Of each row of the frame store; row `2 * slot + version`."""
+    """Rows of the frame store: row `2 * slot + version`."""
     queue: npt.NDArray[np.int32]
     """Rows that wait for the transport, and their frames' lengths in bytes; `[2, rows]`, `core.queued` of them."""
     kept: npt.NDArray[np.uint32]
     """Sums of low halves as frames have them, `[slots, lanes_per_frame]`."""
     last_sent: npt.NDArray[np.int64]
     """Sequence of the last transmission of each slot that waits, side by side and quick to search; else `NEVER`."""
+    withheld: npt.NDArray[np.int64]
+    """A ring for each tree of the slots whose contributions are withheld."""
+    congestion: Table[CongestionState]
+    """One of each tree."""
 
 
 def allocate(window: int, lanes_per_frame: int, zeros: Callable[..., npt.NDArray[Any]] = np.zeros) -> State:
@@ -441,6 +515,8 @@ def allocate(window: int, lanes_per_frame: int, zeros: Callable[..., npt.NDArray
         queue=zeros((2, 2 * window), np.int32),
         kept=np.zeros((window, lanes_per_frame), np.uint32),
         last_sent=last_sent,
+        withheld=zeros(window, np.int64),
+        congestion=table(zeros(MOST_TREES, CONGESTION)),
     )
 
 
@@ -464,4 +540,6 @@ def state_at(arrays: int) -> State:
         carray(pointer(here.queue), (2, rows), np.int32),
         carray(pointer(here.kept), (slots, here.lanes_per_frame), np.uint32),
         integers_at(here.last_sent, slots),
+        integers_at(here.withheld, slots),
+        carray(pointer(here.congestion), (MOST_TREES,), CONGESTION),
     )

@@ -84,7 +84,7 @@ class NamedLink:
 
     name: str
     mbit: float | None = None
-    """Its rate in Mbit/s; None: not given."""
+    """Rate in Mbit/s. None: not given."""
 
 
 def split_links(text: str) -> list[NamedLink]:

@@ -27,7 +27,7 @@ from ..engine.link import LINK, LinkFunctions, LinkRecord, Stop
 from .base import LONGEST_WAIT_S, Frames, Indices, Received, int32_at
 
 _MOST_TAKES: Final = 16
-"""For one `receive`; there may be more all the time."""
+"""Most batches in one `receive`: more frames may come all the time."""
 NAP_S: Final = 0.002
 """Sockets nap for this long at most."""
 
@@ -81,7 +81,7 @@ class NativeTransport:
     now = staticmethod(time.monotonic)
     _functions: LinkFunctions
     own: npt.NDArray[np.void]
-    """What only the functions know: of sockets with `first`, `stride` and `watched`."""
+    """State that only the functions know: sockets, with `first`, `stride` and `watched`."""
 
     def functions(self) -> LinkFunctions:
         """Return what the loop calls."""

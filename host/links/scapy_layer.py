@@ -1,5 +1,6 @@
 """The aggregation header and its lanes as Scapy layers, bound to the aggregation service's UDP port.
 
+>>> from scapy.layers.inet import IP, UDP
 >>> from switchsum.host.links.scapy_layer import Aggregation, Int32Lanes
 >>> packet = IP() / UDP(sport=21334) / Aggregation(kind="contribution", flags="payload") / Int32Lanes(lanes=[1, -2])
 

@@ -42,7 +42,7 @@ from .names import NamedLink, open_transport
 from .native import NativeTransport, all_pushed, nanoseconds, tell_time
 
 NOWHERE: Final = -1
-"""As the link of a mirror: there is none."""
+"""Number in place of a mirror's link: there is none."""
 
 _MAC_SOURCE: Final = 6
 _IP_SOURCE: Final = ETHERNET_BYTES + 12
@@ -80,11 +80,11 @@ class SeveralRecord(Record):
     ways: Int64
     """Address of the int64 number of each slot's way: its link times `trees`, and its tree."""
     trees: Int64
-    """Of the job."""
+    """Trees of the job."""
     has_rails: Int64
     """1: links lead to several switches."""
     first_slot: Int64
-    """What the first slot is called in frames."""
+    """Number of the first slot in frames."""
     frames: Int64
     """Address of the first row of the frame store, behind its lead."""
     stride: Int64

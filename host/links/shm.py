@@ -51,7 +51,7 @@ OPEN_TIMEOUT_S: Final = 20.0
 CONNECT_PAUSE_S: Final = 0.02
 REOPEN_TIMEOUT_S: Final = 0.5
 REOPEN_PAUSE_S: Final = 0.02
-"""Between two looks whether a switch that ended is back."""
+"""Seconds between two looks whether a switch that ended is back."""
 
 CACHED_BYTES: Final = 2 << 20
 """Frames of all workers in flight on one machine that still are in a near cache when the other side comes to them."""

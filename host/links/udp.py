@@ -5,7 +5,7 @@ from __future__ import annotations
 import socket
 from typing import Final
 
-from switchsum.native.wires.datagrams import knows_segments, take_together
+from switchsum.native.wires.datagrams import knows_segments, take_marks, take_together
 from switchsum.native.wires.encapsulation import made_up_mac, template
 from switchsum.protocol.errors import TransportError
 from switchsum.protocol.frame import ETHERNET_BYTES
@@ -57,6 +57,7 @@ class UdpTransport(SocketTransport):
         ip = parse_ip(ip_text)
         address = Address(mac=made_up_mac(ip), ip=ip, port=own_port)
         take_together(link)
+        take_marks(link)
         super().__init__(
             link,
             address,

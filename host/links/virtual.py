@@ -31,7 +31,7 @@ from ..engine.state import OPERATIONS, Count
 
 _LEAST_BYTES: Final = 1 << 12
 _FACTS: Final = tuple(one.name for one in fields(Operation) if one.init)
-"""What an `Operation` is made of."""
+"""Fields that make an `Operation`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,7 +51,7 @@ class Joined:
     clock_factor: float
     """Computation takes this many times what it took on the clock; 0: only what the rank says."""
     folder: str
-    """For the files of arrays."""
+    """Folder for the files of arrays."""
     error: SwitchsumError | None = None
     """Why the rank cannot join."""
 
@@ -118,7 +118,7 @@ class VirtualEngine:
         self.submitted = 0
         """Operations that were ever begun."""
         self.under_way: dict[int, tuple[Operation, npt.NDArray[Any] | None, Shared | None]] = {}
-        """Those that have not ended, their values, and the file that these are in."""
+        """Operations that have not ended, with their values and the file of these."""
 
     @property
     def is_full(self) -> bool:

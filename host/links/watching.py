@@ -36,19 +36,21 @@ if TYPE_CHECKING:
 _log: Final = logging.getLogger(__name__)
 
 LOOK_S: Final = 0.1
-"""Between two looks."""
+"""Seconds between two looks."""
 SILENT_S: Final = 2.0
-"""After so long without an answer a link is suspected: several repeats of each slot."""
+"""Seconds without an answer after which a link is suspected: several repeats of each slot."""
 PROOF_S: Final = 1.0
-"""So long the others must answer, and it not, until it is dead."""
+"""Seconds that the other links must answer, and this one not, before it is declared dead."""
 PROOF_FRAMES: Final = 4
 """And so many of its frames must have gone without an answer."""
 RAIL_SILENT_S: Final = 5.0
-"""After so long without an answer a rail is dead, unless all others are silent, too; restarts take less."""
+"""Seconds without an answer after which a rail is dead, unless all others are silent, too. Restarts take less."""
 MOST_STRIKES: Final = 3
-"""So often a link may go on only after another one had to carry its frames: results may come where nothing goes."""
+"""Number of times that a link may go on only after another one had to carry its frames: results may come where nothing
+goes.
+"""
 FORGIVEN_S: Final = 60.0
-"""After so long without one that is forgotten."""
+"""Seconds without such a time after which they are forgotten."""
 
 
 class _Silence:
@@ -59,11 +61,12 @@ class _Silence:
         """Frames that had come when one came last, and that had been sent then."""
         self.silent_s = 0.0
         self.others = -1
-        """What had come over other links when it came to be suspected; -1: it is not."""
+        """Number of frames that had come over other links when this one came to be suspected. -1: it is not suspected.
+        """
         self.mirrored = 0
         """Frames that had been sent then."""
         self.proof_s = 0.0
-        """For how long others have answered since."""
+        """Seconds that others have answered since."""
 
 
 class LinkWatch:
@@ -186,7 +189,7 @@ class WatchedLinks:
     def __init__(self, text: str) -> None:
         self._named = split_links(text)
         self.rates = rates_of(self._named)
-        """In Mbit/s; 0: not known."""
+        """Rates in Mbit/s. 0: not known."""
 
     def most_in_flight(self, world_size: int) -> Mapping[str, int]:
         """Return what a socket's buffer holds: each link may have to carry all."""
@@ -240,5 +243,4 @@ class WatchingDriver(Driver):
 
     def _share_out(self) -> None:
         """Tell the engine which way each slot has: it takes a slot for overtaken by results of its own way alone."""
-        slots = self.engine.state.slots
-        slots["tree"] = self._links.ways[: len(slots)]
+        self.engine.share_out(self._links.ways[: len(self.engine.state.slots)])

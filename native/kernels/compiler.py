@@ -27,7 +27,7 @@ from .signatures import BOOLEAN, FLOAT, INTEGER, NOTHING, Made, Tag
 
 types: Any = _types
 OPTIMISATION: Final = 3
-"""As numba's."""
+"""Level of optimisation, as numba's."""
 _OPTIONS: Final = {"nogil": True, "error_model": "numpy"}
 LEFT_OUT: Final = (
     (JITCPUCodegen, "_add_module"),
@@ -250,8 +250,9 @@ def _check_memory(module: llvm.ModuleRef, function: Callable[..., Any]) -> None:
 
 
 _HEADER_BYTES: Final = 64
-"""In front of an array that a kernel makes: its `MemInfo`, of which compiled code reads the first five words (the
-number of references, a destructor and its argument, the address of the data, the size)."""
+"""Bytes in front of an array that a kernel makes: its `MemInfo`. Compiled code reads its first five words (the number
+of references, a destructor and its argument, the address of the data, the size).
+"""
 
 
 def _memory_functions() -> str:

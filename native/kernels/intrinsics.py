@@ -42,7 +42,7 @@ class _Late:
 ir: Any = _Late("llvmlite.ir")
 types: Any = _Late("numba.core.types")
 cgutils: Any = _Late("numba.core.cgutils")
-"""What intrinsics are made with."""
+"""numba's module with which intrinsics are made."""
 
 
 def intrinsic(native: Callable[..., Any]) -> Callable[[Callable[_P, _R]], Callable[_P, _R]]:

@@ -13,7 +13,9 @@ import llvmlite
 import llvmlite.binding as llvm
 
 PERF_MAP_VARIABLE = "SWITCHSUM_PERF_MAP"
-"""Where it is set, perf is told the names of what is loaded, in `/tmp/perf-PID.map`: it knows those of files alone."""
+"""Variable that has perf told the names of loaded code, in `/tmp/perf-PID.map`. By itself, perf knows only names in
+files.
+"""
 
 _SYMBOL_TABLE: Final = 2
 _FUNCTION: Final = 2

@@ -33,7 +33,7 @@ _NUMBERS: Final[dict[str, Any]] = {**_INTEGERS, "f4": ctypes.c_float, "f8": ctyp
 _functions: dict[int, Callable[..., int]] = {}
 """Python functions by the addresses that native code could call them by."""
 _callbacks: list[Any] = []
-"""What lies at these addresses stays, for who knows an address of it."""
+"""Callbacks that stay alive, because others know their addresses."""
 
 
 def wrapping(function: _Function) -> _Function:
@@ -75,7 +75,7 @@ class Entry(ctypes.Structure):
     """One entry of a structured array: numbers are read and written by their names, arrays are numpy's."""
 
     table: Any
-    """Whose memory it is."""
+    """Table whose memory it is."""
 
     def __repr__(self) -> str:
         """Show all fields, as a debugger prints them."""

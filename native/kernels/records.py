@@ -23,7 +23,7 @@ Float64 = Annotated[float, "f8"]
 One that is an array is annotated as that, with dtype and shape; one that is a record by its class.
 """
 _KNOWN: Final = {"Int64": ("i8",), "UInt32": ("u4",), "UInt8": ("u1",), "Float64": ("f8",)}
-"""What the annotations of nearly all fields come to: to evaluate them takes a hundred times as long."""
+"""Types that nearly all annotations name. To evaluate annotations takes a hundred times as long."""
 
 
 class Record:

@@ -32,4 +32,4 @@ class Made:
     arguments: tuple[str, ...] = ()
     """INTEGER or FLOAT each, of what is outlined."""
     given: tuple[str, ...] = ()
-    """What it uses of numba's where a kernel raises an exception, which none does."""
+    """numba's parts that are used if a kernel raises an exception, which none does."""

@@ -15,7 +15,7 @@ _PACKAGES: Final = (
     *("switchsum.protocol", "switchsum.native", "switchsum.host", "switchsum.switch"),
     "switchsum.simulation",
 )
-"""Where kernels are written, and what they are made of."""
+"""Packages in which kernels are written, and those that they use."""
 _USES_KERNELS: Final = re.compile(
     r"^(?:from|import) (?:numba|(?:switchsum\.native\.|\.+)(?:kernels\.)?(?:decorators|outlined|intrinsics))\b",
     re.MULTILINE,

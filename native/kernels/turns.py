@@ -19,9 +19,11 @@ from ..notices import say
 from .cache import CACHE_VARIABLE, Store
 
 SILENT_S: Final = 3.0
-"""What takes no longer needs no word."""
+"""Seconds of compiling that need no message."""
 TICK_S: Final = 1.0
-"""Between two words of who compiles to the launcher, two lines of it on a terminal, and two touches of the lock."""
+"""Seconds between two messages of a compiling process to the launcher, between two lines on a terminal, and between
+two touches of the lock.
+"""
 STALE_S: Final = 10.0
 """Nobody waits for a process that has not touched the lock for so long: ten touches, for machines may be busy."""
 LOOK_S: Final = 0.05

@@ -30,14 +30,16 @@ SHORTEST_S: Final = 0.000002
 STOLEN_S: Final = 0.002
 """One that yields and comes back after this may have met somebody who computes, whom the scheduler gives a slice."""
 IN_A_ROW_S: Final = 0.02
-"""If that happens twice within this, it has: many workers take that long now and then, one after the other."""
+"""Seconds within which that must happen twice to count: many workers take that long now and then, one after the other.
+"""
 SHORTEST_AWAY_S: Final = 0.02
 LONGEST_AWAY_S: Final = 1.28
-"""For how long a core that was taken is not yielded."""
+"""Seconds for which a core that was taken is not yielded."""
 
 Patience = npt.NDArray[np.float64]
-"""For how many seconds the next wait may look; when the core was taken last; the time before which no wait looks, and
-for how long that was forbidden."""
+"""Four numbers: seconds that the next wait may look; when the core was taken last; the time before which no wait
+looks; and for how long looking was forbidden.
+"""
 
 FIELDS: Final = 4
 _LEFT: Final = 0

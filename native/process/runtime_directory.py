@@ -31,6 +31,11 @@ def p4runtime_address() -> str:
     return f"{UNIX}{runtime_directory()}/p4runtime"
 
 
+def aggregator_address() -> str:
+    """Return where an aggregator serves P4Runtime by default; raises LocalError."""
+    return f"{UNIX}{runtime_directory()}/aggregator"
+
+
 def runtime_directory() -> Path:
     """Make and return the directory of this user's sockets, mode 0700; raises LocalError when there is none to trust.
 

@@ -49,7 +49,7 @@ _SHOWN: Final[dict[Span, tuple[str, tuple[str, ...]]]] = {
     Span.PROGRAM: ("program", ("frames in", "frames out")),
 }
 NO_SPANS: Final[Spans] = np.zeros((1, 5), np.int64)
-"""For loops of which nobody wants a trace."""
+"""Empty trace, for loops that need none."""
 
 
 @kernel

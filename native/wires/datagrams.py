@@ -8,6 +8,9 @@ So each message has rows laid out for what has come last, and memory behind them
             | datagram's bytes each |
 
 What fits this is where it belongs.  Anything else is put together again and cut into spare rows.
+
+A datagram may be marked on its way (ECN), which another control message says.  It is noted in the row, where the IPv4
+header will be (encapsulation.py).
 """
 
 from __future__ import annotations
@@ -17,6 +20,8 @@ from typing import Final, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
+
+from switchsum.protocol.wire import ECN_CAPABLE
 
 from ..kernels.atomics import copy_bytes
 from ..kernels.decorators import inner, kernel
@@ -41,22 +46,28 @@ from .messages import (
     addresses_of,
     send_filled,
 )
-from .rows import LEAD_BYTES, allocate_rows
+from .rows import LEAD_BYTES, MARK_AT, allocate_rows
 
 LONGEST_BYTES: Final = 65_507
 """Payload of a datagram, super or not, over IPv4."""
 CONTROL_WORDS: Final = 3
-"""Of a control message with one number: length; level and type; the number."""
+"""Words of a control message with one number: length; level and type; the number."""
+_CONTROLS: Final = 2
+"""Control messages that come with a datagram at most: how long the pieces of a super-datagram are, and its mark."""
 _CONTROL_BYTES: Final = 18
-"""Of a control message with a number of 16 bits; it takes `CONTROL_WORDS`."""
+"""Bytes of a control message with a number of 16 bits. It takes `CONTROL_WORDS`."""
 SEGMENT_KIND: Final = 103 << 32 | socket.IPPROTO_UDP
 """Level and type of UDP_SEGMENT, which says how long the datagrams of one are that is sent."""
 GRO_KIND: Final = 104 << 32 | socket.IPPROTO_UDP
-"""Of UDP_GRO, which says it of one that is received."""
+"""Level and type of UDP_GRO in a received message: the length of the joined datagrams."""
+_TOS_KIND: Final = socket.IP_TOS << 32 | socket.IPPROTO_IP
+"""Level and type of IP_TOS, which has the second byte of a received datagram's IPv4 header."""
 _UDP_SEGMENT: Final = SEGMENT_KIND >> 32
 _UDP_GRO: Final = GRO_KIND >> 32
+_IP_RECVTOS: Final = 13
+_CONTROL_ROOM: Final = CONTROL_WORDS * _CONTROLS
 NO_NAMES: Final[Addresses] = np.zeros(0, np.int64)
-"""For sockets that have a destination, and for those whose source does not matter."""
+"""Empty names, for sockets that have a destination, and for those whose source does not matter."""
 
 MOST_TAKEN: Final = 128
 """Datagrams that one call hands out."""
@@ -65,10 +76,10 @@ _LAID_OUT: Final = 128
 _SPARE: Final = 128
 """Rows behind them."""
 _WHOLE_BYTES: Final = 1 << 16
-"""No datagram is longer, so none is cut off."""
+"""Bytes for the longest datagram, so that none is cut off."""
 
 _SEGMENT: Final = 0
-"""Of the state: bytes of each row that messages are received into."""
+"""Index in the state: bytes of each row that messages are received into."""
 _HELD: Final = 1
 """Rows of a message."""
 _MESSAGES: Final = 2
@@ -99,6 +110,12 @@ def take_together(link: socket.socket) -> None:
         link.setsockopt(socket.IPPROTO_UDP, _UDP_GRO, 1)
     except OSError:
         return
+
+
+def take_marks(link: socket.socket) -> None:
+    """Let queues mark what a socket sends, and learn of marks in what it receives (ECN)."""
+    link.setsockopt(socket.IPPROTO_IP, socket.IP_TOS, ECN_CAPABLE)
+    link.setsockopt(socket.IPPROTO_IP, _IP_RECVTOS, 1)
 
 
 class DatagramSender(MessageSender):
@@ -173,11 +190,11 @@ class ReceiveWords(NamedTuple):
     headers: npt.NDArray[np.int64]
     """Headers of the messages, `[MOST_MESSAGES, 8]`."""
     address: int
-    """Of the first header."""
+    """Address of the first header."""
     pieces: npt.NDArray[np.int64]
     """Address and length of each one's memory, `[MOST_MESSAGES, MOST_SEGMENTS + 1, 2]`."""
     controls: npt.NDArray[np.int64]
-    """`[MOST_MESSAGES, CONTROL_WORDS]`."""
+    """`[MOST_MESSAGES, _CONTROL_ROOM]`."""
     names: npt.NDArray[np.int64]
     """Sources, `[MOST_MESSAGES, NAME_WORDS]`."""
     rows: npt.NDArray[np.uint8]
@@ -202,7 +219,7 @@ class DatagramReceiver:
         self.rows = allocate_rows(_LAID_OUT + _SPARE, frame_bytes)
         headers = np.zeros(MOST_MESSAGES, MMSGHDR)
         pieces = np.zeros((MOST_MESSAGES, MOST_SEGMENTS + 1, 2), np.int64)
-        controls = np.zeros((MOST_MESSAGES, CONTROL_WORDS), np.int64)
+        controls = np.zeros((MOST_MESSAGES, _CONTROL_ROOM), np.int64)
         names = np.zeros((MOST_MESSAGES, NAME_WORDS), np.int64)
         headers["iov"] = addresses_of(pieces)
         headers["control"] = addresses_of(controls)
@@ -245,7 +262,7 @@ def receive_words_at(address: int) -> ReceiveWords:
         carray(pointer(words[0]), (MOST_MESSAGES, MESSAGE_WORDS), np.int64),
         words[1],
         carray(pointer(words[2]), (MOST_MESSAGES, MOST_SEGMENTS + 1, 2), np.int64),
-        carray(pointer(words[3]), (MOST_MESSAGES, CONTROL_WORDS), np.int64),
+        carray(pointer(words[3]), (MOST_MESSAGES, _CONTROL_ROOM), np.int64),
         carray(pointer(words[4]), (MOST_MESSAGES, NAME_WORDS), np.int64),
         carray(pointer(words[5]), (_LAID_OUT + _SPARE, words[7]), np.uint8),
         words[6],
@@ -271,7 +288,7 @@ def receive_rows(descriptor: int, words: ReceiveWords, rows: Indices, lengths: I
     while state[_NEXT] < state[_CAME] and count < len(rows):
         message, done = state[_NEXT], state[_PIECE]
         size, segment = words.headers[message, LENGTH_WORD] & 0xFFFF_FFFF, _segment_bytes(words, message)
-        pieces = max(1, -(-size // segment))
+        pieces, mark = max(1, -(-size // segment)), _mark_of(words, message)
         here = min(pieces - done, len(rows) - count)
         row = message * state[_HELD] + done
         if not _is_laid_out(state, size, segment, pieces):
@@ -288,6 +305,8 @@ def receive_rows(descriptor: int, words: ReceiveWords, rows: Indices, lengths: I
             rows[count + i] = row + i
             lengths[count + i] = words.skip + length if length <= words.room else 0
             names[count + i] = words.names[message, 0]
+            if words.skip > MARK_AT:
+                words.rows[row + i, LEAD_BYTES + MARK_AT] = mark
         if pieces > 1 and segment <= words.room:
             state[_SEEN] = max(state[_SEEN], segment)
         count += here
@@ -310,7 +329,7 @@ def _receive(descriptor: int, words: ReceiveWords) -> None:
         _lay_out(words, words.room, 1)
     for message in range(state[_MESSAGES]):
         words.headers[message, NAME_BYTES_WORD] = 8 * NAME_WORDS
-        words.headers[message, CONTROL_BYTES_WORD] = 8 * CONTROL_WORDS
+        words.headers[message, CONTROL_BYTES_WORD] = 8 * _CONTROL_ROOM
     came = receive_many(descriptor, words.address, state[_MESSAGES])
     # Nothing there, or the report that an earlier datagram found no receiver or that an interface went down.
     state[_CAME] = max(came, 0)
@@ -339,6 +358,17 @@ def _segment_bytes(words: ReceiveWords, message: int) -> int:
     control = words.controls[message]
     is_super = words.headers[message, CONTROL_BYTES_WORD] > 16 and control[1] == GRO_KIND
     return max(int(control[2] if is_super else words.headers[message, LENGTH_WORD]) & 0xFFFF_FFFF, 1)
+
+
+@inner
+def _mark_of(words: ReceiveWords, message: int) -> int:
+    """Return the bits of ECN that a message came with, as far as the kernel says."""
+    control, used = words.controls[message], words.headers[message, CONTROL_BYTES_WORD]
+    for number in range(_CONTROLS):
+        first = CONTROL_WORDS * number
+        if used > 8 * (first + 2) and control[first + 1] == _TOS_KIND:
+            return int(control[first + 2] & 3)
+    return 0
 
 
 @inner

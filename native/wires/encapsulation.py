@@ -15,12 +15,13 @@ from switchsum.protocol.wire import Address, lower_headers
 
 from ..kernels.decorators import kernel
 from .checksum import fill_ip_checksum, store16
-from .rows import LEAD_BYTES
+from .rows import LEAD_BYTES, MARK_AT
 
 __all__ = ["Address", "Addresses", "Bytes", "Indices", "made_up_mac", "template", "wrap"]
 
 _SOURCE_MAC_IP: Final = LEAD_BYTES + 8
 _IP: Final = LEAD_BYTES + ETHERNET_BYTES
+_MARK: Final = LEAD_BYTES + MARK_AT
 _UDP: Final = _IP + IPV4_BYTES
 _IP_LENGTH: Final = 2
 _UDP_LENGTH: Final = 4
@@ -45,12 +46,16 @@ def template(source: Address, destination: Address) -> Bytes:
 def wrap(rows: Bytes, indices: Indices, lengths: Indices, headers: Bytes, sources: Addresses) -> None:
     """Write `headers` in front of the datagrams in the rows `indices`; a length is the whole frame's.
 
-    `sources` are first words of sockaddr_in, one each, that replace the source; or it is empty.
+    A mark that is noted where the IPv4 header will be (`receive_rows` does that) is kept.  `sources` are first words of
+    sockaddr_in, one each, that replace the source; or it is empty.
     """
     for i in range(len(lengths)):
         row = rows[indices[i]]
+        is_marked = row[_MARK] & 3 == 3
         for k in range(LOWER_BYTES):
             row[LEAD_BYTES + k] = headers[k]
+        if is_marked:
+            row[_MARK] |= 3
         if len(sources):
             source = sources[i]
             for k in range(4):

@@ -44,13 +44,13 @@ NAME_BYTES_WORD: Final = 1
 PIECES_WORD: Final = 3
 CONTROL_BYTES_WORD: Final = 5
 LENGTH_WORD: Final = 7
-"""Its high half is unused."""
+"""Index of the word with the length; its high half is unused."""
 NAME_WORDS: Final = 2
-"""Of a sockaddr_in; the first is all of it, the second is padding."""
+"""Words of a sockaddr_in. The first has all of it, the second is padding."""
 EXTRA_WORDS: Final = 8
 
 REFUSED: Final = 0
-"""Of the state: frames that the kernel would not have so far (too long, no route, interface down)."""
+"""Index in the state: frames that the kernel refused so far (too long, no route, interface down)."""
 TOGETHER: Final = 1
 """1: messages of several frames go, as far as is known."""
 
@@ -72,11 +72,11 @@ class SendWords(NamedTuple):
     headers: npt.NDArray[np.int64]
     """Headers of the messages, `[MOST_MESSAGES, 8]`."""
     address: int
-    """Of the first header."""
+    """Address of the first header."""
     pieces: npt.NDArray[np.int64]
     """Address and length of each one's pieces of memory, `[MOST_MESSAGES, 1 + MOST_SEGMENTS, 2]`."""
     extras: npt.NDArray[np.int64]
-    """What a message of several frames needs besides them, `[MOST_MESSAGES, EXTRA_WORDS]`."""
+    """Further words of a message of several frames, `[MOST_MESSAGES, EXTRA_WORDS]`."""
     names: npt.NDArray[np.int64]
     """Destinations, `[MOST_MESSAGES, NAME_WORDS]`."""
     covered: npt.NDArray[np.int64]

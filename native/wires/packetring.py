@@ -65,7 +65,7 @@ VLAN_TAG: Final = 1 << 4
 """Bit of a slot's status: the kernel has taken a tag off the frame."""
 
 DESCRIPTOR: Final = 0
-"""Of a ring: its socket."""
+"""Index of the ring's socket."""
 _ADDRESS: Final = 1
 _STRIDE: Final = 2
 SLOTS: Final = 3
@@ -96,7 +96,7 @@ _MESSAGE_BYTES_AT: Final = 56
 """Columns of a message's header: how many pieces of memory it has, and what was received."""
 
 Ring = npt.NDArray[np.int64]
-"""What kernels need of a ring, `[RING_FIELDS]`; whoever uses it keeps its `PacketRing` open."""
+"""State of a ring for kernels, `[RING_FIELDS]`. Its user keeps the `PacketRing` open."""
 
 
 class PacketRing:
@@ -147,7 +147,7 @@ class PacketRing:
         self.ring[[_MESSAGE, _MEMORY]] = self._message.ctypes.data, self._memory.ctypes.data
         self.ring[_WHOLE] = self._whole.ctypes.data
         self.shortage = ""
-        """What there is to say if memory was short."""
+        """Message for the user if memory was short."""
         if self.slots < slots:
             self.shortage = f"interface {interface}: memory for a ring of {self.slots} frames, not of {slots}"
         try:

@@ -42,7 +42,7 @@ _JUMP_ANY_BIT: Final = 0x45
 _RETURN: Final = 0x06
 _WHOLE_FRAME: Final = 0x40000
 _HAS_TAG: Final = 0xFFFF_F000 + 48
-"""Where a filter reads whether the kernel has taken a VLAN tag off the frame (SKF_AD_VLAN_TAG_PRESENT)."""
+"""Offset at which a filter reads whether the kernel has taken a VLAN tag off the frame (SKF_AD_VLAN_TAG_PRESENT)."""
 _MISSING: Final = "no such interface"
 NOTHING: Final[SocketFilter] = ((_RETURN, 0, 0, 0),)
 """Lets no packet through."""

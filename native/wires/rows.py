@@ -7,11 +7,14 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from switchsum.protocol.frame import FRAME_BYTES
+from switchsum.protocol.frame import ETHERNET_BYTES, FRAME_BYTES
 
 CACHE_LINE: Final = 64
 LEAD_BYTES: Final = -FRAME_BYTES % CACHE_LINE
 """Unused bytes in front of a frame in its row: lanes come `FRAME_BYTES` after the frame's start."""
+
+MARK_AT: Final = ETHERNET_BYTES + 1
+"""Offset of the ECN bits in a frame."""
 
 
 def row_stride(frame_bytes: int) -> int:

@@ -38,7 +38,7 @@ VNET_BYTES: Final = 10
 """virtio_net_hdr: flags and kind (1 byte each), length of the headers, of a piece, where the sum begins, where it goes
 (2 bytes each, little-endian)."""
 SUPER_BYTES: Final = ETHERNET_BYTES + 0xFFFF
-"""No super-frame is longer."""
+"""Most bytes of a super-frame."""
 MESSAGES: Final = 16
 """Frames and super-frames that go to the kernel in one call."""
 

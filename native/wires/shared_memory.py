@@ -111,9 +111,9 @@ class Answer:
     mac: int = 0
     """The worker's Ethernet address, 48 bits."""
     ip: int = 0
-    """Its IPv4 address."""
+    """IPv4 address."""
     udp_port: int = 0
-    """Its UDP port."""
+    """UDP port."""
     body_rows: int = 0
     """Bodies that workers share; 0: none, and no descriptor of any."""
     body_stride: int = 0

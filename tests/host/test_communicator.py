@@ -316,7 +316,7 @@ def _make_mistakes(communicator: Communicator) -> None:
     with pytest.raises(UsageError, match="int16 lanes are for sums and averages of floats, not for sum of int32"):
         communicator.allreduce(np.ones(3, np.int32), lanes="int16")
     with pytest.raises(UsageError, match="numpy array"):
-        communicator.allreduce([1.0, 2.0])  # type: ignore[type-var]
+        communicator.allreduce([1.0, 2.0])  # type: ignore[call-overload]
     with pytest.raises(UnsupportedDtype, match="average"):
         communicator.allreduce(np.ones(3, np.int32), op="average")
 

@@ -24,6 +24,7 @@ from switchsum.host.compress import (
     PowerSgd,
     Qsgd,
     TernGrad,
+    Thc,
     ThresholdTopK,
     TopK,
 )
@@ -44,6 +45,7 @@ MAKERS: dict[str, Callable[[], Compressor]] = {
     "qsgd": lambda: Qsgd(levels=31, bucket=64),
     "terngrad": lambda: TernGrad(bucket=100),
     "packed": Packed,
+    "thc": Thc,
     "int8": lambda: BlockScaled("int8", block=16),
     "powersgd": lambda: PowerSgd(2),
     "dgc": lambda: DeepGradientCompression(0.1, warm_up=2, clip=5.0),
@@ -287,9 +289,10 @@ def test_bad_settings_and_dtypes_are_refused(ranks: list[Communicator]) -> None:
         lambda: ErrorFeedback(ThresholdTopK(0.1, kept=0.1)),
         lambda: ErrorFeedback(BlockTopK(0.2, block=16)),
         lambda: ErrorFeedback(PowerSgd(2)),
+        lambda: ErrorFeedback(Thc()),
         lambda: DeepGradientCompression(0.1, clip=5.0),
     ],
-    ids=["top-k", "global top-k", "ok-topk", "blocks", "powersgd", "dgc"],
+    ids=["top-k", "global top-k", "ok-topk", "blocks", "powersgd", "thc", "dgc"],
 )
 def test_a_step_that_scalers_skip_is_seen_by_all_and_leaves_nothing_behind(
     ranks: list[Communicator], make: Callable[[], Compressor], bad: float

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -276,6 +277,7 @@ def overtaken(
     held: int = 0,
     repeats: int = 0,
     asks_later: int = 0,
+    recent_s: float = 0.0,
     **core: float,
 ) -> tuple[list[int], int]:
     """Return which slots are repeated at `now` by an engine of which all wait, sent at 0 in the order of slots.
@@ -290,6 +292,8 @@ def overtaken(
     of_slots, of_engine = np.asarray(engine._state.slots), np.asarray(engine._state.core)
     of_slots["held"], of_slots["repeats"], of_slots["sent_at"] = held, repeats, 0.0
     of_engine["member"]["asks_later"] = asks_later
+    window = np.asarray(engine._state.congestion)
+    window["least_s"], window["recent_s"] = 0.125, recent_s
     known = {"passed": 8, "overtaken": 8, "arrived": 8, "searched": 0, "common": 0, "smoothed_s": 0.25, "timeout_s": 8}
     for name, value in (known | core | {"moved_at": now}).items():
         of_engine["recovery"][name] = value
@@ -335,12 +339,18 @@ def test_what_the_switch_holds_is_asked_for_less_and_less_often(
 @pytest.mark.parametrize(
     ("facts", "pause_s"), [({}, 0.5), ({"held": 1}, 0.75), ({"repeats": 1}, 0.0), ({"held": 1, "repeats": 1}, 0.5)]
 )
-def test_one_member_of_a_switch_that_passes_repeats_on_asks_before_the_others(
+def test_where_frames_queue_one_member_of_a_switch_that_passes_repeats_on_asks_before_the_others(
     facts: dict[str, Any], pause_s: float
 ) -> None:
+    facts |= {"asks_later": 1, "recent_s": 0.3}
     if pause_s > 0:
-        assert overtaken(16, pause_s * 0.96875, asks_later=1, **facts)[0] == []
-    assert overtaken(16, max(pause_s, 0.001), asks_later=1, **facts)[0] == list(range(5))
+        assert overtaken(16, pause_s * 0.96875, **facts)[0] == []
+    assert overtaken(16, max(pause_s, 0.001), **facts)[0] == list(range(5))
+
+
+@pytest.mark.parametrize("recent_s", [0.0, 0.125, 0.25, math.inf])
+def test_where_no_queue_stands_all_members_of_a_switch_ask_at_once(recent_s: float) -> None:
+    assert overtaken(16, 0.001, asks_later=1, recent_s=recent_s)[0] == list(range(5))
 
 
 def test_which_member_of_a_switch_asks_first() -> None:
@@ -431,6 +441,60 @@ def test_the_time_out_is_that_of_rfc_6298() -> None:
             variation += (abs(smoothed - elapsed) - variation) / 4
             smoothed += (elapsed - smoothed) / 8
         assert job.core["recovery"]["timeout_s"] == pytest.approx(smoothed + 4 * variation)
+
+
+def answer(job: Alone, frame: bytes, after_s: float, *, held: int = 0, repeats: int = 1) -> None:
+    """Let the switch say `held` to a contribution to the first slot, some time after its last repeat."""
+    job.slot["repeats"], job.slot["held"], job.slot["sent_at"] = repeats, held, NOW - after_s
+    assert job.feed(job.result(frame, kind=Kind.HELD, flags=Flag(0), bitmap=1), NOW) == Count.HELD
+
+
+def test_time_outs_do_not_follow_rounds_that_wait_for_others_time_outs() -> None:
+    """A round of ten seconds waits for somebody's repeat, as the switch's answer after a hundredth of one shows."""
+    job, [frame, _] = two_slots(smoothed_s=10.0, variation_s=5.0, timeout_s=0.25, timeout_max_s=100.0)
+    answer(job, frame, 0.01)
+    assert job.core["recovery"]["answer_s"] == pytest.approx(0.01)
+    assert job.core["recovery"]["timeout_s"] == pytest.approx(2 * (0.01 + 4 * 0.005))
+    answer(job, frame, 0.03)
+    smoothed, variation = 0.01 + 0.02 / 8, 0.005 + (0.02 - 0.005) / 4
+    assert job.core["recovery"]["timeout_s"] == pytest.approx(2 * (smoothed + 4 * variation))
+    assert job.core["recovery"]["smoothed_s"] == 10.0
+
+
+def test_answers_alone_set_the_time_out_before_any_round_was_timed() -> None:
+    job, [frame, _] = two_slots()
+    before = float(job.core["recovery"]["timeout_s"])
+    answer(job, frame, 0.001)
+    assert job.core["recovery"]["timeout_s"] == pytest.approx(2 * (0.001 + 4 * 0.0005))
+    for _ in range(40):
+        answer(job, frame, 0.1)
+    assert before < 0.1 <= job.core["recovery"]["timeout_s"]
+
+
+@pytest.mark.parametrize(("held", "repeats"), [(0, 2), (1, 1), (2, 1), (0, 0)])
+def test_an_answer_that_may_be_that_to_another_repeat_is_not_timed(held: int, repeats: int) -> None:
+    job, [frame, _] = two_slots()
+    before = float(job.core["recovery"]["timeout_s"])
+    answer(job, frame, 0.001, held=held, repeats=repeats)
+    assert (job.core["recovery"]["answer_s"], job.core["recovery"]["timeout_s"]) == (0.0, before)
+
+
+def test_rounds_that_wait_for_others_do_not_put_repeats_off() -> None:
+    """What the switch holds is asked for again after three answers' time, doubled, and not after a round's."""
+    facts: dict[str, Any] = {"held": 1, "repeats": 1, "smoothed_s": 0.25, "answer_s": 0.03125}
+    pause_s = 2 * 3 * 0.03125
+    assert overtaken(16, pause_s * 0.96875, **facts)[0] == []
+    assert overtaken(16, pause_s, **facts)[0] == list(range(5))
+    assert overtaken(16, 0.4375, **facts | {"answer_s": 1.0})[0] == [], "rounds are shorter than that"
+    assert overtaken(16, 0.5, **facts | {"answer_s": 1.0})[0] == list(range(5))
+
+
+@pytest.mark.parametrize(("ago_s", "credit"), [(0.5, 2), (0.25, 0)])
+def test_evidence_is_old_after_three_answers_time(ago_s: float, credit: int) -> None:
+    job, frames = two_slots(waiting=9, evident_at=NOW - ago_s, smoothed_s=1.0, answer_s=0.125)
+    job.slot["repeats"] = 1
+    job.feed(job.result(frames[0]), NOW)
+    assert job.core["recovery"]["credit"] == credit
 
 
 def test_a_restarted_switch_is_told_twice_as_late_each_time() -> None:

@@ -10,9 +10,11 @@ import time
 from functools import partial
 
 import numpy as np
+import pytest
 
 from switchsum.host.api.communicator import Communicator
 from switchsum.host.api.report import Reporter, ended_calls
+from switchsum.host.engine.operation import KNOWN, Operation
 from switchsum.protocol.member_rpc import MOST_TEXT
 from switchsum.protocol.reports import WorkerReport
 
@@ -46,6 +48,7 @@ def test_a_report_says_what_is_waited_for_and_how_long(fresh_ranks: list[Communi
     statistics = fresh_ranks[0].statistics()
     assert (idle.frames_sent, idle.bytes_sent) == (statistics.frames_sent, statistics.bytes_sent)
     assert (idle.frames_received, idle.repeats) == (statistics.frames_received, statistics.repeats)
+    assert (idle.sparse_rows, idle.sparse_all_rows) == (0, 0)
     clock.now_s += 2
     assert told(reporter).idle_s == 2
     waits = fresh_ranks[0].allreduce_async(np.ones(1000, np.float32))
@@ -65,6 +68,26 @@ def test_a_closed_communicator_says_nothing_and_is_not_kept(fresh_ranks: list[Co
     assert reporter("digits", 7) is None
     fresh_ranks.clear()
     assert reporter("digits", 7) is None
+
+
+def test_a_report_that_cannot_be_made_is_left_out_and_said_once(
+    fresh_ranks: list[Communicator], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else the thread of heartbeats would end, and the rank lose its place."""
+    reporter = Reporter(fresh_ranks[0], host="", link="")
+
+    def fail(_: int) -> str:
+        raise AttributeError("no logger")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(fresh_ranks[0], "purpose_of", fail)
+        on_all(fresh_ranks, lambda communicator: communicator.allreduce(np.ones(1000, np.float32)))
+        assert reporter("digits", 7) is None
+        on_all(fresh_ranks, lambda communicator: communicator.allreduce(np.ones(1000, np.float32)))
+        assert reporter("digits", 7) is None
+    assert told(reporter).begun == 2
+    said = capsys.readouterr().err
+    assert said.count("the report for the controller could not be made: AttributeError: no logger") == 1
 
 
 def calls_of(report: WorkerReport) -> list[tuple[int, ...]]:
@@ -103,7 +126,7 @@ def test_of_very_many_collectives_all_ranks_keep_the_same_ones(fresh_ranks: list
         state = rank.queue.driver.engine.state.core[0]["calls"]
         clock.now_s += 1.0
         begun = 128 << number  # as if so many were begun in that second
-        reporter._calls(state, begun, clock.now_s)
+        reporter._calls(state, rank.purpose_of, begun, clock.now_s)
         assert state["sieve"] == (1 << number) - 1
     on_all(fresh_ranks, lambda one: [one.barrier() for _ in range(200)])
     for rank in fresh_ranks:
@@ -113,3 +136,37 @@ def test_of_very_many_collectives_all_ranks_keep_the_same_ones(fresh_ranks: list
     for more, fewer in itertools.pairwise(kept):
         assert fewer <= more | {serial for serial in fewer if serial < min(more)}
     assert kept[-1] <= {serial for serial in range(200) if serial // 64 % (1 << (len(fresh_ranks) - 1)) == 0}
+
+
+def test_what_a_collective_is_for_is_told_with_its_kind(fresh_ranks: list[Communicator]) -> None:
+    """Of calls that are alike otherwise."""
+    told(reporter := Reporter(fresh_ranks[0], host="", link=""))
+
+    def call(rank: Communicator) -> None:
+        for bucket in range(3):
+            first = rank.begun
+            rank.allreduce(np.ones(10, np.float32))
+            if bucket < 2:
+                rank.note_purpose(f"bucket {bucket}", first)
+
+    on_all(fresh_ranks, call)
+    report = told(reporter)
+    kinds = [report.kinds[call[1]] for call in calls_of(report)]
+    assert kinds == [f"allreduce (sum) of float32[10]{said}" for said in (", bucket 0", ", bucket 1", "")]
+    assert fresh_ranks[0].purpose_of(10**6) == ""
+
+
+def test_the_latest_operations_have_their_names() -> None:
+    for size in range(1, 1100):
+        Operation.of(np.zeros(size, np.float32)).make_record(256, 2)
+    assert len(KNOWN) <= 1024
+    assert any(one.size == 1099 for one in KNOWN.values())
+
+
+def test_a_report_has_the_rows_of_sparse_sums(fresh_ranks: list[Communicator]) -> None:
+    reporter = Reporter(fresh_ranks[0], host="h", link="shm:x")
+    own = {id(one): np.arange(10 * rank, 10 * rank + 20) for rank, one in enumerate(fresh_ranks)}
+    on_all(fresh_ranks, lambda one: one.allreduce_sparse(own[id(one)], np.ones(20, np.float32), 1000))
+    report = told(reporter)
+    union = 20 + 10 * (len(fresh_ranks) - 1)
+    assert (report.sparse_rows, report.sparse_union_rows, report.sparse_all_rows) == (20, union, 1000)

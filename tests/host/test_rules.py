@@ -394,3 +394,32 @@ def test_a_second_restart_is_told_of_at_once() -> None:
     bench.engine.restarted(now)
     bench.engine.poll(now)
     assert bench.count(Count.RECALLED) == repeated + 1, "who has lost a round again is told when the long pause ends"
+
+
+def asked(bench: Bench, age: int) -> bytes:
+    """Return HELD of another member's repeat, which misses this one's contribution."""
+    np.asarray(bench.engine._state.core)[0]["member"]["shares"] = 1
+    return bench.frame(age=age, kind=Kind.HELD, flags=0, bitmap=2)
+
+
+@pytest.mark.parametrize("phase", PHASES)
+def test_asked(phase: Phase) -> None:
+    bench = Bench(phase)
+    frame, waits = asked(bench, 0), phase is Phase.WAITING
+    bench.cluster.clock.advance_to(bench.now + 1.0)
+    assert bench.feed(frame) == (Count.HELD if waits else Count.FOREIGN)
+    assert bench.count(Count.PROBES) == waits
+    assert bench.slot["held"] == 0
+    assert bench.feed(frame) == (Count.HELD if waits else Count.FOREIGN)
+    assert bench.count(Count.PROBES) == waits, "the repeat may be on its way"
+
+
+@pytest.mark.parametrize("phase", PHASES)
+def test_former_asked(phase: Phase) -> None:
+    bench = Bench(phase)
+    assert bench.feed(asked(bench, 1)) == Count.DUPLICATE
+    assert bench.count(Count.RECALLED) == (phase is not Phase.BLOCKED), "a row that is being read is left alone"
+    bench = Bench(phase)
+    np.asarray(bench.engine._state.core)[0]["member"]["shares"] = 0
+    assert bench.feed(bench.frame(age=1, kind=Kind.HELD, flags=0, bitmap=2)) == Count.DUPLICATE
+    assert bench.count(Count.RECALLED) == 0, "slots of its own do not change hands"

@@ -41,7 +41,7 @@ def test_a_frame_that_grows_too_far_stops_bmv2() -> None:
     with Bmv2(256) as bmv2:
         rig = Rig(bmv2, workers=WORKERS, lanes_per_frame=256, growth_bytes=65535)  # as if growth were unlimited
         with contextlib.suppress(ChildProcessError):  # it may be seen to have ended while we wait for an answer
-            assert complete_without_payload(rig) == {}
+            complete_without_payload(rig)
         assert bmv2.child.process.wait(timeout=patience(10)) == -signal.SIGABRT
 
 

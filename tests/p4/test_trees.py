@@ -28,6 +28,8 @@ from switchsum.switch.pipeline import EngineName
 from switchsum.testing.embedded import Embedded
 from switchsum.testing.rig import Engine
 
+from .beside import Beside
+
 JOB, EPOCH, GROUP = 7, 3, 1
 UP = 9
 """Port of a switch that leads to the one above."""
@@ -77,8 +79,8 @@ def program(
     return engine
 
 
-class Pair:
-    """The program and its definition side by side: every frame goes to both, and both do the same."""
+class Pair(Beside):
+    """A leaf, inner switch or root with its members."""
 
     def __init__(
         self, engine: Engine, *, members: int, is_inner: bool = False, is_root: bool = False, padding: int = 0
@@ -115,25 +117,12 @@ class Pair:
             padding=padding,
         )
         upstream = None if is_root else self.above
-        self.program = program(engine, self.own, self.members, upstream)
-        self.definition = TreeSwitch(lanes_per_frame=LANES, address=self.own)
+        definition = TreeSwitch(lanes_per_frame=LANES, address=self.own)
         for one in self.members:
-            self.definition.admit(one)
+            definition.admit(one)
         if upstream is not None:
-            self.definition.attach(upstream)
-
-    def process(self, port: int, frame: bytes) -> Replies:
-        before = self.definition.events.copy()
-        expected = sorted(self.definition.process(port, frame))
-        assert sorted(self.program.process(port, frame)) == expected, parse_frame(frame)
-        counted = self.definition.events - before
-        self.counted = [reason for reason in Reason for _ in range(counted[reason])]
-        return expected
-
-    def check_counters(self) -> None:
-        """See that both have counted the same."""
-        counted = {reason: self.program.events("SwitchIngress.reply.events", reason) for reason in Reason}
-        assert counted == {reason: self.definition.events[reason] for reason in Reason}
+            definition.attach(upstream)
+        super().__init__(program(engine, self.own, self.members, upstream), definition)
 
     def contribute(self, place: int, value: int = 1, /, **fields: int) -> Replies:
         one = self.members[place]

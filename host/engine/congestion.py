@@ -1,0 +1,181 @@
+"""The congestion window: how many contributions a worker has in flight over each tree of its job.
+
+A queue on the way that grows marks frames (ECN).  A mark of a contribution comes back to all ranks in the round's
+result (`Flag.MARK`), one of the result itself to this rank alone.  So the window follows the fullest queue of the tree:
+
+* The first mark of a round trip takes a part of what is in flight away: three tenths to a half (see `note_mark`).
+* Without marks the window grows by one contribution in each round trip, up to the slots that the job has on the tree.
+* It starts with `FIRST` of these, and doubles in each round trip until the first mark (slow start).  Most jobs have
+  fewer slots: what sockets, rings and ports can hold is known when a job is admitted (`controller/plan/windows.py`).
+  With more, a host would queue hundreds of frames on its own link before it hears that the next one is slower.
+
+A contribution that finds the window full is withheld, with its slot in phase `BLOCKED`.  It is sent when results have
+made room, first come first served.  All ranks get results in one order, so that they withhold and send the same slots.
+Where a loss has changed the order, ranks might wait for one another: a time-out sends one more (`recovery.probe`).
+
+A late rank makes no queue grow, so that nobody's window shrinks.  A lost frame says little, for networks lose frames
+that no queue has dropped, and a smaller window makes each of these losses dearer.  With `loss_cut` a loss takes a part
+away where round trips take twice as long as the shortest one, so that half of what is in flight lies in queues.
+
+Others may fill a queue and not obey its marks, as most TCP does.  Then all results are marked, however small the window
+is.  So the window has a *floor*, which is 1 at first:
+
+* It grows by one after `PATIENCE` round trips with the window at the floor and all results marked.
+* A loss halves it, and so does each round trip without marks.  Where two in flight were too many, it is tried again
+  after twice as many round trips: then it is many jobs that fill the queue, and not somebody who does not obey.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+
+from switchsum.native.kernels.decorators import inner
+from switchsum.native.kernels.memory import Scalar
+
+from .state import MOST_TREES, CongestionState, Core, Count, Phase, Slot, State
+
+FIRST: Final = 128
+"""Most contributions in flight over a tree before any result."""
+LEAST: Final = 1.0
+"""Least contributions that may always be in flight over a tree."""
+PATIENCE: Final = 64
+_MOST_PATIENCE: Final = 16 * PATIENCE
+_FEW: Final = 2.0
+_QUEUED: Final = 2.0
+"""With a round trip of so many times the shortest one, half of what is in flight lies in queues."""
+_LEAST_CUT: Final = 0.3
+"""Least part of the window that is taken away.  With less, TCP beside us, which halves its own, gets too little."""
+
+
+def share_out(state: State, trees: npt.NDArray[np.integer[Any]]) -> None:
+    """Give each slot its tree.  A tree that gets other slots begins anew, and what was withheld is sent."""
+    core, slots, here = state.core[0], state.slots, state.congestion
+    counts = np.bincount(trees, minlength=MOST_TREES)
+    for tree in np.flatnonzero(counts != here["slots"]):
+        here["limit"][tree] = min(counts[tree], FIRST)
+    slots["tree"] = trees
+    core["progress"]["blocked"] += np.count_nonzero(slots["withheld"])
+    slots["withheld"] = here["withheld"] = here["head"] = 0
+    here["slots"], here["base"] = counts, np.cumsum(counts) - counts
+    here["in_flight"] = np.bincount(trees[slots["phase"] != Phase.IDLE], minlength=MOST_TREES)
+
+
+@inner
+def is_full(state: State, slot: Slot) -> bool:
+    """Tell whether a slot's contribution must be withheld: the window is full, or others were there first."""
+    here = state.congestion[slot.tree]
+    others = here.in_flight - (slot.phase != Phase.IDLE)
+    return bool(here.withheld > 0 or others + 1 > here.limit)
+
+
+@inner
+def append(state: State, index: int) -> None:
+    """Withhold a slot's contribution, behind those that are withheld already."""
+    slot = state.slots[index]
+    here = state.congestion[slot.tree]
+    place = (here.head + here.withheld) % here.slots
+    state.withheld[here.base + place] = index
+    here.withheld += 1
+    slot.withheld = 1
+    state.core[0].progress.counts[Count.WITHHELD] += 1
+
+
+@inner
+def take_first(state: State, tree: int) -> Scalar:
+    """Return the slot whose contribution has been withheld longest, which is sent now."""
+    here = state.congestion[tree]
+    index = state.withheld[here.base + here.head]
+    here.head = (here.head + 1) % here.slots
+    here.withheld -= 1
+    state.slots[index].withheld = 0
+    return index
+
+
+@inner
+def has_room(here: CongestionState) -> bool:
+    """Tell whether a contribution that is withheld may be sent."""
+    return bool(here.withheld > 0 and here.in_flight + 1 <= here.limit)
+
+
+@inner
+def note_mark(state: State, slot: Slot, sequence: int, is_marked: bool, carries: bool, now: float) -> None:
+    """Learn from a result whether congestion was met; `sequence` is that of its contribution.
+
+    As DCTCP (RFC 8257): the more results of a round trip are marked, the more is taken away, up to half.  `share` is
+    twice that part, averaged; with a `gain` of 0 it stays 1, and half is taken away each time, as in ATP and RFC 3168.
+    Rounds that `carries` no lanes say little: they are short.
+    """
+    core, here = state.core[0], state.congestion[slot.tree]
+    if not (carries or is_marked):
+        return
+    here.came += 1
+    here.marked += is_marked
+    if slot.repeats == 0:
+        here.latest_s = now - slot.sent_at
+        here.least_s = min(here.least_s, here.latest_s)
+        here.shortest_s = min(here.shortest_s, here.latest_s)
+    if sequence > here.ends:
+        _end_round_trip(core, here)
+    if is_marked:
+        core.progress.counts[Count.MARKED] += 1
+        _cut(core, here, sequence, max(here.share / 2, _LEAST_CUT))
+    elif here.limit < here.slots:
+        more = 1.0 if here.cut_at < 0 else 1.0 / here.limit
+        here.limit = min(here.limit + more, float(here.slots))
+
+
+@inner
+def _cut(core: Core, here: CongestionState, sequence: int, part: float) -> None:
+    """Take a part of what is in flight away, unless frame number `sequence` was sent before the last time."""
+    if sequence > here.cut_at:
+        here.cut_at = core.sending.sequence
+        used = min(here.limit, float(here.in_flight))
+        here.limit = max(used * (1.0 - part), here.floor)
+
+
+@inner
+def _end_round_trip(core: Core, here: CongestionState) -> None:
+    """Begin a round trip; what it needs to know of the last one is how many results were marked."""
+    if here.cut_at >= 0:
+        here.share += here.gain * (here.marked / here.came - here.share)
+    if here.marked == 0:
+        here.floor = max(here.floor / 2, LEAST)
+        here.in_vain = 0
+    elif here.marked == here.came and here.limit <= here.floor:
+        here.in_vain += 1
+        if here.in_vain >= here.patience:
+            here.in_vain = 0
+            here.floor = min(here.floor + 1.0, float(here.slots))
+            here.limit = here.floor
+    here.recent_s = here.shortest_s
+    here.shortest_s = np.inf
+    here.came = 0
+    here.marked = 0
+    here.ends = core.sending.sequence
+
+
+@inner
+def is_busy(here: CongestionState) -> bool:
+    """Tell whether queues on the way never emptied in the last round trip, so that repeats make them longer.
+
+    Other round trips may be long because somebody's frame was lost; the shortest one was not.
+    """
+    return bool(_QUEUED * here.least_s < here.recent_s < np.inf)
+
+
+@inner
+def note_loss(state: State, tree: int, sequence: int) -> None:
+    """Learn that a contribution that was sent as frame number `sequence`, or its result, was lost."""
+    core, here = state.core[0], state.congestion[tree]
+    if here.floor > LEAST and sequence > here.lost_at:
+        here.lost_at = core.sending.sequence
+        here.in_vain = 0
+        is_small = here.floor <= _FEW
+        here.patience = min(2 * here.patience, _MOST_PATIENCE) if is_small else PATIENCE
+        here.floor = max(here.floor / 2, LEAST)
+        here.limit = max(min(here.limit, here.floor), LEAST)
+    if here.loss_cut > 0 and here.latest_s > _QUEUED * here.least_s:
+        _cut(core, here, sequence, here.loss_cut)

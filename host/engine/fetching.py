@@ -1,0 +1,72 @@
+"""What a frame needs of an engine is fetched into the processor's cache before its turn comes.
+
+The loop of virtual time does this: a thousand engines have more than a cache holds (`switchsum.simulation.loop`).
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import numpy as np
+
+from switchsum.native.kernels.memory import bytes_at
+from switchsum.native.kernels.outlined import Outlined
+from switchsum.protocol.frame import FRAME_BYTES
+
+from .header import slot_of
+from .receiving import fetch_ahead, fetch_lines
+from .state import CONGESTION, CORE, OPERATION, OPERATIONS, ROW, SLOT, state_at
+
+
+def _offset(record: np.dtype[Any], field: str) -> int:
+    assert record.fields is not None
+    return int(record.fields[field][1])
+
+
+_MEMBER: Final = _offset(CORE, "member")
+_SCALES: Final = _MEMBER + _offset(CORE["member"], "scales")
+_STEPS: Final = _MEMBER + _offset(CORE["member"], "steps")
+_BEHIND_STEPS: Final = _MEMBER + _offset(CORE["member"], "lower")
+_FINISHED: Final = _offset(CORE, "progress") + _offset(CORE["progress"], "finished")
+_SLOT_BYTES: Final = SLOT.itemsize
+_ROW_BYTES: Final = ROW.itemsize
+_OPERATION_BYTES: Final = OPERATION.itemsize
+_CONGESTION_BYTES: Final = CONGESTION.itemsize
+_WORD_BYTES: Final = 8
+_EXPONENTS: Final = 256
+"""Offsets in the engine's record, of which every round needs what is in front of the two tables and behind them."""
+
+
+@Outlined
+def fetch(arrays: int, start: int, lanes: int, step: int) -> int:
+    """Have fetched what a frame will need that is taken soon: its first byte and its lanes are at addresses.
+
+    There are four steps, from 0 on: where something lies says what the step before has fetched.
+    """
+    state = state_at(arrays)
+    core, at = state.core[0], state.core.ctypes.data
+    if step == 0:
+        fetch_lines(at, _SCALES)
+        fetch_lines(at + _BEHIND_STEPS, _FINISHED - _BEHIND_STEPS)
+        return 0
+    index = slot_of(core, bytes_at(start, FRAME_BYTES))
+    if index >= core.member.window:
+        return 0
+    if step == 1:
+        fetch_lines(state.slots.ctypes.data + index * _SLOT_BYTES, _SLOT_BYTES)
+        fetch_lines(state.rows.ctypes.data + 2 * index * _ROW_BYTES, 2 * _ROW_BYTES)
+        fetch_lines(state.last_sent.ctypes.data + index * _WORD_BYTES, _WORD_BYTES)
+        return 0
+    slot = state.slots[index]
+    operation = slot.operation % OPERATIONS
+    if step == 2:
+        fetch_lines(state.operations.ctypes.data + operation * _OPERATION_BYTES, _OPERATION_BYTES)
+        fetch_lines(state.congestion.ctypes.data + slot.tree * _CONGESTION_BYTES, _CONGESTION_BYTES)
+        return 0
+    fetch_ahead(state, start, lanes)
+    scale = (state.operations[operation].format * _EXPONENTS + slot.next_exponent) * _WORD_BYTES
+    fetch_lines(at + _SCALES + scale, _WORD_BYTES)
+    fetch_lines(at + _STEPS + scale, _WORD_BYTES)
+    row = 2 * index + (~slot.number & 1)
+    fetch_lines(core.sending.store + row * core.sending.stride, core.sending.stride)
+    return 0

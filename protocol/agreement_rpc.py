@@ -1,0 +1,98 @@
+"""What a member and its controller say of an operation that may go on without some ranks: the method Agree."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from typing import Final
+
+from .errors import UsageError
+
+KEEP: Final = 4
+"""For so many operations members keep results for a rank that was absent, unless they say otherwise."""
+MOST_KEPT: Final = 64
+"""Most results that members may be asked to keep: each is as large as an array."""
+MOST_PATIENCE_S: Final = 86_400.0
+"""Longest patience, a day: who would wait for longer needs no quorum."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Terms:
+    """On which terms operations go on without some ranks; the same on all ranks of a job."""
+
+    quorum: float
+    """Share of the ranks that must take part, above 0 and up to 1."""
+    patience_s: float
+    """Seconds to wait for the others once an operation could begin."""
+    keep: int = KEEP
+    """Results of so many operations are kept for ranks that were absent."""
+    gives_model: bool = False
+    """A rank that lacks more of them is given the model by the others.  If not, it is lost."""
+
+    def check(self) -> None:
+        """Raise UsageError for what no operation can have."""
+        for name, value in (("quorum", self.quorum), ("patience_s", self.patience_s), ("keep", self.keep)):
+            if isinstance(value, bool) or not isinstance(value, int | float):
+                raise UsageError(f"{name} is a number, not {value!r}")
+        if not 0 < self.quorum <= 1:
+            raise UsageError(f"a quorum is a share of the ranks, above 0 and up to 1, not {self.quorum!r}")
+        if not 0 < self.patience_s <= MOST_PATIENCE_S:
+            raise UsageError(
+                f"patience_s is a time above 0 and up to {MOST_PATIENCE_S:,.0f} seconds, not {self.patience_s!r}"
+            )
+        if not isinstance(self.keep, int) or not 1 <= self.keep <= MOST_KEPT:
+            raise UsageError(f"keep is a whole number from 1 to {MOST_KEPT}, not {self.keep!r}")
+
+    def least(self, workers: int) -> int:
+        """Return how many of so many ranks must take part."""
+        return max(1, math.ceil(self.quorum * workers - 1e-9))
+
+    def __str__(self) -> str:
+        """Say it as a call has it."""
+        model = ", a model for ranks that are too late" if self.gives_model else ""
+        return f"quorum={self.quorum:g}, patience_s={self.patience_s:g}, keep={self.keep}{model}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AgreeRequest:
+    """Who takes part in the next operation?  The call returns after `wait_s` at the latest, to be repeated."""
+
+    job: str
+    nonce: int
+    after: int
+    """Number of the operation whose result this member has, 0 before the first: it asks for a later one."""
+    quorum: float
+    patience_s: float
+    keep: int = KEEP
+    gives_model: bool = False
+    is_whole: bool = False
+    """Wait for all members that are not gone, however long it takes."""
+    wait_s: float = 1.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AgreeReply:
+    """What was decided; the same for all who take part, however often they ask."""
+
+    number: int = 0
+    """Of the operation, from 1 on; 0: nothing is decided yet."""
+    absent: list[int] = field(default_factory=list)
+    """Ranks that do not take part."""
+    behind: list[list[int]] = field(default_factory=list)
+    """Ranks that take part and lack results of operations before this one, each with the latest that it has.  One that
+    lacks more than are kept is given the model.
+    """
+    group: str = ""
+    """The job of those who take part; empty: all ranks do, in the job itself."""
+    groups: list[str] = field(default_factory=list)
+    """Such jobs that there are; members leave all others."""
+    is_whole: bool = False
+    """Some member has asked for all: no array is added, so that all have the same results."""
+    missing: list[int] = field(default_factory=list)
+    """While nothing is decided, the ranks that have not asked."""
+    held_up: str = ""
+    """Why the decision cannot stand yet although it could be made, in words."""
+    lost: int = -1
+    """Rank for which none will be made any more: it is gone, or it is this one, which asks too late.  -1: none."""
+    why: str = ""
+    """Why not, in words."""
