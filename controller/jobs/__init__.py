@@ -8,5 +8,6 @@
 | `slots.py` | ranges of slots, and from which number a new incarnation counts |
 | `links.py` | members with several links |
 | `reported.py` | what a member says of itself, and how fast that grows |
+| `agreement.py` | who takes part in operations that may go on without some ranks |
 | `calls.py` | who is late in collectives |
 """

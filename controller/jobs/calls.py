@@ -19,7 +19,7 @@ from typing import Final
 from switchsum.protocol import reports
 
 SPANS: Final = (10.0, 60.0, 600.0)
-"""Seconds that figures are given for."""
+"""Lengths of the periods that have figures, in seconds."""
 PERIOD_S: Final = 5.0
 """Spans are made of such periods, and of the one that is not over."""
 MOST_RECENT: Final = 512
@@ -91,7 +91,7 @@ class Calls:
         self._recent: deque[tuple[float, str, list[int]]] = deque(maxlen=MOST_RECENT)
         self._periods: deque[_Period] = deque(maxlen=round(max(SPANS) / PERIOD_S) + 1)
         self._number = -1
-        """Of the period that is not over, since the clock began."""
+        """Number of the current period, counted since the clock began."""
         self._tell_waits = False
         """Whether any rank has ever said that it has waited."""
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Final
 
+from switchsum.protocol.rpc import LEAST_QUORUM
+
 from .machines import Incarnation, Member, MemberState
 from .slots import SlotRange
 
@@ -25,13 +27,17 @@ class Job:
     group: int
     """Multicast group to which its results go."""
     timeout_s: float
-    """How long members wait for one another; before it ends they have heard of a member that is lost."""
+    """Seconds that members wait for one another. Before they end, members have heard of a lost member."""
     gathering: Incarnation
     """The next incarnation, which members join."""
     fits_slots: bool = False
-    """At each admission `slots` becomes as long as the members' window."""
+    """True: at each admission `slots` becomes as long as the members' window."""
+    shares_slots: bool = False
+    """The job shares slots of its switch with others; `slots` are those that it has at its fallback."""
     ephemeral: bool = False
     """The job is removed when it has had no members for a while."""
+    least_quorum: float = LEAST_QUORUM
+    """Operations that go on without some ranks need at least this share of them."""
     visited: bool = False
     """Whether the job has ever had a member."""
     vacant_s: float = 0.0
@@ -43,7 +49,7 @@ class Job:
     reforming: set[int] = field(default_factory=set)
     """Nonces of the live members that want to continue without those that are lost."""
     reformed: dict[int, int] = field(default_factory=dict)
-    """By old nonce, the new ranks of the members that continued without the lost ones last time."""
+    """New ranks of the members that continued last time without the lost ones, by old nonce."""
 
     @property
     def is_complete(self) -> bool:

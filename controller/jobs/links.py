@@ -1,14 +1,13 @@
 """Members with several links: as many ways to the slots of a job.
 
-Each link is a further set of entries for the same slots and epoch: under a job number of its own, since the switch
-addresses results by job and rank, and with a multicast group of its own, so that a result goes to all members over the
-link on which the last contribution came (`plan.branches_of`).  Workers share the slots out among their links by
-themselves, in proportion to the least rate that any member's link of that number has.
+Each link has entries of its own for the same slots and epoch.  It has a job number of its own, because the switch
+addresses results by job and rank.  It has a multicast group of its own, so that a result goes to all members over the
+link on which the last contribution came (`plan.branches_of`).  Workers share out the slots among their links, in
+proportion to the least rate that any member's link of that number has.
 
-Links of a member that lead to one switch are as many ways to the same cells, which do not know over which link a
-contribution came.  Where workers do not agree for a while, because one has lost a link and the others have not heard
-of it, sums are right all the same: a repeat over another link meets the same cell.  Links that lead to several switches
-are `rails`.
+If a member's links lead to one switch, all of them reach the same cells.  So sums are right even while one member has
+lost a link and the others have not heard of it: a repeat over another link meets the same cell.  Links that lead to
+several switches are `rails`.
 """
 
 from __future__ import annotations

@@ -26,6 +26,7 @@ from typing import Final, TypeVar
 from switchsum.protocol.errors import ProtocolError
 from switchsum.protocol.wire import Address
 
+from .agreement import Agreement
 from .calls import Calls
 from .reported import Reported
 
@@ -91,7 +92,7 @@ class IncarnationState(StrEnum):
     """The state of an incarnation of a job."""
 
     WAITING = "waiting"
-    """Its members join."""
+    """The members are joining."""
     RUNNING = "running"
     """All members are admitted."""
     DRAINING = "draining"
@@ -154,7 +155,7 @@ class Member:
     rates: list[float] = field(default_factory=list)
     """Rate of each of its links in Mbit/s, 0 where it does not know; empty: it has one link."""
     doors: dict[int, Door] = field(default_factory=dict)
-    """Where its links come in, by number; all are known from SEEN on."""
+    """Doors through which the member's links come in, by link number. All are known from SEEN on."""
     short: set[int] = field(default_factory=set)
     """Links over which a hello without lanes has come: short frames reach the switch, but perhaps not long ones."""
     receive_bytes: int = 0
@@ -162,11 +163,11 @@ class Member:
     window_bytes: int = 0
     """Most bytes that it should have in flight, for its processor's cache; 0: no limit."""
     heard_s: float = 0.0
-    """When the member was last heard of, in the controller's monotonic seconds."""
+    """Time of the member's last message, in the controller's monotonic seconds."""
     issued: str = ""
     """The operation, in words, that the member says it has issued, after the ranks have issued different ones."""
     reported: Reported = field(default_factory=Reported)
-    """What it says of itself."""
+    """The member's latest report of itself."""
     connections: int = 0
     """Number of open Attend calls; while there is one, the member lives."""
     has_attended: bool = False
@@ -233,7 +234,7 @@ class Incarnation:
     epoch: int
     """16 bits."""
     members: list[Member]
-    """By rank."""
+    """Members by rank."""
     state: IncarnationState = IncarnationState.WAITING
     first_number: int = 0
     """Number of the first round of all its slots; known from RUNNING on."""
@@ -244,7 +245,7 @@ class Incarnation:
     above: list[dict[str, str]] = field(default_factory=list)
     """The switch above each other one, in each of its trees; nothing: as all jobs have it, or there is one switch."""
     moves: int = 0
-    """How often it was moved to other trees, or to fewer rails."""
+    """Number of moves to other trees, or to fewer rails."""
     moved: list[str] = field(default_factory=list)
     """The latest moves, in words."""
     is_moving: bool = False
@@ -252,9 +253,11 @@ class Incarnation:
     gave_up: set[int] = field(default_factory=set)
     """Ranks that had joined, and left again because the others had not come in their time."""
     calls: Calls | None = None
-    """Who is late in its collectives; None: nobody has told of one."""
+    """Figures of late ranks in its collectives. None: no member has reported any."""
+    agreement: Agreement = field(default_factory=Agreement)
+    """Agreement on who takes part in operations that may go on without some ranks."""
     held_up: str = ""
-    """Which switch or link it waits for although all members have come, in words; empty: none."""
+    """Switch or link that the job waits for although all members have come, in words. Empty: none."""
 
     def step(self, event: IncarnationEvent) -> None:
         """Make a transition; raises ProtocolError if there is none."""

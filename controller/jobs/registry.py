@@ -28,7 +28,7 @@ from switchsum.protocol.errors import (
 )
 from switchsum.protocol.frame import MAX_WORKERS
 from switchsum.protocol.member_rpc import MOST_IN_FLIGHT
-from switchsum.protocol.rpc import check_slots, check_timeout
+from switchsum.protocol.rpc import LEAST_QUORUM, check_least_quorum, check_slots, check_timeout
 from switchsum.protocol.wire import Address
 
 from .job import MAX_NUMBER, Job, new_incarnation
@@ -43,11 +43,11 @@ LAST_GROUP: Final = 0x7FFF
 """Multicast groups of jobs; 1 floods, and BMv2 keeps those from 0x8000 on for clone sessions."""
 MAX_FORMER: Final = 4096
 Former = dict[int, tuple[type[SwitchsumError], str]]
-"""By nonce, the errors with which memberships have ended."""
+"""Errors with which memberships have ended, by nonce."""
 RETURN_S: Final = 2.0
 """A member whose connection has ended, and that has not connected again within this time, is lost."""
 UNHEARD_S: Final = 60.0
-"""How long a member may be silent that has not attended to this controller yet: its Python may be busy."""
+"""Seconds that a member may be silent before it has attended to this controller: its Python may be busy."""
 SILENCE_SHARE: Final = 5 / 8
 """Largest share of the job's time-out that a member may be silent; in the rest the other members hear of its loss."""
 VACANT_S: Final = 10.0
@@ -55,8 +55,9 @@ VACANT_S: Final = 10.0
 UNVISITED_S: Final = 60.0
 """The same for a job that has never had a member: on a busy machine the first one may be late."""
 MAX_TICK_S: Final = 2.0
-"""If the pause between two ticks was longer, beside the time in which the controller has waited for switches, it was
-itself stopped, and no member was silent."""
+"""Longest pause between two ticks, without the time that the controller waited for switches. After a longer one the
+controller itself was stopped, and no member counts as silent.
+"""
 
 
 class Jobs:
@@ -73,8 +74,11 @@ class Jobs:
         draw_cookie: Callable[[], int],
         draw_epoch: Callable[[], int] = lambda: 1,
         most_workers: int = MAX_WORKERS,
+        shared_slots: int = 0,
     ) -> None:
         self.total_slots = total_slots
+        self.shared_slots = shared_slots
+        """The first so many slots are shared; 0: no job can share any."""
         self._most_workers = most_workers
         self.last_number = 0
         """Number of the newest job; numbers of removed jobs are not used again soon."""
@@ -100,30 +104,50 @@ class Jobs:
     @property
     def free_slots(self) -> int:
         """Number of slots that no job has reserved."""
-        return self.total_slots - sum(job.slots.count for job in self)
+        own = sum(job.slots.count for job in self if not job.shares_slots)
+        return self.total_slots - self.shared_slots - own
 
-    def create(self, name: str, *, workers: int, slots: int | None, timeout_s: float, ephemeral: bool = False) -> Job:
+    def create(
+        self,
+        name: str,
+        *,
+        workers: int,
+        slots: int | None,
+        timeout_s: float,
+        ephemeral: bool = False,
+        least_quorum: float = LEAST_QUORUM,
+        shares_slots: bool = False,
+    ) -> Job:
         """Reserve slots for a new job; raises UsageError or NoCapacity.
 
-        None: as many as members may want, as far as so many are free; `fit` gives back what they do not.
+        None: as many as members may want, as far as so many are free; `fit` gives back what they do not.  One that
+        `shares_slots` reserves its slots at the fallback: as many as are shared, or fewer.
         """
         if not 0 < len(name) <= MAX_NAME or not name.isprintable():
             raise UsageError(f"a job's name has 1 to {MAX_NAME} printable characters, unlike {name!r}")
         if name in self._jobs:
             raise UsageError(f"there is a job {name!r} already (switchsum job list)")
-        count = max(1, min(MOST_IN_FLIGHT, self._longest_free())) if slots is None else slots
-        self._check_size(workers, count)
+        if shares_slots and not self.shared_slots:
+            raise UsageError(
+                "no slots are shared here: the controller's --fleet file needs a switch with the role aggregator"
+            )
+        most = self.shared_slots if shares_slots else self._longest_free()
+        count = max(1, min(MOST_IN_FLIGHT, most)) if slots is None else slots
+        self._check_size(workers, count, shares_slots=shares_slots)
         check_timeout(timeout_s)
+        check_least_quorum(least_quorum)
         number, group = self.take_number(), self._free_group()
         job = Job(
             name=name,
             number=number,
             workers=workers,
-            slots=self._fit(count),
-            fits_slots=slots is None,
+            slots=self._fit(count, shares_slots=shares_slots),
+            fits_slots=slots is None and not shares_slots,
+            shares_slots=shares_slots,
             group=group,
             timeout_s=timeout_s,
             ephemeral=ephemeral,
+            least_quorum=least_quorum,
             gathering=new_incarnation(self._draw_epoch(), workers),
         )
         self._jobs[name] = job
@@ -131,8 +155,9 @@ class Jobs:
 
     def adopt(self, job: Job) -> None:
         """Take over a job that is on the switch; raises UsageError if it clashes with another job."""
-        self._check_size(job.workers, job.slots.count)
+        self._check_size(job.workers, job.slots.count, shares_slots=job.shares_slots)
         check_timeout(job.timeout_s)
+        check_least_quorum(job.least_quorum)
         if not FIRST_GROUP <= job.group <= LAST_GROUP:
             raise UsageError(
                 f"job {job.name!r} on the switch has multicast group {job.group}, which the controller does not use"
@@ -143,9 +168,17 @@ class Jobs:
             if other.name == job.name
             or other.number == job.number
             or other.group == job.group
-            or (other.slots.first < job.slots.end and job.slots.first < other.slots.end)
+            or (
+                other.shares_slots == job.shares_slots
+                and other.slots.first < job.slots.end
+                and job.slots.first < other.slots.end
+            )
         ]
-        if clash or job.slots.first < 0 or job.slots.end > self.total_slots:
+        if (
+            clash
+            or job.slots.first < (0 if job.shares_slots else self.shared_slots)
+            or job.slots.end > self.total_slots
+        ):
             raise UsageError(f"job {job.name!r} on the switch overlaps with {clash or 'the end of the slots'}")
         self._jobs[job.name] = job
         if job.live is not None:
@@ -168,9 +201,9 @@ class Jobs:
         job = self.find(name)
         workers = job.workers if workers is None else workers
         count = job.slots.count if slots is None else slots
-        self._check_size(workers, count)
+        self._check_size(workers, count, shares_slots=job.shares_slots)
         # The job's own slots count as free.  Nothing has changed yet if this raises.
-        job.slots = self._fit(count, but=job)
+        job.slots = self._fit(count, but=job, shares_slots=job.shares_slots)
         job.fits_slots &= slots is None
         epoch = job.gathering.epoch + 1
         self._abandon_all(job, NotAdmitted(f"job {name!r} was resized: join again under epoch {epoch & MAX_NUMBER}"))
@@ -449,15 +482,15 @@ class Jobs:
             member.connections, member.has_attended = 0, False
             member.short, member.issued, member.reported = set(), "", Reported()
 
-    def _check_size(self, workers: int, slots: int) -> None:
+    def _check_size(self, workers: int, slots: int, *, shares_slots: bool = False) -> None:
         if not 1 <= workers <= self._most_workers:
             raise UsageError(
                 f"a job over this controller's switches has 1 to {self._most_workers} workers, not {workers}"
             )
-        check_slots(slots, self.total_slots)
+        check_slots(slots, self.shared_slots if shares_slots else self.total_slots - self.shared_slots)
 
-    def _fit(self, count: int, but: Job | None = None) -> SlotRange:
-        slots = first_fit((job.slots for job in self if job is not but), count, self.total_slots)
+    def _fit(self, count: int, but: Job | None = None, *, shares_slots: bool = False) -> SlotRange:
+        slots = first_fit(self._taken(but, shares_slots=shares_slots), count, self.total_slots)
         if slots is None:
             raise NoCapacity(
                 f"no {count} slots in a row are free ({self.free_slots} are free in all): ask for fewer (--slots), "
@@ -466,7 +499,12 @@ class Jobs:
         return slots
 
     def _longest_free(self, but: Job | None = None) -> int:
-        return longest_free((job.slots for job in self if job is not but), self.total_slots)
+        return longest_free(self._taken(but, shares_slots=False), self.total_slots)
+
+    def _taken(self, but: Job | None, *, shares_slots: bool) -> list[SlotRange]:
+        """Return what is not free: at fallbacks the slots of jobs that share others, else those of all other jobs."""
+        shared = [SlotRange(first=0, count=self.shared_slots)] if self.shared_slots and not shares_slots else []
+        return shared + [job.slots for job in self if job is not but and job.shares_slots == shares_slots]
 
     def take_number(self) -> int:
         """Return a number that no job has; raises NoCapacity."""

@@ -12,7 +12,7 @@ RECENT_S: Final = 10.0
 """Rates are of so many seconds."""
 GROWING: Final = (
     *("rounds", "frames_sent", "frames_received", "repeats", "recalled", "waiting_slots", "cpu_s", "bytes_sent"),
-    *("finished", "held"),
+    *("finished", "held", "sparse_rows", "sparse_union_rows", "sparse_all_rows"),
 )
 """Figures whose growth is told."""
 
@@ -23,7 +23,7 @@ class Reported:
 
     latest: reports.WorkerReport | None = None
     at_s: float = 0.0
-    """When that came, in the controller's monotonic seconds."""
+    """Time of that report's arrival, in the controller's monotonic seconds."""
     earlier: deque[tuple[float, reports.WorkerReport]] = field(default_factory=deque)
 
     def note(self, report: reports.WorkerReport, now: float) -> None:

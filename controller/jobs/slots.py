@@ -1,15 +1,13 @@
 """The slots of the switch: which job gets which of them, and with which number an incarnation begins.
 
-The problem with numbers: slots outlive jobs.  A cell of the switch still has the number, the bitmap and the lanes of
-the last round that an earlier job ran in it.  If a new incarnation began with a number that is not newer, the switch
-would take its contributions for stale ones, or worse, for repeats of a complete round, and answer with a result of the
-past.
+Slots outlive jobs.  A cell of the switch still has the number, the bitmap and the lanes of the last round that an
+earlier job ran in it.  Suppose a new incarnation began with a number that is not newer.  The switch would take its
+contributions for stale ones.  Or it would take them for repeats of a complete round, and answer with an old result.
 
-So before slots go to an incarnation, the controller reads both versions (cells) of each slot by query frames, and
-`plan_numbers` chooses a first number that is newer than all of them.  Numbers are serial numbers modulo 2**32 (RFC
-1982): "newer" is defined only for two numbers less than 2**31 apart.  If the cells' numbers are spread wider than that,
-which takes years of use, there is no number that is newer than all; then the cells that would be in the way are
-cleared.
+So the controller reads both versions (cells) of each slot before an incarnation gets the slots.  `plan_numbers` chooses
+a first number that is newer than all of them.  Numbers are serial numbers modulo 2**32 (RFC 1982): "newer" is defined
+only for two numbers less than 2**31 apart.  After years of use the cells' numbers may be spread wider than that.  Then
+no number is newer than all, and the cells that would be in the way are cleared.
 
 Example: the cells have the numbers 41 (version 1), 40 (version 0) and 17.  The incarnation begins with 42.
 """
@@ -29,7 +27,7 @@ class SlotRange:
     first: int
     """Number of the first slot, from 0, over the whole switch."""
     count: int
-    """At least 1."""
+    """Number of slots, at least 1."""
 
     @property
     def end(self) -> int:
@@ -75,6 +73,8 @@ class Cell:
     flags: int = 0
     block: int = 0
     next_block: int = 0
+    holder: int = 0
+    """Number of the job that holds the slot, where it is shared; 0: none."""
 
 
 FRESH_NUMBER = 1
@@ -84,8 +84,8 @@ FRESH_NUMBER = 1
 def plan_numbers(cells: Iterable[Cell]) -> tuple[int, list[Cell]]:
     """Return the first number with which the slots of these cells may be used, and the cells to clear before that.
 
-    The number is newer than the newest number of a cell.  Serial numbers wrap, so that cells whose numbers are half the
-    circle apart have no common successor: those that would take the first number for an old one are cleared.
+    The number is newer than the newest number of a cell.  Serial numbers wrap, so cells whose numbers are half the
+    circle apart have no common successor.  Cells that would take the first number for an old one are cleared.
     """
     used = [cell for cell in cells if cell.seen]
     if not used:

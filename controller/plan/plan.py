@@ -3,9 +3,9 @@
 `plan_all` is a pure function: the same jobs give the same entries.  The controller never thinks of single writes.  It
 makes the plan of all jobs, compares it with what the switch has (`entries.diff`), and writes the difference.
 
-The entries `identity`, `stations` and those of loss, and each job's record, are made here.  Those of members,
-`admission` and `result_address`, and their group are made in `trees/branch.py`, for a member's switch depends on the
-tree: `branches_of` asks `Fabric.branches`, which asks `Forest.branches`, and `Branch.items` yields the entries.
+The entries `identity`, `stations` and those of loss, and each job's record, are made here.  `trees/branch.py` makes the
+entries of members (`admission`, `result_address`) and their group, because a member's switch depends on the tree.  The
+way there: `branches_of` calls `Fabric.branches`, which calls `Forest.branches`, and `Branch.items` yields the entries.
 
 A job has a range of slots from its creation on, and admitted members have entries::
 
@@ -14,8 +14,8 @@ A job has a range of slots from its creation on, and admitted members have entri
                   stations (its Ethernet address -> port), and the drop simulator's probabilities at its port
     a job         the multicast group of its members, and its record
 
-Each job has one entry of its own on each switch, its *record*, in the egress table of members, under a rank that no
-member can have and with the action that the table has by default.
+Each job also has one entry on each switch, its *record*.  It is in the egress table of members, under a rank that no
+member can have.  Its action is the table's default, so it does nothing to packets.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from typing import Final
 
+from switchsum.protocol.rpc import LEAST_QUORUM
 from switchsum.protocol.wire import Address
 
 from ..jobs.job import Job
@@ -81,9 +82,11 @@ class Settings:
     """Loss at every port that has members and is not in `port_loss`."""
     port_loss: dict[int, Loss] = field(default_factory=dict)
     loads: int = 0
-    """How often the switch was given its program; each time it has forgotten all rounds."""
+    """Number of times that the switch was given its program. Each time it has forgotten all rounds."""
     view: int = 0
-    """How often a switch of several was lost; what is on those that were there is newer than what that one has."""
+    """Number of times that a switch of several was lost. State of the remaining switches is newer than that of the
+    returning one.
+    """
 
 
 def plan_all(jobs: Jobs, settings: Settings, fabric: Fabric) -> dict[str, SwitchState]:
@@ -178,6 +181,7 @@ def _record_of(job: Job) -> Entry:
             group=job.group,
             timeout_s=job.timeout_s,
             ephemeral=job.ephemeral,
+            **({"shares_slots": True} if job.shares_slots else {}),
             live=live is not None,
             # Without a live incarnation the epoch before the next one, so that `rebuild` continues behind it.
             epoch=live.epoch if live else (job.gathering.epoch - 1) & 0xFFFF,
@@ -189,6 +193,8 @@ def _record_of(job: Job) -> Entry:
                 if job.link_numbers
                 else {}
             ),
+            **({"least_quorum": job.least_quorum} if job.least_quorum != LEAST_QUORUM else {}),
+            **({"agreement": live.agreement.record(job.workers)} if live and live.agreement.terms else {}),
             **({"has_rails": True} if live and live.has_rails else {}),
             **({"above": live.above} if live and live.above else {}),
             **({"moves": live.moves, "moved": live.moved, "is_moving": live.is_moving} if live and live.moves else {}),

@@ -1,9 +1,9 @@
 """The way back from the entries of switches to jobs, for a controller that starts beside switches with running jobs.
 
-`rebuild` is the inverse of `plan.plan_all`, as far as admitted members go: it reads entries, rebuilds jobs and finds
-nothing to write.  So the controller can be killed at any time, and keeps no file.  What does not follow from keys and
-parameters of entries (the name of a job, a nonce, a time-out) is kept in the entries' metadata, as JSON: the switch
-stores metadata and does not look at it.
+`rebuild` is the inverse of `plan.plan_all` for admitted members: it reads entries, rebuilds jobs and finds nothing to
+write.  So the controller can be killed at any time, and keeps no file.  Some facts do not follow from keys and
+parameters of entries, such as a job's name, a nonce or a time-out.  They are in the entries' metadata, as JSON, which
+the switch stores and does not look at.
 """
 
 from __future__ import annotations
@@ -14,8 +14,10 @@ from typing import Any
 
 from switchsum.protocol.errors import UsageError
 from switchsum.protocol.frame import MOST_WORKERS
+from switchsum.protocol.rpc import LEAST_QUORUM
 from switchsum.protocol.wire import Address
 
+from ..jobs.agreement import Agreement
 from ..jobs.job import Job, new_incarnation
 from ..jobs.links import named
 from ..jobs.machines import Door, Incarnation, IncarnationState, Member, MemberState
@@ -131,6 +133,8 @@ def _rebuild_job(entry: Entry, state: SwitchState, now: float) -> Job:
         group=int(record["group"]),
         timeout_s=float(record["timeout_s"]),
         ephemeral=bool(record.get("ephemeral", False)),
+        least_quorum=float(record.get("least_quorum", LEAST_QUORUM)),
+        shares_slots=bool(record.get("shares_slots", False)),
         gathering=new_incarnation(int(record["epoch"]) + 1, workers),
         link_numbers=[int(number) for number in record.get("link_numbers", [])],
     )
@@ -157,6 +161,7 @@ def _rebuild_live(job: Job, record: dict[str, Any], state: SwitchState, now: flo
         moves=int(record.get("moves", 0)),
         moved=[str(text) for text in record.get("moved", [])],
         is_moving=bool(record.get("is_moving", False)),
+        agreement=Agreement.of(record["agreement"], job.workers) if "agreement" in record else Agreement(),
     )
     missing = {link for member in live.members for link in member.unseen}
     # The switches of a rail may be away, or have come back empty: the others go on without it.
@@ -190,7 +195,7 @@ def _rebuild_link(
         # Only entries of the recorded epoch count: others were about to be deleted, or just written.
         rank = _exact(entry, "rank")
         # Ranks beyond the workers' are those of switches.
-        if rank >= job.workers or rank not in addresses:
+        if rank >= job.workers or rank not in addresses or entry.params.get("is_fallback"):
             continue
         if (entry.match["job"], entry.match["epoch"]) == (number, record["epoch"]):
             gone = MemberState.LEFT if rank in record["left"] else MemberState.LOST if rank in record["lost"] else None

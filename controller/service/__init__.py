@@ -7,6 +7,7 @@
 | `rerouting.py` | the writes that bring a running job to other trees |
 | `upkeep.py` | the loop: connects switches, handles events, notices silence |
 | `members.py` | answers members: join, ready, reform, attend, leave |
+| `agreements.py` | answers members who ask who takes part in an operation, and has that written |
 | `users.py` | answers users: jobs, slots, counters, links |
 | `views.py` | what users are shown, made of jobs and switches |
 | `refusals.py` | why jobs and members were refused of late |

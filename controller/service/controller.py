@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
+from .agreements import Agreements
 from .config import Config
 from .keeper import Keeper
 from .members import Members
@@ -24,5 +25,7 @@ class Controller:
         """Has the loop: `run` on the main thread."""
         self.members = Members(self.keeper)
         """Answers members."""
+        self.agreements = Agreements(self.keeper, self.members)
+        """Answers members who ask who takes part in an operation."""
         self.users = Users(self.keeper)
         """Answers users."""

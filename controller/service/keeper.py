@@ -48,7 +48,7 @@ from .rerouting import carry_out
 log = logging.getLogger(__name__)
 
 SWITCH_WAIT_S: Final = 3.0
-"""How long a call waits for a switch that is not connected yet: the parts of a system start in any order."""
+"""Seconds that a call waits for a switch that is not connected yet. The parts of a system start in any order."""
 
 
 class Keeper:
@@ -72,7 +72,7 @@ class Keeper:
         self._draw = draw
         self.changed = threading.Condition()
         self.events: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
-        """What has happened, to be done by `Upkeep.run` with the lock held."""
+        """Events that `Upkeep.run` handles with the lock held."""
         self.is_stopping = False
         self.refusals = Refusals()
         self.fabric = config.switches
@@ -84,9 +84,9 @@ class Keeper:
         )
         self.neighbours = Neighbours(list(self.fabric.switches), secrets.token_bytes(32))
         self.loaded = 0
-        """How many switches have come without anything of a controller's, and members have not been told of it.
-
-        That is read from the switch: a controller that loads a program may end, or lose the switch, a moment later."""
+        """Number of switches that came without state of a controller, and of which members do not know yet. It is read
+        from the switch: a controller that loads a program may end, or lose the switch, a moment later.
+        """
         self.absences: moves.Absences[str] = moves.Absences()
         self.cuts: moves.Absences[rails.Pair] = moves.Absences(2 * PERIOD_S)
         """Links that are not found, although the switches at both ends are there."""
@@ -117,7 +117,7 @@ class Keeper:
         self.jobs = self._make_jobs()
         self.fleet.without.clear()
         self._waits: dict[str, str] = {}
-        """By job, why it waits for a switch that stays away, as it was told last."""
+        """Reason why a job waits for a switch that stays away, by job, as members were told last."""
         self.settings = Settings(
             identity=Identity(address=config.address, growth_bytes=self.config.limits(self.fleet.limits).growth_bytes),
             stations=dict(config.stations),
@@ -127,7 +127,9 @@ class Keeper:
     def _make_jobs(self) -> Jobs:
         draw_nonce, draw_cookie, draw_epoch = (partial(self._draw, bits) for bits in (64, 64, 16))
         total_slots = self.config.program.total_slots
-        return Jobs(total_slots, draw_nonce, draw_cookie, draw_epoch, self.fabric.most_workers)
+        return Jobs(
+            total_slots, draw_nonce, draw_cookie, draw_epoch, self.fabric.most_workers, self.fabric.shared_slots
+        )
 
     # --- what the switches have -----------------------------------------------------------------------------------
 
@@ -260,7 +262,7 @@ class Keeper:
             check_addresses(job.gathering)
             number_links(job, self.jobs.take_number)
             if len(self.fabric.switches) > 1:
-                job.gathering.held_up = self._lay_out(job.gathering)
+                job.gathering.held_up = self._lay_out(job, job.gathering)
                 if job.gathering.held_up:
                     return
             branches_of(job, job.gathering, self.settings, self.fabric)  # only tried: raises where there is no room
@@ -273,7 +275,8 @@ class Keeper:
             # ones not admitted yet.
             if job.fits_slots:
                 self.jobs.fit(job, most_in_flight(job.gathering, *self.frame_limits))
-            first_number = self.fleet.hand_over(job.slots)
+            at = self.fabric.fallback if job.shares_slots else ""
+            first_number = self.fleet.hand_over(job.slots, at)
             self.fleet.clear_counts(job.group, job.workers)
             self.jobs.make_live(job, first_number)
             self.synchronise()
@@ -289,11 +292,13 @@ class Keeper:
                 job.live.first_number,
             )
 
-    def _lay_out(self, gathering: Incarnation) -> str:
+    def _lay_out(self, job: Job, gathering: Incarnation) -> str:
         """Give a complete incarnation its trees; return what it has to wait for where switches or links are away.
 
         Raises UsageError if there are no trees although all are there.
         """
+        if job.shares_slots and self.fabric.fallback in self.fleet.without:
+            return f"switch {self.fabric.fallback}, the fallback of jobs that share slots, does not answer"
         cut = self.cuts.long(self.clock())
         try:
             gathering.above = moves.trees_without(self.fabric, gathering, self.fleet.without, cut)
@@ -305,7 +310,10 @@ class Keeper:
 
     def away_of(self, live: Incarnation) -> list[str]:
         """Return the switches of a running job's trees that are away."""
-        return [name for name in self.fleet.away() if name in rails.switches_of_job(self.fabric, live)]
+        used = rails.switches_of_job(self.fabric, live)
+        if any(job.live is live and job.shares_slots for job in self.jobs):
+            used |= {self.fabric.fallback}
+        return [name for name in self.fleet.away() if name in used]
 
     @property
     def frame_limits(self) -> tuple[int | None, int, Fabric]:
@@ -358,6 +366,7 @@ class Keeper:
             if gone:
                 self._begin_move(job, job.live, f"{' and '.join(gone)} {'stay' if gone[1:] else 'stays'} away")
             used |= rails.switches_of_job(self.fabric, job.live)
+            used |= {self.fabric.fallback} if job.shares_slots else set()
         self.awaited = used & {*away}
         more = stay - self.fleet.without
         for name in sorted(more):
@@ -393,6 +402,11 @@ class Keeper:
         self.fleet.need()
         if self.is_fresh:
             raise SwitchLost("the switch answers, but the controller has not read its jobs yet: try again in a second")
+
+    def need_some_switch(self, *, waits: bool = True) -> None:
+        """Do as `need_switch` if all switches are away and it `waits`, or if the jobs are not read yet."""
+        if self.is_fresh or (waits and len(self.fleet.away()) == len(self.fleet.connections)):
+            self.need_switch()
 
     def need_jobs(self) -> None:
         """Wait for the switch for a short while if its jobs have not been read yet; raises SwitchLost."""

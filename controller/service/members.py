@@ -30,8 +30,10 @@ MAX_ATTENDING: Final = 1024
 """Most Attend calls that stay open; further ones are answered at once, and the members call again."""
 MAX_WAITING: Final = 96
 """Most calls that may wait at a time; further ones are answered at once, and the members call again."""
+LEAST_PAUSE_S: Final = 0.001
+"""Of a call that waits for a moment which has come."""
 MOST_UNTIL_LOST_S: Final = RETURN_S + 1.0
-"""How long a rank may be waited for whose connection has ended: it is lost by then; shorter than a worker's call."""
+"""Seconds that others wait for a rank whose connection has ended: then it is lost. Shorter than a worker's call."""
 UNLIMITED_GROWTH_BYTES: Final = 0xFFFF
 
 
@@ -54,11 +56,11 @@ class Members:
             raise VersionMismatch(
                 f"the member speaks wire version {request.wire_version} ({request.wire_digest}, switchsum "
                 f"{request.package_version or '?'}), the controller {WIRE_VERSION} ({WIRE_DIGEST}, switchsum "
-                f"{config.package_version or '?'})"
+                f"{config.package_version or '?'}): install one version on both"
             )
         with keeper.changed:
             keeper.need_switch()
-            for last in self._patience(MOST_UNTIL_LOST_S):
+            for last in self.patience(MOST_UNTIL_LOST_S):
                 holder = keeper.jobs.holder(request.job, request.rank)
                 if last or holder is None or not holder.is_cut_off:
                     break
@@ -92,13 +94,13 @@ class Members:
         """Wait until the member's incarnation is admitted, at most as long as the request says."""
         keeper = self._keeper
         with keeper.changed:
-            for last in self._patience(request.wait_s):
+            for last in self.patience(request.wait_s):
                 keeper.end_jobs_if_ousted()
                 if keeper.is_fresh and request.nonce not in keeper.former:
                     away = _away_text(keeper, keeper.fleet.away())
                     reply = member_rpc.ReadyReply(admitted=False, hello_seen=False, lost_switch=away)
                 else:
-                    reply = self._readiness(*self._membership(request.job, request.nonce))
+                    reply = self._readiness(*self.membership(request.job, request.nonce))
                 if reply.admitted or last:
                     break
             return reply
@@ -108,7 +110,7 @@ class Members:
         keeper = self._keeper
         with keeper.changed:
             self._know_members(request.nonce)
-            for last in self._patience(request.wait_s):
+            for last in self.patience(request.wait_s):
                 job, rank, missing = keeper.jobs.reform(request.nonce, keeper.clock())
                 if rank is not None or last:
                     break
@@ -118,18 +120,22 @@ class Members:
             keeper.bring_up_to_date()
             return member_rpc.ReformReply(rank=rank, world_size=job.workers)
 
-    def _patience(self, wait_s: float) -> Iterator[bool]:
-        """Yield False now and after each change, and at last True: `wait_s` is over, or too many calls wait already."""
+    def patience(self, wait_s: float, due_s: Callable[[], float | None] = lambda: None) -> Iterator[bool]:
+        """Yield False now and after each change, and at last True: `wait_s` is over, or too many calls wait already.
+
+        Also yields False when the clock has come to what `due_s` returns.
+        """
         keeper = self._keeper
         deadline_s = keeper.clock() + min(wait_s, MAX_WAIT_S)
         while (left_s := deadline_s - keeper.clock()) > 0 and self._waiting < MAX_WAITING and not keeper.is_stopping:
             yield False
             self._waiting += 1
-            keeper.changed.wait(left_s)
+            due = due_s()
+            keeper.changed.wait(left_s if due is None else min(left_s, max(LEAST_PAUSE_S, due - keeper.clock())))
             self._waiting -= 1
         yield True
 
-    def _membership(self, name: str, nonce: int) -> tuple[Job, Incarnation, Member]:
+    def membership(self, name: str, nonce: int) -> tuple[Job, Incarnation, Member]:
         """Return a membership and note that the member is alive; raises NotAdmitted, or the error that ended it."""
         keeper = self._keeper
         self._know_members(nonce)
@@ -162,11 +168,14 @@ class Members:
         away = self._away(job, incarnation)
         # Not before the switch has all entries: the member's first frame must find them.
         if incarnation is job.live and keeper.fleet.is_settled and not incarnation.is_moving and not away:
+            shares = job.shares_slots
+            slots = keeper.fabric.slots_here(job.number, job.slots) if shares else job.slots
             return member_rpc.ReadyReply(
                 admitted=True,
                 hello_seen=True,
-                first_slot=job.slots.first,
-                slot_count=job.slots.count,
+                first_slot=slots.first,
+                slot_count=slots.count,
+                shares_slots=shares,
                 first_number=incarnation.first_number,
                 window_slots=window_slots(job, *keeper.frame_limits),
                 trees=keeper.fabric.slots_of_trees(job, incarnation),
@@ -208,10 +217,10 @@ class Members:
         """Note the operation that a member has issued; return those of all members when all have said theirs."""
         keeper = self._keeper
         with keeper.changed:
-            _, incarnation, member = self._membership(request.job, request.nonce)
+            _, incarnation, member = self.membership(request.job, request.nonce)
             member.issued = request.operation
             keeper.changed.notify_all()
-            for last in self._patience(request.wait_s):
+            for last in self.patience(request.wait_s):
                 present = [one for one in incarnation.members if one.state is MemberState.ADMITTED]
                 if last or all(one.issued for one in present):
                     break
@@ -240,7 +249,7 @@ class Members:
             return self._news(request)
 
     def _news(self, request: member_rpc.MemberRequest) -> member_rpc.HeartbeatReply:
-        job, incarnation, _ = self._membership(request.job, request.nonce)
+        job, incarnation, _ = self.membership(request.job, request.nonce)
         return member_rpc.HeartbeatReply(
             epoch=job.epoch_for(incarnation),
             lost=incarnation.ranks(MemberState.LOST),
@@ -253,7 +262,7 @@ class Members:
         """Have all members of a job do without a link that is dead at one of them."""
         keeper = self._keeper
         with keeper.changed:
-            job, incarnation, member = self._membership(request.job, request.nonce)
+            job, incarnation, member = self.membership(request.job, request.nonce)
             if incarnation is job.live and links.take_down(incarnation, request.link):
                 reason = reports.printable(request.reason)
                 log.warning("job %s: goes on without link %d, rank %d: %s", job.name, request.link, member.rank, reason)

@@ -1,20 +1,20 @@
 """Carries out a move: the writes that bring a running job from its trees to others, one switch after the other.
 
-What may go on meanwhile: old and new roots both have entries, and some leaves send to the one while others send to the
-other.  checks/verify/tree.pml searches that.  It rests on four rules:
+During a move the old and the new root both have entries, and some leaves send to the old root while others send to the
+new one.  checks/verify/tree.pml searches these states.  Four rules keep the sums right:
 
-1. Frames of the old trees are nobody's in the new ones: each switch has another cookie for the one above.
-2. A switch whose members change begins with empty cells, as one that was restarted: it takes none of them while its
-   cells are cleared.  A leaf whose members are workers alone goes on with what it has; of rails each begins anew, for
-   slots come to it that were another one's, and takes nothing of a rail that was left.
-3. A switch gets its entries before those below it, so that nobody sends to one that would refuse him: members hear of
-   a refusal, and a job ends by it.  For the same reason entries of the old trees are taken away in the end, and a
-   switch that takes nobody for a moment has another cookie in the entries meanwhile: such frames get no answer.
-4. Workers are told when all is written, as of switches that were restarted, and bring the rounds back.
+1. Frames of the old trees match nothing in the new trees: each switch gets another cookie for the switch above.
+2. A switch whose members change begins with empty cells, as if it were restarted, and takes no member's frames while
+   its cells are cleared.  A leaf that has only workers as members keeps its cells.  Each rail begins anew, because it
+   gets slots of another rail, and it takes no frames of a rail that was left.
+3. A switch gets its entries before the switches below it.  Otherwise it would refuse their frames, and a refusal ends
+   the job.  For the same reason the entries of the old trees are deleted last.  A switch that must take no frames for
+   a moment has another cookie in its entries meanwhile: frames with a wrong cookie get no answer.
+4. When all is written, workers are told, as after a restart, and repeat their rounds.
 
-The records of the job come first, to all switches that are there, and say where it moves to and that it moves.  So a
-controller that is killed in between leaves to the next one all that it needs: that one finds out what is not yet as it
-should be, and goes on.  The move is over when the records say so.
+The job's records are written first, to all switches that are there.  They say that the job moves, and where to.  So if
+the controller is killed during the move, the next one finds what is not yet written, and writes it.  The move is over
+when the records say so.
 """
 
 from __future__ import annotations

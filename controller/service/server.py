@@ -11,8 +11,9 @@ import grpc
 
 from switchsum.connections import serving, tls
 from switchsum.connections.threads import Pool, stop_server
-from switchsum.protocol import errors, member_rpc, reports, rpc, rpc_codec
+from switchsum.protocol import agreement_rpc, errors, member_rpc, reports, rpc, rpc_codec
 
+from .agreements import Agreements
 from .controller import Controller
 from .members import MAX_ATTENDING, MAX_WAITING, Members
 from .users import Users
@@ -47,13 +48,14 @@ class Method(Generic[Request]):
     serve: Callable[[Request], object]
 
 
-def methods(members: Members, users: Users) -> dict[str, Method[Any]]:
+def methods(members: Members, agreements: Agreements, users: Users) -> dict[str, Method[Any]]:
     """Return what serves each method of `rpc.METHODS`; `Service` adds Attend, whose replies are a stream."""
     return {
         "Join": Method(member_rpc.JoinRequest, members.join),
         "Ready": Method(member_rpc.ReadyRequest, members.ready),
         "Reform": Method(member_rpc.ReformRequest, members.reform),
         "Compare": Method(member_rpc.CompareRequest, members.compare),
+        "Agree": Method(agreement_rpc.AgreeRequest, agreements.agree),
         "Leave": Method(member_rpc.LeaveRequest, members.leave),
         "Heartbeat": Method(member_rpc.MemberRequest, members.heartbeat),
         "Report": Method(reports.WorkerReport, members.report),
@@ -77,18 +79,23 @@ def methods(members: Members, users: Users) -> dict[str, Method[Any]]:
 class Service:
     """Serves a controller's methods at an address."""
 
-    def __init__(self, controller: Controller, address: str) -> None:
-        """Listen at `host:port` (port 0: any) or `unix:path`; raises UsageError or TransportError."""
+    def __init__(self, controller: Controller, address: str, local: str | None = None) -> None:
+        """Listen at `host:port` (port 0: any) or `unix:path`, and at `local`, another `unix:path`.
+
+        Raises UsageError or TransportError.
+        """
         self._server = grpc.server(
             Pool(MAX_ATTENDING + MAX_WAITING + SPARE_THREADS, "controller", controller.upkeep.fail),
             options=serving.SERVER_OPTIONS,
         )
-        table = methods(controller.members, controller.users)
+        table = methods(controller.members, controller.agreements, controller.users)
         handlers = {name: _handler(name, method, controller.users) for name, method in table.items()}
         handlers["Attend"] = _attendance(controller.members)
         self._server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(member_rpc.SERVICE, handlers),))
         try:
             port = serving.add_port(self._server, address, tls.HOSTS)
+            if local is not None:
+                serving.add_port(self._server, local, tls.HOSTS)
         except RuntimeError as error:
             raise errors.UsageError(f"cannot listen at {address}: {error}") from error
         self.address = address if address.startswith("unix:") else f"{address.rpartition(':')[0]}:{port}"

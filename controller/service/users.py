@@ -12,8 +12,10 @@ from switchsum.protocol.p4runtime import Code, P4RuntimeError
 from switchsum.protocol.samples import SampledFrame
 
 from ..jobs.job import Job
+from ..jobs.slots import Cell, SlotRange
 from ..plan.plan import Loss, live_members
 from ..plan.windows import window_slots
+from ..switches.connection import SwitchConnection
 from ..tables.names import CPU_PORT
 from ..trees import rails
 from . import views
@@ -39,6 +41,8 @@ class Users:
                 slots=request.slots,
                 timeout_s=request.timeout_s,
                 ephemeral=request.ephemeral,
+                least_quorum=request.least_quorum,
+                shares_slots=request.shares_slots,
             )
             try:
                 keeper.synchronise()
@@ -96,30 +100,41 @@ class Users:
             return rpc.JobList(jobs=[self._describe(job) for job in keeper.jobs])
 
     def slots(self, request: rpc.SlotsRequest) -> rpc.SlotList:
-        """Read the cells of slots from the switch."""
+        """Read the cells of slots from the switches that are there; raises SwitchLost if none is."""
         keeper = self._keeper
         with keeper.changed:
-            keeper.need_switch()
+            keeper.need_some_switch()
             jobs = list(keeper.jobs) if request.job is None else [keeper.jobs.find(request.job)]
-            slots = sorted(slot for job in jobs for slot in job.slots.indices())[: max(0, request.limit)]
-            return views.slot_list(keeper.fleet.query(slots), keeper.jobs)
+            most = max(0, request.limit)
+
+            def cells_at(name: str, switch: SwitchConnection) -> list[Cell]:
+                return switch.query(sorted({slot for job in jobs for slot in self._slots_at(job, name)})[:most])
+
+            cells = keeper.fleet.ask(cells_at)
+            return views.slot_list(cells, keeper.jobs, keeper.fabric.fallback, keeper.fleet.connections)
 
     def sample(self, job: str, slot: int, seconds: float) -> list[tuple[str, SampledFrame]]:
         """Return frames of a slot that pass some switch within so many seconds, in order, with the switch's name.
 
-        Raises UsageError for a switch that cannot be asked: BMv2 has no such method.
+        Switches that are away are left out, and an aggregator has the slot under another number.  Raises UsageError for
+        a switch that cannot be asked: BMv2 has no such method.
         """
         keeper = self._keeper
         with keeper.changed:
-            keeper.need_switch()
-            slots = keeper.jobs.find(job).slots
+            keeper.need_some_switch()
+            known = keeper.jobs.find(job)
+            slots = self._slots_of(known)
             if slot not in slots.indices():
                 raise UsageError(f"job {job!r} has slots {slots.first} to {slots.end - 1}, not slot {slot}")
-            switches = {name: one.need() for name, one in keeper.fleet.needed.items()}
+            asked = [
+                (name, switch, there[slot - slots.first])
+                for name, switch in keeper.fleet.ask(lambda _, switch: switch.need()).items()
+                if (there := self._slots_at(known, name))
+            ]
         try:
-            with ThreadPoolExecutor(len(switches)) as pool:
-                found = pool.map(lambda switch: switch.sample(slot, seconds), switches.values())
-                frames = [(name, one) for name, of_switch in zip(switches, found, strict=True) for one in of_switch]
+            with ThreadPoolExecutor(max(1, len(asked))) as pool:
+                found = pool.map(lambda one: one[1].sample(one[2], seconds), asked)
+                frames = [(name, one) for (name, *_), of_switch in zip(asked, found, strict=True) for one in of_switch]
         except P4RuntimeError as error:
             if error.code is not Code.UNIMPLEMENTED:
                 raise
@@ -127,15 +142,17 @@ class Users:
             raise UsageError(text) from error
         return sorted(frames, key=lambda frame: frame[1].at_s)
 
-    def statistics(self, _: member_rpc.Empty) -> rpc.Statistics:
-        """Read the switch's counters."""
+    def statistics(self, _: member_rpc.Empty, *, waits: bool = True) -> rpc.Statistics:
+        """Read the counters of the switches that are there; raises SwitchLost if none is.
+
+        If all are away, it `waits` a short while for them.
+        """
         keeper = self._keeper
         with keeper.changed:
-            keeper.need_switch()
+            keeper.need_some_switch(waits=waits)
             live = [job for job in keeper.jobs if job.live is not None]
             homes = {(job.group, member.rank): member.switch for job, member in live_members(keeper.jobs)}
-            counts = keeper.fleet.count_members({job.group: job.workers for job in live}, homes)
-            return views.statistics(keeper.fleet.count_events(), live, counts)
+            return views.statistics(keeper.fleet.count({job.group: job.workers for job in live}, homes), live)
 
     def ports(self, _: member_rpc.Empty) -> rpc.PortList:
         """Describe all ports of which something is known."""
@@ -185,6 +202,16 @@ class Users:
                 raise
             return views.port_list(keeper.jobs, keeper.settings)
 
+    def _slots_of(self, job: Job) -> SlotRange:
+        """Return the slots that a job's workers use."""
+        return self._keeper.fabric.slots_here(job.number, job.slots) if job.shares_slots else job.slots
+
+    def _slots_at(self, job: Job, switch: str) -> range:
+        """Return the slots of a job at a switch: at an aggregator those of jobs alone that share others."""
+        if not (fallback := self._keeper.fabric.fallback) or switch != fallback:
+            return self._slots_of(job).indices()
+        return job.slots.indices() if job.shares_slots else range(0)
+
     def _describe(self, job: Job) -> rpc.JobInfo:
         keeper = self._keeper
         lanes_per_frame = keeper.config.program.lanes_per_frame
@@ -192,6 +219,8 @@ class Users:
         return views.job_info(
             job,
             keeper.clock(),
+            slots=self._slots_of(job),
+            fallback=keeper.fabric.fallback if job.shares_slots else "",
             is_up=job.live is None or not keeper.away_of(job.live),
             lanes_per_frame=lanes_per_frame,
             window_slots=window,

@@ -16,9 +16,10 @@ from ..jobs.job import Job
 from ..jobs.links import rates_of
 from ..jobs.machines import Member, MemberState
 from ..jobs.registry import Jobs
-from ..jobs.slots import Cell
+from ..jobs.slots import Cell, SlotRange
 from ..plan.plan import Loss, Settings, live_members
 from ..switches.connection import MemberCounts, SwitchConnection
+from ..switches.fleet import Counted
 from ..switches.lldp import End
 from ..switches.neighbours import FoundLink
 from ..tables.names import ADMISSION, RESULT_ADDRESS
@@ -27,7 +28,7 @@ from ..trees.rails import links_of_job
 
 STALLED: Final = "stalled"
 MOST_CALLS: Final = 256
-"""Of a report: what a worker keeps."""
+"""Most calls in a report: as many as a worker keeps."""
 _FIGURES: Final = tuple(one.name for one in fields(reports.WorkerFigures))
 
 
@@ -35,6 +36,8 @@ def job_info(
     job: Job,
     now: float,
     *,
+    slots: SlotRange,
+    fallback: str,
     is_up: bool,
     lanes_per_frame: int,
     window_slots: int,
@@ -43,14 +46,18 @@ def job_info(
 ) -> rpc.JobInfo:
     """Describe a job by its live incarnation or, without one, by the next; it is stalled unless its switches are up."""
     shown = job.live or job.gathering
+    agreement = shown.agreement
     return rpc.JobInfo(
         job=job.name,
         number=job.number,
         epoch=shown.epoch,
         state=shown.state if is_up else STALLED,
         workers=job.workers,
-        first_slot=job.slots.first,
-        slot_count=job.slots.count,
+        first_slot=slots.first,
+        slot_count=slots.count,
+        shares_slots=job.shares_slots,
+        fallback=fallback,
+        fallback_slot=job.slots.first if job.shares_slots else 0,
         lanes_per_frame=lanes_per_frame,
         window_slots=window_slots,
         fits_slots=job.fits_slots,
@@ -60,6 +67,13 @@ def job_info(
         links_down=sorted(shown.down),
         moved=list(shown.moved),
         trees_of_link=trees_of_link,
+        least_quorum=job.least_quorum,
+        agreed=agreement.latest.number,
+        waits=agreement.waits,
+        left_out=[[rank, count] for rank, count in sorted(agreement.left_out.items())],
+        given_model=[[rank, count] for rank, count in sorted(agreement.given_model.items())],
+        refused_terms=[[rank, count] for rank, count in sorted(agreement.refused.items())],
+        held_up=agreement.held_up,
         members=[
             rpc.MemberInfo(
                 rank=member.rank,
@@ -95,7 +109,7 @@ def bounded(report: reports.WorkerReport) -> reports.WorkerReport:
     values = asdict(report)
     for name, value in values.items():
         if name in ("calls", "kinds"):
-            values[name] = [reports.printable(one) for one in value] if name == "kinds" else ""
+            values[name] = [reports.printable(one, reports.MOST_KIND) for one in value] if name == "kinds" else ""
         elif isinstance(value, str):
             values[name] = reports.printable(value)
         elif not 0 <= value < 1 << 64:  # not a number fails, too
@@ -133,9 +147,13 @@ def worker_list(job: Job, now: float) -> rpc.WorkerList:
     return rpc.WorkerList(workers=found, calls=calls)
 
 
-def slot_list(cells: Mapping[str, Iterable[Cell]], jobs: Jobs) -> rpc.SlotList:
-    """Describe cells of each switch, each with the job that has reserved its slot."""
-    owners = {slot: job.name for job in jobs for slot in job.slots.indices()}
+def slot_list(cells: Mapping[str, Iterable[Cell]], jobs: Jobs, fallback: str, switches: Iterable[str]) -> rpc.SlotList:
+    """Describe cells of each switch, each with the job that has reserved its slot there, or holds it.
+
+    Those of `switches` that have no cells here are away.
+    """
+    owners = {(job.shares_slots, slot): job.name for job in jobs for slot in job.slots.indices()}
+    names = {job.number: job.name for job in jobs}
     return rpc.SlotList(
         slots=[
             rpc.SlotInfo(
@@ -146,36 +164,53 @@ def slot_list(cells: Mapping[str, Iterable[Cell]], jobs: Jobs) -> rpc.SlotList:
                 flags=cell.flags,
                 block=cell.block,
                 next_block=cell.next_block,
-                job=owners.get(cell.slot, ""),
+                job=names.get(cell.holder, owners.get((name == fallback != "", cell.slot), "")),
                 switch=name,
             )
             for name, of_switch in cells.items()
             for cell in of_switch
-        ]
+        ],
+        away=[name for name in switches if name not in cells],
     )
 
 
-def statistics(
-    events: Mapping[str, Mapping[int, tuple[int, int]]], jobs: Iterable[Job], counts: MemberCounts
-) -> rpc.Statistics:
-    """Describe the counters (packets, bytes) of all reasons by switch, and what each member of `jobs` has sent."""
+def statistics(counted: Counted, jobs: Iterable[Job]) -> rpc.Statistics:
+    """Describe the counters of all reasons and of each switch, and what each member of `jobs` has sent.
 
-    def total(reason: Reason) -> tuple[int, int]:
-        found = [of_switch.get(reason, (0, 0)) for of_switch in events.values()]
-        return sum(packets for packets, _ in found), sum(octets for _, octets in found)
+    A member that has a link to a switch that is away is left out: part of what it has sent is counted there.
+    """
+
+    def counters(*switches: Mapping[int, tuple[int, int]]) -> list[rpc.CounterInfo]:
+        found = {reason: [one.get(reason, (0, 0)) for one in switches] for reason in Reason}
+        return [
+            rpc.CounterInfo(reason=reason.name.lower(), packets=sum(n for n, _ in each), bytes=sum(n for _, n in each))
+            for reason, each in found.items()
+        ]
 
     return rpc.Statistics(
-        counters=[
-            rpc.CounterInfo(reason=reason.name.lower(), packets=count, bytes=octets)
-            for reason in Reason
-            for count, octets in [total(reason)]
+        counters=counters(*counted.events.values()),
+        members=[
+            _member_counters(job, rank, counted.members)
+            for job in jobs
+            for rank in range(job.workers)
+            if not counted.away or _switches_at(job, rank) <= counted.events.keys()
         ],
-        members=[_member_counters(job, rank, counts) for job in jobs for rank in range(job.workers)],
         switches=[
-            rpc.SwitchCounters(switch=name, contributions=of_switch.get(Reason.CONTRIBUTED, (0, 0))[0])
-            for name, of_switch in events.items()
+            rpc.SwitchCounters(
+                switch=name,
+                contributions=of_switch.get(Reason.CONTRIBUTED, (0, 0))[0],
+                counters=counters(of_switch) if len(counted.events) + len(counted.away) > 1 else [],
+            )
+            for name, of_switch in counted.events.items()
         ],
+        away=counted.away,
     )
+
+
+def _switches_at(job: Job, rank: int) -> set[str]:
+    """Return the switches to which a member of a running job has links."""
+    members = [] if job.live is None else job.live.members[rank : rank + 1]
+    return {door.switch for member in members for door in member.all_doors}
 
 
 def _member_counters(job: Job, rank: int, counts: MemberCounts) -> rpc.MemberCounters:

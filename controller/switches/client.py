@@ -58,10 +58,10 @@ class Pipeline:
 class P4RuntimeClient:
     """One connection to one switch.
 
-    If no election id is given, it bids DEFAULT_ELECTION_ID; if then nobody is primary, but the switch has seen a higher
-    id, it bids one more than that.  For a switch keeps the highest id that it was ever sent (specification, section
-    5.3), and a client that came and went with a high id would otherwise lock out all others.  It never bids more than
-    the id of a client that is primary, and never another id than the one that was given.
+    If no election id is given, the client bids DEFAULT_ELECTION_ID.  A switch remembers the highest id that it was ever
+    sent (specification, section 5.3).  So a client that came and went with a high id would lock out all others.  If
+    nobody is primary then, this client bids one more than that id.  It never outbids a client that is primary, and
+    never bids another id than the one that was given.
 
     `on_packet` is called with every p4.v1.PacketIn, and `on_end` with a reason when the stream ends or another client
     becomes primary.  Both run on the thread that reads the stream, and must not wait for this client.

@@ -27,7 +27,7 @@ from .session import Build, Session
 REPEAT_S: Final = 0.5
 """Pause between two rounds of frames."""
 QUIET_S: Final = 1.5
-"""No more links are waited for when none has come for so long."""
+"""Seconds without a new link after which no more are waited for."""
 KEY_BYTES: Final = 32
 
 
@@ -39,7 +39,7 @@ class Found:
     """The file of switches and addresses."""
     links: tuple[FoundLink, ...]
     faults: tuple[str, ...]
-    """What does not fit, a line for each thing: switches that cannot be asked, and cables that are no links."""
+    """Faults, a line each: switches that cannot be asked, and cables that are no links."""
 
 
 def read_fleet(path: Path) -> dict[str, Any]:

@@ -7,14 +7,29 @@ get back what they had.  A fleet has no lock: callers do.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TypeVar
 
-from switchsum.protocol.errors import RemoteError
+from switchsum.protocol.errors import RemoteError, SwitchLost
 
 from ..jobs.slots import Cell, SlotRange, plan_numbers
 from ..tables.entries import SwitchState
 from .connection import MemberCounts, SwitchConnection
 from .session import Limits
+
+Answer = TypeVar("Answer")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Counted:
+    """Counters of the switches that were there."""
+
+    events: dict[str, dict[int, tuple[int, int]]]
+    """Packets and bytes by reason, of each switch."""
+    members: MemberCounts
+    away: list[str]
+    """The other switches."""
 
 
 class Fleet:
@@ -121,9 +136,12 @@ class Fleet:
         for connection in self.connections.values():
             connection.detach(error)
 
-    def hand_over(self, slots: SlotRange) -> int:
-        """Prepare slots of all switches for a new incarnation; return the first number with which it may use them."""
-        cells = self.query(slots.indices())
+    def hand_over(self, slots: SlotRange, at: str = "") -> int:
+        """Prepare slots of all switches for a new incarnation; return the first number with which it may use them.
+
+        `at` names the one switch whose slots they are, where a job shares those of others.
+        """
+        cells = {at: self.connections[at].query(slots.indices())} if at else self.query(slots.indices())
         first_number, spent = plan_numbers(cell for of_switch in cells.values() for cell in of_switch)
         unfit = set(spent)
         for name, of_switch in cells.items():
@@ -134,23 +152,38 @@ class Fleet:
         """Read both versions of slots of each switch."""
         return {name: connection.query(slots) for name, connection in self.needed.items()}
 
-    def count_events(self) -> dict[str, dict[int, tuple[int, int]]]:
-        """Return packets and bytes by reason, of each switch."""
-        return {name: connection.count_events() for name, connection in self.needed.items()}
+    def ask(self, question: Callable[[str, SwitchConnection], Answer]) -> dict[str, Answer]:
+        """Return the answers of the switches that are there, each asked with its name; raises SwitchLost if none is."""
+        answers: dict[str, Answer] = {}
+        lost: SwitchLost | None = None
+        for name, connection in self.connections.items():
+            try:
+                answers[name] = question(name, connection)
+            except SwitchLost as error:
+                lost = error
+        if lost is not None and not answers:
+            raise lost
+        return answers
 
-    def count_members(self, groups: Mapping[int, int], homes: Mapping[tuple[int, int], str]) -> MemberCounts:
-        """Return what each member has sent and was sent, given the ranks of each multicast group.
+    def count(self, groups: Mapping[int, int], homes: Mapping[tuple[int, int], str]) -> Counted:
+        """Read the counters of the switches that are there, given the ranks of each multicast group.
 
-        `homes` names the switch of each group's ranks: on another switch their numbers may stand for switches.
+        `homes` names the switch of each group's ranks: on another switch their numbers may stand for switches.  Raises
+        SwitchLost if no switch is there.
         """
-        counts = {name: connection.count_members(groups) for name, connection in self.needed.items()}
-        return MemberCounts(
-            frames={key: count for one in counts.values() for key, count in one.frames.items()},
-            reasons={
-                key: counts[name].reasons[key]
-                for key, name in homes.items()
-                if name in counts and key in counts[name].reasons
-            },
+        found = self.ask(lambda _, one: (one.count_members(groups), one.count_events()))
+        members = {name: counts for name, (counts, _) in found.items()}
+        return Counted(
+            events={name: events for name, (_, events) in found.items()},
+            members=MemberCounts(
+                frames={key: count for one in reversed(members.values()) for key, count in one.frames.items()},
+                reasons={
+                    key: members[name].reasons[key]
+                    for key, name in homes.items()
+                    if name in members and key in members[name].reasons
+                },
+            ),
+            away=[name for name in self.connections if name not in found],
         )
 
     def clear_counts(self, group: int, ranks: int) -> None:

@@ -1,8 +1,8 @@
 """LLDP frames (IEEE 802.1AB) of the controller's own: which port of which switch they left, proven by a digest.
 
 The P4 program hands a frame on by its destination address, so one entry for LLDP's address sends these frames to the
-CPU port.  What comes out there has no header of the program's: P4Runtime takes its first two bytes for one, and the
-frame begins with the third byte of its destination.  By which port it came is not known then (`neighbours`).
+CPU port.  Such a frame has no header of the program there.  P4Runtime takes the frame's first two bytes for that
+header, so the frame begins with the third byte of its destination.  The port that it came by is unknown (`neighbours`).
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from ..tables.names import LLDP_MAC
 LOST_BYTES: Final = 2
 """Bytes of a frame that P4Runtime takes for the header of a packet-in."""
 LLDP_HEAD: Final = LLDP_MAC.to_bytes(6)[LOST_BYTES:]
-"""How a packet-in of LLDP begins."""
+"""First bytes of a packet-in of LLDP."""
 SOURCE_MAC: Final = 0x02_00_00_00_00_FF
 ETHERTYPE: Final = 0x88CC
 LEAST_BYTES: Final = 60
-"""Of an Ethernet frame without its checksum."""
+"""Shortest Ethernet frame, in bytes, without its checksum."""
 END, CHASSIS, PORT, TTL, OWN = 0, 1, 2, 3, 127
 LOCAL: Final = 7
 """Subtype of a chassis' and of a port's id: a name that is locally assigned."""

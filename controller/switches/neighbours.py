@@ -43,9 +43,9 @@ class Neighbours:
         """`key` is known to nobody else: frames without it are not believed."""
         self._switches, self._key = list(switches), key
         self.hosts: Mapping[str, Set[int]] = {}
-        """By switch, its ports where hosts are known."""
+        """Ports where hosts are known, by switch."""
         self._heard: dict[End, dict[str, float]] = {}
-        """By port that has sent, the switches that have heard it, and until when that counts."""
+        """Switches that have heard a port, and until when that counts, by the port that has sent."""
         self._sent_s: float | None = None
         self._told: tuple[list[FoundLink], list[str]] | None = None
 

@@ -60,8 +60,8 @@ class Fields:
 class Schema:
     """The tables, actions, counters and packet headers of one program.
 
-    Encoding raises UsageError for a name that the program does not have; decoding raises it for an id that is not in
-    the program, which a switch that runs the program does not send.
+    Encoding raises UsageError for a name that the program does not have.  Decoding raises it for an unknown id, which a
+    switch that runs the program does not send.
     """
 
     def __init__(self, p4info: Any) -> None:

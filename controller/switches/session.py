@@ -34,10 +34,10 @@ COUNTERS: Final = ("SwitchIngress.reply.events", "SwitchEgress.events")
 MEMBER_EVENTS: Final = "SwitchIngress.reply.member_events"
 """Counter by multicast group, rank and reason, of what is not CONTRIBUTED."""
 MEMBER_REASONS: Final = (
-    *(Reason.OVERFLOW, Reason.MISMATCH, Reason.HELD, Reason.REPEATED, Reason.STALE),
+    *(Reason.OVERFLOW, Reason.MISMATCH, Reason.HELD, Reason.REPEATED, Reason.STALE, Reason.TAKEN),
     *(Reason.OPERATOR, Reason.FORMAT, Reason.SLOT, Reason.PADDING, Reason.COOKIE),
 )
-"""What else than CONTRIBUTED may become of a contribution that has a member's address."""
+"""Reasons, other than CONTRIBUTED, of contributions that have a member's address."""
 CPU_SOURCE: Final = Address(mac=0x02_00_00_00_00_FF, ip=0, port=0)
 """Source address of query frames; answers go to the CPU port, whatever their address."""
 
@@ -45,7 +45,7 @@ QUERY_WINDOW: Final = 32
 """Most queries without an answer at a time; BMv2 queues 64 answers for the CPU port and drops further ones."""
 QUERY_TIMEOUT_S: Final = 0.25
 QUERY_S: Final = 10.0
-"""How long the switch may answer none of them: a few ms, where cores are free, and far more beside twenty others."""
+"""Seconds that the switch may answer no query: a few ms if cores are free, far more beside twenty other processes."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,7 +82,7 @@ class Limits:
     growth_bytes: int = 0xFFFF
     """Most bytes by which a frame may grow; 65535: no limit."""
     port_frames: int | None = None
-    """How many frames each port holds before it drops any; None: no limit."""
+    """Number of frames that each port holds before it drops any. None: no limit."""
 
 
 BMV2_LIMITS: Final = Limits(growth_bytes=512, port_frames=32)
@@ -264,9 +264,8 @@ class Session:
     def _exchange(self, kind: Kind, cells: Sequence[tuple[int, int]]) -> list[Cell]:
         """Send one frame for each cell and collect the answers; frames without an answer are sent again.
 
-        The switch returns all fields that it does not fill in.  So `tree` holds the version, which the number of an
-        unused cell does not tell, and `job` and `epoch` hold a token, by which late answers to an earlier call are
-        known.
+        The switch returns all fields that it does not fill in.  `tree` holds the version, because the number of an
+        unused cell does not tell it.  `job` and `epoch` hold a token that tells late answers to an earlier call.
         """
         if not cells:
             return []
@@ -378,4 +377,5 @@ def cell_of(header: Header) -> Cell:
         flags=int(header.flags),
         block=header.block,
         next_block=header.next_block,
+        holder=header.cookie >> 48,
     )

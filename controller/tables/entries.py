@@ -27,7 +27,7 @@ class Masked:
     value: int
     """Bits outside the mask are 0."""
     mask: int
-    """Not 0; a match without bits is left out of the entry."""
+    """Mask, not 0: a match without bits is left out of the entry."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,7 +57,7 @@ class Entry:
     params: Mapping[str, int] = field(default_factory=dict)
     """All parameters of the action."""
     priority: int = 0
-    """At least 1 in tables with a ternary, range or optional key, where the largest wins; else 0."""
+    """Priority: at least 1 in tables with a ternary, range or optional key, where the largest wins. Else 0."""
     metadata: bytes = b""
     """Bytes that the switch stores and returns, and does not look at."""
     is_default: bool = False
@@ -149,9 +149,9 @@ def diff(current: SwitchState, desired: SwitchState, gate: str) -> list[list[Wri
     packet uses nothing else (admission).  So its entries are deleted first and inserted last.  In between, old entries
     and groups are deleted before new ones are inserted, to make room.
 
-    Default actions cannot be deleted; one that is not desired is left as it is.  They are set last of all: as long as a
-    switch that has been restarted does not know its own address, it refuses no member's frames, and when it learns the
-    address it knows its members, too.
+    Default actions cannot be deleted; one that is not desired is left as it is.  They are set last, because one of them
+    has the switch's own address.  Until a restarted switch knows this address it refuses no member's frames, and when
+    it learns the address it knows its members already.
     """
     # The names give the order of the steps; empty steps are left out at the end.
     steps: list[list[Write]] = [[] for _ in range(7)]

@@ -8,15 +8,17 @@ from .entries import Entry, SwitchState
 
 IDENTITY: Final = "SwitchIngress.identity"
 ADMISSION: Final = "SwitchIngress.validate.admission.admission"
-"""Who may contribute, to which slots: without its entry a packet uses nothing else of a job's."""
+"""Table of members and their slots. A packet without an entry uses nothing else of a job."""
 RESULT_ADDRESS: Final = "SwitchEgress.result_address"
-"""Where results go; also the jobs' records, under a rank that no member has."""
+"""Table of the addresses that results go to. It also has the jobs' records, under a rank that no member has."""
 SLOT: Final = "SwitchIngress.dispatch.cells.slot"
 UPLINK: Final = f"{SLOT}.uplink"
-"""Where partial sums go, and as whose."""
+"""Table that says where partial sums go, and as which member of the switch above."""
+FALLBACK: Final = "SwitchIngress.dispatch.cells.fallback"
+"""Control with the table of the fallbacks of jobs that share slots."""
 ABOVE: Final = "SwitchIngress.validate.above"
 FROM_ABOVE: Final = f"{ABOVE}.above"
-"""From where results of the whole job come, and for whom."""
+"""Table of the switch above as a sender: where results of the whole job come from, and for which job."""
 FORWARDING: Final = "SwitchIngress.dispatch.forwarding"
 STATIONS: Final = f"{FORWARDING}.stations"
 INGRESS_LOSS: Final = "SwitchIngress.ingress_loss"
@@ -25,7 +27,7 @@ EGRESS_LOSS: Final = "SwitchEgress.egress_loss"
 CPU_PORT: Final = 255
 """Port behind which the controller is: BMv2's option --cpu-port."""
 RECORD_RANK: Final = 0xFFFF
-"""Of a job's record in `RESULT_ADDRESS`."""
+"""Rank of a job's record in `RESULT_ADDRESS`."""
 FLOOD_GROUP: Final = 1
 BROADCAST: Final = 0xFFFF_FFFF_FFFF
 LLDP_MAC: Final = 0x01_80_C2_00_00_0E

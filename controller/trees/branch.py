@@ -14,7 +14,7 @@ from switchsum.protocol.wire import Address
 
 from ..jobs.slots import SlotRange
 from ..tables.entries import Entry, Group, Replica
-from ..tables.names import ABOVE, ADMISSION, FROM_ABOVE, RESULT_ADDRESS, SLOT, UPLINK
+from ..tables.names import ABOVE, ADMISSION, FALLBACK, FROM_ABOVE, RESULT_ADDRESS, SLOT, UPLINK
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -22,12 +22,12 @@ class Place:
     """A member of one switch."""
 
     rank: int
-    """Of the header: a worker's rank, or for a switch a number beyond all workers' ranks."""
+    """Rank in the header: a worker's rank, or for a switch a number above all workers' ranks."""
     bit: int
     """Number of its bit in this switch's bitmaps."""
     address: Address
     port: int
-    """Of this switch."""
+    """Port of this switch."""
     cookie: int
     """64 bits, which its contributions and the results for it have."""
     is_switch: bool = False
@@ -41,11 +41,11 @@ class Above:
 
     address: Address
     port: int
-    """Of this switch, towards the one above."""
+    """Port of this switch towards the switch above."""
     rank: int
-    """Of this switch as a member of the one above."""
+    """Rank of this switch as a member of the switch above."""
     cookie: int
-    """Of that membership."""
+    """Cookie of this switch as a member of the switch above."""
     first_slot: int
     """The tree's first slot there: each switch numbers its own slots."""
     padding: int = 0
@@ -61,12 +61,16 @@ class Branch:
     """Number of the tree within the job, from 0."""
     epoch: int
     slots: SlotRange
-    """Of this switch."""
+    """Slots of this switch."""
     group: int
     """Multicast group of this switch to which results go."""
     places: tuple[Place, ...]
     above: Above | None = None
-    """None: this is the tree's root."""
+    """Link to the switch above. None: this is the tree's root."""
+    fallback: Above | None = None
+    """Link to the fallback, of a job that shares these slots with others."""
+    is_fallback: bool = False
+    """The switch is the fallback, and its place that is a switch passes the others' contributions on."""
     record: bytes = b""
     """Metadata of the entries that say where results go."""
     is_left: bool = False
@@ -75,17 +79,22 @@ class Branch:
     @property
     def everybody(self) -> int:
         """The bits of all members of this switch."""
-        return (1 << len(self.places)) - 1
+        return (1 << len(self.places) - self.is_fallback) - 1
 
     def items(self) -> Iterator[Entry | Group]:
         """Yield the multicast group, the entries of the members, and those of the switch above."""
+        told = [place for place in self.places if place.is_switch] if self.is_fallback else self.places
         yield Group(
             group=self.group,
-            replicas=frozenset(Replica(port=place.port, instance=place.rank) for place in self.places),
+            replicas=frozenset(Replica(port=place.port, instance=place.rank) for place in told),
         )
-        for place in self.places:
+        for place in told:
             yield self._result_address(place)
+        for place in self.places:
             yield self._admission(place)
+        if self.fallback is not None:
+            yield self._passing(self.fallback)
+            yield self._relaying(self.fallback)
         if self.above is not None:
             yield self._uplink(self.above)
             yield self._from_above(self.above)
@@ -113,7 +122,7 @@ class Branch:
                 "source_port": place.address.port,
                 "ingress_port": place.port,
             },
-            action=f"SwitchIngress.validate.admission.{'admit_switch' if place.is_switch else 'admit'}",
+            action=f"SwitchIngress.validate.admission.{self._admitting(place)}",
             params={
                 "member": 1 << place.bit,
                 "everybody": self.everybody,
@@ -123,25 +132,64 @@ class Branch:
                 "cookie": _unknown(place.cookie) if self.is_left else place.cookie,
                 # What a switch says to be final goes on to the switch above.
                 **({"passes_up": int(self.above is not None)} if place.is_switch else {}),
+                **({"is_fallback": int(self.is_fallback)} if self._admitting(place) == "admit_shared" else {}),
             },
             metadata=place.record,
         )
+
+    def _admitting(self, place: Place) -> str:
+        if place.is_switch:
+            return "admit_switch"
+        return "admit_shared" if self.is_fallback or self.fallback is not None else "admit"
+
+    def _passing(self, fallback: Above) -> Entry:
+        return Entry(
+            table=f"{FALLBACK}.fallback",
+            match={"job": self.job, "tree": self.tree, "epoch": self.epoch},
+            action=f"{FALLBACK}.pass",
+            params=self._way_up(fallback),
+            metadata=self.record,
+        )
+
+    def _relaying(self, fallback: Above) -> Entry:
+        return Entry(
+            table=FROM_ABOVE,
+            match={"job": self.job, "tree": self.tree, "epoch": self.epoch},
+            action=f"{ABOVE}.relay",
+            params={**self._from(fallback), "group": self.group},
+            metadata=self.record,
+        )
+
+    def _way_up(self, above: Above) -> dict[str, int]:
+        return {
+            "port": above.port,
+            "mac": above.address.mac,
+            "ip": above.address.ip,
+            "udp_port": above.address.port,
+            "rank": above.rank,
+            "cookie": above.cookie,
+            "slot_shift": (above.first_slot - self.slots.first) & 0xFFFF_FFFF,
+            "pads": int(above.padding > 0),
+        }
+
+    def _from(self, above: Above) -> dict[str, int]:
+        return {
+            "ip": above.address.ip,
+            "udp_port": above.address.port,
+            "port": above.port,
+            "rank": above.rank,
+            "cookie": above.cookie,
+            "first_slot_above": above.first_slot,
+            "slot_count": self.slots.count,
+            "first_slot": self.slots.first,
+        }
 
     def _uplink(self, above: Above) -> Entry:
         return Entry(
             table=UPLINK,
             match={"job": self.job, "tree": self.tree, "epoch": self.epoch},
             action=f"{SLOT}.pass_up",
-            params={
-                "port": above.port,
-                "mac": above.address.mac,
-                "ip": above.address.ip,
-                "udp_port": above.address.port,
-                "rank": above.rank,
-                "cookie": above.cookie,
-                "slot_shift": (above.first_slot - self.slots.first) & 0xFFFF_FFFF,
-                "pads": int(above.padding > 0),
-            },
+            params=self._way_up(above),
             metadata=self.record,
         )
 
@@ -150,18 +198,7 @@ class Branch:
             table=FROM_ABOVE,
             match={"job": self.job, "tree": self.tree, "epoch": self.epoch},
             action=f"{ABOVE}.take",
-            params={
-                "ip": above.address.ip,
-                "udp_port": above.address.port,
-                "port": above.port,
-                "rank": above.rank,
-                "cookie": above.cookie,
-                "first_slot_above": above.first_slot,
-                "slot_count": self.slots.count,
-                "first_slot": self.slots.first,
-                "everybody": self.everybody,
-                "group": self.group,
-            },
+            params={**self._from(above), "everybody": self.everybody, "group": self.group},
             metadata=self.record,
         )
 

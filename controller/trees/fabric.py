@@ -11,18 +11,18 @@ import hashlib
 import itertools
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 from switchsum.protocol.errors import UsageError
-from switchsum.protocol.frame import MAX_WORKERS, MOST_WORKERS
+from switchsum.protocol.frame import MAX_WORKERS, MOST_WORKERS, padding_bytes
 from switchsum.protocol.wire import Address
 
 from ..jobs.job import Job
 from ..jobs.machines import Incarnation
 from ..jobs.registry import FIRST_GROUP, LAST_GROUP
 from ..jobs.slots import SlotRange
-from .branch import Branch
+from .branch import Above, Branch, Place
 from .forest import AggregationTree, Forest, Reserved, Seat, Site, switches_of
 
 ONLY: Final = ""
@@ -38,11 +38,11 @@ class FabricSwitch:
     p4runtime: str
     """Address of its P4Runtime server, host:port or unix:path."""
     address: Address | None = None
-    """From where other switches get its frames; None: from the address that all switches have for workers."""
+    """Address of its frames to other switches. None: the address that all switches have for workers."""
     ports: Mapping[str, int] = field(default_factory=dict)
-    """Its port towards each switch that it can reach, whether a tree goes there or not."""
+    """Ports towards the other switches that it can reach, also if no tree uses them."""
     stations: Mapping[int, int] = field(default_factory=dict)
-    """Its port towards each Ethernet address that is known from the start."""
+    """Ports of the Ethernet addresses that are known from the start."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,11 +54,15 @@ class Fabric:
     others: Sequence[Mapping[str, str]] = ()
     """The same of further trees, over which a job is added at the same time."""
     shares: Sequence[float] = (1.0,)
-    """In which proportion a job's slots belong to the trees."""
+    """Shares of a job's slots, by tree."""
     link_bytes: int = 0
     """Bytes that may wait at a switch for all that come from other switches, as the kernel counts; 0: enough."""
     lanes_per_frame: int = 0
-    """Of the program that all switches run."""
+    """Lanes in a frame of the program that all switches run."""
+    fallback: str = ""
+    """The switch that adds what finds shared slots taken; empty: there is none, and no job shares slots."""
+    shared_slots: int = 0
+    """The first so many slots of all other switches are shared."""
     is_discovered: bool = False
     """The tree follows from the links that were found, and the controller goes on to look for them."""
 
@@ -74,7 +78,8 @@ class Fabric:
     @property
     def most_workers(self) -> int:
         """Most workers of a job: what the bitmaps of all switches have room for, beside the switches below."""
-        return min(MOST_WORKERS, MAX_WORKERS * len(self.switches) - max(map(len, self._all_parents)))
+        adding = len(self.switches) - bool(self.fallback)
+        return min(MOST_WORKERS, MAX_WORKERS * adding - max(map(len, self._all_parents)))
 
     @property
     def frames_per_slot(self) -> float:
@@ -189,7 +194,63 @@ class Fabric:
         }
         number = [job.number, *job.link_numbers][link]
         forest = Forest(job=number, trees=trees, reserved=reserved, sites=sites)
-        return forest.branches(seats, epoch=live.epoch, draw_cookie=_cookies(live).__next__, record=record)
+        cookies = _cookies(live)
+        found = forest.branches(seats, epoch=live.epoch, draw_cookie=cookies.__next__, record=record)
+        if not job.shares_slots:
+            return found
+        if link or len(found) > 1:
+            raise UsageError(
+                f"job {job.name} shares slots, so that its workers have one link each, all to one switch: give it "
+                "slots of its own (--slots auto)"
+            )
+        [(name, [branch])] = found.items()
+        return self._with_fallback(name, branch, job.slots, own, growth_bytes, next(cookies))
+
+    def _with_fallback(
+        self, name: str, branch: Branch, slots: SlotRange, own: Address, growth_bytes: int, cookie: int
+    ) -> dict[str, list[Branch]]:
+        """Return the parts of the switch of a job that shares slots, and of its fallback; raises UsageError.
+
+        `slots` are those that the job has at the fallback, `cookie` is the switch's as a member of the fallback.
+        """
+        here, there = self.switches[name], self.switches.get(self.fallback)
+        if there is None or name not in there.ports or self.fallback not in here.ports:
+            raise UsageError(f"switch {name} does not reach an aggregator, which jobs that share slots need")
+        rank = len(branch.places)
+        if rank > MAX_WORKERS:
+            raise UsageError(f"a job that shares slots has 1 to {MAX_WORKERS} workers, not {rank}")
+        above = Above(
+            address=there.address or own,
+            port=here.ports[self.fallback],
+            rank=rank,
+            cookie=cookie,
+            first_slot=slots.first,
+            padding=padding_bytes(self.lanes_per_frame, growth_bytes),
+        )
+        passing = Place(
+            rank=rank,
+            bit=0,
+            address=here.address or own,
+            port=there.ports[name],
+            cookie=cookie,
+            is_switch=True,
+            record=branch.record,
+        )
+        behind = [replace(one, address=passing.address, port=passing.port) for one in branch.places]
+        return {
+            name: [replace(branch, fallback=above, slots=self.slots_here(branch.job, slots))],
+            self.fallback: [replace(branch, places=(*behind, passing), slots=slots, is_fallback=True)],
+        }
+
+    def slots_here(self, number: int, slots: SlotRange) -> SlotRange:
+        """Return which of the shared slots a job of a number uses, given those that it has at the fallback.
+
+        Jobs that use a part of them have parts apart from one another, as long as there are so many parts.
+        """
+        count = min(slots.count, self.shared_slots)
+        parts, spare = self.shared_slots // count, self.shared_slots - count
+        first = number % parts * spare // (parts - 1) if parts > 1 else number * count % (spare + 1)
+        return SlotRange(first=first, count=count)
 
 
 def shared(slots: int, shares: Sequence[float]) -> list[int]:

@@ -21,9 +21,12 @@ LAST_PORT: Final = 510
 MOST_SHARE: Final = 1e9
 """Shares are rates in Mbit/s or small numbers; their sum has to be a number, too."""
 FIRST_GROUP_OCTET: Final = 224
-"""From there on, IPv4 addresses are those of groups and of nobody."""
-_TOP: Final = {"switches", "trees", "link_bytes"}
-_KEYS: Final = {"p4runtime", "udp", "port", "ports", "stations", "above"}
+"""First octet of IPv4 addresses of groups. From there on, no address is a host's."""
+_TOP: Final = {"switches", "trees", "link_bytes", "shared_slots"}
+_KEYS: Final = {"p4runtime", "udp", "port", "ports", "stations", "above", "role"}
+_AGGREGATOR: Final = "aggregator"
+"""The one role that a switch may have: it is no part of a tree, but the fallback of jobs that share slots."""
+_MOST_SHARED: Final = 512
 _TREE: Final = {"above", "share"}
 
 
@@ -53,12 +56,18 @@ def parse(text: str, lanes_per_frame: int) -> Fabric:
     link_bytes = top.get("link_bytes", 0)
     if not _is_natural(link_bytes):
         raise UsageError(f"link_bytes must be a number of bytes, not {link_bytes!r}")
-    all_parents, shares = _read_trees(top, given)
+    fallback, shared_slots = _read_fallback(top, given)
+    all_parents, shares = _read_trees(top, {name: one for name, one in given.items() if name != fallback})
     switches = {}
     first = all_parents[0]
     # Sockets reach one another, whatever the trees are.
     by_udp = {name for name, one in given.items() if one.get("udp") is not None and one.get("ports") is None}
-    for name in sorted(given, key=lambda name: (name in first or name not in {*first.values()}, [*given].index(name))):
+    order_of = [*given]
+
+    def place(name: str) -> tuple[bool, bool, int]:
+        return name == fallback, name in first or name not in {*first.values()}, order_of.index(name)
+
+    for name in sorted(given, key=place):
         near = {far for parents in all_parents for far, above in parents.items() if above == name}
         near |= {parents[name] for parents in all_parents if name in parents}
         ports = given[name].get("ports")
@@ -75,7 +84,28 @@ def parse(text: str, lanes_per_frame: int) -> Fabric:
         shares=shares,
         link_bytes=link_bytes,
         lanes_per_frame=lanes_per_frame,
+        fallback=fallback,
+        shared_slots=shared_slots,
     )
+
+
+def _read_fallback(top: Mapping[str, Any], given: Mapping[str, Any]) -> tuple[str, int]:
+    """Return the switch that is the fallback of jobs that share slots, and how many are shared; raises UsageError."""
+    names = [name for name, one in given.items() if one.get("role") is not None]
+    for name in names:
+        if given[name]["role"] != _AGGREGATOR:
+            raise UsageError(f"switch {name}: role must be {_AGGREGATOR!r}, not {given[name]['role']!r}")
+        if given[name].get("above") is not None:
+            raise UsageError(f"switch {name}: an aggregator is no part of a tree, and has no key `above`")
+    if len(names) > 1 or len(names) == len(given):
+        raise UsageError(f"{' and '.join(names)}: one switch may be an aggregator, beside others that are not")
+    shared = top.get("shared_slots", 256 if names else 0)
+    if not _is_natural(shared) or shared > _MOST_SHARED or bool(shared) != bool(names):
+        raise UsageError(
+            f"shared_slots must be 1 to {_MOST_SHARED} where a switch is an aggregator, and is left out elsewhere, "
+            f"not {shared!r}"
+        )
+    return (names[0] if names else ""), shared
 
 
 def read_json(text: str) -> Any:

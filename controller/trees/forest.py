@@ -1,13 +1,13 @@
 """A job over trees of switches: the branches that each switch gets.
 
-All is a pure function of what is known of all switches, so that a job that cannot be served is refused before anything
-is written to any of them.
+This is a pure function of what is known of all switches.  So a job that cannot be served is refused before anything is
+written to a switch.
 
-`Forest.branches` gives every switch its members and the switch above, when all workers have said hello.  Switches may
-number their slots each for itself; those that one has for a job's trees lie side by side, in the order of the trees.  A
-switch has 32 bits, one for each of its members: those are workers that joined at it, and switches below.  So a bit is a
-place at one switch, and no rank; ranks beyond those of the workers name the switches, one for each tree that a switch
-is not the root of.
+`Forest.branches` gives every switch its members and the switch above, when all workers have said hello.  Each switch
+may number its slots differently.  Its slots for a job's trees lie side by side, in the order of the trees.  A switch
+has 32 bits, one for each of its members: workers that joined there, and switches below.  So a bit is a place at one
+switch, and not a rank.  Ranks beyond those of the workers name switches: each switch has one for each tree in which it
+is not the root.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class Site:
     ports: Mapping[str, int]
     """The port that leads to each switch beside it."""
     lanes_per_frame: int
-    """Of the program that it runs."""
+    """Lanes in a frame of the program that it runs."""
     growth_bytes: int = 0xFFFF
     """Most bytes by which its frames may grow; 65535: no limit."""
 
@@ -141,7 +141,7 @@ class Forest:
         if len(here) + len(below) > MAX_WORKERS:
             raise UsageError(
                 f"switch {switch} has {len(here)} workers and {len(below)} switches below, but a bitmap has only "
-                f"{MAX_WORKERS} bits"
+                f"{MAX_WORKERS} bits: give the job fewer ranks there, or another switch"
             )
         places = [
             Place(rank=rank, bit=bit, address=one.address, port=one.port, cookie=one.cookie, record=one.record)

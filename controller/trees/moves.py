@@ -21,7 +21,7 @@ from .fabric import Fabric, pruned, tree_from, ways_up
 from .rails import Pair
 
 AWAY_S: Final = 5.0
-"""How long a switch may be away before its jobs do without it: one that is restarted is back in less."""
+"""Seconds that a switch may be away before its jobs continue without it. A restarted switch is back sooner."""
 PATIENCE: Final = 10
 """A switch that is done without is tried again after so many times as long as the last try took, and"""
 RETRY_S: Final = 1.0
@@ -123,7 +123,7 @@ def trees_without(
     links = {
         name: {far: port for far, port in ports.items() if far not in away and {name, far} not in cut}
         for name, ports in fabric.links().items()
-        if name not in away
+        if name not in away and name != fabric.fallback
     }
     found: list[dict[str, str]] = []
     before = fabric.parents_for(live)

@@ -1,15 +1,16 @@
 """Rails: members whose links lead to several switches, each to its own, as in clusters with a switch for each port.
 
-A job's links are its rails.  Each is a way of its own, over the switches to which that link of the members leads and
-those above them, under a job number of its own.  Workers share the slots out among the rails in proportion to their
-rates (`links`).  But a slot's cell is on the switches of one rail: unlike links to one switch, no rail can answer for
-another, and all members must have a slot on the same one.
+A job's links are its rails.  A rail has a job number of its own, and goes over the switches to which that link of the
+members leads, and those above them.  Workers share out the slots among the rails in proportion to their rates
+(`links`).  A slot's cell is on the switches of one rail.  So, unlike links to one switch, a rail cannot answer for
+another, and all members must have a slot on the same rail.
 
-So a rail is left by a move, as a tree is (`moves`, `rerouting`).  When the link of a member, or a switch or a link of
-a rail, stays away, the job's record says over which rails it goes on.  The cells of those are cleared while they take
-nothing, and then members hear both at once: which links they have no more, and that rounds are to be brought back as
-after a restart.  A rail that was left takes nothing: rails may pass one switch, and there the cell of a slot is the
-same for all, with other bits.  What members send before they have heard gets no answer (`Branch.is_left`).
+So a rail is left by a move, as a tree is (`moves`, `rerouting`).  When a member's link, or a switch or a link of a
+rail, stays away, the job's record says over which rails it goes on.  The cells of these rails are cleared while they
+take no frames.  Then members hear two things at once: which links are gone, and that they must repeat their rounds as
+after a restart.  A rail that was left takes no frames, because rails may share a switch, and there a slot has the same
+cell for all of them, with other bits.  Frames that members send before they have heard get no answer
+(`Branch.is_left`).
 """
 
 from __future__ import annotations

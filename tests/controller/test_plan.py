@@ -15,6 +15,7 @@ from switchsum.controller.tables.entries import Entry, Group, Replica, SwitchSta
 from switchsum.controller.tables.names import (
     ADMISSION,
     BROADCAST,
+    FALLBACK,
     FLOOD_GROUP,
     FROM_ABOVE,
     IDENTITY,
@@ -122,7 +123,8 @@ def test_the_program_takes_every_entry_and_gives_it_back() -> None:
     running_job(jobs)
     jobs.create("waiting", workers=32, slots=1, timeout_s=0.5)
     state = plan(jobs, make_settings(loss=Loss(ingress=0.1, egress=0.2), port_loss={3: Loss()}))
-    in_trees = {FROM_ABOVE, UPLINK}  # entries of a switch that has another above it: tests/controller/test_fleet.py
+    # Entries of a switch that has another above it, or a fallback: tests/controller/test_fleet.py and test_sharing.py.
+    in_trees = {FROM_ABOVE, UPLINK, f"{FALLBACK}.fallback"}
     assert {entry.table for entry in state.entries.values()} == set(SCHEMA.tables) - in_trees
     entries = [SCHEMA.decode_entry(SCHEMA.encode_entry(entry)) for entry in state.entries.values()]
     groups = [

@@ -57,7 +57,7 @@ def call(service: Service, method: str, data: bytes) -> bytes:
 
 
 def test_every_method_of_the_protocol_is_served(controller: StubController) -> None:
-    served = methods(controller.members, controller.users)
+    served = methods(controller.members, controller.agreements, controller.users)
     assert {name: method.request for name, method in served.items()} == {
         name: request for name, (request, _) in rpc.METHODS.items()
     }

@@ -29,9 +29,11 @@ from switchsum.controller.trees.fabric import (
 )
 from switchsum.controller.trees.fleet_file import load, parse
 from switchsum.protocol import rpc
-from switchsum.protocol.errors import NotAdmitted, UsageError
+from switchsum.protocol.errors import NotAdmitted, SwitchLost, UsageError
 from switchsum.protocol.frame import LANE_BYTES, Kind
 from switchsum.protocol.wire import Address, parse_frame
+from switchsum.view.facts import gather
+from switchsum.web.local import LocalSource
 
 from .rig import SWITCH, EmbeddedSwitch, RunningController, Worker, admit, eventually
 
@@ -207,6 +209,38 @@ def test_a_job_goes_on_after_each_switch_and_the_controller_were_restarted(tree:
         worker.client.leave(worker.request)
     eventually(lambda: show(tree).state == "waiting")
     assert show(tree).tree == []
+
+
+def test_while_a_switch_is_away_the_others_are_read_and_it_is_named(
+    tree: Tree, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    create(tree, len(PLACES))
+    workers, client = tree.join(), tree.running.client
+    tree.sum_of_round(workers, admit(workers).first_number)
+    client.create_job(rpc.CreateJobRequest(job="b", workers=1, slots=2, timeout_s=600.0))
+    alone = [Worker(client, tree.switches["left"], 0, job="b", size=1)]
+    alone[0].port = 3
+    alone[0].contribute(admit(alone).first_number, 5)
+    assert client.statistics().away == []
+    tree.kill("right")
+    eventually(lambda: client.statistics().away == ["right"])
+    found, there = client.statistics(), [name for name in tree.switches if name != "right"]
+    counted = {one.switch: one.contributions for one in found.switches}
+    assert list(counted) == there
+    assert counted["left"] == 3
+    assert {one.reason: one.packets for one in found.counters}["contributed"] == sum(counted.values())
+    assert [(one.job, one.rank, one.contributions) for one in found.members] == [("a", 0, 1), ("a", 1, 1), ("b", 0, 1)]
+    cells = client.slots(rpc.SlotsRequest())
+    assert ({cell.switch for cell in cells.slots}, cells.away) == ({*there}, ["right"])
+    assert (gather(client, "a").slots, len(gather(client, "b").slots or [])) == ([], 2 * 2 * len(there))
+    for name in there:
+        tree.kill(name)
+    eventually(lambda: len(tree.running.controller.keeper.fleet.away()) == len(tree.switches))
+    with pytest.raises(SwitchLost):
+        client.statistics()
+    monkeypatch.setattr("switchsum.controller.service.keeper.SWITCH_WAIT_S", 3600.0)
+    with pytest.raises(SwitchLost):  # a page does not wait for it
+        LocalSource(tree.running.controller.users).statistics()
 
 
 def test_the_next_incarnation_begins_beyond_what_every_switch_has_seen(tree: Tree) -> None:
