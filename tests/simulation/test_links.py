@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import random
 from dataclasses import replace
 from typing import Any
 
@@ -47,6 +48,20 @@ def test_frames_wait_for_one_another_and_the_queue_says_how_many() -> None:
     depths = [depth for _, depth in link.depth()]
     assert max(depths) == 625
     assert depths[-1] == 0
+
+
+def test_of_many_events_the_earliest_comes_first_and_of_equal_ones_that_which_was_there_first() -> None:
+    network, first, second = pair(QUICK)
+    draw = random.Random(1)
+    times = [draw.randrange(40) * 50e-6 for _ in range(300)]
+    for number, at in enumerate(times[:200]):
+        first.send(frame(number), at=at)
+    network.run(until=1e-3)  # others are added while the next few are known already
+    for number, at in enumerate(times[200:], 200):
+        first.send(frame(number), at=1e-3 + at)
+    network.run()
+    due = [*times[:200], *(1e-3 + at for at in times[200:])]
+    assert numbers(second) == sorted(range(300), key=lambda number: (round(due[number] * 1e6), number))
 
 
 @pytest.mark.parametrize("limit", [{"queue_frames": 3}, {"queue_bytes": 3 * 125}])

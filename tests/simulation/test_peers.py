@@ -67,12 +67,73 @@ def test_what_is_lost_is_repeated() -> None:
 
 def test_steps_fit_together() -> None:
     for algorithm, ranks in (("ring", 5), ("two-level-ring", 12), ("halving-doubling", 8)):
-        steps = [peers.ALGORITHMS[algorithm](rank, ranks) for rank in range(ranks)]
+        steps = [peers.streams(algorithm, rank, ranks)[0].steps for rank in range(ranks)]
         for rank in range(ranks):
             for at, step in enumerate(steps[rank]):
                 assert steps[step.to][at].source == rank
                 assert steps[step.to][at].share == step.share
         assert sum(step.share for step in steps[0]) == pytest.approx(2 * (ranks - 1) / ranks)
+
+
+@pytest.mark.parametrize("ranks", [*range(2, 34), 1024])
+def test_both_trees_span_all_hosts_and_no_host_is_inside_both(ranks: int) -> None:
+    streams = [peers.streams("tree", rank, ranks) for rank in range(ranks)]
+    above: list[dict[int, int]] = [{}, {}]
+    inside = [set[int](), set[int]()]
+    for rank, own in enumerate(streams):
+        for number, stream in enumerate(own):
+            [step] = stream.steps
+            far = streams[step.to][stream.far]
+            assert (step.source, step.share) == (step.to, 0.5)
+            assert (far.steps[0].to, far.far) == (rank, number)
+        for tree, other, is_above in peers._neighbours(rank, ranks):
+            if is_above:
+                assert above[tree].setdefault(rank, other) == other
+            else:
+                inside[tree].add(rank)
+    assert inside[0].isdisjoint(inside[1])
+    for found in above:
+        assert len(found) == ranks - 1
+        depths = {rank: _depth(found, rank) for rank in range(ranks)}
+        assert max(depths.values()) <= ranks.bit_length()
+
+
+def _depth(above: dict[int, int], rank: int) -> int:
+    depth = 0
+    while rank in above:
+        depth, rank = depth + 1, above[rank]
+        assert depth <= len(above), "a circle"
+    return depth
+
+
+def test_a_frame_of_a_tree_goes_up_after_those_of_the_children_and_down_after_that_of_the_parent() -> None:
+    """Seven hosts: in the first tree host 3 is the root, above 1 and 5, and these are above 0, 2, 4 and 6."""
+    of = {
+        rank: {stream.steps[0].to: stream for stream in peers.streams("tree", rank, 7)[: 3 if rank in (1, 5) else 2]}
+        for rank in (1, 3, 5)
+    }
+    to = {rank: [stream.steps[0].to for stream in peers.streams("tree", rank, 7)] for rank in (1, 3, 5)}
+    assert [to[1][need] for need in of[1][3].needs] == [0, 2]
+    assert [to[1][need] for need in of[1][0].needs] == [to[1][need] for need in of[1][2].needs] == [3]
+    assert [to[3][need] for need in of[3][1].needs] == [to[3][need] for need in of[3][5].needs] == [1, 5]
+
+
+@pytest.mark.parametrize("ranks", [2, 7, 16])
+def test_trees_pass_each_frame_on_at_once(ranks: int) -> None:
+    """A link carries the array twice.  If levels waited for one another, 16 hosts would take four times as long."""
+    ended, repeats = run(star(ranks, 1000.0), CABLE, "tree")
+    once = peers.ideal_ring_s(4, SIZE, CABLE, 1e9, 1500) / 1.5
+    assert ended.is_complete
+    assert ended.finished == ranks
+    assert repeats == 0
+    assert once < ended.seconds < 2.5 * once
+
+
+def test_what_a_tree_loses_is_repeated() -> None:
+    ended, repeats = run(two_leaves(1000.0, 4000.0), replace(CABLE, loss=0.01), "tree")
+    assert ended.is_complete
+    assert repeats > 10
+    assert run(two_leaves(1000.0, 4000.0), replace(CABLE, loss=0.01), "tree") == (ended, repeats)
 
 
 def test_what_is_no_collective_is_refused() -> None:

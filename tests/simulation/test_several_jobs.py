@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import re
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
+from switchsum.cli.simulate import _text
+from switchsum.controller.trees.moves import AWAY_S
 from switchsum.planning.topology import Cable, Network
 from switchsum.protocol.errors import UsageError
+from switchsum.simulation import jobs
 from switchsum.simulation.conditions import Link
 from switchsum.simulation.scenario import Scenario, ideals, simulate
 
@@ -40,8 +45,65 @@ def test_jobs_that_have_no_room_beside_one_another_are_refused() -> None:
     for facts, says in (
         ({"jobs": 3}, "2 to 2 workers of each of 3 jobs"),
         ({"jobs": 0}, "1 to 16 jobs, not 0"),
-        ({"failures": (("root", 1e-3),)}, "for one job only"),
         ({"window_slots": 600}, "to 512, not 600"),
     ):
         with pytest.raises(UsageError, match=says):
             simulate(scenario(**facts))
+
+
+@pytest.mark.slow
+def test_jobs_beside_one_another_go_on_when_a_switch_has_failed() -> None:
+    """Both have their tree over the first root, and move to the other one."""
+    plain = scenario()
+    above = [Cable(ends=(f"leaf{leaf}", "other"), mbit=900.0) for leaf in range(2)]
+    planned = replace(
+        plain.planned, switches=(*plain.planned.switches, "other"), cables=(*plain.planned.cables, *above)
+    )
+    [one] = simulate(replace(plain, planned=planned, failures=(("root", 1e-3),)))
+    assert one.is_right
+    assert min(one.jobs_s) > 1e-3 + AWAY_S
+    says = "root stays away: its tree has root other, not root"
+    assert [moved.replace("job ", "").split(":", 1)[0] for moved in one.moved] == ["1", "2"]
+    assert all(moved.endswith(says) for moved in one.moved)
+
+
+def test_a_job_whose_leaf_fails_gives_up_and_the_others_go_on() -> None:
+    """The first job has a rank at `leaf1`, which fails; the other one is at `leaf0` alone."""
+    plain = scenario()
+    hosts = ("h0", "h1", "h4", "h2", "h5", "h3")
+    planned = replace(plain.planned, hosts=hosts, cables=tuple(
+        cable for cable in plain.planned.cables if not {"h6", "h7"} & {*cable.ends}
+    ))  # fmt: skip
+    wanted = replace(plain, planned=planned, workers=3, failures=(("leaf1", 1e-3),))
+    assert wanted.hosts_of_jobs == [["h0", "h4", "h5"], ["h1", "h2", "h3"]]
+    [one] = simulate(wanted)
+    assert (one.is_complete, one.is_right, one.finished) == (False, True, 3)
+    assert one.gave_up[1] is None
+    assert re.match("no answer from the switch|rank", one.gave_up[0] or "")
+    assert one.jobs_s[1] < 2 * ideals(wanted)["ideal switches"] < one.jobs_s[0]
+    says = _text(wanted, [one])
+    assert "1 of 2 jobs took" in says
+    assert "job 1 gave up after" in says
+
+
+def test_jobs_beside_one_another_have_rails() -> None:
+    """Hosts of both jobs have a fast and a slow link, which no other host has: each job is as quick as alone."""
+    hosts = tuple(f"h{number}" for number in range(4))
+    cables = [Cable(ends=(host, f"s{rail}"), mbit=mbit) for rail, mbit in enumerate((1000.0, 500.0)) for host in hosts]
+    planned = Network(switches=("s0", "s1"), hosts=hosts, cables=tuple(cables))
+    both = replace(scenario(), planned=planned, workers=2)
+    [one] = simulate(both)
+    carried = {link.name: link.bytes for link in one.links}
+    assert one.is_right
+    assert max(one.jobs_s) < 1.2 * ideals(both)["ideal switches"]
+    for host in hosts:
+        assert carried[f"{host}->s0"] == pytest.approx(2 * carried[f"{host}->s1"], rel=0.1)
+
+
+def test_a_job_beside_others_that_has_rails_needs_their_controller() -> None:
+    hosts = ("h0", "h1", "h2", "h3")
+    cables = tuple(Cable(ends=(host, f"s{rail}"), mbit=1000.0) for rail in range(2) for host in hosts)
+    planned, link = Network(switches=("s0", "s1"), hosts=hosts, cables=cables), Link()
+    network = jobs.build(planned, link, lanes=256)
+    with pytest.raises(UsageError, match="have the same controller"):
+        jobs.Job(network, planned, hosts[:2], link, lanes=256, share=jobs.Share(number=1, first_host=2))

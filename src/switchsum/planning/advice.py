@@ -13,12 +13,12 @@ from switchsum.protocol.errors import UsageError
 from switchsum.protocol.frame import ETHERNET_BYTES, FRAME_BYTES, payload_bytes
 
 _OVERHEAD: Final = 24
-"""Of each Ethernet frame: preamble, checksum and gap."""
+"""Bytes that each Ethernet frame takes in addition: preamble, checksum and gap."""
 _TCP_BYTES: Final = 40
 _SHARES: Final = {"int32": (1.0, 1.0), "int16": (0.5, 0.5), "int8": (0.25, 0.5)}
-"""What each value takes, of 32 bits, on its way to the switch and back."""
+"""Bits of each value, as a share of 32, on its way to the switch and back."""
 _WORTH_IT: Final = 1.05
-"""What is not faster by so much is no advice."""
+"""Least gain in speed that is worth an advice."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -27,16 +27,16 @@ class Question:
 
     machines: int
     ranks: int = 1
-    """Of each machine."""
+    """Ranks on each machine."""
     rate_bps: float
-    """Of each machine's link."""
+    """Rate of each machine's link, in bit/s."""
     mtu: int = 1500
     has_switch: bool = False
     """Whether the network has a programmable switch that adds at the links' rate."""
     size: int
     """Bytes of the gradients in float32."""
     lanes: str = "int32"
-    """What sums travel as."""
+    """Lane format of the sums."""
 
     def __post_init__(self) -> None:
         """Raise UsageError for what cannot be."""
@@ -57,9 +57,9 @@ class Way:
     name: str
     seconds: float
     link_bytes: int
-    """That the busiest direction of the busiest link carries, headers among them."""
+    """Bytes in the busiest direction of the busiest link, headers included."""
     bound: str
-    """Which link that is."""
+    """Name of the busiest link."""
 
 
 def ways(question: Question) -> list[Way]:

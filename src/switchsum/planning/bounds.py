@@ -1,9 +1,9 @@
 """Bounds the rate of an allreduce over trees, and finds the cheapest tree exactly: linear programs and cuts.
 
-Every packing of trees gives, for each terminal, a flow from the first terminal to it that is as large as the packing's
-rate: so the largest rate at which all these flows exist, each within arc capacities that share the links' capacities,
-bounds it (the bidirected cut relaxation of Steiner trees).  Larger networks get the weaker bound by cuts: the least
-maximum flow from the first terminal to any other.
+Take any packing of trees.  From the first terminal to each other one, it has a flow as large as the packing's rate.
+All these flows share the links' capacities.  So no packing is faster than the largest rate at which such flows exist
+(the bidirected cut relaxation of Steiner trees).  Larger networks get the weaker bound by cuts: the least maximum flow
+from the first terminal to any other.
 
 `hosts_alone` is the rate where no switch adds: that of the best allgather, twice.
 """
@@ -142,11 +142,11 @@ def least_cut(core: Core) -> float:
 def hosts_alone(core: Core) -> float:
     """Return the rate in Mbit/s of the fastest allreduce in which hosts add and switches forward.
 
-    It is a reduce-scatter and an allgather, each with equal parts of N hosts.  What leaves a set of nodes that lacks a
-    host has to carry the parts of all hosts in the set: so each host gives its part away at most at the least of
-    `capacity that leaves / hosts inside`, over all sets, and trees of the hosts reach that rate (Zhao et al.,
-    ForestColl, 2024).  The least set is found by maximum flows from all hosts to each one (Dinkelbach's steps: a cut
-    that is too small gives the next rate to try, until none is).
+    It is a reduce-scatter and an allgather, each with equal parts of N hosts.  Take a set of nodes that lacks a host.
+    The links that leave it have to carry the parts of all hosts in it.  So a host gives its part away at most at the
+    rate `capacity that leaves / hosts inside`, for the set with the least of these.  Trees of the hosts reach that rate
+    (Zhao et al., ForestColl, 2024).  Maximum flows from all hosts to each one find the set, by Dinkelbach's steps: a
+    cut that is too small gives the next rate to try, until there is none.
     """
     weights = np.zeros(len(core.names))
     weights[list(core.terminals)] = [len(core.leaves.get(node, ".")) for node in core.terminals]

@@ -1,8 +1,8 @@
 """The part of a network that a job's trees may use, as arrays; and trees in it that cost little.
 
-A host with one link is in every tree over that link, so it is taken out: its switch has to be in every tree, and its
-capacity bounds the rate.  What remains, switches and hosts with several links, is the core.  Hosts do not forward, so
-they are leaves of every tree.
+A host with one link is left out of the arrays: its switch has to be in every tree, and its link's capacity bounds the
+rate.  The rest is the core: switches, and hosts with several links.  Hosts do not forward, so they are leaves of every
+tree.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class Core:
     heads: Integers
     """The other end: a switch or a host."""
     free_mbit: Floats
-    """What each link has left for this job, in Mbit/s."""
+    """Free capacity of each link for this job, in Mbit/s."""
     terminals: tuple[int, ...]
     """Nodes that every tree has to reach."""
     leaves: dict[int, tuple[str, ...]]

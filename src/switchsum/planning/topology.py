@@ -34,7 +34,7 @@ DEFAULT_MBIT: Final = 1000.0
 MOST_MBIT: Final = 1e9
 """More than any link has: a slip of the pen, with which linear programs come to no end."""
 MOST_BYTES: Final = 1 << 20
-"""Of a file: twenty times as much as ten thousand links take."""
+"""Largest size of a file, in bytes: twenty times as much as ten thousand links take."""
 MOST_VALUES: Final = 200_000
 """Names, numbers, lists and mappings of a file, those counted again that an alias repeats."""
 MOST_NUMBER: Final = 1 << 1000
@@ -42,7 +42,7 @@ MOST_NUMBER: Final = 1 << 1000
 MOST_REASON: Final = 400
 """Characters of what the reader of YAML says."""
 MOST_CHARACTERS: Final = 100
-"""Of a name."""
+"""Longest name, in characters."""
 MOST_PROBLEMS: Final = 50
 """Lines of an error; how many more there are is said."""
 _TOP: Final = {"switches", "hosts", "links", "jobs", "mbit"}
@@ -62,7 +62,7 @@ class Cable:
     mbit: float
     """Capacity of each direction in Mbit/s."""
     reserved_mbit: float = 0.0
-    """What others have reserved of each direction, in Mbit/s."""
+    """Capacity that others have reserved in each direction, in Mbit/s."""
 
     @property
     def free_mbit(self) -> float:

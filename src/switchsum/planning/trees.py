@@ -1,11 +1,14 @@
 """Aggregation trees, packed to the capacity of a network.
 
-All links are full duplex, and each switch of a tree adds: a tree of rate x carries x Mbit/s of partial sums up and x
-of results down on each of its links, so a packing is trees with rates that together exceed no link's free capacity.
-First as much rate as possible is packed, by column generation: a linear program shares the capacity among the trees
-that are known, its dual prices say which links are dear, and trees that cost little at these prices join.  Then the
-fewest of these trees that reach 95 % of the rate are taken (both steps are Blink's: Wang et al., MLSys 2020).  Nothing
-depends on time or chance.
+All links are full duplex, and each switch of a tree adds.  So a tree of rate x carries x Mbit/s of partial sums up and
+x of results down on each of its links.  A packing is a set of trees whose rates together exceed no link's free
+capacity.
+
+1. Column generation packs as much rate as possible.  A linear program shares the capacity among the known trees.  Its
+   dual prices say which links are dear, and trees that cost little at these prices join.
+2. The fewest of these trees that reach 95 % of the rate are kept.
+
+Both steps are Blink's (Wang et al., MLSys 2020).  Nothing depends on time or chance.
 """
 
 from __future__ import annotations
@@ -48,16 +51,16 @@ class Plan:
     packed_mbit: float
     """Rate of all trees that were found together."""
     packed_trees: int
-    """How many trees that takes."""
+    """Number of trees of that packing."""
     best_single_mbit: float
     """Rate of the best single tree that was found."""
     bound: Bound
     hosts_alone_mbit: float
-    """What the hosts reach at most where no switch adds."""
+    """Highest rate of the hosts if no switch adds, in Mbit/s."""
     lost_mbit: float = 0.0
     """Rate that is lost because a job has MOST_TREES at most."""
     lost_trees: int = 0
-    """How many more trees would have it."""
+    """Number of further trees that would reach it."""
 
     @property
     def rate_mbit(self) -> float:

@@ -15,6 +15,7 @@ picoseconds and chance is drawn by counting, so that the same seed gives the sam
 | `world.py`, `switches.py`, `log.py`, `arena.py` | build those records in Python, let time pass, make room |
 | `network.py` | the door for P4 writers: hosts, switches with any program, and links, by names |
 | `traffic.py` | a host that sends one frame again and again, and counts what comes |
+| `streams.py` | a bulk stream such as TCP's |
 | `workers.py`, `jobs.py` | the real engine as a host; a job over the trees that the planner finds |
 | `placement.py`, `rails.py` | where a job's ranks are; a worker with links to several switches |
 | `controller.py` | the real controller's keeper and upkeep, without gRPC and threads |

@@ -33,7 +33,7 @@ class Link:
     rate_bps: float = 1e9
     """Bits a second."""
     delay_s: float = 1e-6
-    """Of the cable, after the last bit was sent."""
+    """Delay of the cable after the last bit was sent, in seconds."""
     queue_bytes: int | None = None
     """Most bytes that wait or are being sent; a frame that would be more is dropped.  None: no limit."""
     queue_frames: int | None = None
@@ -42,7 +42,7 @@ class Link:
     """A frame that finds more bytes than these in the queue gets the ECN mark, if it is IPv4 and its sender
     understands marks.  None: none does."""
     overhead_bytes: int = ETHERNET_OVERHEAD
-    """What each frame takes beside its own bytes."""
+    """Bytes that each frame takes in addition to its own."""
     loss: float = 0.0
     """Probability that a frame is lost."""
     burst: tuple[float, float] | None = None
@@ -85,9 +85,9 @@ class HostCost:
     """What frames cost a host's processor, received and sent alike; nothing by default."""
 
     frame_s: float = 0.0
-    """For each frame."""
+    """Seconds for each frame."""
     byte_s: float = 0.0
-    """For each byte."""
+    """Seconds for each byte."""
 
     def __post_init__(self) -> None:
         """Raise UsageError for what no host is."""
@@ -106,15 +106,17 @@ class SwitchTiming:
     """
 
     processing_s: float = 0.0
-    """From a frame's arrival until its packets come to their queues, however many frames come."""
+    """Seconds from a frame's arrival until its packets come to their queues, however many frames come."""
     cost: HostCost = field(default_factory=HostCost)
-    """What each frame costs a single processor, which takes one after the other."""
+    """Cost of each frame on a single processor, which takes one after the other."""
     waiting_frames: int | None = None
     """Most frames that wait for this processor, the one that it works on among them.  None: no limit."""
     queue_frames: int | None = None
     """Length of each queue between ingress and egress, beside what its link allows.  None: no limit."""
     egress_s: float = 0.0
-    """What each packet costs egress, of which each port has its own: the next one goes so much later."""
+    """Seconds of egress for each packet. Each port has its own egress, and the next packet leaves that much later."""
+    waits_behind: bool = False
+    """All packets wait behind egress, which is faster.  A program that looks at its queues finds them empty."""
 
     def __post_init__(self) -> None:
         """Raise UsageError for what no switch is."""
@@ -123,6 +125,8 @@ class SwitchTiming:
         for name in ("waiting_frames", "queue_frames"):
             if (most := getattr(self, name)) is not None and most < 1:
                 raise UsageError(f"a switch takes no frame if {name} is {most}: it must be at least 1")
+        if self.waits_behind and self.has_queues:
+            raise UsageError("packets that wait behind egress have no queues before it: waits_behind=False")
 
     @property
     def has_queues(self) -> bool:

@@ -11,7 +11,7 @@ And the ranks hear its news at that turn, with no network between.
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, cast
 
@@ -24,7 +24,6 @@ from switchsum.controller.tables.entries import Change, Group, SwitchState, Writ
 from switchsum.controller.tables.names import CPU_PORT
 from switchsum.controller.trees import moves
 from switchsum.controller.trees.fabric import Fabric, FabricSwitch
-from switchsum.controller.trees.forest import AggregationTree
 from switchsum.protocol import member_rpc
 from switchsum.protocol.errors import UsageError
 from switchsum.protocol.frame import Header, Kind
@@ -34,10 +33,10 @@ from switchsum.switch.switch import Switch
 
 from .conditions import instant
 from .network import Network
+from .placement import Placement
 
-JOB: Final = "simulated"
 _PACKET_BYTES: Final = 2
-"""Of the headers `packet_in` and `packet_out`."""
+"""Bytes of the headers `packet_in` and `packet_out`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -131,72 +130,36 @@ def write(switch: Switch, one: Write) -> None:
 class RankTold:
     """What a rank hears from the controller, and tells it, of its links (a `Told`)."""
 
-    def __init__(self, controller: Controller, nonce: int) -> None:
-        self._controller, self._nonce = controller, nonce
+    def __init__(self, controller: Controller, job: str, nonce: int) -> None:
+        self._controller, self._job, self._nonce = controller, job, nonce
         self.links_down: frozenset[int] = frozenset()
 
     def tell_down(self, link: int, reason: str) -> None:
         """Have all ranks do without a link."""
-        report = member_rpc.LinkReport(job=JOB, nonce=self._nonce, link=link, reason=reason[: member_rpc.MOST_TEXT])
+        reason = reason[: member_rpc.MOST_TEXT]
+        report = member_rpc.LinkReport(job=self._job, nonce=self._nonce, link=link, reason=reason)
         self._controller.members.link_down(report)
 
 
-class SimulatedController:
-    """The controller of a network's switches, with one job."""
+class Membership:
+    """A job of a controller's: its ranks have joined, and hear the controller's news together."""
 
     def __init__(
         self,
-        network: Network,
-        program: Build,
-        address: Address,
-        fabric: Fabric,
+        controller: Controller,
+        job: str,
         doors: Sequence[Sequence[Door]],
         *,
         slots: int,
         rates: Sequence[float],
         timeout_s: float,
-        seed: int,
     ) -> None:
-        """Have a job join whose ranks are behind these doors, one for each of their links.
-
-        `rates` are those of several links.  Raises what a controller refuses.
-        """
-        self._network, self._address = network, address
-        self._sessions: dict[str, SwitchSession] = {}
-        self._failed: set[str] = set()
-        self._cut: set[frozenset[str]] = set()
-        self._to_come: list[tuple[float, Callable[[], None]]] = []
-        self._moved: list[str] = []
-        self._next_s = 0.0
-        self._states = {name: SwitchState() for name in network.switches}
-        self._real = Controller(
-            Config(program=program, switch_address="", address=address, fabric=fabric),
-            lambda: network.now,
-            sessions=lambda name: cast("Session", self._open(name)),
-            draw=random.Random(seed).getrandbits,
-        )
-        self._turn()
-        self._join_all(doors, slots=slots, rates=rates, timeout_s=timeout_s)
-        self.told = [RankTold(self._real, place.nonce) for place in self._places]
-        """What each rank has been told of its links."""
-        self.loads = 0
-        """What the ranks have been told: how often a switch has lost what they contributed."""
-        self._tell()
-
-    def _open(self, name: str) -> SwitchSession:
-        session = SwitchSession(name, self._network.switches[name], self._address, self._states[name])
-        session.has_failed = name in self._failed
-        self._sessions[name] = session
-        return session
-
-    def _join_all(
-        self, doors: Sequence[Sequence[Door]], *, slots: int, rates: Sequence[float], timeout_s: float
-    ) -> None:
-        keeper, members, size = self._real.keeper, self._real.members, len(doors)
+        self._controller, self.job = controller, job
+        keeper, size = controller.keeper, len(doors)
         with keeper.changed:
-            keeper.jobs.create(JOB, workers=size, slots=slots, timeout_s=timeout_s)
+            keeper.jobs.create(job, workers=size, slots=slots, timeout_s=timeout_s)
         self._places = [
-            members.join(member_rpc.JoinRequest(job=JOB, rank=rank, world_size=size, rates=list(rates)))
+            controller.members.join(member_rpc.JoinRequest(job=job, rank=rank, world_size=size, rates=list(rates)))
             for rank in range(size)
         ]
         with keeper.changed:
@@ -207,12 +170,16 @@ class SimulatedController:
                         place.nonce, rank, door.address, door.port, keeper.clock(), switch=door.switch, link=link
                     )
                     assert known
-        self._turn()
+        self.told = [RankTold(controller, job, place.nonce) for place in self._places]
+        """Links that each rank has been told of."""
+        self.moved: list[str] = []
+        """Where the job has gone, when and why."""
+        self._loads = self._brought = 0
 
     def ready(self, rank: int) -> member_rpc.ReadyReply:
         """Return what the controller tells an admitted rank; raises UsageError if it does not admit it."""
-        place = self._places[rank]
-        ready = self._real.members.ready(member_rpc.ReadyRequest(job=JOB, nonce=place.nonce, wait_s=0.0))
+        nonce = self._places[rank].nonce
+        ready = self._controller.members.ready(member_rpc.ReadyRequest(job=self.job, nonce=nonce, wait_s=0.0))
         if not ready.admitted:
             raise UsageError(f"the controller does not admit rank {rank}: {ready.lost_switch or ready.missing}")
         return ready
@@ -230,6 +197,69 @@ class SimulatedController:
             "places": tuple(ready.places),
             "trees": tuple(ready.trees),
         }
+
+    def hear(self, now: float) -> None:
+        """Hear what the controller has for the ranks: the same for all of them."""
+        live = self._controller.keeper.jobs.find(self.job).live
+        if live is not None and live.moves > len(self.moved):
+            self.moved.append(f"at {now:.6g} s, {live.moved[-1]}")
+        request = member_rpc.MemberRequest(job=self.job, nonce=self._places[0].nonce)
+        reply = self._controller.members.heartbeat(request)
+        self._loads = reply.loads
+        for one in self.told:
+            one.links_down = frozenset(reply.down)
+
+    def brings_back(self) -> bool:
+        """Tell whether a switch has lost contributions since this was asked last, so that ranks bring them back."""
+        before, self._brought = self._brought, self._loads
+        return self._loads > before
+
+
+class SimulatedController:
+    """The controller of a network's switches, and of the jobs on it."""
+
+    def __init__(
+        self, network: Network, program: Build, address: Address, fabric: Fabric, placed: Placement, *, seed: int
+    ) -> None:
+        """Begin without a job; `placed` is where the hosts of all jobs are."""
+        self._network, self._address = network, address
+        self.placed = placed
+        """Where the hosts of all jobs are."""
+        self._sessions: dict[str, SwitchSession] = {}
+        self._failed: set[str] = set()
+        self._cut: set[frozenset[str]] = set()
+        self._to_come: list[tuple[float, Callable[[], None]]] = []
+        self._jobs: list[Membership] = []
+        self._next_s = 0.0
+        self._states = {name: SwitchState() for name in network.switches}
+        self._real = Controller(
+            Config(program=program, switch_address="", address=address, fabric=fabric),
+            lambda: network.now,
+            sessions=lambda name: cast("Session", self._open(name)),
+            draw=random.Random(seed).getrandbits,
+        )
+        self._turn()
+
+    def _open(self, name: str) -> SwitchSession:
+        session = SwitchSession(name, self._network.switches[name], self._address, self._states[name])
+        session.has_failed = name in self._failed
+        self._sessions[name] = session
+        return session
+
+    def join(
+        self, doors: Sequence[Sequence[Door]], *, slots: int, rates: Sequence[float], timeout_s: float
+    ) -> Membership:
+        """Have a job join whose ranks are behind these doors, one for each of their links.
+
+        `rates` are those of several links.  Raises what a controller refuses.
+        """
+        job = f"simulated{len(self._jobs)}"
+        found = Membership(self._real, job, doors, slots=slots, rates=rates, timeout_s=timeout_s)
+        self._jobs.append(found)
+        self._turn()
+        found.hear(self._network.now)
+        found.brings_back()
+        return found
 
     # What fails.
 
@@ -272,18 +302,14 @@ class SimulatedController:
         """When `turn` is to be called next."""
         return min([self._next_s, *(at_s for at_s, _ in self._to_come[:1])])
 
-    def turn(self) -> bool:
-        """Do what is due now; return whether the ranks are to bring back what they have contributed."""
+    def turn(self) -> None:
+        """Do what is due now, and tell the jobs."""
         now = self._network.now
         while self._to_come and self._to_come[0][0] <= now:
             self._to_come.pop(0)[1]()
         self._turn()
-        live = self._real.keeper.jobs.find(JOB).live
-        if live is not None and live.moves > len(self._moved):
-            self._moved.append(f"at {now:.6g} s, {live.moved[-1]}")
-        before = self.loads
-        self._tell()
-        return self.loads > before
+        for job in self._jobs:
+            job.hear(now)
 
     def _turn(self) -> None:
         """Have the controller's loop go round once."""
@@ -295,23 +321,10 @@ class SimulatedController:
         self._real.upkeep.turn(lambda: [keeper.events.get() for _ in range(keeper.events.qsize())])
         self._next_s = instant(now + TICK_S)
 
-    def _tell(self) -> None:
-        """Tell the ranks what the controller has for them: to all of them the same."""
-        reply = self._real.members.heartbeat(member_rpc.MemberRequest(job=JOB, nonce=self._places[0].nonce))
-        self.loads = reply.loads
-        for one in self.told:
-            one.links_down = frozenset(reply.down)
 
-    @property
-    def moved(self) -> tuple[str, ...]:
-        """Where the job has gone, when and why."""
-        return tuple(self._moved)
-
-
-def fabric_of(
-    network: Network, trees: Sequence[AggregationTree], parents: Sequence[Mapping[str, str]], lanes: int
-) -> Fabric:
+def fabric_of(network: Network, placed: Placement, lanes: int) -> Fabric:
     """Return a network's switches, and those above them in each tree, as a controller's file has them, a root first."""
+    trees, parents = placed.trees, placed.parents
     names = dict.fromkeys([trees[0].root, *network.switches])
     switches = {
         name: FabricSwitch(

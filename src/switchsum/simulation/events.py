@@ -1,4 +1,7 @@
-"""The queue of events: a heap in which each event has four below it, which share a cache line.
+"""The queue of events: the next few in their order, and behind them a heap of all others.
+
+The loop looks at those that are near to have memory fetched for them before their turn comes.  As long as the heap has
+an event, `NEAR` of them are there.  In the heap each event has four below it, which share a cache line.
 
 Nothing is allocated: `WorldRecord.spare` events are free before each event is handled.
 """
@@ -12,10 +15,11 @@ import numpy.typing as npt
 from switchsum.native.kernels.decorators import inner
 from switchsum.native.kernels.memory import Scalar, integers_at
 
-from .records import WorldRecord
+from .records import NEAR, WorldRecord
 
 _KIND_BITS: Final = 3
 _INDEX_BITS: Final = 22
+_RING: Final = NEAR - 1
 MOST_INDICES: Final = 1 << _INDEX_BITS
 """Frames, links and nodes are numbered below it."""
 
@@ -25,6 +29,33 @@ def push(world: WorldRecord, at: int, kind: int, index: int) -> None:
     """Let something happen at a time."""
     world.pushed += 1
     key = (world.pushed << _INDEX_BITS | index) << _KIND_BITS | kind
+    count = world.near_count
+    if count < NEAR:
+        world.near_count = count + 1
+    elif at < world.near_at[(world.near_first + count - 1) & _RING]:
+        count -= 1
+        last = (world.near_first + count) & _RING
+        _put_aside(world, world.near_at[last], world.near_key[last])
+    else:
+        _put_aside(world, at, key)
+        return
+    # Of events at the same time this one is the last: the others have been there before.
+    place = (world.near_first + count) & _RING
+    while count > 0:
+        before = (place - 1) & _RING
+        if world.near_at[before] <= at:
+            break
+        world.near_at[place] = world.near_at[before]
+        world.near_key[place] = world.near_key[before]
+        place = before
+        count -= 1
+    world.near_at[place] = at
+    world.near_key[place] = key
+
+
+@inner
+def _put_aside(world: WorldRecord, at: int, key: int) -> None:
+    """Put an event into the heap."""
     events = integers_at(world.events, 2 * world.event_room)
     place = world.event_count
     world.event_count = place + 1
@@ -44,22 +75,36 @@ def index_of(key: int) -> Scalar:
 
 
 @inner
-def drop_first(world: WorldRecord) -> None:
-    """Take the first event out."""
-    events = integers_at(world.events, 2 * world.event_room)
-    count = world.event_count - 1
-    world.event_count = count
-    if count > 0:
-        _sink(events, count, events[2 * count], events[2 * count + 1])
+def first_at(world: WorldRecord) -> Scalar:
+    """Return when the first event happens."""
+    return world.near_at[world.near_first]
 
 
 @inner
-def put_off_first(world: WorldRecord, at: int) -> None:
-    """Let the first event happen again at a later time."""
+def key_near(world: WorldRecord, place: int) -> Scalar:
+    """Return the key of an event that is near: 0 is the next one."""
+    return world.near_key[(world.near_first + place) & _RING]
+
+
+@inner
+def take_first(world: WorldRecord) -> Scalar:
+    """Take the first event out, and return its key."""
+    first = world.near_first
+    key = world.near_key[first]
+    world.near_first = (first + 1) & _RING
+    count = world.event_count
+    if count == 0:
+        world.near_count -= 1
+        return key
+    # It leaves its place to the first one of the heap, which comes behind all others that are near.
     events = integers_at(world.events, 2 * world.event_room)
-    world.pushed += 1
-    rest = events[1] & ((1 << (_INDEX_BITS + _KIND_BITS)) - 1)
-    _sink(events, world.event_count, at, world.pushed << (_INDEX_BITS + _KIND_BITS) | rest)
+    world.near_at[first] = events[0]
+    world.near_key[first] = events[1]
+    count -= 1
+    world.event_count = count
+    if count > 0:
+        _sink(events, count, events[2 * count], events[2 * count + 1])
+    return key
 
 
 @inner

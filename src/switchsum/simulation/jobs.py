@@ -26,15 +26,15 @@ from switchsum.host.engine.config import EngineConfig
 from switchsum.host.engine.operation import Operation
 from switchsum.host.links.watching import LOOK_S
 from switchsum.planning import topology, trees
-from switchsum.protocol.errors import UsageError
+from switchsum.protocol.errors import SwitchsumError, UsageError
 from switchsum.protocol.frame import AGGREGATION_PORT, ETHERNET_BYTES, FRAME_BYTES, MOST_WORKERS, payload_bytes
 from switchsum.protocol.member_rpc import DEFAULT_TIMEOUT_S, MOST_IN_FLIGHT
 from switchsum.protocol.wire import Address
 from switchsum.switch.switch import Switch
 
 from .arena import Arena
-from .conditions import HostCost, Link, instant
-from .controller import Door, SimulatedController, fabric_of
+from .conditions import HostCost, Link, SwitchTiming, instant
+from .controller import Door, Membership, SimulatedController, fabric_of
 from .network import Network
 from .placement import host_address, merged, place, rates_bps
 from .rails import Rails
@@ -45,7 +45,9 @@ from .world import MOST_BYTES
 Arrays = Sequence[npt.NDArray[Any]]
 """One of each rank."""
 SLOTS: Final = 1024
-"""Of the program."""
+"""Slots of the program."""
+TIMING: Final = SwitchTiming(waits_behind=True)
+"""Of switches: the program does not see its queues, so that links mark frames (`Link.mark_bytes`) in its place."""
 _LEAST_WINDOW: Final = 64
 _MARGIN: Final = 1.25
 """A window is so many times what a round trip holds."""
@@ -57,7 +59,7 @@ _JOB: Final = 7
 _EPOCH: Final = 1
 _FIRST_GROUP: Final = 2
 _PATIENCE: Final = {"timeout_s": DEFAULT_TIMEOUT_S, "switch_timeout_s": SWITCH_TIMEOUT_S}
-"""Of ranks that a controller looks after, as `connect` has it."""
+"""Patience of ranks that a controller looks after, as in `connect`."""
 
 
 def build(
@@ -68,16 +70,18 @@ def build(
     mtu: int = 1500,
     seed: int = 0,
     most_bytes: int = MOST_BYTES,
+    timing: SwitchTiming = TIMING,
 ) -> Network:
     """Return a network of a topology's switches, which run our program, and the cables between them; no hosts yet.
 
-    Rates are those of the topology; all else is as `conditions` say.
+    Rates are those of the topology; all else is as `conditions` say.  With `timing=SwitchTiming()` the program marks
+    frames by the depth of its queues, as it does elsewhere; the simulation is slower then.
     """
     program = p4src.load(lanes)
     longest = max(FRAME_BYTES + payload_bytes(lanes), mtu + ETHERNET_BYTES)
     network = Network(seed=seed, frame_bytes=longest, most_bytes=most_bytes)
     for name in planned.switches:
-        switch = network.switch(name, Switch(program.device_config))
+        switch = network.switch(name, Switch(program.device_config), timing)
         write(switch, Entry(table=IDENTITY, action="SwitchIngress.identify", params=_identity(), is_default=True))
     for cable in merged(planned):
         if set(cable.ends) <= set(planned.switches):
@@ -88,9 +92,10 @@ def build(
 def attach(network: Network, cable: topology.Cable, conditions: Link, *, port: int | None = None) -> None:
     """Connect a host with its switch."""
     far, host = cable.ends if cable.ends[0] in network.switches else cable.ends[::-1]
-    # The host itself does not drop what it sends: it waits for its own link.
+    # The host itself neither drops nor marks what it sends: it waits for its own link.
     down = _at_rate(conditions, cable)
-    network.link(host, far, replace(down, queue_bytes=None, queue_frames=None), port=port, back=down)
+    own = replace(down, queue_bytes=None, queue_frames=None, mark_bytes=None)
+    network.link(host, far, own, port=port, back=down)
 
 
 def _at_rate(conditions: Link, cable: topology.Cable) -> Link:
@@ -113,16 +118,27 @@ def write(switch: Switch, item: Entry | Group) -> None:
         table.insert(item.match, item.action, **item.params)
 
 
+def controlled(
+    network: Network, planned: topology.Network, hosts: Sequence[str], *, lanes: int, seed: int = 0
+) -> SimulatedController:
+    """Return a controller of a network's switches, for jobs on these hosts."""
+    placed, program = place(planned, hosts, SLOTS), p4src.load(lanes)
+    build = Build(lanes_per_frame=lanes, device_config=program.device_config, p4info=program.p4info)
+    return SimulatedController(network, build, _SWITCH, fabric_of(network, placed, lanes), placed, seed=seed)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Share:
     """What a job has of a network beside other jobs: as if it had it alone, by default."""
 
     number: int = 0
-    """Of the job; so many jobs have their tables' entries in front of it."""
+    """Number of the job. As many jobs have their tables' entries in front of it."""
     first_slot: int = 0
     first_host: int = 0
     """Hosts of the jobs in front of it, which have the addresses below."""
     most_slots: int = SLOTS
+    controller: SimulatedController | None = None
+    """Of all jobs of the network. None: they have none, or this job, which is alone, has its own."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -130,11 +146,13 @@ class Ended:
     """How a collective went."""
 
     seconds: float
-    """Of virtual time."""
+    """Seconds of virtual time."""
     is_complete: bool
     """False: its time was over, or it was interrupted."""
     finished: int
     """Workers that have finished."""
+    error: SwitchsumError | None = None
+    """What the first of its ranks that gave up raised; None: none has."""
 
 
 class Job:
@@ -163,8 +181,8 @@ class Job:
         if not 2 <= len(hosts) <= MOST_WORKERS:
             raise UsageError(f"a job has 2 to {MOST_WORKERS} workers, not {len(hosts)}")
         self.network, self.lanes, self._share = network, lanes, share
-        self.hosts = list(hosts)
-        placed = self._placed = place(planned, hosts, SLOTS)
+        self.hosts, controller = list(hosts), share.controller
+        placed = self._placed = place(planned, hosts, SLOTS) if controller is None else controller.placed
         self.window_slots = window_slots or min(self._fitting_window(conditions), share.most_slots)
         most = min(share.most_slots, MOST_IN_FLIGHT if placed.shares_mbit else SLOTS)
         if not len(placed.trees) <= self.window_slots <= most:
@@ -179,16 +197,19 @@ class Job:
             self._neighbours.setdefault(self.trees[0].parents[host], []).append(rank)
         ports = self._ports()
         # With rails a slot's cell is on the switches of one of them, and only a controller has a job leave one.
-        is_controlled = has_controller or bool(placed.shares_mbit)
-        if is_controlled and share != Share():
-            raise UsageError("jobs beside one another have no controller, and no rails")
-        self.controller = self._controlled(ports, options) if is_controlled else None
+        if controller is None and (has_controller or placed.shares_mbit):
+            if share != Share():
+                raise UsageError("jobs beside one another that fail, or have rails, have the same controller")
+            controller = controlled(network, planned, hosts, lanes=lanes, seed=options.get("seed", 0))
+        self.controller = controller
+        self._membership = None if controller is None else self._join(controller, ports, options)
         self.workers: list[Worker] = []
-        """By rank."""
+        """Workers by rank."""
         self.numbers: list[int] = []
-        """Of their nodes."""
+        """Numbers of their nodes."""
         self._rails: list[Rails] = []
         self._looks_s = math.inf
+        self._gave_up: tuple[float, SwitchsumError] | None = None
         arena = Arena()
         for rank, host in enumerate(hosts):
             self.workers.append(Worker(self._config(rank, options), arena))
@@ -221,37 +242,30 @@ class Job:
         self.numbers.append(network.native_host(host, rails or worker, cost, links=links))
         for link, port in enumerate(ports):
             attach(network, self._placed.rails[link][host], conditions, port=port)
-        if rails is not None and self.controller is not None:
+        if rails is not None and self._membership is not None:
             names = [f"{host}->{self._placed.leaf(link, host)}" for link in range(links)]
-            rails.begin(self.controller.ready(rank), [network.links[name].number for name in names])
+            rails.begin(self._membership.ready(rank), [network.links[name].number for name in names])
 
     def _rails_of(self, rank: int, worker: Worker, links: int) -> Rails:
-        assert self.controller is not None
-        addresses = [host_address(rank, link) for link in range(links)]
-        self._rails.append(Rails(worker, addresses, self.controller.told[rank]))
+        assert self._membership is not None
+        addresses = [self._address(rank, link) for link in range(links)]
+        self._rails.append(Rails(worker, addresses, self._membership.told[rank]))
         self._looks_s = 0.0
         return self._rails[-1]
 
-    def _controlled(self, ports: Sequence[Sequence[int]], options: Mapping[str, Any]) -> SimulatedController:
-        """Return a controller that the ranks have joined."""
-        program, placed = p4src.load(self.lanes), self._placed
-        return SimulatedController(
-            self.network,
-            Build(lanes_per_frame=self.lanes, device_config=program.device_config, p4info=program.p4info),
-            _SWITCH,
-            fabric_of(self.network, self.trees, placed.parents, self.lanes),
+    def _join(
+        self, controller: SimulatedController, ports: Sequence[Sequence[int]], options: Mapping[str, Any]
+    ) -> Membership:
+        """Have the ranks join a controller."""
+        doors = [
             [
-                [
-                    Door(switch=placed.leaf(link, host), port=port, address=host_address(rank, link))
-                    for link, port in enumerate(ports[rank])
-                ]
-                for rank, host in enumerate(self.hosts)
-            ],
-            slots=self.window_slots,
-            rates=placed.shares_mbit,
-            timeout_s=options.get("timeout_s", DEFAULT_TIMEOUT_S),
-            seed=options.get("seed", 0),
-        )
+                Door(switch=self._placed.leaf(link, host), port=port, address=self._address(rank, link))
+                for link, port in enumerate(ports[rank])
+            ]
+            for rank, host in enumerate(self.hosts)
+        ]
+        timeout_s = options.get("timeout_s", DEFAULT_TIMEOUT_S)
+        return controller.join(doors, slots=self.window_slots, rates=self._placed.shares_mbit, timeout_s=timeout_s)
 
     def fail(self, name: str, at_s: float) -> None:
         """Let a switch, or a link that is called `tail->head`, fail for good; raises UsageError.
@@ -269,7 +283,7 @@ class Job:
     @property
     def moved(self) -> tuple[str, ...]:
         """What the controller has changed after failures."""
-        return () if self.controller is None else self.controller.moved
+        return () if self._membership is None else tuple(self._membership.moved)
 
     @property
     def due_s(self) -> float:
@@ -279,15 +293,17 @@ class Job:
     def look_after(self) -> None:
         """Let the controller do what is due, and the ranks hear of it and look after their links."""
         now = self.network.now
-        if self.controller is None:
+        if self.controller is None or self._membership is None:
             return
-        has_forgotten = self.controller.due_s <= now and self.controller.turn()
+        if self.controller.due_s <= now:
+            self.controller.turn()
+        brings_back = self._membership.brings_back()
         has_moved = [False] * len(self.workers)
         if self._looks_s <= now:
             self._looks_s = instant(now + LOOK_S)
             has_moved = [rails.look(now) for rails in self._rails]
         for worker, number, is_elsewhere in zip(self.workers, self.numbers, has_moved, strict=True):
-            if has_forgotten or is_elsewhere:
+            if brings_back or is_elsewhere:
                 worker.engine.restarted(now)
                 self.network.world.wake(number)
 
@@ -298,7 +314,7 @@ class Job:
             lanes_per_frame=self.lanes,
             switch=_SWITCH,
             own=self._address(rank),
-            **(self._facts(rank) if self.controller is None else self.controller.facts(rank)),
+            **(self._facts(rank) if self._membership is None else self._membership.facts(rank)),
             **{"granularity_s": 0.0, **({} if self.controller is None else _PATIENCE), **options},
         )
 
@@ -353,8 +369,8 @@ class Job:
             for entry in state.entries.values():
                 write(network.switches[name], entry)
 
-    def _address(self, rank: int) -> Address:
-        return host_address(self._share.first_host + rank)
+    def _address(self, rank: int, link: int = 0) -> Address:
+        return host_address(self._share.first_host + rank, link)
 
     def _cookie(self, rank: int) -> int:
         return 0xC0FF_EE00_0000_0001 + (rank << 16) + (self._share.number << 48)
@@ -377,9 +393,20 @@ class Job:
     def ended(self, began_s: float) -> Ended:
         """Return how far it is with what was begun at a time."""
         done = self.finished
+        if self._gave_up is not None:
+            at_s, error = self._gave_up
+            return Ended(seconds=at_s - began_s, is_complete=False, finished=done, error=error)
         is_complete = done == len(self.workers)
         end_s = self.network.world.finished_s(self.numbers) if is_complete else self.network.now
         return Ended(seconds=end_s - began_s, is_complete=is_complete, finished=done)
+
+    def note_finished(self) -> int:
+        """Return how many workers have finished since this was asked last; raises what one gave up with."""
+        return sum(len(worker.finished(self.network.now)) for worker in self.workers)
+
+    def give_up(self, error: SwitchsumError) -> None:
+        """Note that the job is over: one of its ranks has given up."""
+        self._gave_up = self.network.now, error
 
     @property
     def finished(self) -> int:
@@ -397,7 +424,8 @@ def add_together(
 ) -> list[Ended]:
     """Let jobs of one network add at the same time; return how each went.
 
-    See `Job.allreduce`.  Only a job that is alone has a controller.
+    See `Job.allreduce`.  All of them have the same controller, or none has one.  If a rank gives up, its job is over,
+    and the others go on; where there is one job, what it gave up with is raised.
     """
     until_s = None if until_s is None else instant(until_s)
     first, world = jobs[0], jobs[0].network.world
@@ -405,12 +433,20 @@ def add_together(
     world.wait_for([number for job in jobs for number in job.numbers])
     for job, own in zip(jobs, arrays, strict=True):
         job.begin(own, **options)
-    left = sum(len(job.workers) for job in jobs)
-    while left:
-        first.look_after()
-        end = min(world.now_s + _SLICE_S, first.due_s)
+    left = {job: len(job.workers) for job in jobs}
+    while any(left.values()):
+        for job in jobs:
+            job.look_after()
+        end = min(world.now_s + _SLICE_S, *(job.due_s for job in jobs))
         stop = first.network.run(end if until_s is None else min(end, until_s))
-        left -= sum(len(worker.finished(world.now_s)) for job in jobs for worker in job.workers)
+        for job in [job for job, count in left.items() if count > 0]:
+            try:
+                left[job] -= job.note_finished()
+            except SwitchsumError as error:
+                if len(jobs) == 1:
+                    raise
+                job.give_up(error)
+                left[job] = 0
         if (stop is Stop.IDLE and first.controller is None) or (until_s is not None and world.now_s >= until_s):
             break
     return [job.ended(began) for job in jobs]

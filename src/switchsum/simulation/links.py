@@ -17,17 +17,32 @@ import numpy as np
 
 from switchsum.native.kernels.decorators import inner
 from switchsum.native.kernels.intrinsics import carray, pointer
-from switchsum.native.kernels.memory import Scalar, integers_at
+from switchsum.native.kernels.memory import Scalar, integers_at, prefetch
 from switchsum.native.kernels.mixing import drawn_at
 
 from . import events
 from .frames import copy_to, frames_of, give_back, links_of, mark
-from .records import LOG, LOG_BYTES, NEVER, NONE, PICOSECONDS, Fate, Happens, LinkRecord, LogRecord, WorldRecord
+from .records import (
+    FRAME_BYTES,
+    LINK_BYTES,
+    LOG,
+    LOG_BYTES,
+    NEVER,
+    NONE,
+    PICOSECONDS,
+    Fate,
+    Happens,
+    LinkRecord,
+    LogRecord,
+    WorldRecord,
+)
 
 _DRAWS: Final = 4
-"""For each frame."""
+"""Draws for each frame."""
 _LOSS, _BURST, _LATE, _LATE_BY = range(_DRAWS)
 _ONE: Final = 1.0 / (1 << 32)
+_LINE_BYTES: Final = 64
+_MUCH_OF_A_LINK_BYTES: Final = 192
 
 
 @inner
@@ -123,6 +138,22 @@ def draw(link: LinkRecord, number: Scalar, what: Scalar) -> float:
 
 
 @inner
+def fetch_link(world: WorldRecord, number: Scalar) -> None:
+    """Have fetched what is looked at of a link for every frame."""
+    at = world.links + number * LINK_BYTES
+    for offset in range(0, _MUCH_OF_A_LINK_BYTES, _LINE_BYTES):
+        prefetch(at + offset)
+
+
+@inner
+def fetch_ends(world: WorldRecord, number: Scalar) -> None:
+    """Have fetched the frames between which a link's next one will lie, and of which some may have left."""
+    link = links_of(world)[number]
+    prefetch(world.frames + link.last * FRAME_BYTES)
+    prefetch(world.frames + link.departing * FRAME_BYTES)
+
+
+@inner
 def catch_up(world: WorldRecord, link: LinkRecord) -> None:
     """Take the frames that have left out of the queue."""
     while link.departing != NONE:
@@ -138,7 +169,7 @@ def catch_up(world: WorldRecord, link: LinkRecord) -> None:
 def first_off(world: WorldRecord, number: Scalar) -> Scalar:
     """Take the first frame, which arrives now, off its link; return its index, or NONE if it was lost.
 
-    The event of its arrival is the first one, and becomes that of the next frame.
+    Its event has been taken out.
     """
     link = links_of(world)[number]
     catch_up(world, link)
@@ -147,9 +178,8 @@ def first_off(world: WorldRecord, number: Scalar) -> Scalar:
     link.first = frame.next
     if frame.next == NONE:
         link.last = NONE
-        events.drop_first(world)
     else:
-        events.put_off_first(world, frames_of(world)[frame.next].departs + link.delay)
+        events.push(world, frames_of(world)[frame.next].departs + link.delay, Happens.ARRIVAL, number)
     if link.special == 0:
         return index
     if frame.fate == Fate.LOST or (link.outage_count > 0 and _was_down(link, frame.departs, world.now)):

@@ -30,9 +30,10 @@ from .frames import (
     start_at,
     take_row,
 )
-from .links import catch_up, first_off, next_departure, note, send
+from .links import catch_up, fetch_ends, fetch_link, first_off, next_departure, note, send
 from .records import (
     FRAME_BYTES,
+    NEAR,
     NEVER,
     NODE_BYTES,
     NONE,
@@ -48,9 +49,8 @@ from .records import (
 from .switching import enqueue, forward, serve
 
 _SECONDS: Final = 1.0 / PICOSECONDS
-_AHEAD: Final = 5
-"""Events whose frames are brought near: the next one, and the four of which one is the one after it."""
 _LINE_BYTES: Final = 64
+_MUCH_OF_A_NODE_BYTES: Final = 320
 _MOST_AHEAD_BYTES: Final = 1024
 _MIX: Final = 0x2545_F491_4F6C_DD1D
 
@@ -60,7 +60,7 @@ def run(address: int, until: int, most: int) -> int:
     """Let things happen until a time is over or so many events are; return a `Stop`."""
     world: WorldRecord = carray(pointer(address), (1,), WORLD)[0]
     for _ in range(most):
-        if world.event_count == 0:
+        if world.near_count == 0:
             return Stop.IDLE
         if world.free_frames < world.spare or world.event_room - world.event_count < world.spare:
             return Stop.ROOM
@@ -68,13 +68,15 @@ def run(address: int, until: int, most: int) -> int:
             return Stop.ROOM
         if world.log_room - world.log_used < world.log_spare:
             return Stop.LOG
-        at = integers_at(world.events, 1)[0]
+        at = events.first_at(world)
         if at > until:
             world.now = until
             return Stop.OVER
         world.now = at
         world.handled += 1
-        _handle(world, integers_at(world.events, 2)[1])
+        key = events.take_first(world)
+        _look_ahead(world)
+        _handle(world, key)
         if world.failed != NONE:
             return Stop.FAILED
         if world.waiting == 0:
@@ -115,16 +117,13 @@ def schedule(address: int, link: int, at: int, data: int, length: int) -> int:
 
 @inner
 def _handle(world: WorldRecord, key: Scalar) -> None:
-    """Let the first event happen."""
+    """Let an event happen."""
     kind, index = events.kind_of(key), events.index_of(key)
     if kind == Happens.ARRIVAL:
         frame = first_off(world, index)
-        _look_ahead(world)
         if frame != NONE:
             _arrive(world, index, frame)
-        return
-    events.drop_first(world)
-    if kind == Happens.WAKE:
+    elif kind == Happens.WAKE:
         node = nodes_of(world)[index]
         if node.wakes_at == world.now:  # else it was put off, and another event is to come
             node.wakes_at = NEVER
@@ -143,43 +142,53 @@ def _handle(world: WorldRecord, key: Scalar) -> None:
 
 @inner
 def _look_ahead(world: WorldRecord) -> None:
-    """Have brought near what the next events need, while this one is handled: with many hosts nothing is in a cache."""
-    count = min(world.event_count, _AHEAD)
-    keys = integers_at(world.events, 2 * count)
-    links = links_of(world)
-    for place in range(count - 1, -1, -1):
-        key = keys[2 * place + 1]
-        if events.kind_of(key) != Happens.ARRIVAL:
-            continue
-        link = links[events.index_of(key)]
-        prefetch(world.frames + link.first * FRAME_BYTES)
-        head = head_at(world, link.first)
-        prefetch(head)
-        prefetch(head + _LINE_BYTES)
-        if place == 0:
-            _fetch(world, link.to, link.first)
-            continue
-        # What `_fetch` follows, from record to record, is near when it is this event's turn.
-        at = world.nodes + link.to * NODE_BYTES
-        prefetch(at + _LINE_BYTES)
-        prefetch(at + 2 * _LINE_BYTES)
-        own = nodes_of(world)[link.to].own
-        prefetch(own)
-        prefetch(own + _LINE_BYTES)
+    """Have fetched what the next events need, while this one is handled: with many hosts nothing is in a cache.
+
+    Where it lies says what another record has, which is fetched while the events before it are handled.
+    """
+    if world.event_count == 0:
+        return  # with so few events everything is
+    for step in range(1, NEAR):
+        key = events.key_near(world, NEAR - step)
+        if events.kind_of(key) == Happens.ARRIVAL:
+            _fetch(world, events.index_of(key), step)
 
 
 @inner
-def _fetch(world: WorldRecord, to: Scalar, index: Scalar) -> None:
-    """Have brought near what the node needs at which the next frame arrives."""
-    frame = frames_of(world)[index]
-    node = nodes_of(world)[to]
-    start = start_at(world, index)
-    body = body_at(world, index) if frame.head > 0 else start + node.head
-    if node.kind == Kind.SWITCH:
-        for offset in range(0, min(frame.length - frame.head, _MOST_AHEAD_BYTES), _LINE_BYTES):
-            prefetch(body + offset)
+def _fetch(world: WorldRecord, number: Scalar, step: int) -> None:
+    """Have fetched what lies one step further behind the first frame of a link."""
+    if step == 1:
+        fetch_link(world, number)
+        return
+    link = links_of(world)[number]
+    node = nodes_of(world)[link.to]
+    if step == 2:
+        prefetch(world.frames + link.first * FRAME_BYTES)
+        _fetch_lines(head_at(world, link.first), 2 * _LINE_BYTES)
+        _fetch_lines(world.nodes + link.to * NODE_BYTES, _MUCH_OF_A_NODE_BYTES)
+        return
+    frame = frames_of(world)[link.first]
+    start = start_at(world, link.first)
+    body = body_at(world, link.first) if frame.head > 0 else start + node.head
+    if step == 3:
+        fetch_ends(world, number)
+        prefetch(world.frames + frame.next * FRAME_BYTES)
+        if node.kind == Kind.SWITCH:
+            _fetch_lines(body, min(frame.length - frame.head, _MOST_AHEAD_BYTES))
+        else:
+            fetch_link(world, node.link)
+            _fetch_lines(node.own, 2 * _LINE_BYTES)
     elif node.kind == Kind.ENGINE and node.fetch != 0:
-        call(node.fetch, node.own, start, body)
+        if step == 4:
+            fetch_ends(world, node.link)
+        call(node.fetch, node.own, start, body, step - 4)
+
+
+@inner
+def _fetch_lines(address: Scalar, size: Scalar) -> None:
+    """Have some bytes at an address fetched."""
+    for offset in range(0, size, _LINE_BYTES):
+        prefetch(address + offset)
 
 
 @inner

@@ -53,7 +53,7 @@ class Discarded:
     """Frames that a switch could not send or take, since the start."""
 
     no_link: int
-    """Its program chose a port without a link."""
+    """Number of packets whose program chose a port without a link."""
     too_long: int
     """They grew longer than frames may be here, or a packet made more copies than there is memory for."""
     processor: int
@@ -246,7 +246,7 @@ class Network:
         self._numbers: dict[str, int] = {}
         self._ports: dict[str, dict[int, str]] = {}
         self._most_links: dict[str, int] = {}
-        """Of hosts that have several."""
+        """Most links of a host."""
 
     def host(self, name: str) -> Host:
         """Add a host that sends what Python gives it, and keeps what comes."""

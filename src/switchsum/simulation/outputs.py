@@ -14,7 +14,7 @@ from switchsum.protocol.wire import parse_frame
 from .network import LinkView, Sent
 
 _MAGIC_NS: Final = 0xA1B23C4D
-"""Of a pcap file with nanoseconds."""
+"""Magic number of a pcap file with nanoseconds."""
 _ETHERNET: Final = 1
 _COLUMNS: Final = 72
 _ROWS: Final = 12

@@ -4,6 +4,9 @@ A collective is a list of steps, the same for all hosts: in each one a host send
 many from another.  Frames are numbered through all steps.  A step may be *piped*: its n-th frame waits for the n-th one
 of the step before, as in a ring, where each frame is passed on at once.  Other steps wait for all frames before.
 
+Such a list, with a window and with what came, is a *stream*.  A ring needs one on each host.  In a tree a host has one
+for each neighbour, and all of them go on at the same time: a frame to the parent waits for those of the children.
+
 The receiver acknowledges every fourth frame, the last one of a step, what is out of order, and what has waited for
 `_ACK_DELAY_S`.  The sender repeats what three later frames to the same host have overtaken (RFC 9002's threshold), and
 the oldest frame when nothing has come for a time-out.  That is RFC 6298's estimate, two round trips at least, of the
@@ -29,23 +32,52 @@ PEER_BYTES: Final = 54
 """Ethernet, and as much as IPv4 and TCP take."""
 ACK_BYTES: Final = 60
 _ETHERTYPE: Final = 0x88B5
-"""For local experiments (IEEE 802)."""
-_NUMBER, _STEP, _UPTO, _IS_ACK = 16, 20, 24, 28
-"""Offsets in a frame."""
+"""EtherType for local experiments (IEEE 802)."""
+_NUMBER, _STEP, _UPTO, _IS_ACK, _STREAM = 16, 20, 24, 28, 29
+"""Offsets in a frame.  The last one is of the number that the receiver's stream has there."""
 _ACK_EVERY: Final = 4
 _ACK_DELAY_S: Final = 20e-6
 _THRESHOLD: Final = 3
 FIRST_TIMEOUT_S: Final = 0.02
-"""As a worker's `probe_initial_s`."""
+"""First time-out, as a worker's `probe_initial_s`."""
 _NONE: Final = -1
 _MOST_DOUBLINGS: Final = 6
-_RETRY_S: Final = 1e-9
 
 
 class PeerRecord(Record):
-    """One host."""
+    """One host: its streams, and where frames are queued."""
 
     rank: Int64
+    streams: Int64
+    """Address of the streams."""
+    count: Int64
+    """Number of streams."""
+    unfinished: Int64
+    """Streams of which not all frames have come."""
+    store: Int64
+    stride: Int64
+    rows: Int64
+    row: Int64
+    queue_rows: Int64
+    queue_lengths: Int64
+    queued: Int64
+    consumed: Int64
+    blocked: Int64
+    finished: Int64
+    failure: Int64
+
+
+class StreamRecord(Record):
+    """Frames that go to other hosts one after the other, and as many that come from such hosts."""
+
+    peer: Int64
+    """Address of the host's record."""
+    far: Int64
+    """The number of this stream on the other hosts."""
+    needs: Int64
+    """Address of the addresses of `came` of other streams of this host: the frame of that number comes first there."""
+    needed: Int64
+    """Number of these streams."""
     steps: Int64
     firsts: Int64
     """Address of the number of the first frame of each step, and of the end."""
@@ -55,9 +87,9 @@ class PeerRecord(Record):
     piped: Int64
     """Address of 1 for each step that is piped."""
     frames: Int64
-    """Of all steps."""
+    """Frames of all steps."""
     last_bytes: Int64
-    """Of the last frame of each step, and of the others."""
+    """Bytes of the last frame of each step, and of the others."""
     full_bytes: Int64
     window: Int64
     mask: Int64
@@ -69,7 +101,7 @@ class PeerRecord(Record):
     base_step: Int64
     in_flight: Int64
     step: Int64
-    """Of the next frame."""
+    """Step of the next frame."""
     acknowledged: Int64
     """Address of a byte for each frame."""
     orders: Int64
@@ -96,18 +128,6 @@ class PeerRecord(Record):
     pending_step: Int64
     pending_number: Int64
     pending_since: Float64
-    # Where frames are queued.
-    store: Int64
-    stride: Int64
-    rows: Int64
-    row: Int64
-    queue_rows: Int64
-    queue_lengths: Int64
-    queued: Int64
-    consumed: Int64
-    blocked: Int64
-    finished: Int64
-    failure: Int64
 
 
 class RoundRecord(Record):
@@ -121,6 +141,7 @@ class RoundRecord(Record):
 
 
 PEER: Final = dtype_of(PeerRecord)
+STREAM: Final = dtype_of(StreamRecord)
 ROUND: Final = dtype_of(RoundRecord)
 
 
@@ -128,8 +149,11 @@ ROUND: Final = dtype_of(RoundRecord)
 def begin(own: int, now: float) -> int:
     """Begin."""
     peer: PeerRecord = carray(pointer(own), (1,), PEER)[0]
-    peer.heard_at = now
-    peer.timed = _NONE
+    peer.unfinished = peer.count
+    for number in range(peer.count):
+        stream = _stream(peer, number)
+        stream.heard_at = now
+        stream.timed = _NONE
     return 0
 
 
@@ -139,10 +163,11 @@ def receive(own: int, frames: int, stride: int, rows: int, lengths: int, bodies:
     peer: PeerRecord = carray(pointer(own), (1,), PEER)[0]
     header = bytes_at(frames, PEER_BYTES)
     number, step, upto = _word(header, _NUMBER), _word(header, _STEP), _word(header, _UPTO)
+    stream = _stream(peer, np.int64(header[_STREAM]))
     if header[_IS_ACK] != 0:
-        _acknowledged(peer, number, step, upto, now)
+        _acknowledged(stream, number, step, upto, now)
     else:
-        _came(peer, number, step, now)
+        _came(peer, stream, number, step, now)
     return 0
 
 
@@ -150,26 +175,8 @@ def receive(own: int, frames: int, stride: int, rows: int, lengths: int, bodies:
 def poll(own: int, now: float) -> int:
     """Send what may be sent, and repeat what seems lost."""
     peer: PeerRecord = carray(pointer(own), (1,), PEER)[0]
-    if peer.pending > 0 and now >= peer.pending_since + _ACK_DELAY_S:
-        _acknowledge(peer)
-    if peer.in_flight > 0 and now >= _timeout_at(peer):
-        _repeat(peer, peer.base)
-        peer.doublings += 1
-        peer.heard_at = now
-    while peer.in_flight < peer.window and peer.next < peer.frames and peer.next - peer.base <= peer.mask:
-        if not _may_send(peer):
-            break
-        if peer.in_flight == 0:
-            peer.heard_at = now
-        _put(peer, peer.next, peer.step)
-        if peer.timed == _NONE:
-            peer.timed = peer.next
-            peer.timed_at = now
-            peer.timed_step = peer.step
-        peer.next += 1
-        peer.in_flight += 1
-        if peer.next == integers_at(peer.firsts, peer.steps + 1)[peer.step + 1]:
-            peer.step += 1
+    for number in range(peer.count):
+        _poll(_stream(peer, number), now)
     return 0
 
 
@@ -185,123 +192,161 @@ def sent(own: int, count: int) -> int:
 def tell_wake_at(own: int, target: int) -> int:
     """Write to an address when `poll` has something to do."""
     peer: PeerRecord = carray(pointer(own), (1,), PEER)[0]
-    at = np.inf
-    if peer.pending > 0:
-        at = peer.pending_since + _ACK_DELAY_S
-    if peer.in_flight > 0:
-        at = min(at, _timeout_at(peer))
+    at: Scalar = np.inf
+    for number in range(peer.count):
+        stream = _stream(peer, number)
+        if stream.pending > 0:
+            at = min(at, stream.pending_since + _ACK_DELAY_S)
+        if stream.in_flight > 0:
+            at = min(at, _timeout_at(stream))
     carray(pointer(target), (1,), np.float64)[0] = at
     return 0
 
 
 @inner
-def _timeout_at(peer: PeerRecord) -> Scalar:
-    timeout_s = _round_trips(peer, peer.base_step).timeout_s
-    return peer.heard_at + timeout_s * (1 << min(peer.doublings, _MOST_DOUBLINGS))
+def _stream(peer: PeerRecord, number: Scalar) -> StreamRecord:
+    """Return a stream of a host."""
+    return carray(pointer(peer.streams), (peer.count,), STREAM)[number]  # type: ignore[no-any-return]
 
 
 @inner
-def _round_trips(peer: PeerRecord, step: Scalar) -> RoundRecord:
+def _poll(stream: StreamRecord, now: float) -> None:
+    """Send what a stream may send, and repeat what seems lost of it."""
+    if stream.pending > 0 and now >= stream.pending_since + _ACK_DELAY_S:
+        _acknowledge(stream)
+    if stream.in_flight > 0 and now >= _timeout_at(stream):
+        _repeat(stream, stream.base)
+        stream.doublings += 1
+        stream.heard_at = now
+    while stream.in_flight < stream.window and stream.next < stream.frames:
+        if stream.next - stream.base > stream.mask or not _may_send(stream):
+            break
+        if stream.in_flight == 0:
+            stream.heard_at = now
+        _put(stream, stream.next, stream.step)
+        if stream.timed == _NONE:
+            stream.timed = stream.next
+            stream.timed_at = now
+            stream.timed_step = stream.step
+        stream.next += 1
+        stream.in_flight += 1
+        if stream.next == integers_at(stream.firsts, stream.steps + 1)[stream.step + 1]:
+            stream.step += 1
+
+
+@inner
+def _timeout_at(stream: StreamRecord) -> Scalar:
+    timeout_s = _round_trips(stream, stream.base_step).timeout_s
+    return stream.heard_at + timeout_s * (1 << min(stream.doublings, _MOST_DOUBLINGS))
+
+
+@inner
+def _round_trips(stream: StreamRecord, step: Scalar) -> RoundRecord:
     """Return what is known of round trips to the host to which the frames of a step go."""
-    address: Scalar = integers_at(peer.rounds, peer.steps)[step]
+    address: Scalar = integers_at(stream.rounds, stream.steps)[step]
     return carray(pointer(address), (1,), ROUND)[0]  # type: ignore[no-any-return]
 
 
 @inner
-def _may_send(peer: PeerRecord) -> bool:
+def _may_send(stream: StreamRecord) -> bool:
     """Tell whether what the next frame is made of has come."""
-    if peer.step == 0:
+    for number in range(stream.needed):
+        if bytes_at(integers_at(stream.needs, stream.needed)[number], stream.frames)[stream.next] == 0:
+            return False
+    if stream.step == 0:
         return True
-    firsts = integers_at(peer.firsts, peer.steps + 1)
-    first = firsts[peer.step]
-    if integers_at(peer.piped, peer.steps)[peer.step] == 0:
-        return bool(peer.prefix >= first)
-    before = peer.next - (first - firsts[peer.step - 1])
-    return bool(bytes_at(peer.came, peer.frames)[before] != 0)
+    firsts = integers_at(stream.firsts, stream.steps + 1)
+    first = firsts[stream.step]
+    if integers_at(stream.piped, stream.steps)[stream.step] == 0:
+        return bool(stream.prefix >= first)
+    before = stream.next - (first - firsts[stream.step - 1])
+    return bool(bytes_at(stream.came, stream.frames)[before] != 0)
 
 
 @inner
-def _came(peer: PeerRecord, number: Scalar, step: Scalar, now: float) -> None:
+def _came(peer: PeerRecord, stream: StreamRecord, number: Scalar, step: Scalar, now: float) -> None:
     """Note that a frame has come."""
-    came, prefixes = bytes_at(peer.came, peer.frames), integers_at(peer.prefixes, peer.steps)
-    end = integers_at(peer.firsts, peer.steps + 1)[step + 1]
-    is_next = number == prefixes[step]
-    if peer.pending > 0 and step != peer.pending_step:
-        _acknowledge(peer)
+    came, prefixes = bytes_at(stream.came, stream.frames), integers_at(stream.prefixes, stream.steps)
+    end = integers_at(stream.firsts, stream.steps + 1)[step + 1]
+    is_next, had_all = number == prefixes[step], stream.prefix == stream.frames
+    if stream.pending > 0 and step != stream.pending_step:
+        _acknowledge(stream)
     came[number] = 1
     while prefixes[step] < end and came[prefixes[step]] != 0:
         prefixes[step] += 1
-    while peer.prefix < peer.frames and came[peer.prefix] != 0:
-        peer.prefix += 1
-    if peer.prefix == peer.frames:
-        peer.finished = 1
-    if peer.pending == 0:
-        peer.pending_since = now
-    peer.pending += 1
-    peer.pending_step = step
-    peer.pending_number = number
-    if peer.pending >= _ACK_EVERY or not is_next or number + 1 == end:
-        _acknowledge(peer)
+    while stream.prefix < stream.frames and came[stream.prefix] != 0:
+        stream.prefix += 1
+    if stream.prefix == stream.frames and not had_all:
+        peer.unfinished -= 1
+        if peer.unfinished == 0:
+            peer.finished = 1
+    if stream.pending == 0:
+        stream.pending_since = now
+    stream.pending += 1
+    stream.pending_step = step
+    stream.pending_number = number
+    if stream.pending >= _ACK_EVERY or not is_next or number + 1 == end:
+        _acknowledge(stream)
 
 
 @inner
-def _acknowledge(peer: PeerRecord) -> None:
+def _acknowledge(stream: StreamRecord) -> None:
     """Queue an acknowledgement of what has come."""
-    step = peer.pending_step
-    peer.pending = 0
-    header = _queue(peer, integers_at(peer.sources, peer.steps)[step], ACK_BYTES)
-    _write(header, _NUMBER, peer.pending_number)
+    step = stream.pending_step
+    stream.pending = 0
+    header = _queue(stream, integers_at(stream.sources, stream.steps)[step], ACK_BYTES)
+    _write(header, _NUMBER, stream.pending_number)
     _write(header, _STEP, step)
-    _write(header, _UPTO, integers_at(peer.prefixes, peer.steps)[step])
+    _write(header, _UPTO, integers_at(stream.prefixes, stream.steps)[step])
     header[_IS_ACK] = 1
 
 
 @inner
-def _acknowledged(peer: PeerRecord, number: Scalar, step: Scalar, upto: Scalar, now: float) -> None:
+def _acknowledged(stream: StreamRecord, number: Scalar, step: Scalar, upto: Scalar, now: float) -> None:
     """Take an acknowledgement: of one frame, and of all of its step before `upto`."""
-    first: Scalar = max(peer.base, integers_at(peer.firsts, peer.steps + 1)[step])
-    known = _round_trips(peer, step)
+    first: Scalar = max(stream.base, integers_at(stream.firsts, stream.steps + 1)[step])
+    known = _round_trips(stream, step)
     for one in range(first, upto):
-        _done(peer, known, one, now)
-    if number >= peer.base:
-        _done(peer, known, number, now)
-    acknowledged = bytes_at(peer.acknowledged, peer.frames)
-    firsts = integers_at(peer.firsts, peer.steps + 1)
-    while peer.base < peer.next and acknowledged[peer.base] != 0:
-        peer.base += 1
-        if peer.base == firsts[peer.base_step + 1] and peer.base < peer.frames:
-            peer.base_step += 1
-    peer.heard_at = now
-    peer.doublings = 0
-    _repeat_overtaken(peer, step)
+        _done(stream, known, one, now)
+    if number >= stream.base:
+        _done(stream, known, number, now)
+    acknowledged = bytes_at(stream.acknowledged, stream.frames)
+    firsts = integers_at(stream.firsts, stream.steps + 1)
+    while stream.base < stream.next and acknowledged[stream.base] != 0:
+        stream.base += 1
+        if stream.base == firsts[stream.base_step + 1] and stream.base < stream.frames:
+            stream.base_step += 1
+    stream.heard_at = now
+    stream.doublings = 0
+    _repeat_overtaken(stream, step)
 
 
 @inner
-def _repeat_overtaken(peer: PeerRecord, step: Scalar) -> None:
+def _repeat_overtaken(stream: StreamRecord, step: Scalar) -> None:
     """Repeat what frames that were sent later have overtaken, to the host that has just acknowledged some."""
-    acknowledged, orders = bytes_at(peer.acknowledged, peer.frames), integers_at(peer.orders, peer.mask + 1)
-    firsts, rounds = integers_at(peer.firsts, peer.steps + 1), integers_at(peer.rounds, peer.steps)
-    bound: Scalar = _round_trips(peer, step).newest - _THRESHOLD
-    if rounds[peer.base_step] == rounds[step] and orders[peer.base & peer.mask] >= bound:
+    acknowledged, orders = bytes_at(stream.acknowledged, stream.frames), integers_at(stream.orders, stream.mask + 1)
+    firsts, rounds = integers_at(stream.firsts, stream.steps + 1), integers_at(stream.rounds, stream.steps)
+    bound: Scalar = _round_trips(stream, step).newest - _THRESHOLD
+    if rounds[stream.base_step] == rounds[step] and orders[stream.base & stream.mask] >= bound:
         return  # nothing of it is older than the oldest one
-    of = peer.base_step
-    for one in range(peer.base, peer.next):
+    of = stream.base_step
+    for one in range(stream.base, stream.next):
         if one == firsts[of + 1]:
             of += 1
-        if rounds[of] == rounds[step] and acknowledged[one] == 0 and orders[one & peer.mask] < bound:
-            _repeat(peer, one)
+        if rounds[of] == rounds[step] and acknowledged[one] == 0 and orders[one & stream.mask] < bound:
+            _repeat(stream, one)
 
 
 @inner
-def _done(peer: PeerRecord, known: RoundRecord, number: Scalar, now: float) -> None:
-    acknowledged = bytes_at(peer.acknowledged, peer.frames)
-    if number < peer.next and acknowledged[number] == 0:
+def _done(stream: StreamRecord, known: RoundRecord, number: Scalar, now: float) -> None:
+    acknowledged = bytes_at(stream.acknowledged, stream.frames)
+    if number < stream.next and acknowledged[number] == 0:
         acknowledged[number] = 1
-        peer.in_flight -= 1
-        known.newest = max(known.newest, integers_at(peer.orders, peer.mask + 1)[number & peer.mask])
-        if number == peer.timed:
-            peer.timed = _NONE
-            _estimate(_round_trips(peer, peer.timed_step), now - peer.timed_at)
+        stream.in_flight -= 1
+        known.newest = max(known.newest, integers_at(stream.orders, stream.mask + 1)[number & stream.mask])
+        if number == stream.timed:
+            stream.timed = _NONE
+            _estimate(_round_trips(stream, stream.timed_step), now - stream.timed_at)
 
 
 @inner
@@ -317,34 +362,35 @@ def _estimate(found: RoundRecord, elapsed: float) -> None:
 
 
 @inner
-def _repeat(peer: PeerRecord, number: Scalar) -> None:
+def _repeat(stream: StreamRecord, number: Scalar) -> None:
     """Send a frame again."""
-    firsts, step = integers_at(peer.firsts, peer.steps + 1), peer.step
-    step = min(step, peer.steps - 1)
+    firsts, step = integers_at(stream.firsts, stream.steps + 1), stream.step
+    step = min(step, stream.steps - 1)
     while firsts[step] > number:
         step -= 1
-    _put(peer, number, step)
-    if number == peer.timed:
-        peer.timed = _NONE  # which of the two is acknowledged cannot be told
-    peer.repeats += 1
+    _put(stream, number, step)
+    if number == stream.timed:
+        stream.timed = _NONE  # which of the two is acknowledged cannot be told
+    stream.repeats += 1
 
 
 @inner
-def _put(peer: PeerRecord, number: Scalar, step: Scalar) -> None:
+def _put(stream: StreamRecord, number: Scalar, step: Scalar) -> None:
     """Queue a frame of values."""
-    is_last = number + 1 == integers_at(peer.firsts, peer.steps + 1)[step + 1]
-    length = peer.last_bytes if is_last else peer.full_bytes
-    header = _queue(peer, integers_at(peer.targets, peer.steps)[step], length)
+    is_last = number + 1 == integers_at(stream.firsts, stream.steps + 1)[step + 1]
+    length = stream.last_bytes if is_last else stream.full_bytes
+    header = _queue(stream, integers_at(stream.targets, stream.steps)[step], length)
     _write(header, _NUMBER, number)
     _write(header, _STEP, step)
     header[_IS_ACK] = 0
-    peer.order += 1
-    integers_at(peer.orders, peer.mask + 1)[number & peer.mask] = peer.order
+    stream.order += 1
+    integers_at(stream.orders, stream.mask + 1)[number & stream.mask] = stream.order
 
 
 @inner
-def _queue(peer: PeerRecord, target: Scalar, length: Scalar) -> Scalar:
+def _queue(stream: StreamRecord, target: Scalar, length: Scalar) -> Scalar:
     """Queue a frame to a rank; return its header."""
+    peer: PeerRecord = carray(pointer(stream.peer), (1,), PEER)[0]
     row = peer.row % peer.rows
     peer.row += 1
     words_at(peer.queue_rows, peer.rows)[peer.queued] = row
@@ -356,6 +402,7 @@ def _queue(peer: PeerRecord, target: Scalar, length: Scalar) -> Scalar:
     header[0] = header[6] = 2
     header[12] = _ETHERTYPE >> 8
     header[13] = _ETHERTYPE & 0xFF
+    header[_STREAM] = stream.far
     return header
 
 

@@ -1,7 +1,7 @@
-"""Collectives of hosts alone, on the same links: ring, two-level ring, halving and doubling; and what is ideal.
+"""Collectives of hosts alone, on the same links: rings, halving and doubling, two trees; and what is ideal.
 
-Each is a list of steps (`peer_kernels.py`).  Their frames go through the program's ordinary forwarding, along shortest
-paths; where there are several, the destination says which one.
+Each is lists of steps, which go on at the same time (`peer_kernels.py`).  Their frames go through the program's
+ordinary forwarding, along shortest paths; where there are several, the destination says which one.
 """
 
 from __future__ import annotations
@@ -11,9 +11,10 @@ from collections import deque
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 
 from switchsum.controller.tables.entries import Entry
 from switchsum.controller.tables.names import FORWARDING, STATIONS
@@ -26,7 +27,7 @@ from .arena import Arena
 from .conditions import HostCost, Link
 from .jobs import SLOTS, Ended, attach, write
 from .network import Network
-from .peer_kernels import ETHERNET_BYTES, FIRST_TIMEOUT_S, PEER, PEER_BYTES, ROUND
+from .peer_kernels import ETHERNET_BYTES, FIRST_TIMEOUT_S, PEER, PEER_BYTES, ROUND, STREAM
 from .placement import host_address, rails_of, rates_bps
 from .world import World
 
@@ -40,8 +41,19 @@ class Step:
     to: int
     source: int
     share: float
-    """Of the whole array, that is sent and received."""
+    """Share of the whole array that is sent and received."""
     piped: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stream:
+    """Steps of one host that follow one another, beside its other streams."""
+
+    steps: tuple[Step, ...]
+    far: int = 0
+    """The number of this stream on the other hosts."""
+    needs: tuple[int, ...] = ()
+    """Streams of this host: each frame waits for the frame of its number to come in each of them."""
 
 
 def ring(rank: int, ranks: int) -> list[Step]:
@@ -80,7 +92,63 @@ def two_level_ring(rank: int, ranks: int) -> list[Step]:
     ]
 
 
-ALGORITHMS: Final = {"ring": ring, "halving-doubling": halving_doubling, "two-level-ring": two_level_ring}
+def two_trees(rank: int, ranks: int) -> list[Stream]:
+    """Return the streams of two binary trees, each for half of the array, whose leaves are the other's inner hosts.
+
+    Each frame is passed on at once, up to the root and down again.  A host sends about twice the array, as in a ring
+    (Sanders, Speck and Träff: Two-tree algorithms for full bandwidth broadcast, reduction and scan, 2009).
+    """
+    near = _neighbours(rank, ranks)
+    found = []
+    for tree, other, is_above in near:
+        above = [number for number, one in enumerate(near) if one.tree == tree and one.is_above]
+        below = [number for number, one in enumerate(near) if one.tree == tree and not one.is_above]
+        found.append(
+            Stream(
+                steps=(Step(to=other, source=other, share=0.5),),
+                far=[(one.tree, one.rank) for one in _neighbours(other, ranks)].index((tree, rank)),
+                needs=tuple(below if is_above or not above else above),
+            )
+        )
+    return found
+
+
+class _Neighbour(NamedTuple):
+    tree: int
+    rank: int
+    is_above: bool
+
+
+def _neighbours(rank: int, ranks: int) -> list[_Neighbour]:
+    """Return whom a host has above and below it in two trees that have their hosts in order.
+
+    In places that count from 1, odd ones are leaves, and a place lies as high as its number ends in zeros.  In the
+    second tree all hosts are moved by one place.
+    """
+    found = []
+    for tree in range(2):
+        place = (rank - tree) % ranks + 1
+        low = place & -place
+        above = (place ^ low) | (low << 1)
+        above = above if above <= ranks else place ^ low
+        places = [(above, True)] if above > 0 else []
+        if low > 1:
+            places.append((place - low // 2, False))
+        if (right := min(low - 1, ranks - place)) > 0:
+            places.append((place + (1 << (right.bit_length() - 1)), False))
+        found += [_Neighbour(tree, (one - 1 + tree) % ranks, is_above) for one, is_above in places]
+    return found
+
+
+_STEPS: Final = {"ring": ring, "halving-doubling": halving_doubling, "two-level-ring": two_level_ring}
+ALGORITHMS: Final = (*_STEPS, "tree")
+
+
+def streams(algorithm: str, rank: int, ranks: int) -> list[Stream]:
+    """Return the streams of one host; raises UsageError for an algorithm that cannot do with so many hosts."""
+    if algorithm == "tree":
+        return two_trees(rank, ranks)
+    return [Stream(steps=tuple(_STEPS[algorithm](rank, ranks)))]
 
 
 def ideal_ring_s(ranks: int, size: int, conditions: Link, rate_bps: float, mtu: int) -> float:
@@ -96,43 +164,63 @@ def _stretch(mtu: int, conditions: Link) -> float:
 class Peer:
     """One host of such a collective."""
 
-    def __init__(self, rank: int, steps: Sequence[Step], size: int, mtu: int, window: int, arena: Arena) -> None:
-        each = mtu + ETHERNET_BYTES - PEER_BYTES
+    def __init__(self, rank: int, streams: Sequence[Stream], size: int, mtu: int, window: int, arena: Arena) -> None:
+        ring = 1 << (4 * window).bit_length()
+        self.most_frames = len(streams) * ring + 64
+        self._record, self._streams = arena.zeros(1, PEER), arena.zeros(len(streams), STREAM)
+        self._zeros = np.zeros(mtu + ETHERNET_BYTES, np.uint8)
+        self._keep: list[Any] = []
+        self._streams["peer"] = address_of(self._record)
+        self._streams["full_bytes"] = mtu + ETHERNET_BYTES
+        self._streams["window"], self._streams["mask"] = window, ring - 1
+        for place, stream in enumerate(streams):
+            self._lay_out(self._streams[place : place + 1], stream, size, arena)
+        for place, stream in enumerate(streams):
+            needs = [self._streams["came"][need] for need in stream.needs]
+            self._fill(self._streams[place : place + 1], needs=np.array([*needs, 0], np.int64))
+        self._record["rank"], self._record["count"] = rank, len(streams)
+        self._record["stride"], self._record["rows"] = _STRIDE, self.most_frames
+        self._fill(
+            self._record,
+            streams=self._streams,
+            store=arena.zeros((self.most_frames, _STRIDE), np.uint8),
+            queue_rows=arena.zeros(self.most_frames, np.uint32),
+            queue_lengths=arena.zeros(self.most_frames, np.uint32),
+        )
+
+    def _lay_out(self, record: npt.NDArray[Any], stream: Stream, size: int, arena: Arena) -> None:
+        """Fill in a stream's record."""
+        steps, each = stream.steps, len(self._zeros) - PEER_BYTES
         parts = [max(1, math.ceil(size * step.share)) for step in steps]
         firsts = arena.zeros(len(steps) + 1, np.int64)
         firsts[1:] = np.cumsum([-(-part // each) for part in parts])
         frames = int(firsts[-1])
-        ring = 1 << (4 * window).bit_length()
-        self.most_frames = ring + 64
         targets = sorted({step.to for step in steps})
         rounds = arena.zeros(len(targets), ROUND)
         rounds["timeout_s"] = FIRST_TIMEOUT_S
         of_target = {target: address_of(rounds[place:]) for place, target in enumerate(targets)}
-        tables = {
-            "firsts": firsts,
-            "targets": np.array([step.to for step in steps], np.int64),
-            "sources": np.array([step.source for step in steps], np.int64),
-            "piped": np.array([step.piped for step in steps], np.int64),
-            "rounds": np.array([of_target[step.to] for step in steps], np.int64),
-            "acknowledged": arena.zeros(frames, np.uint8),
-            "orders": arena.zeros(ring, np.int64),
-            "came": arena.zeros(frames, np.uint8),
-            "prefixes": firsts[:-1].copy(),
-            "store": arena.zeros((self.most_frames, _STRIDE), np.uint8),
-            "queue_rows": arena.zeros(self.most_frames, np.uint32),
-            "queue_lengths": arena.zeros(self.most_frames, np.uint32),
-        }
-        self._record = arena.zeros(1, PEER)
-        for name, array in tables.items():
-            self._record[name] = address_of(array)
-        last = PEER_BYTES + (parts[0] - 1) % each + 1
-        numbers = {"rank": rank, "steps": len(steps), "frames": frames, "window": window, "mask": ring - 1}
-        numbers |= {"full_bytes": PEER_BYTES + each, "last_bytes": max(last, 60), "stride": _STRIDE}
-        numbers |= {"rows": self.most_frames}
-        for name, value in numbers.items():
-            self._record[name] = value
-        self._keep = tables, rounds
-        self._zeros = np.zeros(PEER_BYTES + each, np.uint8)
+        self._keep.append(rounds)
+        record["far"], record["needed"] = stream.far, len(stream.needs)
+        record["steps"], record["frames"] = len(steps), frames
+        record["last_bytes"] = max(PEER_BYTES + (parts[0] - 1) % each + 1, 60)
+        self._fill(
+            record,
+            firsts=firsts,
+            targets=np.array([step.to for step in steps], np.int64),
+            sources=np.array([step.source for step in steps], np.int64),
+            piped=np.array([step.piped for step in steps], np.int64),
+            rounds=np.array([of_target[step.to] for step in steps], np.int64),
+            acknowledged=arena.zeros(frames, np.uint8),
+            orders=arena.zeros(int(record["mask"][0]) + 1, np.int64),
+            came=arena.zeros(frames, np.uint8),
+            prefixes=firsts[:-1].copy(),
+        )
+
+    def _fill(self, record: npt.NDArray[Any], **arrays: npt.NDArray[Any]) -> None:
+        """Write the addresses of arrays into a record, and keep the arrays."""
+        for name, array in arrays.items():
+            record[name] = address_of(array)
+            self._keep.append(array)
 
     def facts(self) -> Mapping[str, int]:
         """Return fields of its `NodeRecord`."""
@@ -162,7 +250,7 @@ class Peer:
     @property
     def repeats(self) -> int:
         """Frames that it has sent again."""
-        return int(self._record["repeats"][0])
+        return int(self._streams["repeats"].sum())
 
 
 def run(
@@ -197,11 +285,8 @@ def run(
         for rail, (cables, rate) in enumerate(zip(rails, rates := rates_bps(rails), strict=True)):
             share, first = math.ceil(size * rate / sum(rates)), len(nodes)
             for rank, host in enumerate(hosts):
-                steps = [
-                    replace(step, to=first + step.to, source=first + step.source)
-                    for step in ALGORITHMS[algorithm](rank, len(hosts))
-                ]
-                peers.append(Peer(first + rank, steps, share, mtu, window, arena))
+                own = [_moved(stream, first) for stream in streams(algorithm, rank, len(hosts))]
+                peers.append(Peer(first + rank, own, share, mtu, window, arena))
                 nodes.append(host if rail == 0 else f"{host}.{rail}")
                 of_groups[-1].append(network.native_host(nodes[-1], peers[-1], cost))
                 [leaf] = {*cables[host].ends} - {host}
@@ -217,6 +302,13 @@ def run(
         network.run(until_s)
     ended = [_ended(world, began, found, len(hosts)) for found, hosts in zip(of_groups, groups, strict=True)]
     return ended, sum(peer.repeats for peer in peers)
+
+
+def _moved(stream: Stream, first: int) -> Stream:
+    """Return a stream among ranks that are counted from `first` on."""
+    return replace(
+        stream, steps=tuple(replace(step, to=first + step.to, source=first + step.source) for step in stream.steps)
+    )
 
 
 def _ended(world: World, began: float, numbers: list[int], hosts: int) -> Ended:

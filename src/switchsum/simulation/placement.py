@@ -29,7 +29,7 @@ class Placement:
     rails: Sequence[Cables]
     """The links of the hosts: one of each, or several to as many switches."""
     shares_mbit: Sequence[float] = ()
-    """What goes over each rail; nothing where hosts have one link."""
+    """Rates over each rail, in Mbit/s. Empty: hosts have one link."""
 
     def leaf(self, rail: int, host: str) -> str:
         """Return the switch to which a host's link leads."""

@@ -58,7 +58,7 @@ class RailsRecord(Record):
     consumed: Int64
     """Addresses of the engine's words of these names."""
     ignored: Int64
-    """Where the loop writes how many frames have left the first link."""
+    """Place where the loop writes how many frames have left the first link."""
 
 
 RAILS: Final = dtype_of(RailsRecord)
@@ -207,5 +207,5 @@ class Rails:
 
     def _share_out(self) -> None:
         """Tell the engine which way each slot has."""
-        slots = self._worker.engine.state.slots
-        slots["tree"] = self._links.ways[: len(slots)]
+        engine = self._worker.engine
+        engine.share_out(self._links.ways[: len(engine.state.slots)])

@@ -35,7 +35,7 @@ from .jobs import Job
 NAMED_AFTER_S: Final = 10.0
 """A rank that has not come back for so long, by the wall clock, is named."""
 HEARD_AFTER_S: Final = 1e-3
-"""So long, in virtual time, after a rank has ended the others hear of it: what is on the way to them comes first."""
+"""Seconds of virtual time after which others hear that a rank has ended. Frames on their way to them come first."""
 _LOOK_S: Final = 0.2
 _INSTANT_S: Final = 0.5e-12
 
@@ -61,7 +61,7 @@ class Rank:
     has_failed: bool = False
     begun: int = 0
     begins: list[Begin] = field(default_factory=list)
-    """What it has begun since time stands still."""
+    """Operations that it has begun since time stands still."""
     under_way: set[int] = field(default_factory=set)
     heard_at: float = field(default_factory=time.monotonic)
     last: str = "connect"
@@ -79,13 +79,13 @@ class Ranks:
         self._job, self._world = job, job.network.world
         self._folder, self._factor, self._timeout_s = folder, clock_factor, timeout_s
         self.path = f"{folder}/virtual"
-        """Of the socket."""
+        """Path of the socket."""
         self._listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         self._listener.bind(self.path)
         self._listener.listen(len(job.workers))
         self._ranks: dict[int, Rank] = {}
         self.calls = Calls(len(job.workers))
-        """Who is late in them."""
+        """Figures of late ranks."""
 
     def serve(self, has_failed: Callable[[], bool], has_ended: Callable[[int], bool]) -> None:
         """Let time pass until all ranks have ended.

@@ -15,8 +15,10 @@ import numpy.typing as npt
 from switchsum.native.kernels.records import Float64, Int64, Record, dtype_of
 
 PICOSECONDS: Final = 1_000_000_000_000
-"""In a second."""
+"""Picoseconds in a second."""
 NEVER: Final = (1 << 63) - 1
+NEAR: Final = 8
+"""The next events, which are kept in their order; a power of two."""
 NONE: Final = -1
 
 
@@ -71,7 +73,7 @@ class Fate(IntEnum):
 
     ARRIVES = 0
     LOST = 1
-    """By chance, by choice, or because the link was down."""
+    """The frame was lost by chance, by choice, or because the link was down."""
     LATE = 2
     DROPPED = 3
     """The queue was full."""
@@ -87,7 +89,7 @@ class FrameRecord(Record):
     head: Int64
     """Bytes of the frame that are in its own head; 0: the whole frame is in the row."""
     body: Int64
-    """Where the rest of it begins: an offset in the row, or an address if there is no row."""
+    """Beginning of the rest of it: an offset in the row, or an address if there is no row."""
     next: Int64
     """The frame behind it on its link or in a host's inbox; or the next free one."""
     link: Int64
@@ -193,7 +195,7 @@ class QueueRecord(Record):
     pace: Int64
     pace_bits_per_s: Int64
     paced_until: Int64
-    """As in `LinkRecord`, for this queue alone."""
+    """See `LinkRecord`, for this queue alone."""
     dropped: Int64
 
 
@@ -218,7 +220,7 @@ class NodeRecord(Record):
 
     kind: Int64
     frames: Int64
-    """That have come."""
+    """Number of frames that have come."""
     frame_cost: Int64
     byte_cost: Int64
     """Picoseconds of the processor for each frame, and for each byte, received or sent."""
@@ -301,8 +303,13 @@ class WorldRecord(Record):
     link_count: Int64
     nodes: Int64
     node_count: Int64
+    near_at: Annotated[npt.NDArray[np.int64], "i8", NEAR]
+    near_key: Annotated[npt.NDArray[np.int64], "i8", NEAR]
+    """Times and keys of the next events, as a ring."""
+    near_first: Int64
+    near_count: Int64
     events: Int64
-    """Address of pairs: time and key."""
+    """Address of pairs: time and key of each of the other events, all of which come later."""
     event_count: Int64
     event_room: Int64
     pushed: Int64
@@ -354,7 +361,7 @@ class WorldRecord(Record):
     host_turns: Int64
     """How often a host has had something to do."""
     digest: Int64
-    """Of all arrivals: two runs that differ anywhere differ in it."""
+    """Digest of all arrivals: two runs that differ anywhere differ in it."""
 
 
 class LogRecord(Record):
@@ -365,7 +372,7 @@ class LogRecord(Record):
     departs: Int64
     length: Int64
     index: Int64
-    """Of the link; of a node: -1 less it."""
+    """Index of the link. For a node: -1 less its number."""
     fate: Int64
     stored: Int64
     """Bytes of the frame that follow."""
@@ -380,7 +387,8 @@ WORLD: Final = dtype_of(WorldRecord)
 LOG: Final = dtype_of(LogRecord)
 
 FRAME_BYTES: Final = FRAME.itemsize
+LINK_BYTES: Final = LINK.itemsize
 NODE_BYTES: Final = NODE.itemsize
 LOG_BYTES: Final = LOG.itemsize
 HEAD_BYTES: Final = 192
-"""Of a head, lead included; a replica whose head is longer is kept whole."""
+"""Bytes of a head, lead included. A replica whose head is longer is kept whole."""

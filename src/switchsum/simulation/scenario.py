@@ -7,7 +7,7 @@ network.  Everything in the answer is simulated.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Final
@@ -28,14 +28,16 @@ from .placement import rails_of, rates_bps
 IDEAL: Final = "ideal-ring"
 PEERS: Final = (*peers.ALGORITHMS, IDEAL)
 MOST_JOBS: Final = 16
-"""Beside one another: each needs slots of the switches, of which there are 1,024."""
+"""Most jobs beside one another. Each needs slots of the switches, of which there are 1,024."""
 OWN_ARRAYS_BYTES: Final = 1 << 29
-"""As long as the arrays of all ranks are no more together, each rank has one of its own; else all have the same."""
+"""Most bytes of all ranks' arrays together with which each rank has an array of its own. Beyond it, all have the same
+one.
+"""
 _WORKER_BYTES: Final = 400_000
-"""Of an engine, beside its rows."""
+"""Bytes of an engine, without its rows."""
 _SWITCH_BYTES: Final = 16_000_000
 _FRAMES_A_SECOND: Final = 400_000
-"""With a thousand workers on a slow core; for the estimate of a run's time."""
+"""Frames that a slow core simulates in a second with a thousand workers, for the estimate of a run's time."""
 LONGEST_S: Final = 3600.0
 """A run that would take longer is refused unless the caller allows it."""
 
@@ -49,10 +51,10 @@ class Scenario:
     size: int
     """Bytes of each rank's array of float32."""
     conditions: Link = field(default_factory=Link)
-    """Of all links but for their rates, which the topology has."""
+    """Conditions of all links except their rates, which the topology has."""
     lanes_per_frame: int = 256
     lanes: str = "int32"
-    """What sums travel as."""
+    """Lane format of the sums."""
     density: float = 1.0
     """Share of each rank's blocks that are not zero; which ones is drawn for each rank."""
     has_common_blocks: bool = False
@@ -66,7 +68,9 @@ class Scenario:
     failures: tuple[tuple[str, float], ...] = ()
     """Switches, or links as `tail->head`, and when they fail for good while the switches add."""
     jobs: int = 1
-    """So many jobs of so many workers add at the same time; each host belongs to one."""
+    """Number of jobs, of that many workers each, that add at the same time. Each host belongs to one."""
+    link_mtu: int | None = None
+    """MTU of the links; None: `mtu` says it."""
 
     def __post_init__(self) -> None:
         """Raise UsageError for what is no scenario."""
@@ -86,8 +90,6 @@ class Scenario:
                 f"a topology of {hosts} hosts has room for 2 to {hosts // self.jobs} workers{of_each}, "
                 f"not {self.workers}"
             )
-        if self.failures and self.jobs > 1:
-            raise UsageError("failures are simulated for one job only")
 
     @property
     def hosts(self) -> list[str]:
@@ -102,7 +104,9 @@ class Scenario:
 
     @property
     def mtu(self) -> int:
-        """Of the links: what a frame of so many lanes needs, as Ethernet has it."""
+        """Of the links: as given, else what a frame of so many lanes needs, as Ethernet has it."""
+        if self.link_mtu is not None:
+            return self.link_mtu
         return 1500 if FRAME_BYTES + payload_bytes(self.lanes_per_frame) - ETHERNET_BYTES <= 1500 else 9000
 
     @property
@@ -114,6 +118,10 @@ class Scenario:
     def shares_array(self) -> bool:
         """Whether all ranks have the same array."""
         return self.size * self.workers * self.jobs > OWN_ARRAYS_BYTES
+
+
+Drawing = Callable[[Scenario], tuple[list[npt.NDArray[np.float32]], npt.NDArray[np.float32]]]
+"""Returns each rank's array of a job, and their sum."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -141,15 +149,17 @@ class Result:
     """Whether every rank has the sum; None: nothing is added."""
     repeats: int
     frames: int
-    """That links have taken."""
+    """Number of frames that links have taken."""
     digest: str
     """Equal runs have equal ones."""
     links: tuple[LinkResult, ...]
     """The one with the longest queue first."""
     moved: tuple[str, ...] = ()
-    """What the controller has changed after failures."""
+    """Changes of the controller after failures."""
     jobs_s: tuple[float, ...] = ()
-    """What each of several jobs took."""
+    """Seconds of each of several jobs; of one that gave up, until then."""
+    gave_up: tuple[str | None, ...] = ()
+    """Why each of several jobs has given up; None: it has not."""
 
 
 def estimate(scenario: Scenario) -> tuple[int, float]:
@@ -161,8 +171,8 @@ def estimate(scenario: Scenario) -> tuple[int, float]:
     row = FRAME_BYTES + payload_bytes(scenario.lanes_per_frame)
     workers = scenario.workers * scenario.jobs
     arrays = scenario.size * (scenario.jobs if scenario.shares_array else workers)
-    ring = "ring" in scenario.against or "two-level-ring" in scenario.against
-    peer = 2 * scenario.size // (scenario.mtu - 40) * 2 if ring else 0
+    has_peers = not {"ring", "two-level-ring", "tree"}.isdisjoint(scenario.against)
+    peer = 2 * scenario.size // (scenario.mtu - 40) * 2 if has_peers else 0
     memory = arrays + workers * (_WORKER_BYTES + 4 * window * row + peer)
     memory += len(scenario.planned.switches) * _SWITCH_BYTES
     blocks = scenario.size / payload_bytes(scenario.lanes_per_frame) + window
@@ -197,12 +207,17 @@ def _available_bytes() -> int | None:
 
 
 def simulate(
-    scenario: Scenario, *, watch: Callable[[Network, str], object] | None = None, ways: Sequence[str] = ()
+    scenario: Scenario,
+    *,
+    watch: Callable[[Network, str], object] | None = None,
+    ways: Sequence[str] = (),
+    draw: Drawing | None = None,
 ) -> list[Result]:
     """Simulate the job, then its peers, or only these `ways`; return a result for each.
 
-    `watch` is called with each network and what runs on it before anything happens there.  On an interrupt the results
-    so far are returned, of which the last one is not complete.
+    `watch` is called with each network and what runs on it before anything happens there.  `draw` gives arrays of the
+    caller's own in place of `arrays_of`.  On an interrupt the results so far are returned, of which the last one is not
+    complete.
     """
     found: list[Result] = []
     for way in ways or ("switches", *(name for name in scenario.against if name != IDEAL)):
@@ -213,8 +228,10 @@ def simulate(
             mtu=scenario.mtu,
             seed=scenario.seed,
         )
-        run = _added_by_switches if way == "switches" else _added_by_hosts
-        found.append(run(network, scenario, way, watch or _no_watch))
+        if way == "switches":
+            found.append(_added_by_switches(network, scenario, watch or _no_watch, draw or arrays_of))
+        else:
+            found.append(_added_by_hosts(network, scenario, way, watch or _no_watch))
         if not found[-1].is_complete:
             break
     return found
@@ -225,33 +242,44 @@ def _no_watch(network: Network, way: str) -> None:
 
 
 def _added_by_switches(
-    network: Network, scenario: Scenario, way: str, watch: Callable[[Network, str], object]
+    network: Network, scenario: Scenario, watch: Callable[[Network, str], object], draw: Drawing
 ) -> Result:
-    started = _jobs_of(network, scenario)
+    started, way = jobs_of(network, scenario), "switches"
     for name, at_s in scenario.failures:
         started[0].fail(name, at_s)
     watch(network, way)
-    drawn = [arrays_of(replace(scenario, seed=scenario.seed + number)) for number in range(scenario.jobs)]
+    drawn = [draw(replace(scenario, seed=scenario.seed + number)) for number in range(scenario.jobs)]
     arrays = [own for own, _ in drawn]
     try:
         ended = jobs.add_together(started, arrays, lanes=scenario.lanes, until_s=scenario.until_s)
     except KeyboardInterrupt:  # what there is of it is a result, too
         ended = [job.ended(0.0) for job in started]
-    right = None
-    if all(one.is_complete for one in ended):
-        right = all(_is_right(scenario, own, total) for own, total in drawn)
-    return replace(_result(network, way, ended, sum(job.repeats for job in started), right), moved=started[0].moved)
+    rights = [_is_right(scenario, *own) for own, one in zip(drawn, ended, strict=True) if one.is_complete]
+    right = all(rights) if rights else None
+    result = _result(network, way, ended, sum(job.repeats for job in started), right)
+    return replace(result, moved=tuple(f"{name}{move}" for name, move in _moves(started)))
 
 
-def _jobs_of(network: Network, scenario: Scenario) -> list[jobs.Job]:
+def _moves(started: Sequence[jobs.Job]) -> Iterator[tuple[str, str]]:
+    """Yield where jobs have gone, behind the name of each where there are several."""
+    for number, job in enumerate(started, 1):
+        yield from ((f"job {number}: " if len(started) > 1 else "", move) for move in job.moved)
+
+
+def jobs_of(network: Network, scenario: Scenario) -> list[jobs.Job]:
     """Place the jobs, each behind the slots and the hosts of those before."""
     started: list[jobs.Job] = []
+    controller = None
+    if scenario.failures or len(scenario.rates_bps) > 1:
+        hosts, lanes = scenario.hosts, scenario.lanes_per_frame
+        controller = jobs.controlled(network, scenario.planned, hosts, lanes=lanes, seed=scenario.seed)
     for number, hosts in enumerate(scenario.hosts_of_jobs):
         share = jobs.Share(
             number=number,
             first_slot=sum(job.window_slots for job in started),
             first_host=sum(len(job.hosts) for job in started),
             most_slots=jobs.SLOTS // scenario.jobs,
+            controller=controller,
         )
         started.append(
             jobs.Job(
@@ -264,7 +292,6 @@ def _jobs_of(network: Network, scenario: Scenario) -> list[jobs.Job]:
                 cost=scenario.cost,
                 share=share,
                 seed=scenario.seed,
-                has_controller=bool(scenario.failures),
             )
         )
     return started
@@ -322,6 +349,7 @@ def _result(network: Network, way: str, ended: Sequence[jobs.Ended], repeats: in
         is_complete=all(one.is_complete for one in ended),
         finished=sum(one.finished for one in ended),
         jobs_s=tuple(one.seconds for one in ended) if len(ended) > 1 else (),
+        gave_up=tuple(None if one.error is None else str(one.error) for one in ended) if len(ended) > 1 else (),
         is_right=is_right,
         repeats=repeats,
         frames=network.world.frames_moved,

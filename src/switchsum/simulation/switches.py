@@ -36,7 +36,7 @@ class SwitchNode:
         self._held = np.zeros(PORTS, np.uint8)
         self.lot[HELD] = address_of(self._held)
         self._queues: dict[int, npt.NDArray[Any]] = {}
-        """By port."""
+        """Queues by port."""
 
     @property
     def holds(self) -> bool:
@@ -46,7 +46,7 @@ class SwitchNode:
     def ask_for_queues(self, ports: npt.NDArray[np.int64], links: npt.NDArray[Any]) -> None:
         """Give a queue for each priority to each port where it matters when egress runs; `ports`: the link of each."""
         known = self._manager.ports if self._manager else {}
-        always = self._timing.has_queues or self.pipeline.sees_waiting
+        always = self._timing.has_queues or (self.pipeline.sees_waiting and not self._timing.waits_behind)
         for port in np.flatnonzero(ports != NONE).tolist():
             link = links[ports[port]]
             if port not in self._queues and (always or port in known):

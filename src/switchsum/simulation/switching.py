@@ -13,6 +13,7 @@ from __future__ import annotations
 from typing import Final
 
 import numpy as np
+import numpy.typing as npt
 
 from switchsum.native.kernels.atomics import copy_bytes
 from switchsum.native.kernels.decorators import inner
@@ -38,7 +39,7 @@ from .frames import (
     take_row,
     whole_at,
 )
-from .links import catch_up, note_length, put_on, send
+from .links import catch_up, fetch_ends, fetch_link, note_length, put_on, send
 from .records import (
     HEAD_BYTES,
     NEVER,
@@ -58,6 +59,8 @@ from .records import (
 _PORTS: Final = 0xFFFF
 """Bits of an output's port that are the port's number; those above name its queue."""
 _LEAD: Final = 26
+_AHEAD: Final = 3
+"""So many copies before a copy's turn its link's frames are fetched; the link says where, and is fetched before."""
 _MICROSECOND: Final = 1_000_000
 
 
@@ -258,6 +261,7 @@ def _put_out(world: WorldRecord, node: NodeRecord, served: Scalar, since: Scalar
     whole: Scalar = np.int64(0)  # the last whole frame of the output, and its row
     kept: Scalar = np.int64(NONE)
     for place in range(made):
+        _look_ahead(world, node, ports, place)
         length: Scalar = np.int64(lengths[place])
         address: Scalar = np.int64(addresses[place])
         body: Scalar = np.int64(bodies[place])
@@ -289,6 +293,19 @@ def _put_out(world: WorldRecord, node: NodeRecord, served: Scalar, since: Scalar
             send(world, out, copy, world.now)
     if kept != NONE:
         let_row_go(world, kept)
+
+
+@inner
+def _look_ahead(world: WorldRecord, node: NodeRecord, ports: npt.NDArray[np.uint32], place: int) -> None:
+    """Have fetched what the links of the next copies of a multicast need."""
+    if place + 2 * _AHEAD < len(ports):
+        link = _link_behind(node, np.int64(ports[place + 2 * _AHEAD]) & _PORTS)
+        if link != NONE:
+            fetch_link(world, link)
+    if place + _AHEAD < len(ports):
+        link = _link_behind(node, np.int64(ports[place + _AHEAD]) & _PORTS)
+        if link != NONE:
+            fetch_ends(world, link)
 
 
 @inner

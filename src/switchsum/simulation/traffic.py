@@ -29,7 +29,7 @@ class TrafficRecord(Record):
     """One host."""
 
     gap_s: Float64
-    """From one frame to the next, on average."""
+    """Seconds from one frame to the next, on average."""
     is_random: Int64
     """1: the gaps are drawn (Poisson's arrivals); 0: all are equal."""
     seed: Int64
@@ -41,13 +41,13 @@ class TrafficRecord(Record):
     frames: Int64
     bytes: Int64
     marked: Int64
-    """That have come; marked ones are IPv4 frames with the mark of congestion."""
+    """Frames, bytes and marked frames that have come. A marked frame is an IPv4 frame with the mark of congestion."""
     first_s: Float64
     last_s: Float64
     """When the first one came, and the last one."""
     row: Int64
     length: Int64
-    """Of its only frame."""
+    """Length of its only frame."""
     queued: Int64
     consumed: Int64
     blocked: Int64

@@ -10,6 +10,7 @@ import numpy.typing as npt
 
 from switchsum.host.engine import by_hand
 from switchsum.host.engine.engine import Engine, EngineConfig, Failed, Finished
+from switchsum.host.engine.fetching import fetch
 from switchsum.host.engine.operation import Operation
 from switchsum.host.engine.state import CORE, Count
 from switchsum.native.kernels.loading import address_of
@@ -34,7 +35,7 @@ class Worker:
         self.most_frames = 2 * config.window_slots
         stride = row_stride(FRAME_BYTES + payload_bytes(config.lanes_per_frame))
         self.rows = arena.zeros((self.most_frames, stride), np.uint8)
-        """Of its frames."""
+        """Rows of its frames."""
         self.engine = Engine(config, self.rows, LEAD_BYTES, zeros=arena.zeros)
 
     def facts(self) -> Mapping[str, int]:
@@ -42,7 +43,7 @@ class Worker:
         state = self.engine.state
         return {
             "own": self.engine.address,
-            "fetch": by_hand.fetch_by_hand.address,
+            "fetch": fetch.address,
             "receive": by_hand.receive_by_hand.address,
             "poll": by_hand.poll_by_hand.address,
             "sent": by_hand.sent_by_hand.address,

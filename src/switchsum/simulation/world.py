@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import zlib
 from collections.abc import Iterator, Mapping
 from typing import Any, Final, NoReturn, Protocol
@@ -12,7 +13,7 @@ import numpy.typing as npt
 
 from switchsum.native.kernels.loading import address_of
 from switchsum.native.kernels.outlined import Outlined
-from switchsum.native.wires.rows import row_stride
+from switchsum.native.wires.rows import LEAD_BYTES, row_stride
 from switchsum.protocol.errors import LocalError, UsageError
 from switchsum.switch.parking import LOST
 from switchsum.switch.pipeline import Pipeline
@@ -23,24 +24,13 @@ from . import loop
 from .conditions import HostCost, Link, SwitchTiming
 from .events import MOST_INDICES
 from .log import Log
-from .records import (
-    FRAME,
-    HEAD_BYTES,
-    LINK,
-    NEVER,
-    NODE,
-    NONE,
-    PICOSECONDS,
-    WORLD,
-    Kind,
-    Stop,
-)
+from .records import FRAME, HEAD_BYTES, LINK, NEVER, NODE, NONE, PICOSECONDS, WORLD, Kind, Stop
 from .switches import Places, SwitchNode
 
 EVENTS_AT_ONCE: Final = 500_000
-"""After so many the loop returns, so that Ctrl-C and other signals are heard."""
+"""Number of events after which the loop returns, so that Ctrl-C and other signals are heard."""
 _CHUNKS_WITHOUT_HOSTS: Final = 10
-"""So often it may return without any host having had something to do, in a run that has no end."""
+"""Number of returns without work for any host, in a run that has no end. Then it is ended."""
 _LINE_BYTES: Final = 64
 _FIRST_ROOM: Final = 4096
 """Frames for which there is room at first; it is doubled when it may not be enough."""
@@ -64,7 +54,7 @@ class NativeHost(Protocol):
     """What runs on a host, in native code."""
 
     most_frames: int
-    """That it may send in one turn."""
+    """Most frames that it may send in one turn."""
 
     def facts(self) -> Mapping[str, int]:
         """Return fields of its `NodeRecord`."""
@@ -200,6 +190,11 @@ class World:
             "outages": address_of(outages),
             "outage_count": len(outages),
         }
+
+    def frame_at(self, start: int, body: int, length: int) -> bytes:
+        """Return a frame whose first bytes a host is given at `start`, and the others at `body`."""
+        head = int(self._frames[(start - LEAD_BYTES - int(self._record["heads"][0])) // HEAD_BYTES]["head"])
+        return ctypes.string_at(start, head) + ctypes.string_at(body, length - head)
 
     def log_link(self, number: int, *, with_bytes: bool = False) -> None:
         """Note the frames that are put on a link from now on, with their bytes or without."""
@@ -398,16 +393,14 @@ class World:
             self._end_storm(before)
         more = room - before
         behind = np.arange(before + 1, room + 1)  # each free one leads to the next, the last one to those there were
-        self._frames = np.concatenate([self._frames, np.zeros(more, FRAME)])
+        self._frames = _with_room(self._frames, room)
         self._frames["next"][before:] = behind
         self._frames["next"][-1] = record["free_frame"][0]
         self._next_row = np.concatenate([self._next_row, behind])
         self._next_row[-1] = record["free_row"][0]
-        self._heads = np.concatenate([self._heads, np.zeros(more * HEAD_BYTES, np.uint8)])
+        self._heads = _with_room(self._heads, room * HEAD_BYTES)
         self._holders = np.concatenate([self._holders, np.zeros(more, np.int64)])
-        rows = _aligned(room * self._stride, 0)
-        rows[: len(self._rows)] = self._rows
-        self._rows = rows
+        self._rows = rows = _with_room(self._rows, room * self._stride)
         record["free_frame"] = record["free_row"] = before
         record["free_frames"] += more
         record["frames"], record["frame_room"] = address_of(self._frames), room
@@ -425,7 +418,12 @@ class World:
 
 def _twice(records: npt.NDArray[Any]) -> npt.NDArray[Any]:
     """Return a copy of records with room for twice as many, each of which begins a cache line."""
-    room = _aligned(max(64, 2 * len(records)) * records.itemsize, 0).view(records.dtype)
+    return _with_room(records, max(64, 2 * len(records)))
+
+
+def _with_room(records: npt.NDArray[Any], count: int) -> npt.NDArray[Any]:
+    """Return a copy of records with room for so many, the first of which begins a cache line."""
+    room = _aligned(count * records.itemsize, 0).view(records.dtype)
     room[: len(records)] = records
     return room
 
