@@ -78,8 +78,10 @@ MADE_BY_OTHERS: Final = {
     "Exchanged": "`Compressor.exchange` returns it.",
 }
 """Classes that nobody constructs, and where they come from."""
+NOTES: Final = ("note_purpose", "purpose_of", "note_wait")
+"""What PyTorch's backend tells a communicator, for reports."""
 FOR_OURSELVES: Final = {
-    "Communicator": {"queue", "ranks", "supports", "start", "begin_steps", "break_off", "refuse"},
+    "Communicator": {"queue", "ranks", "supports", "start", "begin_steps", "break_off", "refuse", *NOTES},
     "Handle": {
         *("finished", "memory", "saturates", "at_end", "holds", "operation", "values", "make_result"),
         *("note_finished", "call_back"),

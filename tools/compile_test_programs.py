@@ -1,4 +1,4 @@
-"""Compile the P4 programs of the switch's tests and of its benchmark with p4c, one JSON and one P4Info beside each.
+"""Compile the P4 programs of the switch's tests, benchmark and example with p4c, one JSON and one P4Info beside each.
 
 Run as `python tools/compile_test_programs.py` (p4c-bm2-ss must be on PATH); a test compares what it makes with what is
 committed.
@@ -18,7 +18,11 @@ from rich.progress import track
 
 COMPILER = "p4c-bm2-ss"
 ROOT = Path(__file__).parent.parent
-FOLDERS = (ROOT / "tests" / "switch" / "programs", ROOT / "checks" / "bench" / "p4")
+FOLDERS = (
+    ROOT / "tests" / "switch" / "programs",
+    ROOT / "checks" / "bench" / "p4",
+    ROOT / "examples" / "switch",
+)
 
 
 def compile_program(source: Path, target: Path) -> None:

@@ -1,4 +1,4 @@
-"""How many Mbit/s of values a job's links carry, for docs/tree-measurements.md: a command for `switchsum run`."""
+"""How many Mbit/s of values a job's links carry, for docs/results/trees.md: a command for `switchsum run`."""
 
 from __future__ import annotations
 

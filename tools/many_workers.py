@@ -1,4 +1,4 @@
-"""Measure what jobs of many workers cost on this machine, for the table in docs/tree-measurements.md.
+"""Measure what jobs of many workers cost on this machine, for the table in docs/results/trees.md.
 
 Run as `python tools/many_workers.py`: it starts a job for each row, and prints the rows as Markdown.
 """

@@ -23,12 +23,12 @@ COLUMNS: Final = 58
 DEMO: Final = ("switchsum", "run", "-n", "4", "--terminal", "--", sys.executable, "examples/digits.py")
 
 
-def picture(said: str) -> str:
-    """Return a terminal that shows a text with its colours; its fonts are the reader's, so that nothing is fetched."""
+def picture(command: str, said: str) -> str:
+    """Return a terminal that shows what a command said, in its colours, with the reader's fonts: nothing is fetched."""
     console = Console(record=True, width=COLUMNS, file=io.StringIO(), force_terminal=True)
-    console.print("[bold]$ make demo")
+    console.print(f"[bold]$ {command}")
     console.print(Text.from_ansi(said))
-    made = console.export_svg(title="make demo")
+    made = console.export_svg(title=command)
     made = re.sub(r"@font-face \{.*?\}\n", "", made, flags=re.DOTALL)
     return "\n".join(line.rstrip() for line in made.splitlines()) + "\n"
 
@@ -43,7 +43,7 @@ def main() -> None:
     print("training: some seconds", flush=True)
     environment = {**os.environ, "COLUMNS": str(COLUMNS), "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
     done = subprocess.run(DEMO, cwd=ROOT, env=environment, capture_output=True, text=True, check=True)
-    PICTURE.write_text(picture(last_of_each_line(done.stdout)))
+    PICTURE.write_text(picture("make demo", last_of_each_line(done.stdout)))
 
 
 if __name__ == "__main__":

@@ -34,8 +34,13 @@ STYLE: Final = """\
 .md-typeset table:not([class]) { display: table; width: 100%; }
 .md-typeset pre > code { white-space: pre-wrap; overflow-wrap: anywhere; }
 .md-typeset img { max-width: 100%; }
+.language-sh [data-md-copying] .c1 { display: none; }
 """
-"""Tables use the page's width, and lines of code that are too long for it go on below."""
+"""Tables use the page's width, and lines of code that are too long for it go on below.
+
+The theme sets that attribute while its button copies what is displayed: commands are copied without comments, which
+some shells refuse.
+"""
 ELSEWHERE: Final = ("http://", "https://", "mailto:")
 
 

@@ -14,7 +14,7 @@ from .facts import Facts, MemberFacts
 from .rules import RULES
 
 LANES: Final = 128
-"""Of golden frames: the smallest build."""
+"""Lanes in golden frames: those of the smallest build."""
 FACTS: Final = Facts(
     lanes=LANES,
     switch=SWITCH_ADDRESS,

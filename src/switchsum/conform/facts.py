@@ -35,7 +35,7 @@ class MemberFacts:
     cookie: int
     """64 bits."""
     address: Address
-    """Where its frames come from."""
+    """Source address of its frames."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,7 +45,7 @@ class Facts:
     lanes: int
     """32-bit lanes of a frame."""
     growth_bytes: int | None = None
-    """By how much the switch's frames may grow; None: no limit."""
+    """Bytes by which the switch's frames may grow. None: no limit."""
     switch: Address
     job: int
     epoch: int
@@ -55,9 +55,9 @@ class Facts:
     first_number: int = 0
     """Number of the first round of every slot: cells have none that is newer."""
     fresh: bool = False
-    """No cell of the job's slots was ever used."""
+    """True: no cell of the job's slots was ever used."""
     members: tuple[MemberFacts, ...]
-    """In the order of ranks."""
+    """Members in the order of ranks."""
 
     def admission(self, member: MemberFacts) -> Member:
         """Return a member's entry on the reference, where rank r is behind port r + 1."""

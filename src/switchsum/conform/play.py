@@ -36,7 +36,7 @@ Answers = Mapping[int, Sequence[bytes]]
 OPERATION: Final = 0x0C0F_0CE5
 """Digest of the kit's operation."""
 FAR: Final = 0x7FFF_FFFE
-"""As much newer as a number can be and be in the same cell."""
+"""Largest distance by which a number can be newer and still belong to the same cell."""
 
 
 class Target(Protocol):
@@ -59,7 +59,7 @@ class Step:
     sent: tuple[tuple[int, bytes], ...]
     """Ranks and their frames."""
     rule: str
-    """What the reference followed."""
+    """Rule that the reference followed."""
     expected: Answers
     came: Answers
 
@@ -81,7 +81,7 @@ class Bench:
     facts: Facts
     reference: ReferenceSwitch = field(init=False)
     _last: dict[int, int] = field(default_factory=dict)
-    """By slot the newest number that was used."""
+    """Newest number that was used, by slot."""
 
     def __post_init__(self) -> None:
         """Give the reference the job's members."""

@@ -12,7 +12,7 @@ from .play import Play
 from .table import reveal
 
 KINDS: Final = (Kind.RESULT, Kind.HELD, Kind.REJECT, Kind.QUERY, Kind.SET, Kind.STATE, 0, 11, 255)
-"""What is no contribution and no hello."""
+"""Kinds of frames that are neither contributions nor hellos."""
 
 
 @case("not_admitted", "another job, epoch, tree or rank, and a rank that is another member's")

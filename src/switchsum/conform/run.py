@@ -26,7 +26,7 @@ class Failure:
     """The rule that is broken: that of the case, or that of a step with which the case only begins."""
     title: str
     text: str
-    """What was different at the last step."""
+    """Description of the difference at the last step."""
     steps: tuple[Step, ...]
 
 

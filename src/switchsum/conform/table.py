@@ -69,7 +69,7 @@ STATES: Final[dict[str, tuple[Callable[[Play], None], bool | None]]] = {
     "a complete cell without lanes": (_complete_without_lanes, True),
     "a complete cell with all flags": (_complete_with_flags, True),
 }
-"""What a cell may be, how it becomes so, and whether its round is complete (None: it is not the case's round)."""
+"""States of a cell: how it is brought there, and whether its round is complete. None: it is not the case's round."""
 
 EVENTS: Final[dict[str, tuple[int, bool, bool]]] = {
     "its own number": (0, True, False),
@@ -82,7 +82,7 @@ EVENTS: Final[dict[str, tuple[int, bool, bool]]] = {
     "a newer number, without lanes and with another tag": (2, False, True),
     "a number that is newer by 1,000": (1000, True, False),
 }
-"""What may come: how many rounds later, whether with lanes, and whether with another tag."""
+"""Contributions that may come: how many rounds later, whether with lanes, and whether with another tag."""
 
 
 def table() -> Iterator[Case]:

@@ -31,7 +31,7 @@ ROWS: Final = 64
 PROBES: Final = 3
 """Probes without an answer, and the switch has none."""
 SETTLE_S: Final = 0.05
-"""How long a switch that rejects nothing may take for an answer."""
+"""Seconds that a switch without rejects may take for an answer."""
 MOST_BYTES: Final = 1 << 16
 
 
@@ -191,7 +191,7 @@ class OnWire:
         self._token = 0
         self._answers: dict[int, list[bytes]] = {}
         self.has_probes = True
-        """Whether the switch rejects what it should, so that nothing need be waited for."""
+        """True: the switch rejects what it should, so that no waiting is needed."""
         if not self._is_through(0):
             self.has_probes = False
             self._check_that_it_answers()
@@ -210,8 +210,10 @@ class OnWire:
             self._collect(SETTLE_S)
             return self._answers
         senders = dict.fromkeys(rank for rank, _ in frames)
-        others = [rank for rank in range(len(self._wires)) if rank not in senders]
-        for ranks in (senders, others):
+        # A switch may take frames of different ports in any order.  When the last sender is through, an answer to an
+        # earlier one may have come behind its probe's.
+        rest = [rank for rank in range(len(self._wires)) if rank not in senders or len(senders) > 1]
+        for ranks in (senders, rest):
             for rank in ranks:
                 if not self._is_through(rank):
                     raise TransportError(

@@ -1,0 +1,1 @@
+"""Parameter servers on hosts, behind plain forwarding."""

@@ -1,0 +1,1 @@
+"""A ring of hosts (Patarasuk and Yuan 2009) behind plain forwarding."""

@@ -1,0 +1,1 @@
+"""SwitchML (NSDI 2021)."""

@@ -1,0 +1,1 @@
+"""The laboratory: other systems' protocols beside ours, and sweeps over both."""

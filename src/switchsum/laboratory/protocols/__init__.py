@@ -1,0 +1,1 @@
+"""Other systems' protocols: what their folders hold, and how they run on real links and in virtual time."""

@@ -1,0 +1,105 @@
+"""One rank of a sweep on real links: `python -m switchsum.laboratory.rank PROTOCOL SOCKET`.
+
+All ranks run a cell together for each line that they read at the socket, and answer there with a line.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import sys
+import time
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from switchsum.connections.controller_client import ControllerClient
+from switchsum.laboratory import supports
+from switchsum.laboratory.axes import Cell
+from switchsum.laboratory.peers import PEERS, Peer, with_member
+from switchsum.laboratory.processor_time import session_seconds
+from switchsum.laboratory.simulated_ranks import call_of
+from switchsum.protocol import rpc
+
+_TOLERANCE = {"int32": 1e-5, "int16": 1e-2, "int8": 1.0}
+"""How far a sum may be off, relative to the largest one."""
+
+
+class Rank:
+    """What a rank keeps between cells."""
+
+    def __init__(self, peer: Peer) -> None:
+        self._peer = peer
+        self._loss = 0.0
+        self._drawn: tuple[str, Any, Any] = "", None, None
+
+    def run(self, order: Mapping[str, Any]) -> dict[str, Any]:
+        """Run a cell once; return what it took here."""
+        cell, lanes = Cell(**order["cell"]), order["lanes"]
+        peer = self._peer
+        own, total = self._arrays(cell, order)
+        self._lose(cell.loss)
+        array = own.copy()
+        call = call_of(cell, lanes, order["block"])
+        comm = peer.comm
+        peer.barrier()
+        worked, of_job = time.process_time(), session_seconds() if peer.rank == 0 else 0.0
+        peer.barrier()
+        before = comm.statistics() if comm is not None else None
+        started = time.perf_counter()
+        for number in range(cell.calls):
+            if number:
+                np.copyto(array, own)
+            if comm is not None:
+                call(comm, array)
+            else:
+                peer.allreduce(array)
+        seconds = (time.perf_counter() - started) / cell.calls
+        after = comm.statistics() if comm is not None else None
+        peer.barrier()
+        worked = time.process_time() - worked
+        of_job = session_seconds() - of_job if peer.rank == 0 else 0.0
+        tolerance = _TOLERANCE["int8" if cell.collective == "thc" else lanes]
+        most = tolerance * max(1.0, float(np.max(np.abs(total), initial=0)))
+        right = bool(np.max(np.abs(array - total), initial=0) <= most)
+        answer = {"seconds": seconds, "right": right, "sum_error": supports.error_of(array, total)}
+        answer |= {"cpu_s": of_job / cell.calls, "worker_cpu_s": worked / cell.calls}
+        if before is not None:
+            for name in ("bytes_sent", "frames_sent", "repeats"):
+                answer[name] = getattr(after, name) - getattr(before, name)
+        peer.barrier()
+        return answer
+
+    def _arrays(self, cell: Cell, order: Mapping[str, Any]) -> tuple[supports.Array, supports.Array]:
+        """Return this rank's array and the sum; they are kept for the cell's next run."""
+        how: dict[str, Any] = {"values": cell.bytes // 4, "block": order["block"], "kind": cell.values}
+        how |= {"density": cell.density, "overlap": cell.overlap}
+        key = json.dumps([how, order["seed"]])
+        if self._drawn[0] != key:
+            drawn = supports.own_and_sum(self._peer.rank, ranks=self._peer.workers, seed=order["seed"], **how)
+            self._drawn = key, *drawn
+        return self._drawn[1], self._drawn[2]
+
+    def _lose(self, loss: float) -> None:
+        """Have the switch lose this share of frames each way."""
+        if loss != self._loss and self._peer.rank == 0 and self._peer.comm is not None:
+            with ControllerClient(os.environ["SWITCHSUM_CONTROLLER"]) as controller:
+                controller.set_loss(rpc.LossRequest(ingress=loss, egress=loss))
+        self._loss = loss
+
+
+def main(protocol: str, path: str) -> None:
+    """Run a cell for each line."""
+    with PEERS.get(protocol, with_member)() as peer, socket.socket(socket.AF_UNIX) as orders:
+        rank = Rank(peer)
+        orders.connect(path)
+        with orders.makefile("rw") as lines:
+            for line in lines:
+                lines.write(json.dumps(rank.run(json.loads(line))) + "\n")
+                lines.flush()
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
