@@ -124,11 +124,11 @@ def launcher() -> Iterator[subprocess.Popen[str]]:
 def launch(launcher: subprocess.Popen[str]) -> Launch:
     """Run a script on several ranks, which share a switch with other scripts unless told otherwise."""
 
-    def run(ranks: int, *command: Any, own_switch: bool = False) -> Ended:
+    def run(ranks: int, *command: Any, own_switch: bool = False, deadline_s: float = DEADLINE_S) -> Ended:
         assert launcher.stdin is not None
         assert launcher.stdout is not None
         words = [str(word) for word in command]
-        request = {"ranks": ranks, "command": words, "own_switch": own_switch, "deadline_s": DEADLINE_S}
+        request = {"ranks": ranks, "command": words, "own_switch": own_switch, "deadline_s": deadline_s}
         launcher.stdin.write(json.dumps(request) + "\n")
         launcher.stdin.flush()
         answer = json.loads(launcher.stdout.readline())

@@ -74,7 +74,9 @@ def test_a_killed_switch_that_a_rank_had_started_is_named_by_all_ranks(launch: L
 
 
 @pytest.mark.timeout(120)
-@pytest.mark.parametrize("how", ["raises", "cleans", "exits"])
+@pytest.mark.parametrize(
+    "how", [pytest.param("raises", marks=pytest.mark.slow), "cleans", pytest.param("exits", marks=pytest.mark.slow)]
+)
 def test_a_rank_that_ends_with_an_exception_or_an_exit_code_is_named_by_the_others(how: str) -> None:
     # Processes of their own: those of `launch` end without what Python does at the end of a program.
     with socket.socket() as free, contextlib.ExitStack() as stack:

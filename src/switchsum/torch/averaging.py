@@ -1,12 +1,13 @@
 """Averages of any tensors by any compressor, outside DistributedDataParallel: `average(tensors, "int10")`.
 
-An average is begun on the communicator's thread of steps, where a compressor may wait for answers (a scale, then
-levels): the caller goes on at once, and later collectives of this rank begin behind it, as on all other ranks.
+An average is begun on the communicator's thread of steps. There a compressor may wait for answers (a scale, then
+levels), while the caller goes on at once. Later collectives of this rank begin behind it, as on all other ranks.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any, Final, Protocol, TypeAlias
 from weakref import WeakKeyDictionary
 
@@ -125,6 +126,20 @@ class Average:
         self.group = group
         self._compressor.load_state_dict(self._first_state)
 
+    @contextmanager
+    def among(self, communicator: Communicator) -> Iterator[None]:
+        """Average among some of the ranks within the block; what the compressor has not sent is kept.
+
+        Args:
+            communicator: That of these ranks.
+
+        """
+        former, self.group = self.group, communicator
+        try:
+            yield
+        finally:
+            self.group = former
+
     def _begin(self, tensors: Sequence[torch.Tensor], names: Sequence[str]) -> Work:
         keys = names or [str(place) for place in range(len(tensors))]
         parts = [
@@ -188,7 +203,7 @@ def average(
 
 
 _kept: Final[WeakKeyDictionary[Any, dict[str | None, Average]]] = WeakKeyDictionary()
-"""What `average` remembers, by group and name."""
+"""State that `average` keeps, by group and name."""
 
 
 def share(tensors: Sequence[torch.Tensor], group: Group, root: int = 0) -> None:

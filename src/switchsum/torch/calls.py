@@ -22,7 +22,7 @@ _P = ParamSpec("_P")
 _Method = Callable[_P, dist.Work]
 
 PREFIX: Final = "switchsum:"
-"""Of a profiler's ranges."""
+"""Prefix of a profiler's ranges."""
 
 
 def collective(method: _Method[_P]) -> _Method[_P]:

@@ -13,13 +13,13 @@ from typing import Final, Protocol
 from switchsum.host.api.operation_queue import Handle
 
 RELIEF_S: Final = 0.05
-"""How long callbacks may keep the works behind theirs from being completed."""
+"""Seconds that callbacks may delay the completion of later works."""
 STOP_S: Final = 5.0
-"""How long callbacks that are running may keep a group from ending."""
+"""Seconds that running callbacks may delay the end of a group."""
 MOST_OF_ONE_VALUE: Final = 64
 """Works of one value that are kept, the latest ones: more than a step begins before its backward pass."""
 _callbacks_of = threading.local()
-"""Its `completer`, in the threads of one."""
+"""Thread-local: the `completer` to which this thread's callbacks belong."""
 
 
 class Completable(Protocol):
@@ -27,11 +27,11 @@ class Completable(Protocol):
 
     completer: Completer | None
     number: int
-    """How many works of the group were begun before it."""
+    """Number of works of the group that were begun before it."""
     has_ended: bool
-    """Whether its collectives have ended."""
+    """True: its collectives have ended."""
     is_of_gradients: bool
-    """Whether it reduces gradients, and so do the collectives that its callbacks begin."""
+    """True: it reduces gradients, and so do the collectives that its callbacks begin."""
     backward_is_over: threading.Event
     """Set when no collective of the backward pass is to come that its future was asked for in."""
     is_chained: threading.Event
@@ -80,13 +80,15 @@ def current_work() -> Completable | None:
 class Completer:
     """Completes works whose collectives have ended, so that futures need no thread that waits for them.
 
-    Works are completed in the order in which they were begun, one by one: what is chained to a future may begin
-    further collectives, and these must come in the same order on all ranks, for ranks' collectives are matched by it.
-    A callback that waits for what comes after it would wait for ever; so another thread goes on when one has not come
-    back from its callbacks for RELIEF_S.  Whether that one waits or only sleeps for want of a processor is not to be
-    known.  So callbacks on the other thread may do all but begin collectives: `keep_order` lets them wait until the
-    earlier callbacks have come back.  For the same reason those of a backward pass wait for its end, in which the last
-    of its own collectives has been begun.
+    Works are completed one by one, in the order in which they were begun.  A callback that is chained to a future may
+    begin further collectives, and ranks' collectives are matched by their order.  So callbacks must run in the same
+    order on all ranks.
+
+    A callback that waits for a later work would wait for ever.  So another thread goes on when a callback has not come
+    back for RELIEF_S.  The first thread may wait, or may only lack a processor: nobody can tell.  So callbacks on the
+    other thread may do everything but begin collectives: `keep_order` lets them wait until the earlier callbacks have
+    come back.  For the same reason the callbacks of a backward pass wait for its end, when the last of its own
+    collectives has begun.
     """
 
     def __init__(self, name: str) -> None:
@@ -96,13 +98,15 @@ class Completer:
         self._works: deque[Completable] = deque()
         self._begun = 0
         self._of_one_value: deque[Completable] = deque(maxlen=MOST_OF_ONE_VALUE)
-        """What C++ may have, which keeps no Python object alive: DistributedDataParallel keeps such works in a join."""
+        """Works that C++ may still hold: they are kept here, because C++ keeps no Python object alive.
+        DistributedDataParallel holds such works in a join.
+        """
         self._threads: set[threading.Thread] = set()
         self._idle = 0
         self._running: dict[threading.Thread, Completable] = {}
         """Works whose callbacks have not come back, in the order of the works."""
         self._latest_since = 0.0
-        """When the last of them was taken."""
+        """Time at which the latest of them was taken."""
         self.is_stopped = False
         self._spawn()
 

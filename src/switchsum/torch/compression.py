@@ -20,6 +20,7 @@ from switchsum.host.compress import (
     PowerSgd,
     Qsgd,
     TernGrad,
+    Thc,
     ThresholdTopK,
     TopK,
 )
@@ -38,10 +39,10 @@ class Choice:
     """A compression that a user chose by name."""
 
     number: float
-    """Behind the method's name; 0: none stood there."""
+    """Number behind the method's name. 0: there was none."""
     lanes: str = "int32"
     keep: bool = False
-    """Only as many sums are kept as a rank sends."""
+    """True: of the sums only as many are kept as a rank sends values (`+keep`)."""
 
     @property
     def kept(self) -> float | None:
@@ -55,7 +56,7 @@ class Method:
 
     make: Callable[[Choice], Compressor]
     number: str = ""
-    """What stands behind the name and a colon; empty: nothing."""
+    """Text behind the name and a colon. Empty: there was none."""
     example: str
     numbered: str = ""
     """An example with a number, where there may be none; empty: there must be one, or there must not."""
@@ -88,6 +89,11 @@ METHODS: Final[Mapping[str, Method]] = MappingProxyType(
             example="int8",
             numbered="int8:32",
             own_lanes="int8 sends everything, in these lanes",
+        ),
+        "thc": Method(
+            make=lambda _: ErrorFeedback(Thc()),
+            example="thc",
+            own_lanes="thc sends everything, four values to 32 bits",
         ),
         "blocks": Method(
             make=lambda asked: SmallBlocks(int(asked.number), asked.lanes), number=COUNT, example="blocks:32"

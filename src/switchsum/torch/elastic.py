@@ -1,7 +1,7 @@
 """Ranks that come and go: a group that loses ranks and takes in new ones at an outer step, while nobody starts again.
 
-A rank that is new waits in a job of two, made for it and named after the group's job.  Rank 0 of the group looks for
-such jobs, joins each as the other of the two, and tells the new rank its number and how many ranks there will be.
+A new rank makes a job of two, named after the group's job, and waits in it.  Rank 0 of the group looks for these jobs,
+and joins each of them as the other rank.  It tells the new rank its number and how many ranks there will be.
 """
 
 from __future__ import annotations
@@ -35,9 +35,9 @@ from switchsum.protocol.errors import (
 )
 
 WAITING: Final = "+"
-"""Between the name of a group's job and the word of a rank that waits for it."""
+"""Text between the name of a group's job and the name of the job in which a new rank waits."""
 WAITING_SLOTS: Final = 4
-"""Of the job of two in which a new rank is told its number."""
+"""Slots of the job of two in which a new rank is told its number."""
 PATIENCE_S: Final = 60.0
 RETRY_S: Final = 0.1
 

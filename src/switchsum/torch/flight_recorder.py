@@ -1,9 +1,9 @@
 """A group's collectives in the format of PyTorch's Flight Recorder, which `torchfrtrace` reads.
 
-torch's own recorder listens in C++ methods that a group written in Python replaces.  So this keeps the latest
-collectives of the process, under the names that NCCL's have, for `torchfrtrace` knows no other backends; reads the same
-environment variables; and writes one pickle for each rank: when it is asked, when something is written to the rank's
-pipe, and on all ranks when a collective of one has failed.
+torch's own recorder listens in C++ methods that a group written in Python replaces.  So this module keeps the latest
+collectives of the process, and reads the same environment variables.  Collectives have the names of NCCL's, because
+`torchfrtrace` knows no other backends.  Each rank writes one pickle: when it is asked, when something is written to the
+rank's pipe, and when a collective of any rank has failed.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ MOST: Final = 2000
 """Collectives that are kept, as with NCCL."""
 MOST_FRAMES: Final = 24
 LOOK_S: Final = 0.5
-"""How often the pipe and the other ranks' word are looked at."""
+"""Seconds between two looks at the pipe and at messages of other ranks."""
 STOP_S: Final = 5.0
 _OURS: Final = "switchsum.torch."
 _KEY: Final = "switchsum/flight_recorder_dump"
@@ -71,7 +71,7 @@ NAMES: Final = {
     "alltoall_base": "all_to_all",
     "barrier": "all_reduce_barrier",
 }
-"""What NCCL's recorder calls a group's methods; `alltoall` calls one of these, and `send` and `recv` are left out."""
+"""NCCL's names for a group's methods. `alltoall` calls one of these; `send` and `recv` are left out."""
 _IN_PLACE: Final = {"all_reduce", "allreduce_coalesced", "reduce", "broadcast"}
 DTYPES: Final = {
     torch.float32: "Float", torch.float64: "Double", torch.float16: "Half", torch.bfloat16: "BFloat16",
@@ -106,7 +106,7 @@ class FlightRecorder:
         self._records: deque[Record] = deque(maxlen=most)
         self._numbers, self._keys = count(), count()
         self._open: dict[int, tuple[int, count[int], weakref.ref[Any]]] = {}
-        """Of groups that have begun something, by id: key here, serial numbers of collectives, and the group."""
+        """Groups that have begun a collective, by id: their key here, serial numbers of collectives, and the group."""
         self._groups: dict[int, tuple[Any, str, str, list[int]]] = {}
         """Each one with its name, description and global ranks."""
         self._over_gloo: deque[Record] = deque(maxlen=most)
@@ -327,6 +327,15 @@ def dump_flight_recorder(path: str | os.PathLike[str] | None = None) -> Path:
     Raises:
         UsageError: Nothing is recorded.
         LocalError: The file cannot be written.
+
+    Example:
+        >>> import switchsum
+        >>> import switchsum.torch
+        >>> try:  # with TORCH_FR_DUMP_TEMP_FILE set, this writes the file
+        ...     path = switchsum.torch.dump_flight_recorder("/tmp/digits/rank_0")
+        ... except switchsum.UsageError as error:
+        ...     print(error)
+        nothing is recorded: set TORCH_FR_DUMP_TEMP_FILE or TORCH_FR_BUFFER_SIZE before the process group is made
 
     """
     if recorder is None:

@@ -153,13 +153,13 @@ class Forwarded(dist.ProcessGroup):
     others: Mapping[str, dist.ProcessGroup]
     """torch's own groups of the same ranks, for types of devices that are not this one's."""
     recorder: FlightRecorder | None = None
-    """What keeps the latest collectives for torchfrtrace, where that is wanted."""
+    """Recorder of the latest collectives for torchfrtrace, if that is wanted."""
     flight: Watch | None = None
     """Told of what a collective has failed with; of the group of all ranks, and so are its sub-groups'."""
     _gloo: Any
     _detours: Detours
     _passed: int
-    """How many calls gloo was given."""
+    """Number of calls that went to gloo."""
     _last_begun: threading.Event
     """Set when gloo has begun the last call that was asked for, or never will."""
     _coalesced: list[dist.Work] | None = None

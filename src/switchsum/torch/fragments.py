@@ -1,7 +1,7 @@
 """A model in fragments of the same size, each of which takes its outer steps by itself.
 
-The outer optimizer works value by value, so a large parameter may be cut: else the fragment that has it would be sent
-for longer than the others, and the link be idle while they are.
+A large parameter is cut, so that all fragments take the link for equally long.  This changes no result, because the
+outer optimizer works value by value.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class Piece:
     name: str
     parameter: torch.Tensor
     rows: slice | None
-    """None: the whole parameter."""
+    """Rows of the parameter. None: the whole parameter."""
 
     def own(self) -> torch.Tensor:
         """Return this rank's values, in the model's memory."""
@@ -49,7 +49,7 @@ class UnderWay:
     begun_at: list[torch.Tensor]
     """This rank's parameters when it was begun."""
     newcomers: Handle | None = None
-    """How many new ranks wait, in an `ElasticGroup`."""
+    """Number of new ranks that wait, in an `ElasticGroup`."""
 
 
 @dataclass(kw_only=True)
@@ -57,12 +57,12 @@ class Fragment:
     """Parameters that take their outer steps together."""
 
     pieces: list[Piece]
-    """Of the model's parameters."""
+    """Pieces of the model's parameters."""
     outer: list[torch.Tensor]
     """The same on all ranks, in float32."""
     optimizer: torch.optim.Optimizer
     offset: int
-    """Its outer steps begin after inner steps `offset`, `offset + every`, and so on."""
+    """First inner step after which an outer step begins. The next ones follow after `offset + every`, and so on."""
     latest: int = 0
     """The inner step after which the latest outer step was begun."""
     under_way: UnderWay | None = None

@@ -22,7 +22,12 @@ _MOST_FRAMES: Final = 16
 
 def in_backward() -> bool:
     """Return whether the caller is part of a backward pass."""
-    return torch._C._current_graph_task_id() != _NO_GRAPH_TASK
+    return backward_pass() != _NO_GRAPH_TASK
+
+
+def backward_pass() -> int:
+    """Return the number of the backward pass that the caller is part of; less than 0: of none."""
+    return torch._C._current_graph_task_id()
 
 
 def in_last_callbacks() -> bool:

@@ -1,9 +1,9 @@
 """The process group: c10d's collectives on a communicator, and on gloo what a switch does not do.
 
-Up to torch 2.14 a `Backend` cannot be made in Python, and on 2.15 the works of one never say that they are completed:
-so this is a whole `ProcessGroup`, which torch uses in place of its own.  torch 2.13 calls some collectives by new names
-(`all_gather_single`) and others by old ones (`_allgather_base`): both are here.  C++ reaches the methods that its
-trampoline knows; what else it calls goes to the gloo that is registered.
+Up to torch 2.14 a `Backend` cannot be made in Python. On 2.15 the works of such a backend never say that they are
+completed. So this is a whole `ProcessGroup`, which torch uses in place of its own.  torch 2.13 calls some collectives
+by new names (`all_gather_single`) and others by old ones (`_allgather_base`): both are here.  C++ reaches the methods
+that its trampoline knows; what else it calls goes to the gloo that is registered.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import timedelta
+from functools import partial
 from types import MappingProxyType
 from typing import Any, Final
 
@@ -24,7 +25,7 @@ from switchsum.host.api.collectives import Options
 from switchsum.host.api.communicator import Communicator
 from switchsum.host.api.operation_queue import Handle
 from switchsum.host.api.statistics import Statistics
-from switchsum.torch import gradients, sparse
+from switchsum.torch import buckets, gradients, sparse
 from switchsum.torch.calls import collective
 from switchsum.torch.detours import Detours
 from switchsum.torch.forwarded import Forwarded, Tensors
@@ -77,8 +78,7 @@ class SwitchGroup(Forwarded):
         """
         super().__init__(rank, size)  # the form that can be subclassed
         self.lanes: str | None = None
-        """What sums of floats in large tensors are to travel as; None: what suits their dtype, or what the environment
-        asks for."""
+        """What sums of floats in large tensors travel as; None: what suits their dtype, or the environment asks for."""
         self._lanes_by_variable = asked_for()
         self._store = store
         self._closed = closed
@@ -87,6 +87,7 @@ class SwitchGroup(Forwarded):
         self._last_begun = threading.Event()
         self._last_begun.set()
         self._detours = Detours()
+        self._buckets = buckets.Buckets(self)
         self._gloo = open_gloo(store, rank, size, timeout, address)
         self.others = others
         for name, backend in {_CPU.type: self._gloo, **_backends_of(others)}.items():
@@ -113,8 +114,8 @@ class SwitchGroup(Forwarded):
     def connect_in_background(self) -> None:
         """Begin to join the job; the first collective waits for it.
 
-        So a collective that is begun with async_op=True waits for no rank that has not come to it, and ranks may begin
-        the first collectives of several groups in different orders.
+        So a collective with async_op=True does not wait for ranks that have not begun it, and ranks may begin the first
+        collectives of several groups in different orders.
         """
         self.seat.connect_in_background()
 
@@ -182,8 +183,9 @@ class SwitchGroup(Forwarded):
         reductions = self._choose(name, tensors, opts)
         if reductions is None:
             return self.over_gloo(name, tensors, opts, called=called)
-        parts, asked = fuse(tensors, reductions), self._asked()
-        handles = self._started([one.part for one in parts], lambda to: reduce_parts(to, parts, asked, called))
+        parts, bucket = fuse(tensors, reductions), self._buckets.next(tensors)
+        start = partial(reduce_parts, parts=parts, asked=self._asked(), called=called)
+        handles = self._started([one.part for one in parts], partial(buckets.begin, bucket, start))
         return self.begun(handles, tensors, lambda: _write_results(parts))
 
     def _allreduce_sparse(self, tensors: list[torch.Tensor], opts: Any, called: str) -> dist.Work:
@@ -434,7 +436,7 @@ class SwitchGroup(Forwarded):
 
 
 def _backends_of(others: Mapping[str, dist.ProcessGroup]) -> dict[str, Any]:
-    """Return the backend that each type of device has in a group of its own."""
+    """Return the backend of each type of device that has a group of its own."""
     return {device: other._get_backend(torch.device(device)) for device, other in others.items()}
 
 

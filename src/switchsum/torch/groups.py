@@ -26,7 +26,7 @@ from switchsum.torch.services import LocalServices
 from switchsum.torch.store import Meeting
 
 _generations: Counter[str] = Counter()
-"""How many groups of a name this process has made; ranks make the same ones in the same order."""
+"""Number of groups of each name that this process has made. All ranks make the same ones in the same order."""
 
 
 @dataclass(slots=True)
@@ -35,7 +35,7 @@ class Base:
 
     place: Place
     services: LocalServices | None
-    """What this rank has started."""
+    """Services that this rank has started."""
     made: Made
     """The groups of some ranks that this rank has made."""
     joining: list[threading.Thread] = field(default_factory=list)
@@ -49,7 +49,7 @@ class _Group(SwitchGroup):
 
     base: Base
     is_of_all = False
-    """Whether it is the group of all ranks."""
+    """True: the group has all ranks."""
 
 
 def create(options: Any, backend_options: Any) -> SwitchGroup:
@@ -169,6 +169,14 @@ def statistics(group: dist.ProcessGroup | None = None) -> GroupStatistics:
     Raises:
         UsageError: The group has another backend.
 
+    Example:
+        >>> import torch.distributed as dist
+        >>> import switchsum.torch
+        >>> dist.init_process_group("switchsum", store=dist.HashStore(), rank=0, world_size=1)
+        >>> switchsum.torch.statistics().over_gloo
+        {}
+        >>> dist.destroy_process_group()
+
     """
     group = group or dist.group.WORLD
     if not isinstance(group, SwitchGroup):
@@ -183,7 +191,7 @@ def _parent() -> _Group | None:
 
 
 def _nothing() -> Communicator:
-    raise UsageError("a group of one rank has no communicator")
+    raise UsageError("a group of one rank has no communicator: it has nothing to add")
 
 
 def _close(meeting: Meeting, base: Base, others: Mapping[str, dist.ProcessGroup], group: _Group) -> None:

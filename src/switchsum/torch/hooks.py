@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import weakref
 import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -19,6 +20,7 @@ from switchsum.host.api.operation_queue import Handle
 from switchsum.host.compress.base import Part, split
 from switchsum.host.engine.operation import EACH
 from switchsum.protocol.errors import UsageError
+from switchsum.torch.buckets import Bucket
 from switchsum.torch.group import SwitchGroup
 from switchsum.torch.layers import Counted, Layers, Measured
 from switchsum.torch.tensors import stage
@@ -124,6 +126,12 @@ class NarrowLanes(_OneAllreduce):
 
     Values are rounded at random, so that the mean is right.  With 8 bits, which come down as 16, the sum is off by 1.5
     % at 4 ranks and by 2 % at 16 (docs/accuracy.md).
+
+    Example:
+        >>> from switchsum.torch.hooks import NarrowLanes, compressed
+        >>> hook = compressed(NarrowLanes("int8"))
+        >>> # model.register_comm_hook(None, hook)
+
     """
 
     def __init__(self, lanes: str = "int16") -> None:
@@ -140,6 +148,12 @@ class EachValue(_OneAllreduce):
     """Sends every value with an exponent of its own, and keeps nothing for the next step.
 
     Sums have the same bits in buckets of every size.  A value takes five bytes in place of four (docs/accuracy.md).
+
+    Example:
+        >>> from switchsum.torch.hooks import EachValue, compressed
+        >>> hook = compressed(EachValue())
+        >>> # model.register_comm_hook(None, hook)
+
     """
 
     def __init__(self) -> None:
@@ -151,6 +165,12 @@ class SmallBlocks(_OneAllreduce):
 
     Nothing is lost.  Gradients of embeddings and of experts that few samples reach are mostly such zeros (OmniReduce,
     SIGCOMM 2021, section 3.2).
+
+    Example:
+        >>> from switchsum.torch.hooks import SmallBlocks, compressed
+        >>> hook = compressed(SmallBlocks(32))
+        >>> # model.register_comm_hook(None, hook)
+
     """
 
     def __init__(self, block: int | str = "auto", lanes: str = "int32") -> None:
@@ -205,16 +225,20 @@ class CompressedHook:
         staged = stage(buffer, torch.float32)
         gradient: Floats = staged.array()
         communicator, parts = group.connect(), self._parts(bucket)
+        if bucket.index() == 0:
+            communicator.note_wait()
         exact = gradient.copy() if self._measured.is_due(parts) else None
         counted: Any = Counted(communicator)
         used = self._used(counted, parts, gradient)
         travels = None if used.all() else np.repeat(used, [part.size for part in parts])
+        number = communicator.begun
         exchanges = begin(
             self.compressor,
             counted,
             [part for part, is_used in zip(parts, used, strict=True) if is_used],
             gradient if travels is None else gradient[travels],
         )
+        communicator.note_purpose(Bucket(weakref.ref(group), bucket.index(), buffer.numel()), number)
         handles = [handle for exchange in exchanges for handle in exchange.handles]
         if exact is not None:
             handles.append(communicator.allreduce_async(exact, "average"))
@@ -272,7 +296,8 @@ class CompressedHook:
         """Return, for each parameter, the bytes that were saved and the error in steps that were checked.
 
         Returns:
-            A `Layers`, which prints as a table.
+            A `Layers`: a dict from a parameter's name to its `LayerStatistics`, which prints as a table
+            (docs/pytorch.md shows one).  It is empty in a group of one rank, where nothing travels.
 
         """
         return self._measured.layers()

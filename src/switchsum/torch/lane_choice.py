@@ -21,16 +21,16 @@ FEW_BYTES: Final = 16 * 1024
 """Tensors up to this size travel in lanes of 32 bits in any case: there is little to save, and counts stay exact."""
 WIDEST: Final = "int32"
 MOST_RANKS: Final = {128: 8, 256: 8, 2048: 4}
-"""By lanes in a frame, up to how many ranks sums of bfloat16 in lanes of 16 bits are no worse than gloo's ring.
-
-That is one that rounds to bfloat16: docs/accuracy.md.  Sums of float16, which has three bits more, are worse."""
+"""Most ranks with which sums of bfloat16 in lanes of 16 bits are no worse than gloo's ring, by lanes in a frame. That
+ring rounds to bfloat16: docs/accuracy.md. Sums of float16, which has three bits more, are worse.
+"""
 
 LOSSLESS: Final = (WIDEST, EACH)
 """Lanes that the environment asks for of all sums: the others are for gradients, of which training loses nothing."""
 
 _BFLOAT16: Final = np.dtype(ml_dtypes.bfloat16)
 _of_thread = threading.local()
-"""Its `lanes`: what calls of this thread are to travel as."""
+"""Thread-local: `lanes`, the lane format of this thread's calls."""
 
 
 def check_lanes(lanes: str | None, name: str) -> str | None:

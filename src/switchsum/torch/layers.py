@@ -23,9 +23,9 @@ class LayerStatistics:
     values: int
     exchanges: int
     whole_bytes: int
-    """What float32 would have taken."""
+    """Bytes that float32 would have taken."""
     sent_bytes: float
-    """What was given to the switch: a bucket's bytes by the share of its values that arrived in each parameter."""
+    """Bytes that went to the switch. A bucket's bytes are divided by the values that arrived in each parameter."""
     arrived: float | None
     """Share of the averages that were not zero, in exchanges that were checked; None: none was."""
     error: float | None

@@ -26,8 +26,8 @@ _MOST_TOLD: Final = 4
 def job_name(store: dist.Store) -> str:
     """Return a name for the job of this training: the same after torchrun has restarted it, and no other training's.
 
-    The first rank alone calls it.  Trainings that share a controller may share a run's name or a port, too, for these
-    have defaults: so the name ends with a word that stays in the training's own store.
+    Only the first rank calls it.  The run's name and the port have defaults, so two trainings that share a controller
+    may have the same.  So the job's name ends with a random word that stays in the training's own store.
     """
     while isinstance(store, dist.PrefixStore):  # torchrun gives each restart a prefix of its own
         store = store.underlying_store
@@ -61,7 +61,7 @@ class Members:
     ranks: tuple[int, ...]
     """Among all ranks, in the group's order."""
     count: int
-    """How many groups of exactly these ranks there are, with this one."""
+    """Number of groups of exactly these ranks, this one included."""
 
     @property
     def key(self) -> str:

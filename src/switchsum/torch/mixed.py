@@ -17,9 +17,9 @@ from switchsum.torch.group import BACKEND
 def others(options: Any, store: dist.Store) -> dict[str, dist.ProcessGroup]:
     """Return torch's groups for the devices that are not ours, by type of device, while torch makes a group.
 
-    Only the frame of torch's own function knows of them (torch 2.13 to 2.15).  torch has made the backends of devices
-    that are named before ours, and would make none of those that come later, for ours replaces the whole group: they
-    are made in `store`, which no earlier group of the same name has used.
+    Only the frame of torch's own function knows of them (torch 2.13 to 2.15).  torch has already made the backends of
+    devices that are named before ours.  It would make none of the later ones, because our group replaces the whole
+    group.  So they are made here, in `store`, which no earlier group of the same name has used.
     """
     frame = _frame_of_torch()
     config = None if frame is None else frame.f_locals.get("backend_config")

@@ -1,18 +1,21 @@
 """Training that synchronises every so many steps: DiLoCo, streamed in fragments or not, and LocalSGD.
 
-Each rank trains a model of its own.  Beside it are outer parameters, the same on all ranks.  Every `every` steps their
-distance to each rank's own parameters, the outer gradient, is averaged over the ranks, and an outer optimizer takes a
-step with it (DiLoCo, arXiv 2311.08105).  The model is cut into fragments that do so in turn, and an average may take
-`delay` steps, in which the rank goes on (Streaming DiLoCo, arXiv 2501.18512; there, what a rank has learned meanwhile
-is mixed with the outer parameters, here it is added to them).
+Each rank trains a model of its own.  Beside it are outer parameters, the same on all ranks.  Their distance to a rank's
+own parameters is the rank's outer gradient.  Every `every` steps the outer gradients are averaged over the ranks, and
+an outer optimizer takes a step with the average (DiLoCo, arXiv 2311.08105).
+
+The model is cut into fragments, which take their outer steps in turn.  An average may take `delay` steps, in which the
+rank trains on (Streaming DiLoCo, arXiv 2501.18512).  That paper mixes the progress of these steps with the outer
+parameters; here it is added to them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, Unpack
 
+import numpy as np
 import torch
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
@@ -22,6 +25,7 @@ from switchsum.torch.averaging import Average, Group, share
 from switchsum.torch.elastic import ElasticGroup
 from switchsum.torch.fragments import Fragment, MakeOptimizer, cut
 from switchsum.torch.hooks import FLOATS, Compressor
+from switchsum.torch.outer_quorum import OuterQuorum, OuterTerms
 
 OUTER_RATE: Final = 0.7
 OUTER_MOMENTUM: Final = 0.9
@@ -74,6 +78,11 @@ class Schedule:
         is_new = fragment.latest < step
         return is_new and step >= fragment.offset and (step - fragment.offset) % self.every == 0
 
+    def following(self, fragments: Sequence[Fragment], step: int) -> tuple[int, Fragment]:
+        """Return the first inner step after a given one at which an outer step begins, and whose."""
+        after = [(one.offset + max(0, (step - one.offset) // self.every + 1) * self.every, one) for one in fragments]
+        return min(after, key=lambda pair: pair[0])
+
 
 class DiLoCo:
     """Trains a model on each rank by itself and synchronises it every `every` steps, a fragment at a time.
@@ -115,6 +124,7 @@ class DiLoCo:
         how: str | Compressor | None = "int10",
         delay: int = 0,
         group: Group | ElasticGroup | None = None,
+        **terms: Unpack[OuterTerms],
     ) -> None:
         """Give every rank rank 0's parameters and buffers, and have `inner` take outer steps.
 
@@ -130,6 +140,9 @@ class DiLoCo:
             group: The ranks that average: a process group, or a communicator of `switchsum.connect`.  None: all
                 ranks.  With FSDP2 those that have the same shard.  Backends other than 'switchsum' need `how=None`.
                 In an `ElasticGroup` ranks come and go.
+            terms: `quorum`: take outer steps without ranks that are late, if at least this share of all takes part.
+                Loop until `step` is what you want, for it counts the steps that others took without this rank: see
+                docs/late-ranks.md.  `patience_s`: seconds to wait for the others.  Neither: wait for all.
 
         Raises:
             UsageError: numbers that make no sense, or fewer rows of parameters than fragments.
@@ -139,12 +152,24 @@ class DiLoCo:
         self.schedule.check()
         if outer is not None and not callable(outer):
             raise UsageError(f"outer is a function that returns an optimizer for parameters, not {outer!r}")
+        if terms and (delay or isinstance(group, ElasticGroup)):
+            raise UsageError("outer steps with a quorum have no delay, and no ElasticGroup: leave one of them out")
         self._elastic = group if isinstance(group, ElasticGroup) else None
         self.average = Average(how, self._elastic.communicator if self._elastic else group)
         self._model = _without_averages(model)
         if self._elastic is None:
             share([*self._model.parameters(), *self._model.buffers()], self.average.group)
         self.fragments = cut(self._model, self.schedule.offsets(), outer or nesterov)
+        self._quorum = (
+            OuterQuorum(
+                self.average,
+                self.fragments,
+                lambda step: self.schedule.following(self.fragments, step),
+                **terms,
+            )
+            if terms
+            else None
+        )
         self.step = 0
         """Inner steps so far; in an `ElasticGroup` those of the rank that has come furthest."""
         if self._elastic is not None:
@@ -192,6 +217,16 @@ class DiLoCo:
         self.step = state["step"]
 
     def _finish(self) -> None:
+        if self._quorum is not None:
+            there = self._quorum.end()
+            self.step = int(there.allreduce(np.array([max(self.step, self._quorum.boundary)]), "max")[0])
+            self._quorum.boundary = self.step
+            with self.average.among(there):
+                self._take_last_steps()
+        else:
+            self._take_last_steps()
+
+    def _take_last_steps(self) -> None:
         for fragment in self._under_way():
             fragment.apply()
         left = [fragment for fragment in self.fragments if fragment.latest < self.step]
@@ -218,6 +253,11 @@ class DiLoCo:
 
     def _outer_steps(self) -> None:
         """Take the outer steps that are due after an inner one, and begin others; twice is as good as once."""
+        if self._quorum is not None:
+            is_due = any(self.schedule.begins(fragment, self.step) for fragment in self.fragments)
+            if is_due and self._quorum.last is None and self._quorum.take_step():
+                self.step = self._quorum.boundary
+            return
         self._apply_due()
         for fragment in self.fragments:
             if self.schedule.begins(fragment, self.step):
@@ -300,6 +340,25 @@ class LocalSGD(DiLoCo):
     """Trains a model on each rank by itself and averages the parameters every `every` steps (arXiv 1805.09767).
 
     That is DiLoCo with an outer optimizer that takes the average as it is.
+
+    Example:
+        >>> import torch
+        >>> import switchsum.torch
+        >>> from switchsum.testing import on_ranks
+        >>> def train(comm):
+        ...     model = torch.nn.Linear(2, 1)
+        ...     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        ...     local = switchsum.torch.LocalSGD(model, optimizer, every=2, group=comm)
+        ...     for _ in range(4):
+        ...         model(torch.randn(4, 2)).sum().backward()
+        ...         optimizer.step()
+        ...         optimizer.zero_grad()
+        ...     local.finish()
+        ...     return model.weight.tolist()
+        >>> first, second = on_ranks(2, train)
+        >>> first == second
+        True
+
     """
 
     def __init__(

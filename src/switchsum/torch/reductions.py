@@ -44,11 +44,11 @@ class Reduction:
     name: str
     """torch's name of the operator: several of torch's may be one of the communicator's."""
     dtype: torch.dtype | None = None
-    """What the values travel as; None: as they are."""
+    """Dtype in which the values travel. None: their own."""
     is_inverted: bool = False
-    """Whether all bits travel inverted, which makes an `or` of an `and`."""
+    """True: all bits are inverted on the way, so that `or` computes `and`."""
     divisor: int = 1
-    """What the results are divided by, towards zero: averages of integers are sums here."""
+    """Divisor of the results, rounded towards zero. Averages of integers are sums here."""
 
     @property
     def _is_as_is(self) -> bool:

@@ -47,16 +47,16 @@ class Place:
     controller: str
     """The controller's address."""
     link: str | None
-    """How workers reach the switch; None: each by its own SWITCHSUM_LINK."""
+    """Link of the workers to the switch. None: each worker has its own SWITCHSUM_LINK."""
     job: str
     is_ours: bool
-    """Whether the job was made for the group, and goes with it."""
+    """True: the job was made for the group, and ends with it."""
     is_of_some: bool = False
-    """Whether the group is one of some ranks: it leaves slots to others."""
+    """True: the group has only some ranks, and leaves slots to others."""
     links: list[str] | None = None
-    """How each rank of all reaches its machine's switch, where ranks have started them."""
+    """Link of each rank to its machine's switch, if ranks have started the switches."""
     certificate: switches_of_machines.Certificate | None = None
-    """What to show the controller, where ranks have started it."""
+    """Certificate for the controller, if ranks have started it."""
     switch: str | None = None
     """P4Runtime address of the switch that rank 0 has started for the group; None: it has started none."""
     beacon: str | None = None
@@ -66,9 +66,9 @@ class Place:
 def meet(meeting: Meeting, start: Callable[[], LocalServices] = start_alone) -> tuple[Place, LocalServices | None]:
     """Agree on controller and job; return what this rank has started.
 
-    Rank 0 decides; where SWITCHSUM_CONTROLLER is not set, it starts a controller and a switch, with `start` where all
-    ranks share a machine, else with the help of each machine's first rank.  Raises CollectiveTimeout with the ranks
-    that have not come, and on every rank what rank 0 failed with.
+    Rank 0 decides.  If SWITCHSUM_CONTROLLER is not set, it starts a controller and a switch: by `start` if all ranks
+    share a machine, else with the help of each machine's first rank.  Raises CollectiveTimeout with the ranks that have
+    not come, and on every rank the error of rank 0.
     """
     store = meeting.store
     # Rank 0 waits for the machine alone, and finds the address where there is a machine.

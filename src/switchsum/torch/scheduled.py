@@ -41,7 +41,7 @@ class Scheduled:
 
     Every backward pass must use every parameter, in the forward pass of a module that has it (several, where it is
     tied). The training loop has neither `zero_grad` nor `step`.  Call `finish` before anything but a forward pass looks
-    at parameters: checkpoints, for instance.
+    at parameters: checkpoints, for instance.  docs/pytorch.md shows a training loop.
     """
 
     def __init__(
@@ -71,7 +71,7 @@ class Scheduled:
         layer_of: dict[nn.Parameter, Layer] = {}
         for parameters in _owned(model):
             if any(one.dtype != torch.float32 or one.device.type != "cpu" for one in parameters):
-                raise UsageError("Scheduled takes float32 parameters on the CPU")
+                raise UsageError("Scheduled takes float32 parameters on the CPU: use DistributedDataParallel")
             layer = Layer(
                 parameters=parameters,
                 optimizer=optimizer(parameters),
@@ -141,5 +141,5 @@ def _gradient(parameter: nn.Parameter) -> torch.Tensor:
     """Return a gradient's values; raises UsageError for sparse ones."""
     gradient = parameter.grad
     if gradient is None or gradient.layout != torch.strided:
-        raise UsageError("Scheduled takes dense gradients")
+        raise UsageError("Scheduled takes dense gradients: use DistributedDataParallel for this model")
     return gradient.reshape(-1)

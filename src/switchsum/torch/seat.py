@@ -23,10 +23,10 @@ class Seat:
         self._closing = closing
         self._connecting = threading.Lock()
         self._refusal: Exception | None = None
-        """What joining the job failed with; ranks would get out of step if some of them tried again."""
+        """Error with which joining the job failed. Ranks would get out of step if some of them tried again."""
         self._completer: Completer | None = None
         self.communicator: Communicator | None = None
-        """None before the job is joined, and after it is left."""
+        """The communicator. None: the job is not joined yet, or was left."""
         self.joining: threading.Thread | None = None
         """Joins the job in the background."""
 

@@ -25,7 +25,7 @@ from switchsum.protocol.errors import SwitchsumError, UsageError
 from switchsum.protocol.frame import LANE_BUILDS
 
 LEAVE_S: Final = 5.0
-"""How long the others may take to leave before their job, or their switch, ends."""
+"""Seconds that the other ranks may take to leave before their job, or their switch, ends."""
 
 
 class LocalServices:
@@ -42,13 +42,13 @@ class LocalServices:
         self.scratch = Path(tempfile.mkdtemp(prefix="switchsum-"))
         self._children = Children(str(self.scratch))
         self.link = f"shm:{self.scratch}/links"
-        """How workers of this machine reach the switch."""
+        """Link of this machine's workers to the switch."""
         self.p4runtime = ""
-        """Where the switch serves P4Runtime."""
+        """Address of the switch's P4Runtime server."""
         self.controller = ""
         """The controller's address; it may be another rank's."""
         self._findable = ExitStack()
-        """While it is open, commands in another terminal find the controller."""
+        """Open while commands in another terminal can find the controller."""
         atexit.register(self.stop)
 
     def start_switch(self, listen: str = "", udp: str = "", tls: Path | None = None) -> None:
@@ -68,8 +68,10 @@ class LocalServices:
         """Start the controller of this switch and others; `fleet` is the file of `--fleet`.  Raises LocalError."""
         path = self.scratch / "fleet.json"
         path.write_text(json.dumps(fleet, indent=1), encoding="utf-8")
+        local = f"unix:{self.scratch}/controller"  # commands here have no certificate, and need none
         command = ["controller", "--listen", listen, "--fleet", str(path), "--lanes", str(lanes_per_frame)]
-        self.controller = str(self._start("controller", command, tls)["controller"])
+        self.controller = str(self._start("controller", [*command, "--local", local], tls)["controller"])
+        self._findable.enter_context(findable(local))
 
     def _start(self, name: str, command: list[str], tls: Path | None = None) -> dict[str, object]:
         environment = os.environ if tls is None else {**os.environ, VARIABLE: str(tls)}

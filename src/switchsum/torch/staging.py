@@ -1,10 +1,11 @@
 """Copies between a GPU and pinned memory, beside the caller's thread and its stream.
 
-A copy down waits, on a stream of its own, for what the caller's stream had been given when the collective was asked
-for; a thread waits for the copy, piece by piece, and begins a collective for each.  So a backward pass goes on.  Copies
-up have another stream, for one that stood behind a copy down would wait for kernels that are not its business.  The
-host has waited for every copy before anybody hears that a result is there: so no later stream need wait for it, and
-no memory is given back too early.
+1. A call records an event on the caller's stream, and gives the copies to the host to a stream of their own, behind
+   that event.  So the backward pass goes on.
+2. A thread waits for the copies, piece by piece, and begins a collective for each piece.
+3. Results are copied back on a third stream.  On the second one they would wait for kernels of later calls.
+4. The host waits for these copies before anybody hears that a result is there.  So no later stream has to wait for
+   them, and no memory is reused too early.
 """
 
 from __future__ import annotations

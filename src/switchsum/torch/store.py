@@ -31,7 +31,7 @@ class Meeting:
     def check_open(self) -> None:
         """Raise UsageError once the group is closed."""
         if self.closed.is_set():
-            raise UsageError("the process group is closed")
+            raise UsageError("the process group is closed: make another one with init_process_group")
 
 
 def gather(meeting: Meeting, prefix: str) -> list[str]:

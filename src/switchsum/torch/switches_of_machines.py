@@ -1,13 +1,13 @@
 """A training on several machines that was given no controller: a switch on each, which adds for the ranks there.
 
-Rank 0 starts a switch and the controller, and the first rank of each other machine a switch, so that a machine sends
+Rank 0 starts a switch and the controller.  The first rank of each other machine starts a switch.  So a machine sends
 and gets each value once, however many ranks it has.  With two machines rank 0's switch is the root of the tree, and a
-rank that is alone on the other one needs no switch there.  With more, each switch is the root of a tree for its share
-of the slots, so that no link carries more than twice the values (OmniReduce's sharded aggregators are such a forest).
+rank that is alone on the other machine needs no switch.  With more machines, each switch is the root of a tree for its
+share of the slots, so that no link carries more than twice the values (as OmniReduce's sharded aggregators).
 
-What each needs of the others goes through torch's store: addresses, and the certificates with which the controller
-alone gives orders to switches, and these ranks alone to the controller.  Who can read the store, which has no guard of
-its own, can do so too.
+Ranks hand each other addresses and certificates through torch's store.  With these certificates only the controller can
+give orders to switches, and only these ranks to the controller.  The store has no protection: everybody who can read it
+has the certificates.
 """
 
 from __future__ import annotations
@@ -50,15 +50,15 @@ class Part:
 
     name: str
     mtu: int
-    """Of the way to rank 0's machine, or from there to another one."""
+    """MTU of the way to rank 0's machine, or from there to another one."""
     receive_bytes: int
-    """What may wait in a UDP socket there, as the kernel counts."""
+    """Bytes that may wait in a UDP socket there, as the kernel counts them."""
     udp: str = ""
-    """Where its switch gets frames of other switches."""
+    """UDP address at which its switch receives frames of other switches."""
     p4runtime: str = ""
     """Address of its switch's P4Runtime server; empty: it has no switch."""
     link: str = ""
-    """How its ranks reach its switch."""
+    """Link of its ranks to its switch."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,7 +69,7 @@ class Found:
     links: list[str]
     """Link of each rank."""
     certificate: Certificate
-    """Of the ranks, towards the controller."""
+    """Certificate of the ranks for the controller."""
 
 
 def first_ranks(machines: Sequence[str]) -> list[int]:

@@ -16,7 +16,7 @@ from switchsum.protocol.errors import UsageError
 from switchsum.torch import staging
 
 PIECE_BYTES: Final = 4 * 1024 * 1024
-"""What comes down at a time: while one piece does, those before it are packed and sent."""
+"""Bytes that are copied from a GPU at a time. Meanwhile earlier pieces are packed and sent."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -27,11 +27,11 @@ class Staged:
     """The caller's."""
     values: torch.Tensor
     device: staging.Device | None = None
-    """What brings values up again; None if they are there when they are copied."""
+    """Object that copies results back to the device. None: they are there once they are copied."""
     after: staging.Mark | None = None
-    """What the caller's stream had been given when the values were asked for."""
+    """Event of the caller's stream: the work that it had when the values were asked for."""
     source: torch.Tensor | None = None
-    """What comes down: it must not be given back before it has."""
+    """Tensor that is copied down. It must not be freed before the copy has ended."""
     coming: tuple[staging.Mark, ...] = ()
     """The ends of the pieces' way down."""
 
@@ -188,8 +188,8 @@ def stage(tensor: torch.Tensor, dtype: torch.dtype | None = None, *, copy: bool 
         part = apart(tensor, plain.shape, dtype or plain.dtype, like=plain)
         part.values.copy_(plain)
         return part
-    # A copy is on the caller's stream, and so before the mark.  What is only marked as conjugate or negative is made so
-    # here: else torch would do it to the copy in ordinary memory at once, and not when that has come.
+    # A copy is on the caller's stream, and so before the mark.  A tensor that is only marked as conjugate or negative
+    # is computed here.  Otherwise torch would compute it in the host's copy at once, before the values have come.
     source = plain.resolve_conj().resolve_neg().reshape(-1)
     part = apart(tensor, plain.shape, dtype or plain.dtype, like=plain)
     assert part.after is not None

@@ -66,18 +66,18 @@ class SwitchWork(dist.Work):
         self._lock = threading.RLock()
         self._done = False
         self._is_waited_for = False
-        """Whether its owner knows that it has ended: a future is told at once then, which C++ relies on."""
+        """True: the owner knows that the work has ended. A future is then set at once, on which C++ relies."""
         self._error: BaseException | None = None
         self._held: BaseException | None = None
         self.completer: Completer | None = None
-        """Who completes it when nobody waits."""
+        """The completer, which completes the work if nobody waits."""
         self.has_ended = False
-        """Whether its collectives have ended; the completer's."""
+        """True: its collectives have ended. The completer sets it."""
         self._ended: Future[None] | None = None
         self._future: Future[list[torch.Tensor]] | None = None
         self._at_end: Callable[[BaseException | None], object] | None = None
         self.waiting: Callable[[], AbstractContextManager[object]] = nullcontext
-        """What `wait` does its waiting in."""
+        """Context in which `wait` waits."""
         self._told: threading.Event | None = None
         """Set when the future has its value; None outside of backward passes."""
         self.backward_is_over = threading.Event()
@@ -87,11 +87,11 @@ class SwitchWork(dist.Work):
         """Set when the caller that asked for the future in a backward pass has chained its callbacks."""
         self.is_chained.set()
         self._relief_at = 0.0
-        """When the future is told though that is not known."""
+        """Time at which the future is set although the owner may not know of the end."""
         self.is_of_gradients = False
-        """Whether it reduces gradients, and so do the collectives that its callbacks begin."""
+        """True: it reduces gradients, and so do the collectives that its callbacks begin."""
         self.number = 0
-        """How many works of the group were begun before it; the completer's."""
+        """Number of works of the group that were begun before it. The completer uses it."""
 
     def complete(self, is_patient: Callable[[], bool] = lambda: True) -> None:
         """Wait for the results and put them where they belong; once, whichever thread comes first.
@@ -183,9 +183,9 @@ class SwitchWork(dist.Work):
     def get_future(self) -> Future[list[torch.Tensor]]:
         """Return a future of the tensors with the results.
 
-        In a callback of another future it is complete already: the callback is likely to wait for it, on the very
-        thread that completes futures, and C++ gives no notice of that.  So it is among a backward pass's last
-        callbacks, for DDP waits there for futures of a static graph's first step.
+        In a callback of another future, the returned future is complete already.  The callback is likely to wait for
+        it, on the very thread that completes futures, and C++ does not tell that it waits.  The same holds in a
+        backward pass's last callbacks, where DDP waits for futures of a static graph's first step.
         """
         if self.completer is not None and (self.completer.is_own_thread() or in_last_callbacks()):
             self.complete()
@@ -210,8 +210,8 @@ class SwitchWork(dist.Work):
                 # An exception that is set on a future is a mere value to C++; one that a callback raises is an error.
                 future = self._ended.then(self._outcome)
                 if self._told is not None:
-                    # DDP waits for the future when the backward pass is over, in C++, and cannot go on after what a
-                    # signal handler raises there: so this waits before it.
+                    # At the end of the backward pass DDP waits for the future in C++.  If a signal handler raised
+                    # there, DDP could not go on.  So this waits before DDP does.
                     torch.autograd.Variable._execution_engine.queue_callback(self._end_backward)
                 if completer is not None and (not self._done or completer.keeps_turn(self)):
                     completer.tell_in_turn(self)

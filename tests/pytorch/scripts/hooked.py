@@ -215,6 +215,7 @@ COMPRESSORS: dict[str, Callable[[], compress.Compressor]] = {
     "PowerSgd": lambda: compress.ErrorFeedback(compress.PowerSgd(2)),
     "Qsgd": compress.Qsgd,
     "TernGrad": compress.TernGrad,
+    "Thc": lambda: compress.ErrorFeedback(compress.Thc()),
     "ThresholdTopK": lambda: compress.ErrorFeedback(compress.ThresholdTopK(0.1)),
     "TopK": lambda: compress.TopK(0.1),
 }
@@ -262,6 +263,7 @@ def check_names() -> None:
         "int8",
         "int16:32",
         "int10",
+        "thc",
         "blocks:32+int16",
         "topk:0.1+int16",
         "topk:0.1+int16+keep",
@@ -287,7 +289,7 @@ def check_names() -> None:
 def check_layers() -> None:
     """Bytes and errors of each layer: a step in two is averaged whole as well."""
     errors: dict[str, float] = {}
-    for how, least, most in (("int8", 0.7, 0.8), ("int10", 0.6, 0.67), ("topk:0.01", 0.7, 0.97)):
+    for how, least, most in (("int8", 0.7, 0.8), ("int10", 0.6, 0.67), ("thc", 0.7, 0.75), ("topk:0.01", 0.7, 0.97)):
         torch.manual_seed(0)
         model = DistributedDataParallel(nn.Sequential(nn.Linear(16, 2048), nn.Tanh(), nn.Linear(2048, 16)))
         hook = compress_by_name(model, how, check_every=2)

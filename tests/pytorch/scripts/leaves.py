@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import os
+import subprocess
 import sys
 
 import torch
@@ -41,12 +43,25 @@ def check_tree(leaves: int) -> None:
     assert above == ({(names[0],), (names[1], "1"), (names[2], "2")} if leaves else set()), job.tree
 
 
+def check_explain() -> None:
+    """`explain` without arguments finds the job on the machine of rank 0, though its controller wants certificates."""
+    environment = {name: value for name, value in os.environ.items() if name != "SWITCHSUM_CONTROLLER"}
+    command = [sys.executable, "-m", "switchsum", "explain", "--json"]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    told = json.loads(done.stdout)
+    jobs = [one["job"] for one in told] if isinstance(told, list) else [told["job"]]
+    assert dist.group.WORLD.base.place.job in jobs, told
+
+
 if __name__ == "__main__":
     os.environ["SWITCHSUM_LEAF"] = sys.argv[1]
     rendezvous.this_machine = lambda: f"machine {MACHINES[RANK]}"
     dist.init_process_group("switchsum")
     check_sums()
     check_tree(int(sys.argv[1]))
+    if RANK == 0:
+        check_explain()
     dist.barrier()  # none ends before the others have asked
     print("sums over machines are right", flush=True)
     dist.destroy_process_group()
