@@ -12,6 +12,8 @@ from switchsum.protocol import rpc
 from switchsum.protocol.frame import Flag
 from switchsum.protocol.reports import JobCalls, RecentFigures
 from switchsum.protocol.samples import SampledFrame
+from switchsum.view.facts import look_at
+from switchsum.web.picture import Painter
 
 KINDS = [
     "allreduce (average) of float32[262144]",
@@ -19,10 +21,16 @@ KINDS = [
     "allreduce (sum) of float32[1]",
 ]
 MS = 1_000_000
+HUNG_S, AWAY_S = 14.0, 3.0
+"""For how long a rank hangs, and for how long a switch is away, when a page is opened."""
+STATES = {"away": "stalled", "absent": "waiting"}
+"""States of a job in some situations."""
+HISTORY_S = 90
+"""Seconds of the past that a page finds."""
 
 
-def calls_of(ranks: int, late: dict[int, int], seed: int = 1) -> JobCalls:
-    """Return 200 steps of three calls; `late` has by how many ms ranks are late before the second one."""
+def calls_of(ranks: int, late: dict[int, int], seed: int = 1, *, ago_s: float = 0.0) -> JobCalls:
+    """Return 150 steps of three calls, the last one some time ago; `late` has by how many ms ranks are late."""
     chance, told = random.Random(seed), Calls(ranks)
     rows: list[list[list[int]]] = [[] for _ in range(ranks)]
     now, serial = 0, 0
@@ -38,7 +46,7 @@ def calls_of(ranks: int, late: dict[int, int], seed: int = 1) -> JobCalls:
             now, serial = end, serial + 1
     for rank, of_rank in enumerate(rows):
         told.take(rank, of_rank, KINDS, now / 1e9)
-    return told.told(now / 1e9)
+    return told.told(now / 1e9 + ago_s)
 
 
 class Situation:
@@ -58,7 +66,10 @@ class Situation:
         self.leaves, self.spines, self.what = leaves, spines, what
         self.count = hosts_of_leaf * len(leaves)
         self.names = jobs
+        self.stands_s = HUNG_S if self.what.get("hangs") else AWAY_S if self.what.get("away") else 0.0
         self.calls = calls_of(self.count, late or {})
+        self.stood = calls_of(self.count, late or {}, ago_s=self.stands_s)
+        self.at_s: float | None = None
         self.at = [leaf for leaf in leaves for _ in range(hosts_of_leaf)]
 
     def has(self, kind: str, name: str) -> bool:
@@ -67,7 +78,17 @@ class Situation:
 
     @property
     def seconds(self) -> float:
-        return time.monotonic() - self.began
+        """Since the page was opened; less than 0: before."""
+        return time.monotonic() - self.began if self.at_s is None else self.at_s
+
+    @property
+    def works_s(self) -> float:
+        """Until when the job has worked: a moment ago, or when it came to stand still."""
+        return min(self.seconds, -self.stands_s) if self.stands_s else self.seconds
+
+    @property
+    def stands(self) -> bool:
+        return bool(self.stands_s) and self.seconds > -self.stands_s
 
     def info(self) -> rpc.ControllerInfo:
         refused = [
@@ -84,7 +105,7 @@ class Situation:
         for number, name in enumerate(self.names):
             members = [
                 rpc.MemberInfo(
-                    rank=rank, state="expected" if self.has("absent", f"{name}/{rank}") else "admitted",
+                    rank=rank, state=self.state_of(f"{name}/{rank}"),
                     ingress_port=rank % 16, address=f"10.0.{rank // 16}.{rank % 16}:40000", switch=leaf,
                 )
                 for rank, leaf in enumerate(self.at)
@@ -92,11 +113,16 @@ class Situation:
             tree = [[leaf, spine, str(tree)] for tree, spine in enumerate(self.spines) for leaf in self.leaves]
             jobs.append(
                 rpc.JobInfo(
-                    job=name, number=number + 1, epoch=1, state="running", workers=self.count, first_slot=256 * number,
+                    job=name, number=number + 1, epoch=1, workers=self.count, first_slot=256 * number,
+                    state=next((to for what, to in STATES.items() if self.what.get(what)), "running"),
                     slot_count=256, window_slots=256, members=members, tree=tree,
                 )
             )  # fmt: skip
         return rpc.JobList(jobs=jobs)
+
+    def state_of(self, rank: str) -> str:
+        absent = self.what.get("absent", set())
+        return "expected" if rank in absent else "seen" if absent else "admitted"
 
     def show_job(self, request: rpc.JobRequest) -> rpc.JobInfo:
         return next(one for one in self.list_jobs().jobs if one.job == request.job)
@@ -104,31 +130,35 @@ class Situation:
     def workers(self, request: rpc.JobRequest) -> rpc.WorkerList:
         hangs = self.what.get("hangs", set())
         job = str(request.job)
-        sent = int(9000 * self.seconds) + 10**6
-        found = []
+        found, chance = [], random.Random(int(self.seconds))
         for rank in range(self.count):
+            sent = int(9000 * self.works_s) + 2 * 10**6 + (0 if self.stands else chance.randrange(900))
             loses = 0.04 if self.has("loses", f"{job}/{rank}") else 0.0
+            rows = round(100_000 * chance.uniform(0.04, 0.06)) if self.what.get("sparse") else 0
             recent = RecentFigures(
-                seconds=10.0, rounds=90_000, frames_sent=90_000, frames_received=round(90_000 * (1 - loses)), cpu_s=9.6
-            )
-            begun = int(18 * self.seconds) + 400
+                seconds=10.0, rounds=90_000, frames_sent=90_000, frames_received=round(90_000 * (1 - loses)), cpu_s=9.6,
+                sparse_rows=rows, sparse_union_rows=3 * rows, sparse_all_rows=100_000 if rows else 0,
+            )  # fmt: skip
+            begun = int(18 * self.works_s) + 2000
             one = rpc.WorkerInfo(
                 rank=rank, age_s=0.3, host=f"node{rank // 2:02}", pid=4000 + rank, link=f"packet:eth{rank % 2}",
                 begun=begun, finished=begun, frames_sent=sent, frames_received=round(sent * (1 - loses)), rounds=sent,
                 bytes_sent=1100 * sent, recent=recent,
             )  # fmt: skip
-            if hangs:
-                stuck = f"{job}/{rank}" in hangs
+            if self.stands:
+                stuck, stood_s = f"{job}/{rank}" in hangs, round(self.seconds - self.works_s, 3)
                 one = replace(
-                    one, begun=399 if stuck else 400, finished=399, frames_sent=10**6, frames_received=10**6,
-                    bytes_sent=10**9, idle_s=14.0 if stuck else 0.0, waiting_s=0.0 if stuck else 14.0,
-                    operation="" if stuck else KINDS[0], recent=replace(recent, frames_sent=0, frames_received=0),
+                    one, begun=begun + (not stuck), operation="" if stuck else KINDS[0],
+                    idle_s=stood_s if stuck else 0.0, waiting_s=0.0 if stuck else stood_s,
+                    recent=replace(recent, frames_sent=0, frames_received=0),
                 )  # fmt: skip
-            found.append(rpc.WorkerInfo(rank=rank) if self.has("absent", f"{job}/{rank}") else one)
-        return rpc.WorkerList(workers=found, calls=JobCalls() if hangs or self.what.get("absent") else self.calls)
+            found.append(rpc.WorkerInfo(rank=rank) if self.what.get("absent") else one)
+        calls = JobCalls() if self.what.get("absent") else self.stood if self.stands else self.calls
+        return rpc.WorkerList(workers=found, calls=calls)
 
     def statistics(self) -> rpc.Statistics:
-        sent = int(9000 * self.seconds) + 10**6
+        away = self.what.get("away", set())
+        sent = 0 if self.what.get("absent") else int(9000 * self.works_s) + 2 * 10**6
         members = [
             rpc.MemberCounters(job=job, rank=rank, contributions=sent, contribution_bytes=1100 * sent, results=sent)
             for job in self.names
@@ -136,17 +166,25 @@ class Situation:
         ]
         reasons = (("contributed", self.count * sent), ("completed", sent), ("duplicate", sent // 4000))
         switches = [
-            rpc.SwitchCounters(switch=one, contributions=sent * (4 if one in self.leaves else 2))
+            rpc.SwitchCounters(
+                switch=one,
+                contributions=count,
+                counters=[rpc.CounterInfo(reason="contributed", packets=count, bytes=0)],
+            )
             for one in (*self.spines, *self.leaves)
+            for count in [sent * (4 if one in self.leaves else 2)]
+            if one not in away
         ]
         return rpc.Statistics(
             counters=[rpc.CounterInfo(reason=name, packets=count, bytes=1100 * count) for name, count in reasons],
-            members=members, switches=switches,
+            members=members, switches=switches, away=sorted(away),
         )  # fmt: skip
 
     def slots(self, request: rpc.SlotsRequest) -> rpc.SlotList:
         job, hangs = str(request.job), self.what.get("hangs", set())
-        number, chance = 40 if hangs else int(100 * self.seconds), random.Random(int(self.seconds))
+        if self.what.get("absent"):  # nothing was ever sent
+            return rpc.SlotList()
+        number, chance = 40 if hangs else int(100 * self.seconds) + 10_000, random.Random(int(self.seconds))
         cells = []
         for slot in range(self.show_job(rpc.JobRequest(job=job)).first_slot, 10**6)[:256]:
             for switch in self.leaves:
@@ -175,11 +213,13 @@ class Situation:
             rpc.LinkInfo(switch=spine, port=20 + down, far_switch=leaf, far_port=30 + up, in_tree=True)
             for up, spine in enumerate(self.spines)
             for down, leaf in enumerate(self.leaves)
-            if not self.has("cut", f"{leaf}-{spine}")
+            if not self.has("away", spine)
         ]
-        faults = [
-            f"the link from {one.replace('-', ' to ')} is gone, which the tree needs"
-            for one in self.what.get("cut", ())
+        faults = [  # as a controller says that finds links by LLDP
+            f"the link from port {30 + up} of {leaf} to port {20 + down} of {spine} is gone, which the tree needs"
+            for up, spine in enumerate(self.spines)
+            for down, leaf in enumerate(self.leaves)
+            if self.has("away", spine)
         ]
         return rpc.LinkList(links=links, faults=faults)
 
@@ -196,7 +236,7 @@ class Situation:
 LEAVES = ("leaf1", "leaf2")
 ALL_OF_TWO = {f"{job}/{rank}" for job in ("train", "tune") for rank in range(4)}
 SITUATIONS: dict[str, tuple[Callable[[], Situation], tuple[str, ...]]] = {
-    "healthy": (lambda: Situation(LEAVES, 4, ("spine1", "spine2")), ("Nothing.",)),
+    "healthy": (lambda: Situation(LEAVES, 4, ("spine1", "spine2"), sparse={"yes"}), ("Nothing.",)),
     "late": (lambda: Situation(LEAVES, 4, ("spine1",), late={5: 20}), ("Rank 5", "20 ms late", "faster")),
     "hangs": (lambda: Situation(("",), 4, hangs={"train/2"}), ("ranks 0-1, 3 wait for rank 2",)),
     "loses": (
@@ -204,14 +244,21 @@ SITUATIONS: dict[str, tuple[Callable[[], Situation], tuple[str, ...]]] = {
         ("the links of 8 ranks lose frames", "drop simulator"),
     ),
     "fleet": (
-        lambda: Situation(
-            (*LEAVES, "leaf3", "leaf4"), 16, ("spine1", "spine2"), away={"spine2"}, cut={"leaf3-spine2"}
-        ),
-        ("Switch spine2", "leaf3 to spine2 is gone"),
+        lambda: Situation((*LEAVES, "leaf3", "leaf4"), 16, ("spine1", "spine2"), away={"spine2"}),
+        ("Switch spine2", "gone with it", "Job train needs it, and waits for"),
     ),
     "absent": (
         lambda: Situation(("",), 4, absent={"train/1", "train/3"}, refused={"yes"}),
-        ("have not joined", "not 4000", "there is no job 'trian'"),
+        ("have not joined", "not 4000", "there is no job 'trian'", "There is 'train', which waits for ranks 1, 3"),
     ),
 }  # fmt: skip
 """By name, what there is, and what must be read on the page."""
+
+
+def with_history(situation: Situation, painter: Painter, now: float) -> None:
+    """Have a page's history begin some time ago."""
+    painter.__init__()  # type: ignore[misc]
+    for ago in range(HISTORY_S, 0, -1):
+        situation.at_s = float(-ago)
+        painter.note(look_at(situation, switch=False, slots=False), now - ago)
+    situation.at_s, situation.began = None, now

@@ -8,8 +8,10 @@ from __future__ import annotations
 import os
 import re
 import shutil
+import time
 from collections.abc import Iterator
 from contextlib import ExitStack
+from dataclasses import replace
 from functools import partial
 from importlib import import_module
 from importlib.util import find_spec
@@ -29,7 +31,7 @@ from ..system.daemons import run_here
 from ..system.parts import Parts, Process
 from ..timing import eventually, patience
 from .made_up import Tree
-from .situations import SITUATIONS
+from .situations import SITUATIONS, calls_of, with_history
 
 LACKING = [name for name in ("chromium", "chromedriver") if shutil.which(name) is None]
 pytestmark = [
@@ -38,8 +40,8 @@ pytestmark = [
     pytest.mark.skipif(find_spec("selenium") is None, reason="selenium is not installed"),
 ]
 PHONE = (390, 844)
-COLOURS = 64
-"""Of a picture: it has a third of the bytes."""
+COLOURS = 256
+"""Of a picture: it has half of the bytes."""
 
 
 @pytest.fixture
@@ -141,27 +143,46 @@ def test_a_straggler_a_lossy_link_and_a_job_without_slots_are_named(browser: Any
         assert problems == []
 
 
+class Told(Tree):
+    """A tree whose ranks tell of their collectives, and with a link to a switch that is not listed."""
+
+    def workers(self, request: rpc.JobRequest) -> rpc.WorkerList:
+        return replace(super().workers(request), calls=calls_of(4, {}))
+
+    def links(self) -> rpc.LinkList:
+        found = super().links()
+        more = rpc.LinkInfo(switch="left", port=6, far_switch="elsewhere", far_port=1, in_tree=False)
+        return replace(found, links=[*found.links, more])
+
+
 def test_switches_trees_and_several_links_of_a_worker_are_drawn(browser: Any) -> None:
     from selenium.webdriver.common.action_chains import ActionChains
     from selenium.webdriver.common.by import By
+    from selenium.webdriver.common.keys import Keys
 
-    server = WebServer(Tree(), "127.0.0.1:0", print)
+    server = WebServer(Told(), "127.0.0.1:0", print)
     try:
         browser.get(server.url)
-        rates = re.compile(r"one [1-9][\d,.]* contributions/s two away left [1-9]")
+        rates = re.compile(r"one [1-9][\d,.]* contributions/s two does not answer left [1-9]")
         assert eventually(lambda: rates.search(text(browser, "#topology")), 30), text(browser, "#topology")
         drawn = text(browser, "#topology")
         assert "digits/2 <b>h</b> port 2, 12 (down), " in drawn
         count = "return document.querySelectorAll(arguments[0]).length"
-        kinds = {"wire bad": 4 + 1 + 1, "wire": 3, "wire tree0": 2, "wire tree1": 1, "wire idle": 1}  # rank 3 is late
+        kinds = {"wire cut": 4 + 1, "wire": 4, "wire tree0": 2, "wire tree1": 1, "wire idle": 1}
+        kinds |= {"host stopped": 1, "soft stopped": 1, "host": 3, "switch away": 1, "switch": 3}  # rank 3 is late
         assert {kind: browser.execute_script(count, f'#topology [class="{kind}"]') for kind in kinds} == kinds
-        assert text(browser, "#links").split("left (port ")[1:] == [
-            "9) to one (port 1): tree 0 right (port 9) to one (port 2): tree 0 ", "8) to two (port 1): tree 1 ",
-            "7) to right (port 7): in no tree of a job right to two: is gone, and a job's tree needs it",
+        said = " ".join(browser.execute_script("return document.querySelector('#links').textContent").split())
+        assert said.split("left (port ")[1:] == [
+            "9) to one (port 1): tree 0right (port 9) to one (port 2): tree 0", "8) to two (port 1): tree 1",
+            "7) to right (port 7): in no tree of a job",
+            "6) to elsewhere (port 1): in no tree of a jobright to two: is gone, and a job's tree needs it",
         ]  # fmt: skip
         alerts = text(browser, "#alerts")
-        assert "Switch two (unix:two) is away: no answer." in alerts
-        assert "Links: the link from right to two is gone, which the tree needs." in alerts
+        away = "Switch two (unix:two) is away: no answer. Its links to right are gone with it. Job digits needs it, and"
+        assert f"{away} waits for 7 s." in alerts
+        legend = text(browser, "#legend")
+        assert legend.startswith("tree 0 tree 1 red box: the others wait for this rank, or it is lost ")
+        assert "red line with a cross: this link is down or gone red switch: it does not answer" in legend
         assert "wait for rank 3" in alerts
         grid = browser.find_element(By.CSS_SELECTOR, "canvas.slots")
         browser.execute_script("arguments[0].scrollIntoView({block: 'center'})", grid)
@@ -169,11 +190,28 @@ def test_switches_trees_and_several_links_of_a_worker_are_drawn(browser: Any) ->
         assert eventually(lambda: "contribution job 1.2 rank 1 slot 4 number 40" in text(browser, ".packets"), 30)
         drawn_curves = "return document.querySelectorAll('.charts .uplot canvas').length"
         browser.refresh()
-        assert eventually(lambda: browser.execute_script(drawn_curves) == 4, 30)
+        assert eventually(lambda: browser.execute_script(drawn_curves) == 1, 30)  # the others have nothing to draw
         is_accessible(browser)
+        where = "const one = document.activeElement; return [one.dataset.switch, one.ariaExpanded]"
+        browser.execute_script("document.querySelector('[data-switch=left]').focus()")
+        for folded in ("false", "true"):  # whoever folds a switch by the keyboard stays at it
+            ActionChains(browser).send_keys(Keys.ENTER).perform()
+            assert browser.execute_script(where) == ["left", folded]
         assert browser.get_log("browser") == []
     finally:
         server.stop()
+
+
+NOT_KNOWN = "\N{EN DASH}"
+BELOW = {
+    "late": ('[aria-label^="Collectives of"] td.slow', "rank 5"),
+    "fleet": ("#jobs", "They are not read while a switch of the job is away."),
+    "absent": (
+        "#jobs tbody",
+        "0 - has joined, and waits for the others - - - - not known yet 0 1 - has not joined".replace("-", NOT_KNOWN),
+    ),
+}
+"""What must be read further down in some situations, and where."""
 
 
 @pytest.mark.slow
@@ -183,12 +221,17 @@ def test_what_is_wrong_is_read_on_the_page_at_two_widths_and_in_light_and_dark(
 ) -> None:
     """With SWITCHSUM_SITUATIONS=FOLDER the pictures are written there, to be looked at."""
     make, said = SITUATIONS[name]
-    server = WebServer(make(), "127.0.0.1:0", print)
+    situation = make()
+    server = WebServer(situation, "127.0.0.1:0", print)
+    looks = server._looks
+    looks._thread.submit(with_history, situation, looks._painter, time.monotonic()).result()  # between two looks
     folder = Path(os.environ.get("SWITCHSUM_SITUATIONS", tmp_path))
     try:
         browser.get(server.url)
         assert eventually(lambda: all(one in text(browser, "#alerts") for one in said), 30), text(browser, "#alerts")
-        assert eventually(lambda: browser.execute_script("return document.querySelector('.uplot') !== null"), 30)
+        where, wanted = BELOW.get(name, ("#jobs", ""))
+        assert eventually(lambda: wanted in text(browser, where), 30), text(browser, where)
+        assert eventually(lambda: looks.painted >= 5, 30)  # rates come from two pictures
         for width, scheme in ((1280, "light"), (1280, "dark"), (PHONE[0], "light"), (PHONE[0], "dark")):
             size = {"width": width, "height": 2000, "deviceScaleFactor": 1, "mobile": width == PHONE[0]}
             browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
@@ -196,8 +239,60 @@ def test_what_is_wrong_is_read_on_the_page_at_two_widths_and_in_light_and_dark(
             browser.execute_cdp_cmd("Emulation.setEmulatedMedia", media)
             fits = f"return document.documentElement.scrollWidth <= {width}"
             assert eventually(partial(browser.execute_script, fits), 10)
+            drawn = partial(lambda seen: looks.painted > seen, looks.painted)  # what is drawn has the new width
+            assert eventually(drawn, 30)
             browser.save_screenshot(str(folder / f"{name}-{width}-{scheme}.png"))
         assert browser.get_log("browser") == []
+    finally:
+        server.stop()
+
+
+def test_curves_that_had_nothing_to_draw_are_drawn_as_chosen_since(browser: Any) -> None:
+    server = WebServer(Tree(), "127.0.0.1:0", print)
+    code = """
+    const [done] = arguments;
+    import("./charts.js").then(({ charts }) => {
+      const made = charts("other"), of = (lost) => [1e6, 0.5, lost, null], now = Date.now() / 1000;
+      const point = (ago, lost) => [now - ago, 1, 1e6, 0.1, 0.5, lost, null, ...of(lost), ...of(lost)];
+      const show = (lost) => made.show([3, 2, 1].map((ago) => point(ago, lost)), new Map());
+      document.body.append(...made.parts);
+      const [byRank, whole] = made.parts[0].lastChild.children, figure = made.parts[1].children[3];
+      show(0.25);
+      const before = figure.lastChild;
+      show(0), whole.click(), show(0.25);
+      const drawn = figure.innerText.trim(), isNew = !before.isConnected;
+      byRank.click(), made.forget();
+      done([drawn, isNew]);
+    }).catch((error) => done([String(error), false]));
+    """  # fmt: skip
+    try:
+        browser.get(server.url)
+        assert browser.execute_async_script(code) == ["Lost frames 25 %", True]
+    finally:
+        server.stop()
+
+
+def test_a_slot_that_is_opened_again_is_asked_for_once_at_a_time(browser: Any) -> None:
+    server = WebServer(Tree(), "127.0.0.1:0", print)
+    code = """
+    const [done] = arguments, { fetch, setTimeout } = window, later = [];
+    let asked = 0;
+    import("./slot.js").then(async ({ slotPackets }) => {
+      window.fetch = async () => { asked += 1; return { ok: true, json: async () => ({ packets: [], again_s: 1 }) }; };
+      window.setTimeout = (call) => later.push(call);
+      const made = slotPackets("other");
+      document.body.append(...made.parts);
+      for (const slot of [4, 4, 4]) made.open(slot);
+      await new Promise((resolve) => setTimeout(resolve, 100));
+      const first = asked;
+      for (const call of later.splice(0)) call();
+      Object.assign(window, { fetch, setTimeout });
+      done([first, asked - first]);
+    }).catch((error) => done(String(error)));
+    """
+    try:
+        browser.get(server.url)
+        assert browser.execute_async_script(code) == [3, 1]
     finally:
         server.stop()
 
@@ -211,7 +306,8 @@ def is_accessible(browser: Any) -> None:
         if not node["ignored"]:
             names.setdefault(node["role"]["value"], []).append(node.get("name", {}).get("value", ""))
     sections = ["What is wrong", "Switches and hosts", "Jobs", "Job digits", "What the switch counts"]
-    scrolled = ["Ranks of job digits", "Slots of job digits that wait", "Counters of the switch"]
+    scrolled = [f"{what} of job digits" for what in ("Ranks", "Collectives")]
+    scrolled += ["Slots of job digits that wait", "Counters of the switch"]
     assert sorted(names["region"]) == sorted(sections + scrolled)
     assert {*names["table"]} >= {"Slots that wait, and who is missing in them", "Packets by reason"}
     assert names["spinbutton"] == ["Slot of job digits"]
@@ -226,13 +322,15 @@ def is_accessible(browser: Any) -> None:
         "const one = document.activeElement; return one === document.body ? '' : "
         "(one.ariaLabel || one.innerText) + (getComputedStyle(one).outlineStyle === 'solid' ? '' : ' is not marked')"
     )
-    for _ in range(21):
+    for _ in range(25):
         browser.switch_to.active_element.send_keys(Keys.TAB)
         reached.append(browser.execute_script(code))
     assert reached[:4] == ["To the jobs", "Colours: system", "Fold the 2 hosts of left", "Fold the 2 hosts of right"]
-    heads = ["rank", "waits", "does", "computes", "MB/s", "lost", "host", "a second"]
-    periods, form = ["1 min", "10 min", "1 hour"], ["Slot of job digits", "Show its packets"]
-    assert reached[4:] == [scrolled[0], *heads, *periods, *form, *scrolled[1:], "metrics"]
+    heads = ["rank", "waits", "does", "computes", "MB/s", "lost", "calls/s", "host"]
+    curves, form = ["1 min", "10 min", "1 hour", "by rank", "whole job"], ["Slot of job digits", "Show its packets"]
+    assert reached[4:] == [
+        "The links in words", scrolled[0], *heads, scrolled[1], *curves, *form, *scrolled[2:], "metrics"
+    ]  # fmt: skip
 
 
 def is_usable(browser: Any) -> None:

@@ -22,7 +22,7 @@ from switchsum.protocol import rpc
 from switchsum.protocol.errors import LocalError, UsageError
 from switchsum.protocol.samples import SampledFrame
 from switchsum.testing.clock import VirtualClock
-from switchsum.view.facts import look_at
+from switchsum.view.facts import gather, look_at
 from switchsum.view.pace import Pace
 from switchsum.web.app import STATIC
 from switchsum.web.metrics import exposition
@@ -32,6 +32,7 @@ from switchsum.web.slot_packets import SlotPackets
 
 from ..timing import eventually, patience
 from .made_up import HOSTILE, MadeUp, Tree
+from .situations import HISTORY_S, KINDS, Situation, calls_of, with_history
 
 
 @pytest.fixture
@@ -73,18 +74,67 @@ def test_metrics_are_valid_and_hostile_names_are_escaped() -> None:
     found = samples(body.decode())
     assert found["switchsum_contributions_total", (HOSTILE, "1")] == 900
     assert found["switchsum_worker_waiting_seconds", (HOSTILE, "0")] == 7
-    assert found["switchsum_switch_packets_total", ("completed",)] == 300
+    assert found["switchsum_switch_packets_total", ("completed", "")] == 300
     assert found["switchsum_worker_info", ("<b>h</b>", HOSTILE, "shm:x", "0")] == 1
-    assert found["switchsum_switch_up", ()] == 1
+    assert found["switchsum_switch_up", ("",)] == 1
     assert found["switchsum_port_simulated_loss_ratio", ("ingress", "1")] == 0.25
 
 
 def test_a_switch_that_is_away_is_said_and_workers_are_still_shown() -> None:
     seen = look_at(MadeUp(away=True), switch=True, slots=True)
     found = samples(exposition(seen, "")[0].decode())
-    assert found["switchsum_switch_up", ()] == 0
+    assert found["switchsum_switch_up", ("",)] == 0
     assert ("switchsum_worker_idle_seconds", (HOSTILE, "1")) in found
     assert Painter().paint(seen, 0.0)["trouble"] == "the switch is away"
+
+
+def test_while_one_switch_of_several_is_away_what_the_others_count_is_shown() -> None:
+    situation, painter = Situation(("left", "right"), 2, ("spine",), jobs=("a",)), Painter()
+    painter.paint(look_at(situation, switch=True, slots=True), 0.0)
+    situation.what = {"away": {"spine"}}
+    seen = look_at(situation, switch=True, slots=True)
+    assert seen.trouble == "switch spine does not answer"
+    found = samples(exposition(seen, "")[0].decode())
+    up = {name: found["switchsum_switch_up", (name,)] for name in ("spine", "left", "right")}
+    assert up == {"spine": 0, "left": 1, "right": 1}
+    assert {labels for name, labels in found if name == "switchsum_switch_packets_total"} == {
+        ("contributed", "left"), ("contributed", "right")
+    }  # fmt: skip
+    assert found["switchsum_contributions_total", ("a", "3")] > 0
+    picture = painter.paint(seen, 1.0)
+    assert picture["uncounted"] == "spine"
+    assert {one["packets_per_s"] for one in picture["counters"]} == {None}  # of fewer switches than a second ago
+    later = painter.paint(look_at(situation, switch=True, slots=True), 2.0)
+    assert None not in {one["packets_per_s"] for one in later["counters"]}
+    assert [one["per_s"] is None for one in later["switches"]] == [True, False, False]
+
+
+def test_slots_of_a_job_are_read_only_if_all_of_its_switches_are_there() -> None:
+    class Fleet(MadeUp):
+        def statistics(self) -> rpc.Statistics:
+            return replace(super().statistics(), away=["spine"])
+
+        def slots(self, request: rpc.SlotsRequest) -> rpc.SlotList:
+            return replace(super().slots(request), away=["spine"])
+
+    source = Fleet()
+    [facts] = look_at(source, switch=True, slots=True).jobs
+    assert facts.slots  # of a job that does not need that switch
+    source.job = replace(source.job, tree=[["", "spine"]])
+    assert gather(source, HOSTILE).slots == []
+
+
+def test_a_picture_has_what_each_kind_of_collective_takes() -> None:
+    situation = Situation(("",), 3, late={1: 20})
+    [job] = Painter().paint(look_at(situation, switch=True, slots=False), 0.0)["jobs"]
+    kinds = {one["collective"]: one for one in job["kinds"]}
+    assert kinds.keys() == {*KINDS}
+    second = kinds[KINDS[1]]
+    assert (second["calls"], second["late_rank"]) == (150, 1)
+    assert second["late_ms"] == pytest.approx(20, abs=2)
+    assert second["moving_ms"] == pytest.approx(4, abs=0.1)
+    [nothing] = Painter().paint(look_at(MadeUp(), switch=True, slots=False), 0.0)["jobs"]
+    assert nothing["kinds"] == []
 
 
 def test_a_picture_has_states_of_slots_missing_members_sentences_and_rates() -> None:
@@ -101,6 +151,44 @@ def test_a_picture_has_states_of_slots_missing_members_sentences_and_rates() -> 
     assert refused["text"].startswith("Rank 0 of job 'other' was not let in, 2 times: there is no job 'other'.")
     assert "9 are free" in refused["text"]
     assert later["counters"][0]["packets_per_s"] == 0
+    much_later = painter.paint(look_at(source, switch=True, slots=True), 3600.0)
+    assert much_later["counters"][0]["packets_per_s"] is None  # an hour without a page says nothing of now
+
+
+def test_figures_over_time_are_those_of_job_and_ranks_and_what_is_not_known_is_none() -> None:
+    painter, situation = Painter(), Situation(("",), 2, sparse={"yes"}, loses={"train/1"})
+    with_history(situation, painter, 1000.0)
+    points = painter.history(1000.0)["train"]
+    assert len(points) == HISTORY_S
+    ages = [point[0] for point in points]
+    assert ages == [float(ago) for ago in range(HISTORY_S, 0, -1)]
+    assert [point[5] for point in points] == [None] * HISTORY_S  # lost frames: nobody has asked the switch
+    painter.paint(look_at(situation, switch=True, slots=True), 1001.0)
+    age, collectives, sent, step, waiting, lost, density, *of_ranks = painter.history(1001.0)["train"][-1]
+    assert age == 0
+    assert collectives is not None
+    assert sent is not None
+    assert step is not None
+    assert waiting is not None
+    assert 0.02 < step < 0.2
+    assert 0 < waiting < 0.2
+    assert lost == pytest.approx(0.02, abs=0.003)  # one of two links loses 4 %
+    assert density == pytest.approx(3 * 0.05, rel=0.21)
+    assert [of_ranks[2], of_ranks[6]] == [0.0, pytest.approx(0.04, abs=0.005)]
+    assert len(of_ranks) == 8
+
+
+def test_a_rank_that_hangs_does_not_wait_and_the_others_do() -> None:
+    painter, situation = Painter(), Situation(("",), 3, hangs={"train/1"})
+    [job] = painter.paint(look_at(situation, switch=True, slots=True), 0.0)["jobs"]
+    assert [row["waiting_share"] for row in job["ranks"]] == [1.0, 0.0, 1.0]
+    assert job["ranks"][1]["computing_share"] == 1.0
+    assert job["rates"][2] is None  # no step is made
+    situation.calls = situation.stood = calls_of(3, {1: 20}, ago_s=14.0)  # it was late, too, before it hung
+    [job] = painter.paint(look_at(situation, switch=True, slots=True), 1.0)["jobs"]
+    assert job["ranks"][1]["does"].startswith("something else for ")
+    found = samples(exposition(look_at(situation, switch=True, slots=False), "")[0].decode())
+    assert found["switchsum_rank_time_ratio", ("train", "0", "waiting")] == 1.0
 
 
 def test_a_picture_of_a_tree_has_its_switches_their_links_and_those_of_ranks() -> None:

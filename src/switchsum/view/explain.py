@@ -4,19 +4,20 @@ from __future__ import annotations
 
 from typing import Final
 
+from switchsum.protocol.frame import Reason
 from switchsum.view.facts import Facts
 from switchsum.view.findings import Finding
-from switchsum.view.late import Late, find_late, said, steps_of
+from switchsum.view.late import WAITING_S, Late, find_late, said, steps_of
 from switchsum.view.losses import explain_links
 from switchsum.view.rounds import newest_rounds
 from switchsum.view.words import names, percent, ranks_text, runs, verb
 
-WAITING_S: Final = 2.0
-"""A job that waits for less than this is at work."""
 OLD_S: Final = 5.0
 """Reports come once a second; older ones are of a worker that is stopped, or cannot reach the controller."""
 BUSY: Final = 0.5
 """A process that takes this part of a core's time between its calls computes there; one that takes less waits."""
+TAKEN: Final = Reason.TAKEN.name.lower()
+"""The counter of contributions that a shared slot's owner did not let in."""
 NEVER_A_MEMBER: Final = ("expected", "joined", "seen")
 
 
@@ -25,14 +26,57 @@ def explain(facts: Facts) -> list[Finding]:
     found = explain_job(facts)
     if all(one.kind == "fine" for one in found) and (late := find_late(facts.calls)) is not None:
         found = [_explain_late(facts, late)]
-    return [*found, *explain_links(facts)]
+    return [*found, *explain_left_out(facts), *_explain_sharing(facts), *explain_links(facts)]
+
+
+def explain_left_out(facts: Facts) -> list[Finding]:
+    """Say which ranks operations with a quorum went on without, and which have asked for another quorum."""
+    job, found = facts.job, []
+    if job.left_out:
+        each = ", ".join(f"{names(facts, [rank])} of {count}" for rank, count in job.left_out)
+        text = (
+            f"{job.agreed} operations could go on without ranks that are late; left out were {each}. "
+            f"{job.waits} of them waited until patience ended."
+        )
+        if job.given_model:
+            each = ", ".join(f"{names(facts, [rank])} {_times(count)}" for rank, count in job.given_model)
+            text += f" So late that it was given the model was {each}."
+        ranks = [rank for rank, _ in job.left_out]
+        found.append(Finding(kind="left out", text=text, advice="See docs/late-ranks.md.", ranks=ranks))
+    for rank, count in job.refused_terms:
+        who, often = names(facts, [rank]), _times(count)
+        text = f"{who} asked {often} on other terms than the other ranks, or than the job allows."
+        found.append(Finding(kind="left out", text=text, advice="Give all ranks the same quorum.", ranks=[rank]))
+    if job.held_up:
+        text = f"An operation with a quorum cannot begin yet: {job.held_up}."
+        found.append(Finding(kind="left out", text=text))
+    return found
+
+
+def _times(count: int) -> str:
+    return "once" if count == 1 else f"{count} times"
+
+
+def _explain_sharing(facts: Facts) -> list[Finding]:
+    """Say how often a job that shares slots has found one taken."""
+    if not facts.job.shares_slots:
+        return []
+    sent = sum(one.contributions for one in facts.counters.values())
+    taken = sum(reason.packets for one in facts.counters.values() for reason in one.reasons if reason.reason == TAKEN)
+    if not taken:
+        return []
+    sent = max(sent, taken)  # which are counted a moment later
+    text = f"Other jobs had the slot of {percent(taken / sent)} of its {sent:,} contributions."
+    text += f" These went on to {facts.job.fallback}, and took longer."
+    return [Finding(kind="taken", text=text, advice="Give the job slots of its own, or share more of them.")]
 
 
 def headline(facts: Facts) -> str:
     """Say what job this is and which slots it has."""
     job = facts.job
     last = job.first_slot + job.slot_count - 1
-    return f"job {job.job}: {job.state}, {job.workers} ranks, slots {job.first_slot} to {last} of the switch"
+    which = "shared slots" if job.shares_slots else "slots"
+    return f"job {job.job}: {job.state}, {job.workers} ranks, {which} {job.first_slot} to {last} of the switch"
 
 
 def explain_job(facts: Facts) -> list[Finding]:
@@ -68,8 +112,10 @@ def _explain_absent(facts: Facts, absent: list[int]) -> list[Finding]:
         advice = "Start what is missing, with the same job and world size; or: switchsum job resize --workers."
         found.append(Finding(kind="missing", text=text, advice=advice, ranks=expected))
     if unseen:
-        text = f"{names(facts, unseen)} {verb(unseen, 'has', 'have')} joined, but the switch has seen no frame of them."
-        found.append(Finding(kind="missing", text=text, advice="Does their link lead to this switch?", ranks=unseen))
+        text = f"{names(facts, unseen)} {verb(unseen, 'has', 'have')} joined, but no frame of "
+        text += f"{verb(unseen, 'it', 'them')} has come to the switch."
+        advice = "Check that their link leads to this switch: `switchsum ports` shows its ports."
+        found.append(Finding(kind="missing", text=text, advice=advice, ranks=unseen))
     return found
 
 
@@ -88,12 +134,12 @@ def _explain_waiting(facts: Facts) -> list[Finding]:
         behind = min(one.begun for one in facts.workers)
         missing = [one.rank for one in facts.workers if one.begun == behind and one not in waiting]
     if not missing:
-        text = f"All ranks wait, for {since_s:.0f} s, and no slot lacks a contribution."
+        text = f"All ranks wait, for {since_s:.0f} s, and the switch has all contributions."
         advice = "Look at the links below, and at `switchsum stats`."
         return [Finding(kind="switch", text=text, advice=advice, since_s=since_s)]
     others = [one.rank for one in waiting if one.rank not in missing]
     operation = next((one.operation for one in waiting if one.operation and one.rank not in missing), "")
-    what = f" in {operation}" if operation else ""
+    what = f", {operation}" if operation else ""
     where = f" (slot {runs(open_slots)})" if open_slots else ""
     begun = max(one.begun for one in waiting)
     text = (
@@ -124,7 +170,8 @@ def _explain_waiting(facts: Facts) -> list[Finding]:
 
 def _silent(facts: Facts, silent: list[int]) -> Finding:
     text = f"{names(facts, silent)} {verb(silent, 'has', 'have')} reported nothing for {OLD_S:.0f} s and more."
-    return Finding(kind="silent", text=text, advice="Is the process stopped, or its machine overloaded?", ranks=silent)
+    advice = "See whether the process is stopped (`ps` shows state T), or its machine overloaded."
+    return Finding(kind="silent", text=text, advice=advice, ranks=silent)
 
 
 def unfinished(facts: Facts) -> tuple[list[int], list[int]]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Final, Protocol
 
@@ -55,12 +56,12 @@ class Facts:
     job: rpc.JobInfo
     workers: list[rpc.WorkerInfo]
     counters: dict[int, rpc.MemberCounters]
-    """By rank; of a job that runs."""
+    """Counters by rank, of a job that runs."""
     slots: list[rpc.SlotInfo] | None
-    """None: they were not read this time (`Pace`)."""
+    """Slots. None: they were not read this time (`Pace`)."""
     ports: rpc.PortList
     calls: JobCalls = field(default_factory=JobCalls)
-    """Who is late."""
+    """Figures of late ranks."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,17 +69,17 @@ class Overview:
     """All that is known of a controller, its switch and its jobs at a moment."""
 
     at_s: float
-    """When it was read, in seconds of the clock that `look_at` was given."""
+    """Time of reading, in seconds of the clock that `look_at` was given."""
     info: rpc.ControllerInfo
     jobs: list[Facts]
     counted: rpc.Statistics = field(default_factory=rpc.Statistics)
-    """By the switches; empty: they were not asked, or one is away."""
+    """Counters of the switches that are there. Empty: they were not asked, or none is there."""
     ports: rpc.PortList = field(default_factory=rpc.PortList)
     links: rpc.LinkList = field(default_factory=rpc.LinkList)
-    """Between switches; nothing, as of `switches`, where the switch was not to be asked."""
+    """Links between switches. Empty, like `switches`, if the switch was not to be asked."""
     switches: rpc.SwitchList = field(default_factory=rpc.SwitchList)
     trouble: str = ""
-    """Why the switch does not answer; empty: it does, or was not asked."""
+    """Why a switch does not answer; empty: all do, or were not asked."""
 
 
 def gather(source: Source, job: str) -> Facts:
@@ -93,14 +94,15 @@ def look_at(
 ) -> Overview:
     """Ask the controller for all that it knows of all jobs, or of `only` one; with `switch` and `slots` the switch too.
 
-    Slots are read always, never, or at a pace.  What needs the switch is left out while that is away, and `trouble`
-    says why.
+    Slots are read always, never, or at a pace.  What needs a switch is left out while that is away, and `trouble` says
+    why.
     """
     info, jobs, ports, trouble = source.info(), source.list_jobs().jobs, source.ports(), ""
     counted = rpc.Statistics()
     if switch:
         try:
             counted = source.statistics()
+            trouble = away_text(counted.away)
         except (SwitchLost, RemoteError) as error:
             trouble = str(error)
     found = []
@@ -110,7 +112,7 @@ def look_at(
         if only not in (None, job.job):
             continue
         try:
-            found.append(_facts(source, job, counted, ports, slots=slots if not trouble else False))
+            found.append(_facts(source, job, counted, ports, slots=slots if counted.away or not trouble else False))
         except UnknownJob:  # removed since
             continue
         except (SwitchLost, RemoteError) as error:
@@ -128,6 +130,19 @@ def look_at(
     )
 
 
+def away_text(switches: Sequence[str]) -> str:
+    """Say which switches of several are away; empty: none is."""
+    names = ", ".join(switches)
+    return f"{f'switch {names} does' if len(switches) == 1 else f'switches {names} do'} not answer" if switches else ""
+
+
+def is_over(job: rpc.JobInfo, switch: str) -> bool:
+    """Tell whether a job's trees or members are at a switch."""
+    return any(switch in row[:2] for row in job.tree) or any(
+        switch in (member.switches or [member.switch]) for member in job.members
+    )
+
+
 def _facts(
     source: Source, job: rpc.JobInfo, counted: rpc.Statistics, ports: rpc.PortList, *, slots: bool | Pace
 ) -> Facts:
@@ -141,13 +156,17 @@ def _facts(
 def _slots(
     source: Source, job: rpc.JobInfo, workers: list[rpc.WorkerInfo], wanted: bool | Pace
 ) -> list[rpc.SlotInfo] | None:
-    """Return cells of a job's slots; none of a job that does not run; None if they are not read this time."""
+    """Return cells of a job's slots; None if they are not read this time.
+
+    There are none of a job that does not run.  While a switch of the job is away, those of the others say nothing about
+    who is missing.
+    """
     if wanted is False or job.state not in LIVE:
         return []
     if isinstance(wanted, Pace) and not wanted.wants(job.job, workers):
         return None
     began_s = time.perf_counter()
-    found = source.slots(rpc.SlotsRequest(job=job.job, limit=MOST_SLOTS)).slots
+    found = source.slots(rpc.SlotsRequest(job=job.job, limit=MOST_SLOTS))
     if isinstance(wanted, Pace):
         wanted.read(time.perf_counter() - began_s)
-    return found
+    return [] if any(is_over(job, name) for name in found.away) else found.slots

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from operator import eq
 from statistics import median
 from typing import Final
 
+from switchsum.protocol import rpc
 from switchsum.protocol.reports import CallSpan, JobCalls
 from switchsum.view.words import duration, percent
 
@@ -15,18 +18,26 @@ LOOK_BACK_S: Final = 15.0
 """A rank is named by the steps of so many last seconds, or by the last few where steps take long."""
 FEW_STEPS: Final = 10
 MOST_STEPS: Final = 100
+MOST_KEPT: Final = 16
+"""Looks at jobs of which the steps are kept: a picture asks for those of each job seven times."""
+WAITING_S: Final = 2.0
+"""A job that waits for less than this is at work."""
+OPEN_S: Final = 1.0
+"""A call or a pause that lasts for this long counts before it is over. Reports come once a second."""
+SHARES_S: Final = 10.0
+"""Shares of time are of so many last seconds."""
 STRIP_STEPS: Final = 200
-"""So many are drawn."""
+"""Number of steps that the strip shows."""
 MOST_PERIOD: Final = 64
 """Calls of a step; of longer steps, each call counts as one."""
 ALIKE: Final = 0.95
-"""So many of the calls must come again for a step to be known by them."""
+"""Share of the calls that must come again before a step is recognised."""
 LEAST_GAIN: Final = 0.01
 """A rank that costs less of a job's time than this is not named."""
 LEAST_LATE_S: Final = 50e-6
 """Results come to ranks at moments that differ by up to this: who is less late than that may be not late at all."""
 CLEARLY: Final = 0.8
-"""Of the calls that cost a step about as much, the first one is named."""
+"""Share of the largest cost: of the calls that cost a step about as much, the first one is named."""
 OUTWEIGHS: Final = 2.0
 """A late rank holds up the others for longer than it waits for them, by so much; in noise each does both."""
 
@@ -38,13 +49,13 @@ class Step:
     number: int
     """Serial number of the first of its calls that is known."""
     rank: int
-    """For whom the others waited longest."""
+    """Rank that the others waited for longest."""
     late_s: float
-    """How long after the first rank it began."""
+    """Seconds after the first rank at which it began."""
     alone_s: float
-    """For how long the others waited for it alone."""
+    """Seconds that the others waited for this rank alone."""
     place: int
-    """In which call of the step it lost that time."""
+    """Call of the step in which it lost that time."""
     kind: str
     """And in which kind of collective."""
     age_s: float
@@ -58,21 +69,41 @@ class Late:
     late_s: float
     """Typically, in the steps in which it is the last."""
     times: int
-    """In how many of `steps` that was."""
+    """Number of steps, of `steps`, in which this happened."""
     steps: int
     calls_per_step: int
     place: int
-    """In which call of a step it loses most time, from 0 on."""
+    """Call of a step in which it loses most time, from 0."""
     kind: str
     gain: float
-    """How much faster the job would be without this delay: 0.25 is by a quarter."""
+    """Gain in speed of the job without this delay. 0.25: a quarter faster."""
     own_share: float
-    """Of its time, so much is spent between calls."""
+    """Share of its time that it spends between calls."""
 
 
-def steps_of(calls: JobCalls) -> tuple[list[Step], int]:
+class _Same:
+    """Calls that are the same if they are one object."""
+
+    __slots__ = ("calls",)
+
+    def __init__(self, calls: JobCalls) -> None:
+        self.calls = calls
+
+    def __hash__(self) -> int:
+        return id(self.calls)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Same) and other.calls is self.calls
+
+
+def steps_of(calls: JobCalls) -> tuple[Sequence[Step], int]:
     """Put the latest calls together to steps; return them, the oldest first, and how many calls a step has."""
-    rows = calls.recent
+    return _steps_of(_Same(calls))
+
+
+@lru_cache(maxsize=MOST_KEPT)
+def _steps_of(one: _Same) -> tuple[Sequence[Step], int]:
+    calls, rows = one.calls, one.calls.recent
     period = _period(rows)
     first = _first_place(rows, period)
     steps: dict[int, list[list[int]]] = {}
@@ -98,13 +129,13 @@ def steps_of(calls: JobCalls) -> tuple[list[Step], int]:
                 age_s=of_step[-1][6] / 1e3,
             )
         )
-    return found, period
+    return tuple(found), period
 
 
 def find_late(calls: JobCalls) -> Late | None:
     """Return the rank that is late in most steps; None: nobody is, or too little is known."""
     steps, period = steps_of(calls)
-    recent = [one for one in steps if one.age_s <= LOOK_BACK_S][-MOST_STEPS:]
+    recent: Sequence[Step] = [one for one in steps if one.age_s <= LOOK_BACK_S][-MOST_STEPS:]
     recent = recent if len(recent) >= FEW_STEPS else steps[-FEW_STEPS:]
     span = _span(calls, period)
     if len(recent) < FEW_STEPS or span is None:
@@ -130,6 +161,11 @@ def find_late(calls: JobCalls) -> Late | None:
     )
 
 
+def stands(workers: Iterable[rpc.WorkerInfo]) -> bool:
+    """Whether a job stands still: a rank has waited for long.  Who was late before is no news then."""
+    return any(one.age_s >= 0 and one.waiting_s >= WAITING_S for one in workers)
+
+
 def said(late: Late, who: str, does: str = "") -> str:
     """Say that a rank is late; `who` names it, and `does` goes on where it is said how long it is between calls."""
     step = "steps" if late.calls_per_step > 1 else "calls"
@@ -150,6 +186,18 @@ def shares(span: CallSpan, rank: int) -> dict[str, float]:
     waiting = span.waiting_s[rank] / time_s
     moving = max(0.0, span.calls_s[rank] / time_s - waiting)
     return {"computing": max(0.0, 1.0 - waiting - moving), "moving": moving, "waiting": waiting}
+
+
+def shares_now(span: CallSpan, worker: rpc.WorkerInfo) -> dict[str, float]:
+    """Return `shares` of a rank, with the call or the pause that is not over: no span has that yet."""
+    found = shares(span, worker.rank)
+    waits = worker.waiting_s >= worker.idle_s
+    part = min(1.0, max(worker.waiting_s, worker.idle_s) / (span.seconds or SHARES_S))
+    if worker.age_s < 0 or max(worker.waiting_s, worker.idle_s) < OPEN_S:
+        return found
+    found = {name: (1.0 - part) * share for name, share in found.items()}
+    found["waiting" if waits else "computing"] += part
+    return found
 
 
 def _span(calls: JobCalls, period: int) -> CallSpan | None:

@@ -14,9 +14,9 @@ from switchsum.view.words import names, percent, ranks_text
 LOSSY: Final = 0.001
 """Frames that a link may lose before it is named."""
 FEW_FRAMES: Final = 32
-"""So few lost frames say nothing about a link; a report is not of one moment, either."""
+"""Number of lost frames that say nothing about a link. A report is not of one moment, either."""
 LEAST_FRAMES: Final = 4
-"""Of a link with little traffic so few say nothing."""
+"""Number of lost frames that say nothing about a link with little traffic."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,7 +30,7 @@ class Loss:
     back: int
     """About how many answers did not come back."""
     is_known: bool
-    """Whether it is known which way; else all is in `back`."""
+    """True: the direction of the loss is known. Else all of it is in `back`."""
     seconds: float
     """Within so many; 0: since it was connected, a moment ago."""
 

@@ -14,7 +14,7 @@ from typing import Final
 from switchsum.protocol import rpc
 
 SHARE: Final = 0.01
-"""Of the time, at most so much goes into reading slots while nobody waits."""
+"""Largest share of the time that goes into reading slots while nobody waits."""
 LONG_WAIT_S: Final = 0.5
 """A rank that has had no result for so long waits for another, and not for the line."""
 

@@ -3,17 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Final
 
 from switchsum.protocol import rpc
 from switchsum.protocol.reports import CallSpan
 from switchsum.view.facts import Facts
-from switchsum.view.late import find_late, shares
+from switchsum.view.late import find_late, shares_now, stands
 from switchsum.view.losses import loss_of, lost_of
 from switchsum.view.words import duration
 
+STATES: Final = {
+    "expected": "has not joined",
+    "joined": "has joined, and no frame of it has come",
+    "seen": "has joined, and waits for the others",
+    "lost": "is lost",
+}
+"""Words for states of members that do not take part."""
 Seen = dict[tuple[str, int], tuple[float, rpc.WorkerInfo]]
-"""By job and rank, when the latest report was made, in this process' monotonic seconds, and the report."""
+"""Time of each latest report, in this process' monotonic seconds, and the report, by job and rank."""
 
 
 def rank_rows(job: rpc.JobInfo, workers: list[rpc.WorkerInfo], now: float, before: Seen) -> list[dict[str, Any]]:
@@ -68,21 +75,23 @@ def record(job: str, worker: rpc.WorkerInfo, state: str, rates: Mapping[str, flo
 def told_rows(facts: Facts, now: float, before: Seen) -> list[dict[str, Any]]:
     """Return `rank_rows` with what calls and counters tell: shares of time, who is late, frames that were lost."""
     rows = rank_rows(facts.job, facts.workers, now, before)
-    late = find_late(facts.calls)
+    late = None if stands(facts.workers) else find_late(facts.calls)
     span = facts.calls.spans[0] if facts.calls.spans else CallSpan(seconds=0.0)
     for worker, row in zip(facts.workers, rows, strict=True):
         loss = loss_of(facts, worker)
-        row |= {f"{name}_share": round(share, 4) for name, share in shares(span, worker.rank).items()}
+        row |= {f"{name}_share": round(share, 4) for name, share in shares_now(span, worker).items()}
         row["late_s"] = round(late.late_s, 6) if late is not None and late.rank == worker.rank else 0.0
         row["lost"] = 0 if loss is None else lost_of(facts, worker)
         row["lost_share"] = 0.0 if loss is None or not loss.is_worth_saying else round(loss.share, 5)
+        recent = worker.recent
+        row["density"] = round(recent.sparse_rows / recent.sparse_all_rows, 5) if recent.sparse_all_rows else None
     return rows
 
 
 def what_it_does(row: Mapping[str, Any]) -> str:
     """Say in a few words what a rank does."""
     if row["state"] != "admitted" or row["report_age_s"] < 0:
-        return str(row["state"])
+        return STATES.get(row["state"], str(row["state"]))
     if row["waiting_s"] >= 1:
         return f"waits {row['waiting_s']:.0f} s, {row['operation'] or 'in a collective'}"
     if row.get("late_s"):

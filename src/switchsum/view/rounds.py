@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import Final, NamedTuple
 
 from switchsum.protocol import rpc
@@ -30,11 +31,11 @@ def newest_rounds(job: rpc.JobInfo, cells: Sequence[rpc.SlotInfo]) -> list[Round
     """Return the newest round of each slot of a job, by slot.
 
     A bit of a cell is a member of that switch: its ranks in order, behind them the switches below, of which each adds
-    up its own.  All switches of a tree give a round the same number.
+    up its own.  All switches of a tree give a round the same number, and so does a fallback.
     """
     newest: dict[int, tuple[int, int, int]] = {}  # by slot: number, ranks that have contributed, flags
     bitmaps: dict[tuple[str, int], int] = {}  # of ranks; few bitmaps of cells differ, so each is looked at once
-    for cell in cells:
+    for cell in _own_cells(job, cells) if job.shares_slots else cells:
         key = cell.switch, cell.seen
         if key not in bitmaps:
             bitmaps[key] = sum(1 << rank for rank in ranks_of(job, cell))
@@ -55,6 +56,15 @@ def newest_rounds(job: rpc.JobInfo, cells: Sequence[rpc.SlotInfo]) -> list[Round
         has_all = found is not UNUSED and not missing[contributed] and (not job.tree or bool(flags & Flag.FINAL))
         rounds.append(Round(slot, number, contributed, [] if found is UNUSED else missing[contributed], has_all))
     return rounds
+
+
+def _own_cells(job: rpc.JobInfo, cells: Sequence[rpc.SlotInfo]) -> Iterator[rpc.SlotInfo]:
+    """Yield what a job has of slots that it shares; its slots at the fallback under the numbers of those."""
+    for cell in cells:
+        if cell.job != job.job:
+            continue
+        is_there = cell.switch == job.fallback
+        yield replace(cell, slot=cell.slot - job.fallback_slot + job.first_slot) if is_there else cell
 
 
 def ranks_of(job: rpc.JobInfo, cell: rpc.SlotInfo) -> list[int]:

@@ -24,15 +24,19 @@ from switchsum.web.slot_packets import SlotPackets
 MOST_STREAMS: Final = 100
 """Pages that are open at a time; further ones are told to come again."""
 MOST_DIGITS: Final = 9
-"""Of a slot's number in a query."""
+"""Most digits of a slot's number in a query."""
 SEND_S: Final = 20.0
 """A browser that takes nothing for so long is given up."""
 STATIC: Final = Path(__file__).with_name("static")
-TYPES: Final = {".html": "text/html", ".css": "text/css", ".js": "text/javascript", ".txt": "text/plain"}
+TYPES: Final = {".html": "text/html", ".css": "text/css", ".js": "text/javascript", ".txt": "text/plain"} | {
+    ".json": "application/json",
+    ".yml": "text/plain",
+}
 FILES: Final = {"/": "page.html"} | {
     f"/{name}": name
     for name in (
         *("page.css", "page.js", "dom.js", "slot.js", "topology.js", "charts.js", "theme.js"),
+        *("grafana.json", "rules.yml"),  # for Grafana and Prometheus
         *("uplot.css", "uplot.js", "uplot-LICENSE.txt"),  # https://github.com/leeoniya/uPlot, 1.6.32, as released
     )
 }

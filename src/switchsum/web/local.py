@@ -34,8 +34,8 @@ class LocalSource:
         return self._users.workers(request)
 
     def statistics(self) -> rpc.Statistics:
-        """Read the switch's counters."""
-        return self._users.statistics(member_rpc.Empty())
+        """Read the switch's counters, or hear at once that it is away: pages and scrapers ask again in a second."""
+        return self._users.statistics(member_rpc.Empty(), waits=False)
 
     def slots(self, request: rpc.SlotsRequest) -> rpc.SlotList:
         """Read the cells of slots from the switch."""

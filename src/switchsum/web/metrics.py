@@ -10,11 +10,14 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, InfoM
 from prometheus_client.exposition import choose_encoder
 from prometheus_client.registry import Collector
 
+from switchsum.protocol.reports import CallSpan
 from switchsum.view.facts import Facts, Overview
-from switchsum.view.late import find_late, shares
+from switchsum.view.late import find_late, shares_now, stands
 from switchsum.view.losses import lost_of
 
 RANK: Final = ("job", "rank")
+SWITCH: Final = ("switch", "reason")
+"""Labels; the name of the only switch is empty, which to Prometheus is no label."""
 WORKER_COUNTERS: Final = {
     "begun": ("switchsum_collectives_begun", "Collectives that a worker has begun."),
     "finished": ("switchsum_collectives_finished", "Collectives that have finished at a worker."),
@@ -84,17 +87,24 @@ def _controller(seen: Overview) -> Iterator[Metric]:
     }
     yield InfoMetricFamily("switchsum", "The controller, its switch and the program of that.", described)
     yield GaugeMetricFamily("switchsum_slots_free", "Slots of the switch that no job has.", info.free_slots)
-    yield GaugeMetricFamily("switchsum_switch_up", "1: the switch answers the controller.", int(not seen.trouble))
+    up = GaugeMetricFamily("switchsum_switch_up", "1: the switch answers the controller.", labels=["switch"])
+    states = {one.switch: one.state for one in seen.switches.switches} or {"": ""}
+    for name, state in states.items():
+        up.add_metric([name], int(state != "away" and not (seen.trouble and len(states) == 1)))
+    yield up
 
 
 def _switch(seen: Overview) -> Iterator[Metric]:
     packets = CounterMetricFamily(
-        "switchsum_switch_packets", "Packets that the switch treated specially.", labels=["reason"]
+        "switchsum_switch_packets", "Packets that the switch treated specially.", labels=SWITCH
     )
-    octets = CounterMetricFamily("switchsum_switch_bytes", "Bytes of these packets.", labels=["reason"])
-    for counter in seen.counted.counters:
-        packets.add_metric([counter.reason], counter.packets)
-        octets.add_metric([counter.reason], counter.bytes)
+    octets = CounterMetricFamily("switchsum_switch_bytes", "Bytes of these packets.", labels=SWITCH)
+    by_switch = {one.switch: one.counters for one in seen.counted.switches if one.counters}
+    # Each switch by itself: a sum of those that are there would fall, which passes for counters that began anew.
+    for name, counters in (by_switch or {"": seen.counted.counters}).items():
+        for counter in counters:
+            packets.add_metric([name, counter.reason], counter.packets)
+            octets.add_metric([name, counter.reason], counter.bytes)
     loss = GaugeMetricFamily(
         "switchsum_port_simulated_loss_ratio", "Probability of the drop simulator.", labels=["port", "direction"]
     )
@@ -154,15 +164,24 @@ def _late(jobs: list[Facts]) -> Iterator[Metric]:
     cost = GaugeMetricFamily(
         "switchsum_job_late_cost_ratio", "How much faster the job would be without its late rank.", labels=["job"]
     )
+    density = GaugeMetricFamily(
+        "switchsum_rank_density_ratio", "Part of the rows of sparse allreduces that a rank had, lately.", labels=RANK
+    )
     for facts in jobs:
-        found = find_late(facts.calls)
+        found = None if stands(facts.workers) else find_late(facts.calls)
         cost.add_metric([facts.job.job], 0.0 if found is None else found.gain)
-        for rank in range(len(facts.calls.spans[0].time_s) if facts.calls.spans else 0):
-            for spent, share in shares(facts.calls.spans[0], rank).items():
-                time.add_metric([facts.job.job, str(rank), spent], share)
-            is_late = found is not None and found.rank == rank
-            late.add_metric([facts.job.job, str(rank)], found.late_s if found is not None and is_late else 0.0)
-    yield from (time, late, cost)
+        span = facts.calls.spans[0] if facts.calls.spans else CallSpan(seconds=0.0)
+        for worker in facts.workers:
+            labels = [facts.job.job, str(worker.rank)]
+            spent_so = shares_now(span, worker)
+            if any(spent_so.values()):  # else nothing is known
+                for spent, share in spent_so.items():
+                    time.add_metric([*labels, spent], share)
+                is_late = found is not None and found.rank == worker.rank
+                late.add_metric(labels, found.late_s if found is not None and is_late else 0.0)
+            if worker.recent.sparse_all_rows:
+                density.add_metric(labels, worker.recent.sparse_rows / worker.recent.sparse_all_rows)
+    yield from (time, late, cost, density)
 
 
 def _workers(jobs: list[Facts]) -> Iterator[Metric]:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
 import secrets
 import time
+from array import array
 from collections import deque
 from dataclasses import asdict
 from typing import Any, Final
@@ -12,9 +14,10 @@ from switchsum.protocol import rpc
 from switchsum.view.alerts import alerts
 from switchsum.view.explain import explain, headline
 from switchsum.view.facts import Facts, Overview
-from switchsum.view.late import STRIP_STEPS, step_s, steps_of
+from switchsum.view.late import STRIP_STEPS, stands, step_s, steps_of
 from switchsum.view.ranks import Seen, told_rows, what_it_does
 from switchsum.view.rounds import newest_rounds
+from switchsum.view.spans import of_collectives, shown_span
 from switchsum.view.words import link_text, runs
 from switchsum.web.topology import link_rows, rank_links, switch_rows
 
@@ -23,34 +26,51 @@ STALE_S: Final = 2.0
 POINT_S: Final = 0.9
 """Least time between two points: pictures are a second apart, or a little less."""
 FINE_S: Final = 600.0
-"""What a page shows of the past second by second."""
+"""Seconds of the past that a page shows second by second."""
 COARSE_POINT_S: Final = 10.0
 COARSE_S: Final = 3600.0
 """And with a point for each ten seconds."""
 MOST_CURVES: Final = 64
-"""Ranks of which each has a curve."""
+"""Ranks of which each has curves."""
+LOST: Final = 4
+"""Place of lost frames among the figures of a point."""
+RANKS: Final = 6
+"""Place of the first rank's figures."""
+OF_RANK: Final = ("bytes_per_s", "waiting_share", "lost_share", "density")
+"""Figures of a rank in a point, one after the other."""
+FRESH_S: Final = 10.0
+"""A rate is that of so many last seconds at most: what was counted before says nothing of now."""
 MOST_WAITING: Final = 32
 """Lines of slots of a job that are listed with who is missing; the heat map shows all."""
+
+
+Figures = list[float | None]
 
 
 class History:
     """Figures of a job: of each second for a while, and of each ten seconds before."""
 
     def __init__(self) -> None:
-        self._fine: deque[tuple[float, list[float]]] = deque(maxlen=int(FINE_S / POINT_S))
-        self._coarse: deque[tuple[float, list[float]]] = deque(maxlen=int(COARSE_S / COARSE_POINT_S))
+        self._fine: deque[tuple[float, array[float]]] = deque(maxlen=int(FINE_S / POINT_S))
+        self._coarse: deque[tuple[float, array[float]]] = deque(maxlen=int(COARSE_S / COARSE_POINT_S))
 
-    def add(self, now: float, figures: list[float]) -> None:
+    def add(self, now: float, figures: Figures) -> None:
         """Keep figures, unless the last ones are of a moment ago: pages that are opened make further pictures."""
+        packed = array("f", (math.nan if one is None else one for one in figures))
         for points, every_s in ((self._fine, POINT_S), (self._coarse, COARSE_POINT_S)):
             if not points or now - points[-1][0] >= every_s:
-                points.append((now, figures))
+                points.append((now, packed))
 
-    def of(self, now: float) -> list[list[float]]:
+    def of(self, now: float) -> list[Figures]:
         """Return the age of each point with its figures, the oldest first."""
         first = self._fine[0][0] if self._fine else now
         points = [*(one for one in self._coarse if one[0] < first), *self._fine]
-        return [[round(now - at, 1), *figures] for at, figures in points if now - at <= COARSE_S]
+        return [[round(now - at, 1), *map(_digits, figures)] for at, figures in points if now - at <= COARSE_S]
+
+
+def _digits(value: float) -> float | None:
+    """Return a figure with as many digits as are drawn; None: it is not known."""
+    return None if math.isnan(value) else float(f"{value:.4g}")
 
 
 class Painter:
@@ -72,7 +92,12 @@ class Painter:
     def paint(self, seen: Overview, now: float) -> dict[str, Any]:
         """Return a picture; `now` is in seconds of a clock that never goes back."""
         self._forget(seen)
-        rates = {one.switch: self._rate("switch", one.switch, one.contributions, now) for one in seen.counted.switches}
+        away = ", ".join(seen.counted.away)  # sums over the same switches are compared with each other
+        rates = {
+            one.switch: rate
+            for one in seen.counted.switches
+            if (rate := self._rate("switch", one.switch, one.contributions, now)) is not None
+        }
         return {
             "started": self._started,
             "at": seen.at_s,
@@ -81,10 +106,11 @@ class Painter:
             "alerts": [asdict(one) for one in alerts(seen)],
             "jobs": [self._job(facts, now) for facts in seen.jobs],
             "counters": [
-                asdict(one) | {"packets_per_s": self._rate("reason", one.reason, one.packets, now)}
+                asdict(one) | {"packets_per_s": self._rate(f"reason {away}", one.reason, one.packets, now)}
                 for one in seen.counted.counters
                 if one.packets
             ],
+            "uncounted": away,
             "switches": switch_rows(seen, rates),
             "links": link_rows(seen, rates),
             "ports": [asdict(one) for one in seen.ports.ports],
@@ -96,21 +122,26 @@ class Painter:
         for facts in seen.jobs:
             self._point(facts, told_rows(facts, now, self._ranks), now)
 
-    def history(self, now: float) -> dict[str, list[list[float]]]:
+    def history(self, now: float) -> dict[str, list[Figures]]:
         """Return, for each job, how many seconds ago it had which figures, as `_point` returns them."""
         return {job: points.of(now) for job, points in self._history.items()}
 
-    def _point(self, facts: Facts, rows: list[dict[str, Any]], now: float) -> list[float]:
+    def _point(self, facts: Facts, rows: list[dict[str, Any]], now: float) -> Figures:
         """Return figures of a job, and keep them.
 
-        They are collectives and bytes a second, how long a step takes, the part of frames that is lost, and for each
-        rank which part of its time it waits.
+        The figures are collectives and bytes a second, the time of a step, the shares of time that ranks wait and of
+        frames that are lost, the share of rows of sparse sums that travels, and `OF_RANK` of each rank.
         """
-        sent = sum(row["bytes_per_s"] for row in rows)
-        figures = [max((row["collectives_per_s"] for row in rows), default=0.0), round(sent, 1)]
-        figures += [round(step_s(facts.calls, steps_of(facts.calls)[1]), 6)]
-        figures += [round(sum(row["lost_share"] for row in rows) / max(1, len(rows)), 5)]
-        figures += [row["waiting_share"] for row in rows[:MOST_CURVES]]
+        union, total = _most_rows(facts)
+        figures: Figures = [max((row["collectives_per_s"] for row in rows), default=0.0)]
+        figures += [round(sum(row["bytes_per_s"] for row in rows), 1)]
+        figures += [None if stands(facts.workers) else round(step_s(facts.calls, steps_of(facts.calls)[1]), 6) or None]
+        figures += [round(sum(row[name] for row in rows) / max(1, len(rows)), 5) for name in OF_RANK[1:3]]
+        figures += [round(union / total, 5) if total else None]
+        figures += [row[name] for row in rows[:MOST_CURVES] for name in OF_RANK]
+        if not facts.counters:  # the switch was not asked
+            for place in (LOST, *range(RANKS + OF_RANK.index("lost_share"), len(figures), len(OF_RANK))):
+                figures[place] = None
         self._history.setdefault(facts.job.job, History()).add(now, figures)
         return figures
 
@@ -143,6 +174,7 @@ class Painter:
             "findings": [asdict(one) for one in explain(facts)],
             "ranks": rows,
             "rates": self._point(facts, rows, now),
+            "kinds": [] if (span := shown_span(facts.calls)) is None else of_collectives(span),
             "strip": [[one.rank, round(1e6 * one.late_s)] for one in steps_of(facts.calls)[0][-STRIP_STEPS:]],
             "collectives": min((one.finished for one in facts.workers if one.age_s >= 0), default=0),
             **self._slots[facts.job.job],
@@ -180,8 +212,15 @@ class Painter:
         ]
         return {"first_slot": job.first_slot, "slots": "".join(letters), "waiting": rows}
 
-    def _rate(self, kind: str, name: str, count: int, now: float) -> float:
-        """Return by how much a counter has grown a second since it was last asked for."""
+    def _rate(self, kind: str, name: str, count: int, now: float) -> float | None:
+        """Return by how much a counter has grown a second since it was last asked for; None: not known yet."""
         at, before = self._counted.get((kind, name), (now, count))
         self._counted[kind, name] = now, count
-        return round((count - before) / (now - at), 1) if now > at and count >= before else 0.0
+        return round((count - before) / (now - at), 1) if at < now <= at + FRESH_S and count >= before else None
+
+
+def _most_rows(facts: Facts) -> tuple[int, int]:
+    """Return rows of the job's latest sparse sums that travelled, and all; ranks report at different moments."""
+    found = [(one.recent.sparse_all_rows, one.recent.sparse_union_rows) for one in facts.workers]
+    total, union = max(found, default=(0, 0))
+    return union, total

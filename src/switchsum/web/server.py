@@ -20,7 +20,7 @@ MOST_CONNECTIONS: Final = 300
 """Connections at a time, silent ones too; what comes beyond gets 503."""
 STOP_S: Final = 3.0
 PACKAGES: Final = ("prometheus_client", "starlette", "uvicorn")
-"""Those of the extra `web`."""
+"""Packages of the extra `web`."""
 _log = logging.getLogger(__name__)
 
 
@@ -73,7 +73,7 @@ class WebServer:
         bound = listen(at)
         host, port = at.rpartition(":")[0], bound.getsockname()[1]
         self.url = f"http://{host}:{port}/"
-        """Where the page is."""
+        """Address of the page."""
         self._looks = Looks(source)
         config = uvicorn.Config(
             application(self._looks, SlotPackets(source), host.strip("[]")),

@@ -12,7 +12,7 @@ from switchsum.protocol.reports import printable
 from switchsum.protocol.samples import SampledFrame
 
 SECONDS: Final = 0.5
-"""For how long a switch is asked at most; full samples of a busy slot take less."""
+"""Most seconds that a switch is asked. Full samples of a busy slot take less."""
 REST: Final = 9
 """Times as long it is left alone then, however many ask: frames take longer while it is asked."""
 MOST_TEXT: Final = 400

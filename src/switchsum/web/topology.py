@@ -11,11 +11,10 @@ from switchsum.view.facts import Overview
 
 
 def switch_rows(seen: Overview, rates: Mapping[str, float]) -> list[dict[str, Any]]:
-    """Describe each switch; `rates` has the contributions that it takes a second, `level` is 0 at the top."""
+    """Describe each switch; `rates` has its contributions a second, as far as known, and `level` is 0 at the top."""
     levels = _levels(seen)
     return [
-        asdict(one) | {"level": levels[one.switch], "per_s": rates.get(one.switch, 0.0)}
-        for one in seen.switches.switches
+        asdict(one) | {"level": levels[one.switch], "per_s": rates.get(one.switch)} for one in seen.switches.switches
     ]
 
 

@@ -16,8 +16,15 @@ export function draw(tag, attributes = {}, text = null) {
 }
 const english = new Intl.NumberFormat("en", { maximumFractionDigits: 1 }); // making one takes longer than many numbers
 export const number = (value) => english.format(Number(value));
-export const sum = (rows, key) => rows.reduce((total, row) => total + row[key], 0);
+const digits = new Intl.NumberFormat("en", { maximumSignificantDigits: 3 });
+export const short = (value) => digits.format(value);
+export const percent = (share) => `${number(100 * share)} %`;
 export const isBad = (finding) => finding.kind !== "fine";
+export function namedBy(job) { // rank -> the first sentence that names it
+  const found = new Map();
+  for (const one of job.findings.filter(isBad)) for (const rank of one.ranks) if (!found.has(rank)) found.set(rank, one);
+  return found;
+}
 
 export function setText(element, text) {
   if (element.textContent !== text) element.textContent = text;

@@ -1,15 +1,17 @@
 // The live page: pictures come as server-sent events once a second; all texts are set as text, never as markup.
 import { charts, strip } from "./charts.js";
-import { byId, isBad, list, make, number, rows, setText, sortable, sum, table } from "./dom.js";
+import { byId, isBad, list, make, namedBy, number, percent, rows, setText, short, sortable, table } from "./dom.js";
 import { slotPackets } from "./slot.js";
 import { colour, onTheme } from "./theme.js";
 import { portsText, topology } from "./topology.js";
 
-const HOUR_S = 3600, ACROSS = 64, SELDOM_S = 0.9, STALE_S = 2;
+const HOUR_S = 3600, ACROSS = 64, SELDOM_S = 0.9, STALE_S = 2, MANY_RANKS = 12, FEW_RANKS = 6, FEW_KINDS = 6;
 const FIGURES = ["a step takes", "ranks wait", "sent", "collectives a second", "lost frames", "density of sparse sums"];
-const percent = (share) => `${number(100 * share)} %`;
+const SLOW = ["late", "left out", "link", "refused", "silent", "taken"]; // what is said of these does not hold a job up
+const COLUMNS = [["rank"], ["waits", "n"], ["does"], ["computes", "n w"], ["MB/s", "n"], ["lost", "n"], ["density", "n w"], ["calls/s", "n w"], ["host", "w"], ["port", "n w"], ["link", "w"]];
+const KINDS = [["collective"], ["calls", "n w"], ["data moves", "n w"], ["ranks wait", "n"], ["last to begin"], ["others wait for it", "n w"]];
 const STATES = { f: "free", i: "filling", c: "complete", s: "stale" };
-const history = new Map(); // job -> [[seconds, collectives, bytes a second, seconds a step, lost, rank 0 waits, rank 1 waits, ...], ...]
+const history = new Map(); // job -> its points, as charts.js has them
 const inView = new Set(); // cards of jobs, whose slots are drawn in each picture; all else once a second: nobody reads faster
 const viewing = new IntersectionObserver((seen) => {
   for (const { target, isIntersecting } of seen) isIntersecting ? inView.add(target) : inView.delete(target);
@@ -27,7 +29,7 @@ function trouble(picture) {
   list(target, found.length ? found : [{ text: "Nothing.", advice: "", fine: true }], finding);
 }
 function finding(one) {
-  const item = make("li", { class: one.fine || one.kind === "fine" ? "" : "bad" }, one.text);
+  const item = make("li", { class: one.fine || one.kind === "fine" ? "" : SLOW.includes(one.kind) ? "slow" : "bad" }, one.text);
   if (one.advice) item.append(make("span", { class: "advice" }, one.advice));
   return item;
 }
@@ -37,14 +39,18 @@ function newJob(name) {
   card.dataset.job = name;
   const grid = make("canvas", { class: "slots", role: "img" });
   const scroll = (label, inside) => make("div", { class: "wide", tabindex: "0", role: "region", "aria-label": label }, inside);
-  const ranks = table("Ranks: which part of the last ten seconds each waits for others, and what it does",
-    [["rank"], ["waits", "n"], ["does"], ["computes", "n w"], ["MB/s", "n"], ["lost", "n"], ["host", "w"], ["a second", "n w"], ["density", "n w"], ["port", "n w"], ["link", "w"]]);
+  const ranks = table("Ranks: which part of the last ten seconds each waits for others, and what it does", COLUMNS);
+  const more = make("button", { type: "button" }), rest = make("p", { class: "hint" }, make("span"), " ", more);
+  more.addEventListener("click", () => { card.isOpen = !card.isOpen; if (card.job) showRanks(card, card.job); });
+  const kinds = table("The last minute by kind: a call on average, in ms. What takes longest comes first", KINDS);
+  const all = make("button", { type: "button" }), calls = make("div", {}, make("h3", {}, "Collectives"), scroll(`Collectives of job ${name}`, kinds), all);
+  all.addEventListener("click", () => { card.hasAll = !card.hasAll; if (card.job) showKinds(card, card.job); });
   const waiting = table("Slots that wait, and who is missing in them", [["slots"], ["round", "n"], ["missing"], ["seconds", "n"]]);
   card.parts = { title: make("h2"), findings: make("ul", { class: "findings" }), figures: make("dl", { class: "figures" }),
-    packets: slotPackets(name), ranks, grid, legend: make("ul", { class: "legend" }), waiting, curves: charts(name), strip: make("div", { class: "strip" }), said: make("p", { class: "hint" }) };
+    packets: slotPackets(name), ranks, rest, kinds, all, calls, grid, legend: make("ul", { class: "legend" }), unread: make("p", { class: "hint" }), waiting, curves: charts(name), strip: make("div", { class: "strip" }), said: make("p", { class: "hint" }) };
   const { title, findings, figures, legend, curves, packets } = card.parts;
   card.order = sortable(ranks, [(one) => one.rank, (one) => one.waiting_share, (one) => one.does, (one) => one.computing_share,
-    (one) => one.bytes_per_s, (one) => one.lost_share, (one) => one.host, (one) => one.collectives_per_s], () => card.job && showRanks(card, card.job));
+    (one) => one.bytes_per_s, (one) => one.lost_share, (one) => one.density ?? -1, (one) => one.collectives_per_s, (one) => one.host], () => card.job && showRanks(card, card.job));
   grid.addEventListener("click", (event) => { // keyboards have the form below
     const across = (event.offsetX / grid.clientWidth) * ACROSS, down = (event.offsetY / grid.clientHeight) * Number(grid.dataset.lines);
     const place = Math.floor(down) * ACROSS + Math.floor(across);
@@ -53,8 +59,8 @@ function newJob(name) {
   list(figures, FIGURES, (term) => make("div", {}, make("dt", {}, term), make("dd")));
   list(legend, Object.keys(STATES), (letter) => make("li", { class: letter }, make("i", { "aria-hidden": "true" }), make("span")));
   viewing.observe(card);
-  card.append(title, findings, figures, scroll(`Ranks of job ${name}`, ranks), make("h3", {}, "Who was the last to begin, step by step"), card.parts.strip,
-    card.parts.said, make("h3", {}, "Over time"), ...curves.parts, make("h3", {}, "Slots"), grid, legend, ...packets.parts, scroll(`Slots of job ${name} that wait`, waiting));
+  card.append(title, findings, figures, scroll(`Ranks of job ${name}`, ranks), rest, make("h3", {}, "Who was the last to begin, step by step"), card.parts.strip,
+    card.parts.said, calls, make("h3", {}, "Over time"), ...curves.parts, make("h3", {}, "Slots"), card.parts.unread, grid, legend, ...packets.parts, scroll(`Slots of job ${name} that wait`, waiting));
   return card;
 }
 function showWaiting({ parts }, job) {
@@ -68,27 +74,62 @@ function showWaiting({ parts }, job) {
     [one.missing.map(name).join(", ")], [number(one.for_s), "n"]] }));
 }
 function showJob(card, job) {
-  const { parts } = card, [rate, bytes, step, lost] = job.rates;
+  const { parts } = card, [rate, bytes, step, waits, lost, density] = job.rates;
   card.job = job;
   setText(parts.title, job.headline);
   list(parts.findings, job.findings.filter((one) => !isBad(one)), finding); // the others are told above, once for all jobs
-  const density = job.ranks.find((row) => row.density !== null && row.density !== undefined)?.density;
-  const waits = job.ranks.length ? sum(job.ranks, "waiting_share") / job.ranks.length : 0;
-  const figures = [step ? `${number(1000 * step)} ms` : "–", percent(waits), `${number(bytes / 1e6)} MB/s`, number(rate), percent(lost),
-    density === undefined ? "–" : percent(density)];
-  figures.forEach((text, at) => setText(parts.figures.children[at].lastChild, text));
+  parts.unread.hidden = job.slots.length > 0;
+  setText(parts.unread, job.state === "stalled" ? "They are not read while a switch of the job is away." : "None is in use yet.");
+  const isTold = job.ranks.some((row) => row.report_age_s >= 0), told = (text) => (isTold ? text : null);
+  const stands = Math.max(0, ...job.ranks.map((row) => row.waiting_s));
+  const figures = [stands >= STALE_S ? `none for ${number(Math.round(stands))} s` : step ? `${number(1000 * step)} ms` : null, told(percent(waits)), told(`${number(bytes / 1e6)} MB/s`), told(number(rate)),
+    told(percent(lost)), density === null ? null : percent(density)];
+  figures.forEach((text, at) => {
+    parts.figures.children[at].hidden = text === null; // not known: there are no steps, or no sparse sums
+    setText(parts.figures.children[at].lastChild, text ?? "");
+  });
   showRanks(card, job);
+  showKinds(card, job);
   const late = job.ranks.find((row) => row.late_s > 0)?.rank;
   strip(parts.strip, job.strip ?? [], job.workers, late);
-  setText(parts.said, job.strip?.length ? `A line for each rank, the newest step on the right. ${late === undefined ? "Grey: each is the last now and then." : `Rank ${late} is the one that others wait for.`}` : "No steps are known yet.");
+  setText(parts.said, !job.strip?.length ? "No steps are known yet." : late === undefined ? "Each rank is the last now and then." : `Rank ${late} is the one that the others wait for.`);
 }
-function showRanks({ parts, order }, job) {
-  const named = new Set(job.findings.filter(isBad).flatMap((one) => one.ranks));
-  rows(parts.ranks.tBodies[0], order(job.ranks), (row) => ({ bad: named.has(row.rank), values: [[row.rank], [percent(row.waiting_share), "n bar", row.waiting_share],
-    [row.does, "text"], [percent(row.computing_share), "n bar soft w", row.computing_share], [number(row.bytes_per_s / 1e6), "n"],
-    [row.lost_share ? percent(row.lost_share) : "–", "n"], [row.host || "not known yet", "w"], [number(row.collectives_per_s), "n w"],
-    [row.density === null || row.density === undefined ? "–" : percent(row.density), "n w"], [where(row), "n w"], [row.link, "w"]] }));
+function showRanks(card, job) {
+  const { parts, order } = card, named = namedBy(job), isFolded = job.ranks.length > MANY_RANKS && !card.isOpen;
+  const sorted = order(job.ranks), chosen = new Set([...sorted.filter((row) => named.has(row.rank)), ...sorted.filter((row) => !named.has(row.rank))].slice(0, FEW_RANKS));
+  const shown = isFolded ? sorted.filter((row) => chosen.has(row)) : sorted;
+  parts.ranks.classList.toggle("plain", job.ranks.every((row) => row.density === null)); // without that column
+  rows(parts.ranks.tBodies[0], shown, (row) => {
+    const kind = named.get(row.rank)?.kind, look = (wrong, text) => (wrong ? `${text} ${SLOW.includes(kind) ? "slow" : "bad"}` : text);
+    const told = (text) => (row.report_age_s < 0 ? "–" : text);
+    return { bad: false, values: [[row.rank, look(kind, "")], [told(percent(row.waiting_share)), "n bar", row.waiting_share],
+      [kind === "straggler" ? `${row.does}; the others wait for it` : isNarrow.matches ? row.does.split(",")[0] : row.does, look(kind && kind !== "link", "text")],
+      [told(percent(row.computing_share)), "n bar soft w", row.computing_share], [told(number(row.bytes_per_s / 1e6)), "n"],
+      [row.lost_share ? percent(row.lost_share) : "–", look(kind === "link", "n")], [row.density === null ? "–" : percent(row.density), "n w density"],
+      [told(number(row.collectives_per_s)), "n w"], [row.host || "not known yet", "w"], [where(row), "n w"], [row.link, "w"]] };
+  });
+  parts.rest.hidden = job.ranks.length <= MANY_RANKS;
+  if (!parts.rest.hidden) setText(parts.rest.firstChild, isFolded ? restOf(sorted.filter((row) => !chosen.has(row)), named) : "");
+  setText(parts.rest.lastChild, isFolded ? `Show all ${job.ranks.length} ranks` : "Show fewer ranks");
 }
+function showKinds(card, { kinds, findings }) {
+  const { parts } = card, shown = card.hasAll ? kinds : kinds.slice(0, FEW_KINDS), late = findings.find((one) => one.kind === "late")?.ranks[0];
+  const costs = (one) => (one.late_rank === late ? one.calls * one.late_ms : 0), most = Math.max(...kinds.map(costs));
+  parts.calls.hidden = !kinds.length;
+  rows(parts.kinds.tBodies[0], shown, (one) => {
+    const look = most && costs(one) === most ? " slow" : ""; // before these the late rank loses most time
+    return { bad: false, values: [[one.collective, `text${look}`], [number(one.calls), "n w"], [short(one.moving_ms), "n w"], [short(one.waiting_ms), "n"],
+      [`rank ${one.late_rank}`, look.trim()], [short(one.late_ms), `n w${look}`]] };
+  });
+  parts.all.hidden = kinds.length <= FEW_KINDS;
+  setText(parts.all, card.hasAll ? "Show fewer kinds" : `Show all ${kinds.length} kinds`);
+}
+function restOf(hidden, named) { // what is folded, in a sentence
+  const shares = hidden.map((row) => row.waiting_share), low = percent(Math.min(...shares)), high = percent(Math.max(...shares));
+  const bad = hidden.filter((row) => named.has(row.rank)).length;
+  return `${hidden.length} more ranks, ${bad ? `${bad} of them named above` : "none of them named"}, wait ${low === high ? low : `${low} to ${high}`} of their time.`;
+}
+const isNarrow = matchMedia("(max-width: 40rem)"); // without the operation then
 const where = (row) => portsText(row, (link) => (link.switch ? `${link.switch} ${link.port}` : `${link.port}`));
 function grid(parts, job) {
   const counts = Object.fromEntries(Object.keys(STATES).map((letter) => [letter, 0]));
@@ -104,7 +145,7 @@ function grid(parts, job) {
   if (before.slots?.length !== job.slots.length || before.colours !== colours) {
     before = { slots: "" };
     parts.grid.width = across * size; parts.grid.height = lines * size; // which empties it
-    parts.grid.hidden = !job.slots.length;
+    parts.grid.hidden = parts.legend.hidden = !job.slots.length;
   }
   parts.shown = { slots: job.slots, colours };
   const pen = parts.grid.getContext("2d");
@@ -128,11 +169,12 @@ function show(picture) {
   const cards = byId("jobs"), there = new Map([...cards.children].map((card) => [card.dataset.job, card]));
   const names = new Set(picture.jobs.map((job) => job.job));
   for (const [name, card] of there) if (!names.has(name)) { card.remove(); card.parts.curves.forget(); viewing.unobserve(card); inView.delete(card); }
+  for (const [name, points] of history) if (!names.has(name) && !(points.at(-1)?.[0] >= now - HOUR_S)) history.delete(name);
   for (const job of picture.jobs) {
     let card = there.get(job.job);
     if (!card) { card = newJob(job.job); cards.append(card); }
     const points = history.get(job.job) ?? [];
-    points.push([now, ...job.rates]);
+    if (!(now - (points.at(-1)?.[0] ?? 0) < SELDOM_S)) points.push([now, ...job.rates]);
     while (points.length && points[0][0] < now - HOUR_S) points.shift();
     history.set(job.job, points);
     const isDue = !(now - card.drawn < SELDOM_S);
@@ -141,20 +183,22 @@ function show(picture) {
     card.drawn = now;
     showJob(card, job);
     showWaiting(card, job);
-    card.parts.curves.show(points);
+    if (inView.has(card)) card.parts.curves.show(points, new Map([...namedBy(job)].map(([rank, one]) => [rank, SLOW.includes(one.kind) ? "slow" : "bad"])));
   }
 }
 
 function counters(picture) {
+  byId("counted").hidden = !picture.counters.length;
+  setText(byId("counters").caption, `Packets by reason${picture.uncounted ? `, without those of ${picture.uncounted}, which answers no more` : ""}`);
   const order = [...picture.counters].sort((one, other) => other.packets - one.packets);
   rows(byId("counters").tBodies[0], order, (one) => ({ bad: false, values: [[one.reason.replaceAll("_", " ")],
-    [number(one.packets), "n"], [number(one.packets_per_s), "n"], [number(one.bytes), "n"]] }));
+    [number(one.packets), "n"], [one.packets_per_s === null ? "–" : number(one.packets_per_s), "n"], [number(one.bytes), "n"]] }));
 }
 
 function say(text, isLost) {
   const target = byId("connection");
   target.className = isLost ? "lost" : "";
-  if (target.textContent !== text) target.textContent = text;
+  setText(target, text);
 }
 function open() {
   const events = new EventSource("events");

@@ -9,31 +9,31 @@ export function slotPackets(job) {
   const show = make("button", { type: "submit" }, "Show its packets"), stop = make("button", { type: "button" }, "Stop");
   const form = make("form", { class: "slot" }, make("label", {}, "Slot ", input), " ", show, " ", stop);
   const said = make("p", { class: "hint", role: "status" }), lines = make("ol", { class: "packets", tabindex: "0", "aria-label": `Packets of a slot of job ${job}` });
-  let slot = null, seen = [];
+  let slot = null, seen = []; // a new object for each time that a slot is opened, so that earlier looks at it end
   stop.hidden = lines.hidden = true;
 
   async function look(asked) {
     let again = 1;
     try {
-      const answer = await fetch(`packets?job=${encodeURIComponent(job)}&slot=${asked}`);
+      const answer = await fetch(`packets?job=${encodeURIComponent(job)}&slot=${asked.number}`);
       if (slot !== asked) return;
       if (!answer.ok) { setText(said, (await answer.text()).trim()); slot = null; stop.hidden = true; return; }
       const { packets, again_s } = await answer.json();
       again = again_s;
       seen = [...seen, ...packets].slice(-MOST);
-      setText(said, seen.length ? `Packets of slot ${asked}, as they pass; looking again.` : `No packet of slot ${asked} has passed yet; looking again.`);
+      setText(said, seen.length ? `Packets of slot ${asked.number}, as they pass; looking again.` : `No packet of slot ${asked.number} has passed yet; looking again.`);
       lines.hidden = !seen.length;
       lines.replaceChildren(...seen.map(row));
     } catch { if (slot === asked) setText(said, "No answer; looking again."); }
     setTimeout(() => slot === asked && form.isConnected && look(asked), 1000 * again);
   }
   function open(number) {
-    [slot, seen] = [number, []];
+    [slot, seen] = [{ number }, []];
     input.value = number;
     lines.replaceChildren();
     stop.hidden = false;
     setText(said, `Waiting for packets of slot ${number}…`);
-    look(number);
+    look(slot);
   }
   form.addEventListener("submit", (event) => { event.preventDefault(); if (input.value) open(Number(input.value)); });
   stop.addEventListener("click", () => { slot = null; stop.hidden = true; setText(said, ""); });

@@ -13,7 +13,7 @@ function set(chosen) {
   byId("theme").textContent = `Colours: ${kind}`;
   for (const one of told) one();
 }
-export const onTheme = (call) => told.add(call);
+export const onTheme = (call) => told.add(call), offTheme = (call) => told.delete(call);
 export function colour(name) { // as it is now, for canvases
   probe ??= document.body.appendChild(document.createElement("i"));
   probe.hidden = true;

@@ -1,0 +1,75 @@
+"""Switches that are away and links that are gone, each with what hangs on it and whether jobs feel it."""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+from switchsum.protocol import rpc
+from switchsum.view.facts import Facts, Overview, is_over
+from switchsum.view.findings import Alert
+from switchsum.view.late import WAITING_S
+
+START: Final = "Start it again: what waits goes on where it was."
+
+
+def away(seen: Overview) -> list[Alert]:
+    """Say which switches are away and which links are gone; links that lead to such a switch are not told apart."""
+    names = [one.switch for one in seen.switches.switches if one.state == "away" and one.switch]
+    found = [_of_switch(seen, one) for one in seen.switches.switches if one.switch in names]
+    faults = [text for text in seen.links.faults if not any(_tells_of(text, name) for name in names)]
+    for low, high in sorted(gone_links(seen)):
+        if not {low, high} & {*names}:
+            found.append(_of_link(seen, low, high))
+            faults = [text for text in faults if not (_tells_of(text, low) and _tells_of(text, high))]
+    return found + [Alert(kind="links", text=f"Links: {text}.") for text in faults]
+
+
+def gone_links(seen: Overview) -> set[tuple[str, str]]:
+    """Return the pairs of switches, the lower one first, between which a tree of a job needs a link that is gone."""
+    there = {frozenset((link.switch, link.far_switch)) for link in seen.links.links}
+    pairs = {(child, above) for facts in seen.jobs for child, above, *_ in facts.job.tree}
+    return {pair for pair in pairs if frozenset(pair) not in there} if seen.links.links else set()
+
+
+def _of_switch(seen: Overview, switch: rpc.SwitchInfo) -> Alert:
+    name = switch.switch
+    links = sorted({low if high == name else high for low, high in gone_links(seen) if name in (low, high)})
+    text = f"Switch {name} ({switch.p4runtime}) is away{f': {switch.trouble}' if switch.trouble else ''}."
+    if links:
+        text += f" Its links to {', '.join(links)} are gone with it."
+    over = [facts for facts in seen.jobs if is_over(facts.job, name)]
+    moved = [facts for facts in seen.jobs if facts not in over and _moved_from(facts.job, name)]
+    text += "".join(f" {_felt(facts)}" for facts in over)
+    text += "".join(f" Job {one.job.job} goes on without it: {_moved_from(one.job, name)}." for one in moved)
+    if not over and not moved:
+        text += " No job needs it."
+    return Alert(kind="away", text=text, advice=START, jobs=[one.job.job for one in over], switch=name)
+
+
+def _of_link(seen: Overview, low: str, high: str) -> Alert:
+    over = [facts for facts in seen.jobs if any(row[:2] == [low, high] for row in facts.job.tree)]
+    text = f"The link from {low} to {high} is gone; both switches answer." + "".join(f" {_felt(one)}" for one in over)
+    return Alert(kind="links", text=text, advice="Look at the cable and at both ports.", jobs=[o.job.job for o in over])
+
+
+def _felt(facts: Facts) -> str:
+    """Say whether a job stands still."""
+    since_s = max((one.waiting_s for one in facts.workers if one.age_s >= 0), default=0.0)
+    if since_s >= WAITING_S:
+        return f"Job {facts.job.job} needs it, and waits for {since_s:.0f} s."
+    return f"Job {facts.job.job} needs it, and has not stopped yet."
+
+
+def _moved_from(job: rpc.JobInfo, switch: str) -> str:
+    """Say where a job was moved from a switch; empty: it was not."""
+    found = ""
+    for text in job.moved:
+        what, _, where = text.partition(" away: ")
+        if switch in re.sub(r" stays?$", "", what).split(" and "):
+            found = where
+    return found
+
+
+def _tells_of(text: str, switch: str) -> bool:
+    return re.search(rf"(?<!\S){re.escape(switch)}(?![^\s,:])", text) is not None
