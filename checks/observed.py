@@ -1,152 +1,217 @@
-"""What it costs an allreduce that others look: page and metrics on and off, workers' reports on and off, in turn.
+"""What it costs an allreduce that others look: page and metrics, shares of waiting, or all reports of workers.
 
-python -m checks.observed [--pairs 20] [--seconds 2]
+python -m checks.observed [--only page|shares|reports] [--pairs 200] [--seconds 0.6] [--times 10]
+
+The costs are smaller than the differences between one second and the next.  So a job adds all the time, and looks and
+reports happen `--times` as often as they do in earnest, in one half of many short spans: of two spans, in one that is
+drawn.  What allreduces are slower by in these is divided by that.  `--times 1` shows it undivided.
 """
 
 from __future__ import annotations
 
 import argparse
+import math
 import os
+import random
 import statistics
-import subprocess
 import sys
+import threading
 import time
+import urllib.request
+from contextlib import ExitStack
 from pathlib import Path
-from typing import Any
+from tempfile import TemporaryDirectory
+from typing import Any, Final
 
 import numpy as np
 
 import switchsum
+from switchsum.host.api import report
 from switchsum.launch.bmv2 import free_port
+from switchsum.protocol import rpc
+from tests.system.parts import JOB, SWITCHSUM, Parts, Process
 
-VALUES = 250_000
-WORKERS = 4
+VALUES: Final = 250_000
+WORKERS: Final = 4
+WHAT: Final = {"page": "page and metrics", "shares": "shares of waiting", "reports": "workers' reports"}
+SETTLE_S: Final = 0.25
+"""Between a change and the span that is measured."""
+CALL_S: Final = 5.0
+
+
+class Board:
+    """What the processes of a measurement tell each other, in a file that all have mapped."""
+
+    def __init__(self, path: Path) -> None:
+        if not path.exists():
+            path.write_bytes(bytes(3 * 8))
+        self._cells = np.memmap(path, np.float64, "r+", shape=(3,))
+
+    def is_on(self) -> bool:
+        """Return whether others look now."""
+        return bool(self._cells[0])
+
+    def turn(self, on: bool) -> None:
+        """Have others look from now on, or no more."""
+        self._cells[0] = on
+
+    def count(self) -> None:
+        """Note that an allreduce has ended."""
+        self._cells[2] = time.perf_counter()
+        self._cells[1] += 1
+
+    def read(self) -> tuple[float, float]:
+        """Return how many have ended, and when the last one has."""
+        while True:
+            count, at = float(self._cells[1]), float(self._cells[2])
+            if self._cells[1] == count and self._cells[2] == at:
+                return count, at
 
 
 def main() -> None:
-    """Start a job that measures itself, or be one of its ranks."""
+    """Measure, or be a part of what is measured."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--pairs", type=int, default=20, help="how often each is measured with and without")
-    parser.add_argument("--seconds", type=float, default=2.0, help="of each measurement")
-    parser.add_argument("--page", help=argparse.SUPPRESS)
+    parser.add_argument("--only", choices=WHAT, help="what to measure; default: page and shares")
+    parser.add_argument("--pairs", type=int, default=200, help="of spans with and without")
+    parser.add_argument("--seconds", type=float, default=0.6, help="of each span")
+    parser.add_argument("--times", type=int, default=10, help="looks and reports happen so many times as often")
+    parser.add_argument("--part", choices=("controller", "worker", "watcher"), help=argparse.SUPPRESS)
+    parser.add_argument("--board", type=Path, help=argparse.SUPPRESS)
+    parser.add_argument("rest", nargs="*", help=argparse.SUPPRESS)
     given = parser.parse_args()
-    if given.page:
-        measure(given.page, given.pairs, given.seconds)
+    if given.part:
+        parts = {"controller": control, "worker": work, "watcher": watch}
+        parts[given.part](Board(given.board), given)
         return
-    place = f"127.0.0.1:{free_port()}"
-    own = [sys.executable, "-m", "checks.observed", "--page", f"http://{place}/"]
-    own += ["--pairs", str(given.pairs), "--seconds", str(given.seconds)]
-    command = [sys.executable, "-m", "switchsum", "run", "-n", str(WORKERS), "--web", place, "--", *own]
-    sys.exit(subprocess.run(command, check=False).returncode)
+    for what in [given.only] if given.only else ["page", "shares"]:
+        measure(what, given)
 
 
-def measure(page: str, pairs: int, seconds: float) -> None:
-    """Measure both as one rank; rank 0 looks at the page and says what came out."""
-    with switchsum.connect() as communicator:
-        watcher = Watcher(page)
-        lifeline: Any = communicator.queue.membership
-        report = lifeline.report
+def measure(what: str, given: argparse.Namespace) -> None:
+    """Start a switch, a controller and workers, compare, and print what came out."""
+    with ExitStack() as stack:
+        scratch = Path(stack.enter_context(TemporaryDirectory(prefix="switchsum-")))
+        parts, place, board = Parts(stack, scratch, size=WORKERS), f"127.0.0.1:{free_port()}", Board(scratch / "board")
 
-        def set_reports(on: bool) -> None:
-            lifeline.report = report if on else lambda job, nonce: None
+        def part(name: str, *rest: str, **variables: str) -> Process:
+            own = [sys.executable, "-m", "checks.observed", "--part", name, "--only", what]
+            own += ["--times", str(given.times), "--board", str(scratch / "board"), "--", *rest]
+            return parts.spawn(*own, **variables)
 
-        def set_page(on: bool) -> None:
-            if communicator.rank == 0:
-                watcher.watch(on)
-
-        for name, switch in (("page and metrics", set_page), ("workers' reports", set_reports)):
-            rates: dict[bool, list[float]] = {True: [], False: []}
-            shares: dict[bool, list[float]] = {True: [], False: []}
-            for pair in range(pairs):
-                for on in (pair % 2 == 0, pair % 2 != 0):  # neither is always the first
-                    switch(on)
-                    began, used = time.perf_counter(), controller_s()
-                    rates[on].append(rate(communicator, seconds))
-                    shares[on].append((controller_s() - used) / (time.perf_counter() - began))
-            switch(name != "page and metrics")
-            if communicator.rank == 0:
-                tell(name, rates)
-                with_it, without = (100 * statistics.median(shares[on]) for on in (True, False))
-                print(f"  the controller used {with_it:.1f} % of a core with, {without:.1f} % without", flush=True)
+        parts.switch()
+        listens = f"unix:{scratch}/controller"
+        controller = part("controller", "--switch", parts.p4runtime, "--listen", listens, "--web", place)
+        parts.ask(lambda client: client.create_job(rpc.CreateJobRequest(job=JOB, workers=WORKERS)))
+        workers = [part("worker", RANK=str(rank)) for rank in range(WORKERS)]
+        if what == "page":
+            part("watcher", f"http://{place}/")
+        while board.read()[0] < 1000:
+            if any(one.poll() is not None for one in workers):
+                raise SystemExit("a worker has ended")
+            time.sleep(0.1)
+        rates, used = compare(board, given, controller.pid)
+    tell(what, given, rates, used)
 
 
-def controller_s() -> float:
-    """Return the processor time of the controller that the launcher has started; 0 if it is not found.
-
-    It says what looking costs where rates differ by more from one second to the next.
-    """
-    launcher = os.getppid()
-    for stat in Path("/proc").glob("[0-9]*/stat"):
-        try:
-            fields = stat.read_text().rpartition(")")[2].split()
-            command = stat.with_name("cmdline").read_bytes().split(b"\0")
-        except OSError:  # it has ended
-            continue
-        if int(fields[1]) == launcher and b"controller" in command:
-            return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
-    return 0.0
-
-
-def rate(communicator: switchsum.Communicator, seconds: float) -> float:
-    """Return allreduces a second; all ranks make as many."""
-    values, over = np.ones(VALUES, np.float32), np.zeros(1, np.float32)
-    communicator.barrier()
-    began, count = time.perf_counter(), 0
-    while not over[0]:
-        for _ in range(10):
-            communicator.allreduce(values)
-        count += 10
-        over[0] = time.perf_counter() - began > seconds
-        communicator.allreduce(over)
-    return count / (time.perf_counter() - began)
+def compare(board: Board, given: argparse.Namespace, controller: int) -> tuple[dict[bool, list[float]], list[float]]:
+    """Return allreduces a second of each span, with and without, and shares of a core that the controller used."""
+    rates: dict[bool, list[float]] = {True: [], False: []}
+    used: dict[bool, list[float]] = {True: [], False: []}
+    chance = random.Random(0)
+    for _ in range(given.pairs):
+        for on in chance.sample((True, False), 2):
+            board.turn(on)
+            time.sleep(SETTLE_S)
+            (count, at), cpu_s = board.read(), used_s(controller)
+            time.sleep(given.seconds)
+            later, end = board.read()
+            rates[on].append((later - count) / (end - at))
+            used[on].append((used_s(controller) - cpu_s) / (end - at))
+    return rates, [statistics.mean(used[on]) for on in (True, False)]
 
 
-def tell(name: str, rates: dict[bool, list[float]]) -> None:
-    """Print by how much the rate is less with than without, from pairs, and between what that lies."""
-    costs = sorted(100 * (1 - on / off) for on, off in zip(rates[True], rates[False], strict=True))
-    draws = np.random.default_rng(0).choice(costs, (2000, len(costs))).tolist()
-    low, high = np.percentile([statistics.median(draw) for draw in draws], [2.5, 97.5])
+def tell(what: str, given: argparse.Namespace, rates: dict[bool, list[float]], used: list[float]) -> None:
+    """Print by how much the rate is less with than without, and between what that lies."""
+    costs = np.array([math.log(off / on) for on, off in zip(rates[True], rates[False], strict=True)])
+    draws = np.median(np.random.default_rng(0).choice(costs, (5000, len(costs))), axis=1)
+    slower, low, high = (100 * one for one in (np.median(costs), *np.percentile(draws, [2.5, 97.5])))
+    with_it, without = (statistics.median(rates[on]) for on in (True, False))
     print(
-        f"{name}: {statistics.median(rates[True]):.1f} allreduces a second of {VALUES} floats with, "
-        f"{statistics.median(rates[False]):.1f} without; {len(costs)} pairs: {statistics.median(costs):+.2f} % slower "
-        f"(95 %: {low:+.2f} to {high:+.2f}); load {os.getloadavg()[0]:.1f}",
+        f"{WHAT[what]}, {given.times} times as often as in earnest: {with_it:.1f} allreduces a second of {VALUES} "
+        f"floats with, {without:.1f} without; {len(costs)} pairs: {slower:+.2f} % slower (95 %: {low:+.2f} to "
+        f"{high:+.2f}). The controller used {100 * used[0]:.1f} % of a core with, {100 * used[1]:.1f} % without.\n"
+        f"In earnest: {slower / given.times:+.2f} % slower (95 %: {low / given.times:+.2f} to "
+        f"{high / given.times:+.2f}); load {os.getloadavg()[0]:.1f}",
         flush=True,
     )
 
 
-LOOKING = """
-import sys, threading, time, urllib.request
+def used_s(process: int) -> float:
+    """Return the processor time of a process."""
+    fields = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
-def scrape():
+
+def control(board: Board, given: argparse.Namespace) -> None:
+    """Be the controller, which looks more often, or not at all while nobody else does."""
+    from switchsum.__main__ import main as command
+    from switchsum.view import pace
+    from switchsum.web import looks
+
+    kinds: Any = looks.Looks
+    if given.only == "page":
+        note, kinds._note = kinds._note, lambda one: note(one) if board.is_on() else None
+        looks.EVERY_S /= given.times  # type: ignore[misc]
+        pace.SHARE *= given.times  # type: ignore[misc]
+    sys.argv = [*SWITCHSUM[-1:], "controller", *given.rest]
+    command()
+
+
+def work(board: Board, given: argparse.Namespace) -> None:
+    """Be a rank."""
+    values = np.ones(VALUES, np.float32)
+    with switchsum.connect() as communicator:
+        if given.only != "page":
+            threading.Thread(target=report_often, args=(communicator, board, given), daemon=True).start()
+        while True:
+            communicator.allreduce(values)
+            if communicator.rank == 0:
+                board.count()
+
+
+def report_often(communicator: switchsum.Communicator, board: Board, given: argparse.Namespace) -> None:
+    """Report in the place of the thread of heartbeats, while the board says so with calls, or at all."""
+    membership: Any = communicator.queue.membership
+    reporter: Any = report.Reporter(communicator, host="here", link="shm")
+    membership.report = lambda job, nonce: None
+    report.MOST_CALLS *= given.times  # type: ignore[misc]
+    tell_calls = reporter._calls
+
+    def leave_calls_out(kept: Any, *_: Any) -> tuple[str, list[str]]:
+        reporter._told = int(kept["count"])
+        return "", []
+
     while True:
-        urllib.request.urlopen(sys.argv[1] + "metrics").read()
-        time.sleep(1)
-
-threading.Thread(target=scrape, daemon=True).start()
-for line in urllib.request.urlopen(sys.argv[1] + "events"):
-    if line.startswith(b"data"):
-        print(flush=True)
-"""
+        time.sleep(1 / given.times)
+        if given.only == "reports" and not board.is_on():
+            continue
+        reporter._calls = tell_calls if board.is_on() else leave_calls_out
+        made = reporter(membership.job, membership.reply.nonce)
+        membership._client.report(made, CALL_S)
 
 
-class Watcher:
-    """A process that has the page open and scrapes once a second, while it is wanted."""
-
-    def __init__(self, page: str) -> None:
-        self._page = page
-        self._process: subprocess.Popen[bytes] | None = None
-
-    def watch(self, on: bool) -> None:
-        """Begin, and wait until the first picture has come, or end."""
-        if self._process is not None:
-            self._process.kill()
-            self._process.communicate()
-            self._process = None
-        if on:
-            command = [sys.executable, "-c", LOOKING, self._page]
-            self._process = subprocess.Popen(command, stdout=subprocess.PIPE)
-            assert self._process.stdout is not None
-            self._process.stdout.readline()
+def watch(board: Board, given: argparse.Namespace) -> None:
+    """Be a browser that takes each picture, and a scraper that asks as often, while the board says so."""
+    [page] = given.rest
+    while True:
+        while not board.is_on():
+            time.sleep(0.01)
+        with urllib.request.urlopen(f"{page}events") as stream:
+            for line in stream:
+                if not board.is_on():
+                    break
+                if line.startswith(b"data"):
+                    urllib.request.urlopen(f"{page}metrics").read()
 
 
 if __name__ == "__main__":

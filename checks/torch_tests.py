@@ -1,4 +1,4 @@
-"""Run PyTorch's own tests of process groups on this backend, and write docs/pytorch-tests.md (`make torch-tests`).
+"""Run PyTorch's own tests of process groups here, and write docs/results/pytorch-tests.md (`make torch-tests`).
 
 They come with torch's wheel (`torch.testing._internal.distributed.distributed_test`) and know torch's own backends:
 they are told that this is gloo, and the group of that name is ours.  Each runs in four processes, or eight if it asks
@@ -37,7 +37,7 @@ from torch.testing._internal.distributed.distributed_test import DistributedTest
 
 from switchsum.torch.services import start_alone  # noqa: E402
 
-PAGE = Path(__file__).resolve().parent.parent / "docs" / "pytorch-tests.md"
+PAGE = Path(__file__).resolve().parent.parent / "docs" / "results" / "pytorch-tests.md"
 HEAD = """# PyTorch's own tests
 
 What became of the cases of `torch.testing._internal.distributed.distributed_test` (torch {version}) on CPU: {summary}.

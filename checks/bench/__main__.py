@@ -23,6 +23,7 @@ from checks.bench.needs import missing
 from checks.bench.page import publish
 from checks.bench.records import RESULTS, machine, save, show
 from switchsum.native.notices import waiting_for
+from switchsum.protocol.errors import SwitchsumError
 
 TABLE_COLUMNS = 200
 """For output into files."""
@@ -101,8 +102,12 @@ def main() -> int:
     for part in parts:
         run = import_module(f"checks.bench.{part}").run
         load_before = os.getloadavg()[0]
-        with waiting_for(f"the measurements of {part}"):
-            records = run(choice) if inspect.signature(run).parameters else run()
+        try:
+            with waiting_for(f"the measurements of {part}"):
+                records = run(choice) if inspect.signature(run).parameters else run()
+        except SwitchsumError as error:
+            console.print(f"{part}: {error}", highlight=False)
+            return 1
         show(console, part, records)
         save(records, command, options.out, load_before)
     if parts:

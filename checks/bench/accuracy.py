@@ -70,7 +70,7 @@ LARGE: Final = {"Heavy tails": "heavy", "Layers of different size": "mixed"}
 """Inputs that the page also has in large frames, where more values share an exponent."""
 SMALL: Final = (
     "A layer beside one a million times larger: normal values times 1e-3 and 1e3, in runs of 100.\n"
-    "L2 of float32 within the smaller layer:"
+    "This is the L2 of float32 within the smaller layer:"
 )
 SEED: Final = 7
 """Of what compressors draw."""
@@ -362,11 +362,13 @@ def publish() -> None:
     parts = [f"{title[0].upper()}{title[1:]}:\n\n" + "\n".join(table(kind)) for kind, title in INPUTS.items()]
     for name, kind in LARGE.items():
         large = "\n".join(table(kind, ["float32", "bfloat16"], frame_lanes=LARGE_FRAME_LANES))
-        parts.append(f"{name} again, in frames of {LARGE_FRAME_LANES:,} lanes:\n\n{large}")
+        parts.append(f"{name} again, in frames of {LARGE_FRAME_LANES:,} lanes, have these errors:\n\n{large}")
     small = "\n".join(small_table())
     parts.append(f"{SMALL}\n\n{small}")
     finer = "\n".join(finer_table())
-    parts.append(f"Less than 32 bits a value: L2 of float32, with the bytes of a value each way:\n\n{finer}")
+    parts.append(
+        f"With less than 32 bits a value, the L2 of float32 is this, beside the bytes of a value each way:\n\n{finer}"
+    )
     PAGE.write_text(text[:before] + "\n\n" + "\n\n".join(parts) + "\n\n" + text[after:])
 
 

@@ -6,18 +6,17 @@ All ranks start each run together, when `checks.bench.turns` says so at the SOCK
 from __future__ import annotations
 
 import json
-import os
 import resource
 import socket
 import sys
 import time
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
-from pathlib import Path
 
 import numpy as np
 
-from checks.bench.backends import PEERS, Array, Peer
+from switchsum.laboratory.peers import PEERS, Array, Peer
+from switchsum.laboratory.processor_time import session_seconds
 
 SMALL_BYTES = 4096
 SMALL_REPEATS = 200
@@ -44,19 +43,6 @@ class Run:
     """Most memory that rank 0 has used beside the array, less what it had used when it had joined; 0: no more."""
 
 
-def cpu_seconds() -> float:
-    """Return for how long the processes of this one's session have worked: ranks, switch and what starts them."""
-    session, total = str(os.getsid(0)), 0
-    for path in Path("/proc").glob("[0-9]*"):
-        try:
-            if (path / "stat").read_text().rpartition(")")[2].split()[3] != session:
-                continue
-            total += sum(int(task.read_text().split()[0]) for task in path.glob("task/*/schedstat"))
-        except OSError:  # it has ended
-            continue
-    return total / 1e9
-
-
 def measure(peer: Peer, size_bytes: int, tolerance: float, before_bytes: int) -> tuple[Run | None, float]:
     """Run once; return what it took, which rank 0 knows, and this process's own processor time.
 
@@ -67,14 +53,14 @@ def measure(peer: Peer, size_bytes: int, tolerance: float, before_bytes: int) ->
     for piece, ramp in pieces(array):
         np.multiply(ramp, np.float32(peer.rank + 1), out=piece)
     peer.barrier()
-    own, worked = time.process_time(), cpu_seconds() if peer.rank == 0 else 0.0
+    own, worked = time.process_time(), session_seconds() if peer.rank == 0 else 0.0
     peer.barrier()
     started = time.perf_counter()
     peer.allreduce(array)
     _again(peer, array, repeats - 1, tolerance)
     seconds = time.perf_counter() - started
     peer.barrier()
-    own, worked = time.process_time() - own, cpu_seconds() - worked if peer.rank == 0 else 0.0
+    own, worked = time.process_time() - own, session_seconds() - worked if peer.rank == 0 else 0.0
     peer.barrier()
     if repeats == 1:
         factor = float(sum(range(1, peer.workers + 1)))

@@ -23,7 +23,7 @@ class Choice:
     lanes: tuple[int, ...] = ()
     rates: tuple[str, ...] = ()
     peers: tuple[str, ...] = ()
-    """Keys of `bench.backends.PEERS`."""
+    """Keys of `switchsum.laboratory.peers.PEERS`."""
     public: tuple[Path, ...] = ()
     """Folders of compiled public programs; empty: those of our own alone."""
     runs: int = RUNS

@@ -13,12 +13,11 @@ from pathlib import Path
 
 from checks.bench.allreduce_worker import Run
 from checks.bench.turns import play
+from switchsum.laboratory.star import UNLIMITED
 from switchsum.launch.options import MTU
 
 LINE_MTU = {128: 1500, 256: 1500, 2048: 9000}
 """MTU of the links on which a lane build is measured, and everybody beside it."""
-UNLIMITED = "unlimited"
-"""In place of a rate: the loopback, and no links."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -26,7 +25,7 @@ class Job:
     """What is measured: who, how many, on what."""
 
     peer: str
-    """A key of `bench.backends.PEERS`, or `tcp`: one stream between two ranks."""
+    """A key of `switchsum.laboratory.peers.PEERS`, or `tcp`: one stream between two ranks."""
     workers: int
     sizes: tuple[int, ...]
     """Bytes of the arrays."""
@@ -78,7 +77,7 @@ def over_switch(workers: int, rate: str, rank: Sequence[str], *, mtu: int = MTU)
 def over_bridge(workers: int, rate: str, rank: Sequence[str], *, peer: str = "gloo", mtu: int = MTU) -> list[str]:
     """Return the command of a peer's job over a bridge of the kernel and links of the same kind, or the loopback."""
     apart = [] if rate == UNLIMITED else ["unshare", "--net", "--"]
-    return [*apart, sys.executable, "-m", "checks.bench.star", peer, str(workers), rate, str(mtu), *rank]
+    return [*apart, sys.executable, "-m", "switchsum.laboratory.star", peer, str(workers), rate, str(mtu), *rank]
 
 
 def measure(jobs: Mapping[str, Job]) -> dict[tuple[str, int], list[Run]]:

@@ -10,16 +10,15 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
+from checks.bench import swept
+from checks.bench.choice import Choice
 from checks.bench.records import Record, Samples, record
 
 WORKERS = 4
-SIZE_BYTES = 100_000_000
 TURNS = 15
 RECOVERY_BYTES = 20_000_000
 RECOVERY_PAIRS = 401
 """What is to be told apart is little: many short pairs."""
-LOSSES = (0.001, 0.01, 0.05)
-"""Shares of frames."""
 LANES = (256, 2048)
 
 
@@ -36,7 +35,7 @@ def job(worker: str, lanes: int, size_bytes: int, *arguments: object) -> list[li
 
 def run() -> list[Record]:
     """Measure every lane build."""
-    return [made for lanes in LANES for made in (*stretch(lanes), *recovery(lanes))]
+    return [*stretch(), *(made for lanes in LANES for made in recovery(lanes))]
 
 
 def _conditions(lanes: int, size_bytes: int, text: str) -> str:
@@ -44,17 +43,19 @@ def _conditions(lanes: int, size_bytes: int, text: str) -> str:
     return f"{where}, {size_bytes:,} bytes, {text}, {lanes} lanes"
 
 
-def stretch(lanes: int) -> Iterator[Record]:
+def stretch() -> Iterator[Record]:
     """Measure how many times the loss-free time it takes."""
-    shares = ",".join(str(share) for share in (0.0, *LOSSES))
-    turns = job("loss_worker", lanes, SIZE_BYTES, TURNS, shares)
-    for number, share in enumerate(LOSSES, start=1):
-        lossy = f"{share:.1%} lost at ingress and {share:.1%} at egress, {TURNS} runs in turn with others in one job"
+    taken = swept.measure("loss", Choice(runs=TURNS))
+    for cell, runs in taken.items():
+        if not cell.loss:
+            continue
+        lossy = f"{cell.loss:.1%} lost at ingress and {cell.loss:.1%} at egress"
+        free = taken[dataclasses.replace(cell, loss=0.0)]
         yield record(
-            f"loss.stretch.{1000 * share:.0f}permille.{WORKERS}workers.{lanes}",
-            Samples(values=[turn[number] / turn[0] for turn in turns]),
+            f"loss.stretch.{1000 * cell.loss:.0f}permille.{cell.workers}workers.{cell.lanes}",
+            Samples(values=[one.seconds / other.seconds for one, other in zip(runs, free, strict=True)]),
             "times the loss-free time",
-            _conditions(lanes, SIZE_BYTES, lossy),
+            _conditions(swept.lanes_of(cell), cell.bytes, f"{lossy}, {len(runs)} runs in turn with others in one job"),
         )
 
 

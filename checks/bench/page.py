@@ -18,7 +18,7 @@ BEGIN, END = "<!-- figures: python -m checks.bench --publish -->", "<!-- end of 
 HEADLINES: Final = {
     "allreduce.200mbit.mtu1500.10MB.4workers.256": (
         "links of 200 Mbit/s, 4 workers",
-        "allreduce of 10 MB, veth links limited by tbf, AF_PACKET",
+        "allreduce of 10 MB over veth links that tc limits (tbf); switchsum uses AF_PACKET sockets, the others TCP",
     ),
     "allreduce.1gbit.mtu1500.10MB.4workers.256": ("links of 1 Gbit/s, 4 workers", "the same"),
     "allreduce.shm.100MB.4workers.2048": (
@@ -76,6 +76,7 @@ CHOICE: Final = {
     "start.4workers.switchsum": ("a job of 4 workers from command to end", "caches on disk are warm"),
 }
 """Records of docs/benchmarks.md, those among them where a peer is ahead."""
+SPEED_UP: Final = "speed-up (below 1: slower)"
 OTHERS: Final = {"gloo": "gloo", "openmpi": "Open MPI", "bmv2": "BMv2"}
 
 PAGES: Final = {
@@ -140,8 +141,8 @@ def choice(rows: Sequence[Row], figures: Mapping[str, tuple[str, str]]) -> list[
     """Return a Markdown table of some figures, beside those of others' and how each was taken."""
     _, found = _by_kind(rows)
     kinds = sorted({kind for name, kind in found if name in figures})
-    heads = [_head(column, kind, kinds) for kind in kinds for column in ("switchsum", "beside it", "times as fast")]
-    lines = [f"| {' | '.join(['', *heads, 'how it was taken'])} |", "|" + "---|" * (2 + len(heads))]
+    heads = [_head(column, kind, kinds) for kind in kinds for column in ("switchsum", "others", SPEED_UP)]
+    lines = [f"| {' | '.join(['', *heads, 'what was measured'])} |", "|" + "---|" * (2 + len(heads))]
     for name, (title, how) in figures.items():
         conditions = next((row["conditions"] for row in rows if row["name"] == name), "")
         cells = [cell for kind in kinds for cell in _figure(name, kind, found)]

@@ -16,8 +16,9 @@ from pathlib import Path
 from typing import Any, Final
 
 from checks.bench.choice import Choice
-from checks.bench.jobs import UNLIMITED, over_bridge, over_switch
+from checks.bench.jobs import over_bridge, over_switch
 from checks.bench.records import Record, Samples, beside, record
+from switchsum.laboratory.star import UNLIMITED
 from switchsum.launch.options import MTU, rate_bits
 from switchsum.protocol.builds import largest_build
 

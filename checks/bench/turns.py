@@ -1,27 +1,15 @@
-"""Jobs that wait for their turn, so that what else the machine does in an hour meets all that are compared alike.
-
-Ranks connect to their player's socket, and between runs each of them sleeps in a read of it: a job that is not its turn
-takes no processor time, but for a heartbeat each second.
-"""
+"""Jobs that wait for their turn, so that what else the machine does in an hour meets all that are compared alike."""
 
 from __future__ import annotations
 
-import json
-import socket
-import subprocess
-import tempfile
-import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
-from types import TracebackType
-from typing import Any, Final, Protocol, TypeVar
+from typing import Protocol, TypeVar
 
 from checks.bench.allreduce_worker import Run
+from switchsum.laboratory.session import Session
 
-PATIENCE_S: Final = 600.0
-"""How long a job may take to start, and each run of it."""
-POLL_S: Final = 0.5
 _Name = TypeVar("_Name")
 
 
@@ -32,20 +20,8 @@ class Plays(Protocol):
         """Run once with arrays of so many bytes."""
 
 
-class Player:
+class Player(Session):
     """A job that runs once at each `play`, and ends with the block."""
-
-    def __init__(self, command: Callable[[Path], Sequence[str]], ranks: int) -> None:
-        """Start a job whose ranks connect to the path that its command is given; does not wait for them."""
-        self._scratch = tempfile.TemporaryDirectory(prefix="switchsum-bench-")
-        path = Path(self._scratch.name, "turns")
-        self._listening = socket.socket(socket.AF_UNIX)
-        self._listening.bind(str(path))
-        self._listening.listen(ranks)
-        self._listening.settimeout(POLL_S)
-        self._command, self._count = command(path), ranks
-        self._ranks: list[socket.socket] = []
-        self._process = subprocess.Popen(self._command, start_new_session=True)
 
     def __enter__(self) -> Player:
         return self
@@ -53,55 +29,13 @@ class Player:
     @property
     def session(self) -> int:
         """Session of all its processes."""
-        return self._process.pid
+        return self.process.pid
 
     def play(self, size: int) -> Run:
         """Have all ranks run once together; raises CalledProcessError if the job ends instead."""
-        self._await_ranks()
-        for rank in self._ranks:
-            rank.send(f"{size}\n".encode())
-        said = [self._answer(rank) for rank in self._ranks]
+        said = self.ask(str(size))
         [first] = [answer["run"] for answer in said if answer["run"] is not None]
         return Run(**{**first, "worker_seconds": sum(answer["own_seconds"] for answer in said)})
-
-    def _await_ranks(self) -> None:
-        deadline = time.monotonic() + PATIENCE_S
-        while len(self._ranks) < self._count:
-            try:
-                rank, _ = self._listening.accept()
-            except TimeoutError:
-                if self._process.poll() is not None or time.monotonic() > deadline:
-                    self._fail()
-                continue
-            rank.settimeout(PATIENCE_S)
-            self._ranks.append(rank)
-
-    def _answer(self, rank: socket.socket) -> dict[str, Any]:
-        text = b""
-        while not text.endswith(b"\n"):
-            piece = rank.recv(65536)
-            if not piece:
-                self._fail()
-            text += piece
-        answer: dict[str, Any] = json.loads(text)
-        return answer
-
-    def _fail(self) -> None:
-        self._process.terminate()
-        raise subprocess.CalledProcessError(self._process.wait() or 1, list(self._command))
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        for rank in self._ranks:
-            rank.close()
-        self._listening.close()
-        if kind is not None:
-            self._process.terminate()
-        code = self._process.wait(PATIENCE_S)
-        self._scratch.cleanup()
-        if kind is None and code:
-            raise subprocess.CalledProcessError(code, list(self._command))
 
 
 def in_turn(

@@ -55,7 +55,7 @@ def _list_name(lists: Mapping[str, Any], who: str) -> str:
 def _summary(record: Mapping[str, Any], lists: Mapping[str, Any]) -> Iterator[str]:
     cases = [case for case in record["cases"] if not case["excluded"]]
     languages = sorted({case["language"] for case in cases}, reverse=True)
-    yield f"p4c {record['p4c']}, BMv2 {record['bmv2']}, {record['date']}:"
+    yield f"These tests ran with p4c {record['p4c']} and BMv2 {record['bmv2']}, on {record['date']}:"
     yield ""
     yield "| switch | " + " | ".join(f"{language} passed" for language in languages) + " | refused | wrong |"
     yield "|---|" + "---|" * (len(languages) + 2)

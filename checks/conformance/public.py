@@ -4,8 +4,8 @@ FOLDER has what a compiler made of them: `NAME.json` and `NAME.p4info.txtpb`, an
 p4testgen makes (`--test-backend STF`).  A name begins with the name of its project.  None of them is part of this
 repository: the record has names and results alone.
 
-Two things of the record are written by hand: `refused_by_p4c`, programs that p4c does not take and why, and
-`about_failed`, why tests fail.
+Three things of the record are written by hand: `refused_by_p4c`, programs that p4c does not take and why,
+`about_missing`, programs of which p4testgen makes no tests and why, and `about_failed`, why tests fail.
 
 Each program is loaded with its P4Info as `Switch.from_file` does it, on native code.  Then the cases of
 `switchsum differ` go through both engines, and through BMv2 where it is on PATH.
@@ -151,6 +151,9 @@ def section(record: Mapping[str, Any]) -> Iterator[str]:
     if record.get("refused_by_p4c"):
         yield "\nPrograms that p4c 1.2.5 refuses, so that there is nothing to load:\n"
         yield from (f"- {name}: {_cell(reason)}" for name, reason in record["refused_by_p4c"].items())
+    if record.get("about_missing"):
+        yield "\nPrograms of which p4testgen makes no tests:\n"
+        yield from (f"- {name}: {_cell(reason)}" for name, reason in record["about_missing"].items())
     failed = [f"{row['name']}, {text}" for row in rows for text in row["failed"]]
     if failed:
         yield f"\nTests of p4testgen that do not pass. {record.get('about_failed', '')}\n"

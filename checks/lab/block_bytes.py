@@ -5,7 +5,7 @@ that each allreduce would take.  *At the switch's ports*: the same calls, of who
 switch.  *OmniReduce*: a rank sends its own blocks and the union comes down, each block with an index of four bytes, in
 packets as large as ours with nothing but Ethernet, IPv4 and UDP in front: the least that it could do.
 
-`--publish` writes the tables into docs/results/sparse.md.
+`--publish` writes the tables into docs/results/sparse-blocks.md.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ Owners = npt.NDArray[np.bool_]
 """Who has which block: `[ranks, blocks]`."""
 
 ROOT: Final = Path(__file__).parents[2]
-PAGE: Final = ROOT / "docs" / "results" / "sparse.md"
+PAGE: Final = ROOT / "docs" / "results" / "sparse-blocks.md"
 BEGIN, END = "<!-- block bytes: python -m checks.lab.block_bytes --publish -->", "<!-- end of block bytes -->"
 OVERLAPS: Final = ("all", "random", "none")
 """All ranks have the same blocks; each has its own at random; no two have the same, as far as there are enough."""
@@ -288,19 +288,19 @@ def tables() -> Iterator[str]:
 def arguments(about: str | None) -> argparse.ArgumentParser:
     """Return what the command line may have."""
     parser = argparse.ArgumentParser(description=about, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--publish", action="store_true", help="write the tables to docs/results/sparse.md")
+    parser.add_argument("--publish", action="store_true", help="write the tables to their page of docs/results")
     return parser
 
 
-def print_tables(lines: Iterable[str], begin: str, end: str, *, publish: bool) -> None:
+def print_tables(lines: Iterable[str], begin: str, end: str, *, publish: bool, page: Path = PAGE) -> None:
     """Print lines as they come; to publish, write them into the page, too, between two comments."""
     printed: list[str] = []
     for line in lines:
         print(line, flush=True)
         printed.append(line)
     if publish:
-        before, rest = PAGE.read_text().split(begin)
-        PAGE.write_text("\n".join([f"{before}{begin}", "", *printed, "", end + rest.split(end)[1]]))
+        before, rest = page.read_text().split(begin)
+        page.write_text("\n".join([f"{before}{begin}", "", *printed, "", end + rest.split(end)[1]]))
 
 
 if __name__ == "__main__":

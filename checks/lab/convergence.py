@@ -146,7 +146,9 @@ def main() -> int:
     parser.add_argument("--times", action="store_true", help="measure steps in place of training (root)")
     parser.add_argument("--rates", nargs="+", help="of the links of --times, as 50mbit (default: those of the page)")
     parser.add_argument("--minutes", type=float, help="of --slow --times: begin nothing that is likely to end later")
-    parser.add_argument("--publish", action="store_true", help="write docs/convergence.md and its plots afterwards")
+    parser.add_argument(
+        "--publish", action="store_true", help="write docs/results/convergence.md and its plots afterwards"
+    )
     parser.add_argument(
         "--slow", action="store_true", help="ways for slow links, and docs/results/slow-links.md with --publish"
     )

@@ -1,4 +1,4 @@
-"""The page docs/convergence.md: tables and plots of what `checks.lab.convergence` has trained."""
+"""The page docs/results/convergence.md: tables and plots of what `checks.lab.convergence` has trained."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from checks.lab.convergence_times import RATES
 from checks.lab.convergence_ways import ALONE, WAYS
 
 ROOT: Final = Path(__file__).parents[2]
-PAGE: Final = ROOT / "docs" / "convergence.md"
+PAGE: Final = ROOT / "docs" / "results" / "convergence.md"
 IMAGES: Final = ROOT / "docs" / "images"
 BEGIN, END = "<!-- tables: python -m checks.lab.convergence --publish -->", "<!-- end of tables -->"
 SMOOTHED: Final = 20
@@ -38,6 +38,7 @@ COLOURS: Final = {
     "int16:32": "tab:brown",
     "int10": "tab:green",
     "int8": "tab:olive",
+    "thc": "gold",
     "topk:0.01": "tab:red",
     "topk:0.01+keep": "tab:pink",
     "blocktopk:0.05": "tab:orange",

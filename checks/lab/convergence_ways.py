@@ -157,7 +157,7 @@ def _attach_power(model: Any) -> object:
 
 
 NAMES: Final = (
-    *("int16", "int16:32", "int10", "int8", "blocks:32", "qsgd", "terngrad"),
+    *("int16", "int16:32", "int10", "int8", "thc", "blocks:32", "qsgd", "terngrad"),
     *("topk:0.01", "topk:0.01+int16", "topk:0.01+keep", "oktopk:0.01", "globaltopk:0.01", "globaltopk:0.02"),
     *("blocktopk:0.05", "dgc:0.01", "powersgd:4"),
 )
@@ -173,7 +173,7 @@ WAYS: Final[Mapping[str, Way]] = MappingProxyType(
     }
 )
 MAIN: Final = (
-    *("gloo", "gloo, fp16 hook", "gloo, PowerSGD 4", "dense", "int16", "int16:32", "int10", "int8"),
+    *("gloo", "gloo, fp16 hook", "gloo, PowerSGD 4", "dense", "int16", "int16:32", "int10", "int8", "thc"),
     *("topk:0.01", "topk:0.01+keep", "blocktopk:0.05", "powersgd:4"),
 )
 """Those with which every task is trained."""

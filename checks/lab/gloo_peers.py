@@ -8,7 +8,7 @@ import numpy as np
 import torch
 import torch.distributed as dist
 
-from checks.lab.peers import Octets
+from switchsum.laboratory.sparse_hosts import Octets
 
 
 class GlooPeers:
@@ -26,7 +26,7 @@ class GlooPeers:
         return self._groups[source < target]
 
     def swap(self, outgoing: Mapping[int, Octets], sources: Sequence[int]) -> dict[int, Octets]:
-        """See `bench.peers.Peers`."""
+        """See `sparse_hosts.Peers`."""
         works = []
         for rank, octets in outgoing.items():
             group = self._group(self.rank, rank)

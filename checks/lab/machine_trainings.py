@@ -20,11 +20,11 @@ from types import MappingProxyType
 from typing import Any, Final
 
 from checks.bench.records import provenance
-from checks.bench.star import lay
 from checks.lab.convergence_results import RESULTS, Results, Rows, added_to, say
 from checks.lab.convergence_times import medians
 from checks.lab.convergence_ways import ALONE
 from checks.lab.machines import MTU, run_ranks
+from switchsum.laboratory.star import lay
 from switchsum.launch import wires
 from switchsum.launch.children import Children
 

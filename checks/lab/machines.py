@@ -22,7 +22,7 @@ from rich.console import Console
 from rich.table import Table
 
 from checks.bench.records import machine
-from checks.bench.star import lay
+from switchsum.laboratory.star import lay
 from switchsum.launch import wires
 from switchsum.launch.bmv2 import free_port
 from switchsum.launch.children import Children

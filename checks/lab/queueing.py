@@ -1,6 +1,6 @@
 """Queues in virtual time beside their formulas: random arrivals (M/D/1), and a bulk flow through a bottleneck.
 
-Run: python -m checks.lab.queueing [--share 0.1]   It prints what docs/scale.md says of them, a row for each
+Run: python -m checks.lab.queueing [--share 0.1]   It prints what docs/results/scale.md says of them, a row for each
 way of waiting, and fails if a wait is more than 2 % from its formula or a flow more than 1 % from its rate.  All of it
 takes a minute of a quiet core.
 

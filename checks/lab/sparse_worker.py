@@ -27,10 +27,10 @@ import switchsum
 from checks.bench import gradients
 from checks.lab import peer_links
 from checks.lab.gloo_peers import GlooPeers
-from checks.lab.peers import OkTopk, Stream, recursive_doubling, ring, sparcml_doubling, sparcml_split
 from checks.lab.sparse_page import GROUPS
 from switchsum.host.api.sparse import SparseSum, largest
 from switchsum.host.compress import BlockTopK, GlobalTopK
+from switchsum.laboratory.sparse_hosts import OkTopk, Stream, recursive_doubling, ring, sparcml_doubling, sparcml_split
 
 PORT = 29_601
 RUNS = ((0.5, 7), (6.0, 3), (float("inf"), 1))

@@ -17,7 +17,7 @@ from typing import Any, Final
 import numpy as np
 
 from checks.bench.gradients import STEPS, Floats, path, union_over_k
-from checks.lab.block_bytes import FRAMES, RANKS, Moved, arguments, print_tables
+from checks.lab.block_bytes import FRAMES, PAGE, RANKS, Moved, arguments, print_tables
 from checks.lab.counting import Counting, Model, on_all
 from switchsum.host.compress import BlockTopK, GlobalTopK, TopK
 from switchsum.host.compress.base import Compressor, count_of
@@ -45,7 +45,7 @@ def ok_topk(k: int, ranks: int) -> float:
 
 
 def least(density: float, ranks: int) -> dict[str, tuple[float, float]]:
-    """Return bytes up and down, for each of a rank's k values, that ways need; docs/results/sparse.md derives them."""
+    """Return bytes up and down, for each of a rank's k values, that ways need; see docs/results/sparse-topk.md."""
     union = 1 - (1 - density) ** ranks
     support = _entropy(union) / density / 8
     own = 4 + _entropy(density) / density / 8
@@ -138,7 +138,7 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=STEPS, help="the training's step that they are of")
     options = parser.parse_args()
     if options.accumulators is None:
-        print_tables(tables(), BEGIN, END, publish=options.publish)
+        print_tables(tables(), BEGIN, END, publish=options.publish, page=PAGE.with_stem("sparse-topk"))
         return
 
     def kept(ranks: int, rank: int) -> Floats:
@@ -146,7 +146,7 @@ def main() -> None:
         return array
 
     lines = accumulated(kept, RANKS[:2], FRAMES[1])
-    print_tables(lines, ACCUMULATED_BEGIN, ACCUMULATED_END, publish=options.publish)
+    print_tables(lines, ACCUMULATED_BEGIN, ACCUMULATED_END, publish=options.publish, page=PAGE.with_stem("sparse-topk"))
 
 
 if __name__ == "__main__":

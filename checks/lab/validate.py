@@ -5,7 +5,7 @@ tc's tbf keeps, and the same job in virtual time.  Sums run back to back, so tha
 go at once after a pause, are empty.  A row counts if its processors idle at least 15 % of the time; else it is marked.
 
 The machine must be quiet.  All of it takes 8 minutes, and --quick a quarter of that.  Rows are kept as they
-come and are measured once (`--again`: anew); `--publish` writes the table of docs/scale.md.
+come and are measured once (`--again`: anew); `--publish` writes the table of docs/results/validated.md.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from switchsum.launch.ending import ended_by_signals
 from switchsum.simulation.conditions import Link
 
 KEPT: Final = RESULTS.parent / "validated.json"
-PAGE: Final = Path(__file__).resolve().parents[2] / "docs" / "scale.md"
+PAGE: Final = Path(__file__).resolve().parents[2] / "docs" / "results" / "validated.md"
 BEGIN, END = "<!-- validated: make validate ARGS=--publish -->", "<!-- end of validated -->"
 HEAD: Final = (
     "| workers | network | Mbit/s | loss | MB | measured, ms | simulated, ms | apart | processors |",
@@ -177,7 +177,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--quick", action="store_true", help="four short rows, of which nothing is kept")
     parser.add_argument("--again", action="store_true", help="measure also what has been")
-    parser.add_argument("--publish", action="store_true", help="write the table of docs/scale.md afterwards")
+    parser.add_argument(
+        "--publish", action="store_true", help="write the table of docs/results/validated.md afterwards"
+    )
     options = parser.parse_args()
     known: dict[str, Any] = json.loads(KEPT.read_text()) if KEPT.exists() else {}
     fresh = options.quick or options.again

@@ -49,9 +49,9 @@ CODE: Final[dict[str, Change]] = {
     ),
     "who is admitted before cells are read": Change(
         keeper,
-        "            first_number = self.fleet.hand_over(job.slots)\n",
+        "            first_number = self.fleet.hand_over(job.slots, at)\n",
         "            self.jobs.make_live(job, 0)\n            self.synchronise()\n"
-        "            first_number = self.fleet.hand_over(job.slots)\n            return\n",
+        "            first_number = self.fleet.hand_over(job.slots, at)\n            return\n",
         keeper,
         "Keeper",
     ),

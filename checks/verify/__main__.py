@@ -13,6 +13,7 @@ from rich.table import Table
 
 from checks.verify.configurations import CONFIGURATIONS
 from checks.verify.designs import DESIGNS
+from checks.verify.quorums import QUORUMS
 from checks.verify.search import SearchError, missing_tool, search
 from checks.verify.trees import TREES
 
@@ -28,9 +29,8 @@ def main() -> None:
     options = parser.parse_args()
     if tool := missing_tool():
         sys.exit(f"{tool} is not on PATH (Debian and Ubuntu: apt install spin gcc libc6-dev)")
-    chosen = [
-        c for c in (*CONFIGURATIONS, *TREES, *DESIGNS) if options.only in c.name and not (options.quick and c.is_long)
-    ]
+    everything = (*CONFIGURATIONS, *TREES, *QUORUMS, *DESIGNS)
+    chosen = [c for c in everything if options.only in c.name and not (options.quick and c.is_long)]
     table = Table("configuration", "outcome", "expected", "states", "depth", "seconds")
     for column in table.columns[3:]:
         column.justify = "right"

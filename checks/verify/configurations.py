@@ -26,6 +26,7 @@ class Outcome(StrEnum):
     WRONG_NEXT = "wrong next block or exponent"
     WRONG_FLAGS = "wrong mismatch flag"
     DISAGREEMENT = "ranks that disagree on who takes part"
+    LACKING = "a result that nobody has"
 
 
 FAULTS: Mapping[str, Outcome] = {
@@ -36,8 +37,9 @@ FAULTS: Mapping[str, Outcome] = {
     r"!=5\)$": Outcome.WRONG_FLAGS,
     r"added_twice": Outcome.DOUBLE_ADDITION,
     r"mixed": Outcome.FOREIGN_LANES,
-    r"truth\[|result\[": Outcome.DISAGREEMENT,
-    r"foreign": Outcome.FOREIGN_LANES,
+    r"truth\[|<=latest": Outcome.DISAGREEMENT,
+    r"has\[|after\[": Outcome.LACKING,
+    r"foreign|lanes_job": Outcome.FOREIGN_LANES,
     r"f_added": Outcome.DOUBLE_ADDITION,
 }
 """By a pattern of the violated assertion, in which slot.pml's names of faults are spelled out as numbers."""

@@ -1,4 +1,4 @@
-"""What is checked of designs that are not built: quorum.pml and shared.pml, and what each search must come to."""
+"""What is checked of designs (shared.pml, passing.pml), and what each search must come to."""
 
 from __future__ import annotations
 
@@ -7,13 +7,6 @@ from typing import Final
 from .configurations import STUCK, Configuration, Outcome
 
 HOLDS: Final = (Outcome.HOLDS,)
-APART: Final = (Outcome.DISAGREEMENT,)
-
-
-def _quorum(
-    name: str, *, outcomes: tuple[Outcome, ...] = HOLDS, is_long: bool = False, **macros: int | None
-) -> Configuration:
-    return Configuration(name=f"quorum: {name}", model="quorum.pml", outcomes=outcomes, macros=macros, is_long=is_long)
 
 
 def _shared(
@@ -22,32 +15,15 @@ def _shared(
     return Configuration(name=f"shared: {name}", model="shared.pml", outcomes=outcomes, macros=macros, is_long=is_long)
 
 
+def _passing(
+    name: str, *, outcomes: tuple[Outcome, ...] = HOLDS, is_long: bool = False, **macros: int | None
+) -> Configuration:
+    return Configuration(
+        name=f"passing: {name}", model="passing.pml", outcomes=outcomes, macros=macros, is_long=is_long
+    )
+
+
 DESIGNS: Final = (
-    _quorum("3 operations"),
-    _quorum("4 operations", OPERATIONS=4, is_long=True),
-    _quorum("4 operations, results are kept for none", OPERATIONS=4, KEEPS=0, is_long=True),
-    _quorum("2 operations, switch cleared", OPERATIONS=2, CLEARS=1, is_long=True),
-    _quorum("3 operations, switch cleared", CLEARS=1, is_long=True),
-    _quorum("closing is no single step", outcomes=APART, BREAK_NOT_ATOMIC=None),
-    _quorum("ranks are told before entries stand", is_long=True, outcomes=(*APART, *STUCK), BREAK_TELLS_FIRST=None),
-    _quorum("a rank that stops is left out afterwards", is_long=True, outcomes=APART, BREAK_DECIDES_AGAIN=None),
-    _quorum("a result is not kept for the last rank", outcomes=STUCK, BREAK_NOT_KEPT=None),
-    _quorum(
-        "a round from before a clear is closed",
-        is_long=True,
-        outcomes=APART,
-        OPERATIONS=2,
-        CLEARS=1,
-        BREAK_CLOSE_AFTER_CLEAR=None,
-    ),
-    _quorum(
-        "entries do not stop a round that is closed",
-        is_long=True,
-        outcomes=APART,
-        OPERATIONS=2,
-        CLEARS=1,
-        BREAK_ENTRIES_IGNORED=None,
-    ),
     _shared("1 operation", OPERATIONS=1),
     _shared("2 operations", is_long=True),
     _shared("switch cleared", OPERATIONS=1, CLEARS=1, is_long=True),
@@ -79,4 +55,14 @@ DESIGNS: Final = (
     ),
     _shared("one stamp `ours` is enough", is_long=True, OPERATIONS=1, CLEARS=1, BREAK_ANY_OURS=None),
     _shared("stamps of two epochs are taken for one", is_long=True, OPERATIONS=1, CLEARS=1, BREAK_EPOCHS_DIFFER=None),
+    _passing("1 operation", LEAVES=1),
+    _passing("switch cleared", is_long=True, LEAVES=1, CLEARS=1),
+    _passing("fallback cleared", is_long=True, FALLBACK_CLEARS=1),
+    _passing("slot expires early", is_long=True, LEAVES=1, EXPIRIES=1),
+    _passing("a frame comes again late", is_long=True, LEAVES=1, STRAYS=1),
+    _passing("member killed", is_long=True, LEAVES=1, KILLS=1),
+    _passing("the slot gives the last result", outcomes=STUCK, LEAVES=1, BREAK_LAST_FROM_SLOT=None),
+    _passing("a slot is anybody's", outcomes=(Outcome.FOREIGN_LANES,), BREAK_NO_OWNER=None),
+    _passing("a slot is not emptied when it is taken", outcomes=(Outcome.FOREIGN_LANES,), BREAK_NOT_EMPTIED=None),
+    _passing("HELD goes to its asker alone", outcomes=STUCK, EXPIRIES=1, BREAK_HELD_ALONE=None),
 )

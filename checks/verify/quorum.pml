@@ -1,214 +1,258 @@
-/* An operation that may go on without some ranks: all agree first, in a small round, on who takes part.
+/* Operations that may go on without some ranks: the controller decides who takes part, and switches keep what it said.
  *
- * This is a model of a design that is not built.  Each operation has a round of agreement without lanes, in a cell of
- * one switch, and then a round with lanes in another cell; both have two versions as in slot.pml.  When patience ends
- * the controller closes the first round by a frame from the CPU port, if enough ranks have contributed.  What it closed
- * stands in the switch's entries before anybody is told.  The network is a set, as in model.pml.
+ * Ranks ask the controller (host/api/quorum.py), which decides once (controller/jobs/agreement.py).  It writes the
+ * decision to the root and to a leaf before it tells anybody (controller/service/agreements.py).  Ranks that go on
+ * without the others have a job of their own, the set's job, which is on both switches before a decision names it.
+ * Frames are left out: an operation ends on a rank when the whole set has begun it.
  *
- * Rank 2 may be late by any number of operations, or gone for good.  Broken rules are macros; checks/verify/quorums.py
- * lists them. */
+ * A write to a switch may fail.  The controller may be killed between any two writes, and another one reads the switches.
+ * The former one's answers may come late: it stood by, or they were on their way.  A switch may come back empty, and
+ * rank 2 may die.  Broken rules are macros; checks/verify/quorums.py lists them. */
 
 #ifndef OPERATIONS
 #define OPERATIONS 3
 #endif
-#ifndef CLEARS                  /* how often the switch is killed and comes back: entries as they were, cells empty */
+#ifndef QUORUM
+#define QUORUM 2
+#endif
+#ifndef KEEP                    /* members keep the results of so many operations */
+#define KEEP 1
+#endif
+#ifndef CRASHES
+#define CRASHES 0
+#endif
+#ifndef FAILURES                /* of writes */
+#define FAILURES 0
+#endif
+#ifndef CLEARS                  /* of switches */
 #define CLEARS 0
 #endif
-#ifndef KEEPS                   /* for so many operations members keep a result that somebody may still ask for */
-#define KEEPS 1
+#ifndef DEATHS
+#define DEATHS 0
 #endif
 
 #define RANKS 3
-#define QUORUM 2
 #define ALL 7
 #define BIT(w) (1 << (w))
-#define CELL(r) ((r) & 1)
 #define COUNT(set) (((set) & 1) + (((set) >> 1) & 1) + (((set) >> 2) & 1))
 
-#define IDLE 0
-#define ASKS 1                  /* it has contributed to the agreement */
-#define ADDS 2                  /* it knows who takes part, is among them, and has contributed its lanes */
-byte operation[RANKS];          /* the one that it is in, or begins next */
+/* Ranks. */
+#define IDLE 0                  /* it computes */
+#define ASKS 1
+#define TOLD 2                  /* it knows who takes part, and joins the set's job */
+#define ADDS 3
+#define LOST 4                  /* it lacks more results than are kept */
 byte phase[RANKS];
-byte view[RANKS];               /* who takes part, as it was told */
+byte has[RANKS];                /* the latest operation whose result it has */
+byte number[RANKS], view[RANKS];        /* the operation that it is in, and who takes part, as it was told */
 byte part[RANKS];               /* the operations in which it took part, as bits */
-bit gone;                       /* rank 2 begins nothing any more */
-bit lost[RANKS];                /* it was told WorkerLost: the result that it asks for is kept no longer */
-
-#define EMPTY 0
-#define OPEN 1
-#define CLOSED 2
-#define COMPLETE 3
-byte number_of[2], seen[2], state[2];           /* of the agreements; a number is the operation's, plus 1 */
-byte sum_number[2], sum_seen[2];                /* of the rounds with lanes */
-byte decision[OPERATIONS];      /* entries: who takes part in what was closed; 0: nothing was */
-byte asked[OPERATIONS];         /* what a query found, where closing is no single step */
-byte clears, barred;            /* operations before it may have been told of as complete, and are not closed */
-
-byte truth[OPERATIONS];         /* who takes part, as the first rank was told */
-byte result[OPERATIONS];        /* whose lanes are in the result that a rank took first */
-
-#define FULL(r) (decision[r] != 0 -> decision[r] : ALL)
-#define SENT(w, r) ((r) < operation[w] || ((r) == operation[w] && phase[w] != IDLE))
-#define SENT_LANES(w, r) ((part[w] & BIT(r)) || ((r) == operation[w] && phase[w] == ADDS))
-#define NEWEST (operation[0] > operation[1] -> (operation[0] > operation[2] -> operation[0] : operation[2]) \
-    : (operation[1] > operation[2] -> operation[1] : operation[2]))
-
-#ifdef BREAK_ENTRIES_IGNORED    /* a cell that was cleared counts again what entries say is closed */
-#define IS_DECIDED(r) 0
-#else
-#define IS_DECIDED(r) (decision[r] != 0)
+#ifdef GIVES_MODEL              /* a rank that lacks more results than are kept is given the model, and what is kept */
+byte oldest[RANKS];             /* it keeps the results from this one on */
 #endif
-#ifdef BREAK_CLOSE_AFTER_CLEAR
-#define MAY_CLOSE(r) 1
-#else
-#define MAY_CLOSE(r) ((r) >= barred)
-#endif
+byte deaths;                    /* of rank 2 */
 
-#define CHANGES(w, r) (!IS_DECIDED(r) && (number_of[CELL(r)] < (r) + 1 \
-    || (number_of[CELL(r)] == (r) + 1 && state[CELL(r)] == OPEN && !(seen[CELL(r)] & BIT(w)))))
-inline agree(w, r) {
+/* The controller. */
+bit is_up = 1;
+byte latest, takes_part;        /* its latest decision */
+byte asking, after[RANKS];
+byte jobs;                      /* the sets that have a job, as bits */
+byte next_part;                 /* the decision that is being written */
+bit stands;                     /* all switches had the latest one at some time, so somebody may have been told */
+#define QUIET 0
+#define JOB_TO_ROOT 1
+#define JOB_TO_LEAF 2
+#define ENTRY_TO_ROOT 3
+#define ENTRY_TO_LEAF 4
+byte writes = QUIET;
+byte former, former_part;       /* the latest decision that a controller before this one may have told */
+
+/* Switches: 0 is the root, 1 a leaf. */
+bit there[2];                   /* 0: it is empty */
+byte entry[2], entry_part[2], entry_jobs[2];
+
+byte crashes, failures, clears;
+byte truth[OPERATIONS + 1];     /* who takes part, as the first rank was told */
+
+#define LIVES(w) (phase[w] != LOST && !(deaths && (w) == 2))
+#define AGREES(s) (there[s] && entry[s] == latest && entry_part[s] == takes_part && entry_jobs[s] == jobs)
+#define IS_SETTLED (AGREES(0) && AGREES(1))
+#define HAS_BEGUN(w, n) ((number[w] == (n) && phase[w] == ADDS) || (part[w] & BIT(n)))
+#define HAVE_BEGUN(set, n) ((!((set) & 1) || HAS_BEGUN(0, n)) && (!((set) & 2) || HAS_BEGUN(1, n)) \
+    && (!((set) & 4) || HAS_BEGUN(2, n)))
+#define IS_TO_HEAR(w, n, set) (has[w] < (n) && ((set) & BIT(w)))
+
+#ifdef BREAK_TELLS_UNSETTLED    /* a new controller tells what it has read before all switches have it */
+#define STANDS 1
+#else
+#define STANDS (IS_SETTLED)
+#endif
+#define MAY_TELL (is_up && writes == QUIET && stands && STANDS)
+
+#define IS_NEW(w) (is_up && writes == QUIET && !(asking & BIT(w)) && !IS_TO_HEAR(w, latest, takes_part))
+#ifdef GIVES_MODEL
+#define ASKS_ALWAYS
+#endif
+#ifdef BREAK_NO_LIMIT
+#define ASKS_ALWAYS
+#endif
+inline note(w) {
+    assert(has[w] <= latest);           /* ranks know of nothing that the controller does not */
+#ifdef ASKS_ALWAYS
+    asking = asking | BIT(w); after[w] = has[w]
+#else
     if
-    :: number_of[CELL(r)] < r + 1 -> number_of[CELL(r)] = r + 1; seen[CELL(r)] = 0; state[CELL(r)] = OPEN
-    :: else
-    fi;
-    seen[CELL(r)] = seen[CELL(r)] | BIT(w);
+    :: latest - has[w] > KEEP -> phase[w] = LOST
+    :: else -> asking = asking | BIT(w); after[w] = has[w]
+    fi
+#endif
+}
+
+#ifdef GIVES_MODEL
+#define LACKS_NONE(w, n, set) (((set) & BIT(w)) && has[w] == (n) - 1)
+#define GIVER(n, set) (LACKS_NONE(0, n, set) -> 0 : (LACKS_NONE(1, n, set) -> 1 : 2))
+#define LATER(a, b) ((a) > (b) -> (a) : (b))
+#define FROM(n, most) ((n) > (most) -> (n) - (most) : 1)
+#ifdef BREAK_MODEL_ALONE        /* it is given no results beside the model */
+#define OLDEST_GIVEN(n, set) (n)
+#else
+#define OLDEST_GIVEN(n, set) (LATER(oldest[GIVER(n, set)], FROM(n, KEEP)))
+#endif
+inline catch_up(w, n, set) {
     if
-    :: seen[CELL(r)] == ALL && state[CELL(r)] == OPEN -> state[CELL(r)] = COMPLETE
-    :: else
+    :: has[w] == n - 1
+    :: has[w] < n - 1 && n - 1 - has[w] <= KEEP -> assert(oldest[GIVER(n, set)] <= has[w] + 1)
+    :: else -> oldest[w] = OLDEST_GIVEN(n, set)
     fi
 }
-
-#define CHANGES_SUM(w, r) (sum_number[CELL(r)] < (r) + 1 \
-    || (sum_number[CELL(r)] == (r) + 1 && sum_seen[CELL(r)] != FULL(r) && !(sum_seen[CELL(r)] & BIT(w))))
-inline add(w, r) {
-    if
-    :: sum_number[CELL(r)] < r + 1 -> sum_number[CELL(r)] = r + 1; sum_seen[CELL(r)] = 0
-    :: else
-    fi;
-    sum_seen[CELL(r)] = sum_seen[CELL(r)] | BIT(w)
-}
-
-/* A rank is told who takes part. */
-inline learn(w, set) {
-    if
-    :: set & BIT(w) ->
-        assert(truth[operation[w]] == 0 || truth[operation[w]] == set);     /* all have been told the same */
-        truth[operation[w]] = set;
-        view[w] = set;
-        phase[w] = ADDS
-    :: else ->
-        assert((truth[operation[w]] & BIT(w)) == 0);
-        operation[w]++;         /* it keeps what it has in its error feedback */
-        phase[w] = IDLE
-    fi
-}
-
-inline take(w, set) {
-    assert(set == view[w] && (result[operation[w]] == 0 || result[operation[w]] == set));
-    result[operation[w]] = set;
-    part[w] = part[w] | BIT(operation[w]);
-    operation[w]++;
-    phase[w] = IDLE;
-    view[w] = 0
-}
-
-#define HEARS_COMPLETE(w) (phase[w] == ASKS && state[CELL(operation[w])] == COMPLETE \
-    && number_of[CELL(operation[w])] == operation[w] + 1)
-#ifdef BREAK_TELLS_FIRST        /* ranks are told by the switch that closes, before entries say so */
-#define HEARS_CLOSED(w) (phase[w] == ASKS && state[CELL(operation[w])] == CLOSED \
-    && number_of[CELL(operation[w])] == operation[w] + 1)
-#define CLOSED_SET(w) seen[CELL(operation[w])]
+#define FORGET(w) oldest[w] = LATER(oldest[w], FROM(number[w], KEEP - 1))
 #else
-#define HEARS_CLOSED(w) (phase[w] == ASKS && decision[operation[w]] != 0)
-#define CLOSED_SET(w) decision[operation[w]]
+#define catch_up(w, n, set) assert(n - 1 - has[w] <= KEEP)
+#define FORGET(w) skip
 #endif
-#define HAS_RESULT(w) (phase[w] == ADDS && sum_number[CELL(operation[w])] == operation[w] + 1 \
-    && sum_seen[CELL(operation[w])] == FULL(operation[w]))
-/* Two versions are not enough here: operations without this rank may have overwritten the result. */
-#define IS_OVERWRITTEN(w) (phase[w] == ADDS && result[operation[w]] != 0 \
-    && sum_number[CELL(operation[w])] > operation[w] + 1)
-#define IS_KEPT(w) (NEWEST <= operation[w] + 2 + KEEPS)
 
-proctype Copies(byte w, r) {
-end:
-    do
-    :: d_step { SENT(w, r) && CHANGES(w, r) -> agree(w, r) }
-    :: d_step { SENT_LANES(w, r) && CHANGES_SUM(w, r) -> add(w, r) }
-    od
+/* A rank is told who takes part; one of them gives it what it lacks. */
+inline learn(w, n, set) {
+    assert(truth[n] == 0 || truth[n] == set);           /* all have been told the same */
+    catch_up(w, n, set);                                /* and they keep it */
+    truth[n] = set;
+    number[w] = n;
+    view[w] = set;
+    phase[w] = (set == ALL -> ADDS : TOLD)
 }
 
 proctype Rank(byte w) {
 end:
     do
-    :: d_step { phase[w] == IDLE && operation[w] < OPERATIONS && !lost[w] && !(gone && w == 2) -> phase[w] = ASKS }
-    :: d_step { HEARS_COMPLETE(w) -> learn(w, ALL) }
-    :: d_step { HEARS_CLOSED(w) -> learn(w, CLOSED_SET(w)) }
-    :: d_step { HAS_RESULT(w) -> take(w, sum_seen[CELL(operation[w])]) }
-#ifndef BREAK_NOT_KEPT
-    :: d_step { IS_OVERWRITTEN(w) && IS_KEPT(w) -> take(w, result[operation[w]]) }
-    :: d_step { IS_OVERWRITTEN(w) && !IS_KEPT(w) && !lost[w] -> lost[w] = 1 }
+    :: d_step { phase[w] == IDLE && LIVES(w) && has[w] < OPERATIONS -> phase[w] = ASKS }
+    :: d_step { phase[w] == ASKS && LIVES(w) && IS_NEW(w) -> note(w) }
+    :: d_step { phase[w] == ASKS && LIVES(w) && MAY_TELL && IS_TO_HEAR(w, latest, takes_part) -> learn(w, latest, takes_part) }
+    :: d_step { phase[w] == ASKS && LIVES(w) && IS_TO_HEAR(w, former, former_part) -> learn(w, former, former_part) }
+#ifdef BREAK_TELLS_FIRST
+    :: d_step { phase[w] == ASKS && LIVES(w) && is_up && writes >= ENTRY_TO_ROOT && IS_TO_HEAR(w, latest + 1, next_part) ->
+        learn(w, latest + 1, next_part) }
 #endif
+    :: d_step { phase[w] == TOLD && LIVES(w) && is_up && (jobs & BIT(view[w])) -> phase[w] = ADDS }
+    :: d_step { phase[w] == ADDS && LIVES(w) && HAVE_BEGUN(view[w], number[w]) ->
+        has[w] = number[w];
+        FORGET(w);
+        part[w] = part[w] | BIT(number[w]);
+        phase[w] = IDLE }
     od
 }
 
-#define CAN_CLOSE(c) (state[c] == OPEN && COUNT(seen[c]) >= QUORUM && seen[c] != ALL && MAY_CLOSE(number_of[c] - 1))
+#define KNOWS ((asking & 1 && after[0] == latest) || (asking & 2 && after[1] == latest) \
+    || (asking & 4 && after[2] == latest))
+#ifdef BREAK_NOBODY_KNOWS       /* nobody who takes part need have the latest result */
+#define MAY_DECIDE (COUNT(asking) >= QUORUM)
+#else
+#define MAY_DECIDE (COUNT(asking) >= QUORUM && KNOWS)
+#endif
+#ifdef BREAK_JOB_LAST           /* the set's job is made after the decision that names it */
+#define FIRST_WRITE ENTRY_TO_ROOT
+#else
+#define FIRST_WRITE (next_part == ALL || (jobs & BIT(next_part)) -> ENTRY_TO_ROOT : JOB_TO_ROOT)
+#endif
 
-#define CAN_DECIDE_AGAIN(c) (number_of[c] > 0 && asked[number_of[c] - 1] == 0 && sum_number[c] == number_of[c] \
-    && COUNT(sum_seen[c]) >= QUORUM && sum_seen[c] != FULL(number_of[c] - 1))
+inline write(s, n, set, with) {
+    there[s] = 1;
+    entry[s] = n;
+    entry_part[s] = set;
+    entry_jobs[s] = with
+}
 
-/* A controller that restarts knows nothing but entries and cells, as this one at any time. */
-proctype Controller(byte c) {
+proctype Controller() {
 end:
     do
-#ifdef BREAK_NOT_ATOMIC         /* it reads who has contributed, and writes that later */
-    :: d_step { CAN_CLOSE(c) && asked[number_of[c] - 1] == 0 -> asked[number_of[c] - 1] = seen[c] }
-    :: d_step { number_of[c] > 0 && asked[number_of[c] - 1] != 0 && decision[number_of[c] - 1] == 0 ->
-        decision[number_of[c] - 1] = asked[number_of[c] - 1] }
-#else
-    :: d_step { CAN_CLOSE(c) -> state[c] = CLOSED }
-    :: d_step { state[c] == CLOSED && decision[number_of[c] - 1] == 0 -> decision[number_of[c] - 1] = seen[c] }
+    /* All have asked, or patience has ended. */
+    :: d_step { is_up && writes == QUIET && latest < OPERATIONS && MAY_DECIDE ->
+        assert(KNOWS);          /* somebody can give the others what they lack */
+        next_part = asking;
+        writes = FIRST_WRITE }
+    :: d_step { is_up && writes == JOB_TO_ROOT ->
+        write(0, latest, takes_part, jobs | BIT(next_part)); writes = JOB_TO_LEAF }
+    :: d_step { is_up && writes == JOB_TO_LEAF ->
+        write(1, latest, takes_part, jobs | BIT(next_part));
+        jobs = jobs | BIT(next_part);
+        writes = ENTRY_TO_ROOT }
+    :: d_step { is_up && writes == ENTRY_TO_ROOT -> write(0, latest + 1, next_part, jobs); writes = ENTRY_TO_LEAF }
+    :: d_step { is_up && writes == ENTRY_TO_LEAF ->
+        write(1, latest + 1, next_part, jobs);
+        latest++;
+        takes_part = next_part;
+#ifdef BREAK_JOB_LAST
+        jobs = (next_part == ALL -> jobs : jobs | BIT(next_part));
 #endif
-#ifdef BREAK_DECIDES_AGAIN      /* a rank that stops after the agreement is left out of it */
-    :: d_step { CAN_DECIDE_AGAIN(c) -> asked[number_of[c] - 1] = 1; decision[number_of[c] - 1] = sum_seen[c] }
-#endif
+        asking = 0;
+        stands = 0;
+        writes = QUIET }
+    :: d_step { is_up && writes == QUIET && !stands && STANDS -> stands = 1 }
+    /* What could not be written is as if it had not been decided. */
+    :: d_step { is_up && writes != QUIET && failures < FAILURES -> failures++; writes = QUIET }
+    :: d_step { is_up && writes == QUIET && !AGREES(0) && (there[1] || !there[0]) -> write(0, latest, takes_part, jobs) }
+    :: d_step { is_up && writes == QUIET && !AGREES(1) -> write(1, latest, takes_part, jobs) }
+    :: d_step { is_up && writes == QUIET && deaths && (asking & 4) -> asking = asking & ~4 }
+    /* A controller that comes after this one: the root counts, unless it is empty. */
+    :: d_step { !is_up ->
+        latest = (there[0] -> entry[0] : entry[1]);
+        takes_part = (there[0] -> entry_part[0] : entry_part[1]);
+        jobs = (there[0] -> entry_jobs[0] : entry_jobs[1]);
+        stands = 0;
+        is_up = 1 }
     od
 }
 
 proctype Misfortune() {
 end:
     do
-    :: d_step { !gone && phase[2] == IDLE -> gone = 1 }
-    :: d_step { clears < CLEARS ->
-        clears++;
-        barred = NEWEST + 1;
-        number_of[0] = 0; number_of[1] = 0; seen[0] = 0; seen[1] = 0; state[0] = EMPTY; state[1] = EMPTY;
-        sum_number[0] = 0; sum_number[1] = 0; sum_seen[0] = 0; sum_seen[1] = 0 }
+    :: d_step { is_up && crashes < CRASHES ->
+        crashes++;
+        former = (stands -> latest : former);
+        former_part = (stands -> takes_part : former_part);
+        is_up = 0; writes = QUIET; asking = 0; next_part = 0 }
+    :: d_step { clears < CLEARS && there[0] && there[1] -> clears++; there[0] = 0 }
+    :: d_step { clears < CLEARS && there[0] && there[1] -> clears++; there[1] = 0 }
+    :: d_step { deaths < DEATHS && phase[2] != LOST -> deaths++ }
     od
 }
 
-/* Who waits for somebody that will not come, where the round may not be closed: it waits as it would without a quorum. */
-#define IS_ABSENT(w) (lost[w] || ((w) == 2 && gone && phase[2] == IDLE))
-#define ARE_ABSENT (IS_ABSENT(0) + IS_ABSENT(1) + IS_ABSENT(2))
-#define IS_EXCUSED(w) (phase[w] == ASKS && (ARE_ABSENT > RANKS - QUORUM || (ARE_ABSENT > 0 && operation[w] < barred)))
-#define IS_THROUGH(w) (operation[w] == OPERATIONS || IS_ABSENT(w) || IS_EXCUSED(w))
+/* Who waits for a rank that died hears WorkerLost, and so do too few, or those who lack what died with others. */
+#define WAITS_FOR_DEAD(w) ((phase[w] == TOLD || phase[w] == ADDS) && deaths && (view[w] & 4) && !HAS_BEGUN(2, number[w]))
+#define IS_GOING_ON(w) (LIVES(w) && !WAITS_FOR_DEAD(w))
+#define GOING_ON ((IS_GOING_ON(0) -> 1 : 0) + (IS_GOING_ON(1) -> 1 : 0) + (IS_GOING_ON(2) -> 1 : 0))
+#define IS_KNOWN ((IS_GOING_ON(0) && has[0] == latest) || (IS_GOING_ON(1) && has[1] == latest) \
+    || (IS_GOING_ON(2) && has[2] == latest))
+#define IS_THROUGH(w) (!IS_GOING_ON(w) || has[w] == OPERATIONS \
+    || (phase[w] == ASKS && (latest == OPERATIONS || GOING_ON < QUORUM || !IS_KNOWN)))
 
 init {
-    byte w, r;
+    byte w;
     atomic {
+        d_step { write(0, 0, 0, 0); write(1, 0, 0, 0) }
         do
-        :: w < RANKS ->
-            run Rank(w);
-            do
-            :: r < OPERATIONS -> run Copies(w, r); r++
-            :: else -> break
-            od;
-            r = 0;
-            w++
+        :: w < RANKS -> run Rank(w); w++
         :: else -> break
         od;
-        run Controller(0);
-        run Controller(1);
+        run Controller();
         run Misfortune()
     }
     /* The one end that is no dead end. */

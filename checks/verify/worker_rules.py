@@ -37,6 +37,8 @@ NOT_MODELLED: Final[Mapping[Event, str]] = {
     Event.ROW_HELD: "as ROW_FREE",
     Event.COLUMNS_OVER: "a worker contributes at any time, or never again",
     Event.OVERTAKEN: "as TIMED_OUT: it is another time for the same repeat",
+    Event.ASKED: "as TIMED_OUT, where jobs share slots; passing.pml has these",
+    Event.FORMER_ASKED: "likewise",
 }
 """Events without a macro, and why they cannot matter to what is searched for."""
 

@@ -88,7 +88,7 @@ def test_the_model_of_top_k_is_what_the_switch_counts(way: str) -> None:
 
 
 def test_the_page_has_what_the_command_makes_of_top_k() -> None:
-    page = block_bytes.PAGE.read_text()
+    page = block_bytes.PAGE.with_stem("sparse-topk").read_text()
     way = "`BlockTopK`, blocks of 256"
     assert f"| {way} | 0.1% | 256 | {topk_bytes.cell(way, 0.001, 4, 256)} |" in page
     for line in topk_bytes.least_rows(0.01):

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from checks.bench import interfaces
+from checks.bench import interfaces, pcap_files
 from checks.bench.pcap_files import read_pcap, run_files, write_pcap
 from checks.bench.program_cases import ENTERS, FRAME_BYTES, PORTS, PROGRAMS, Program, frame, rules
 from checks.bench.public_programs import public_programs, public_routes, source_routed
@@ -42,7 +42,8 @@ def test_a_learning_switch_floods_and_learns() -> None:
     assert [port for port, _ in pipeline.process(2, here + there + bytes(50))] == [4]
 
 
-def test_files_hold_what_the_switch_makes(tmp_path: Path) -> None:
+def test_files_hold_what_the_switch_makes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pcap_files, "PIECE_BYTES", 10_000)  # records lie across the ends of pieces
     program = BY_NAME["learning"]
     frames = [*some_frames(program, 300), bytes(5) + b"\x09" + bytes(60)]
     write_pcap(tmp_path / "in", frames, 4)
@@ -114,5 +115,6 @@ def test_entries_are_written_by_p4runtime_in_pieces() -> None:
 @pytest.mark.parametrize("switch", ["embedded", pytest.param("bmv2", marks=pytest.mark.bmv2)])
 def test_frames_come_through_interfaces(switch: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(interfaces, "SECONDS", 0.3)
+    monkeypatch.setattr(interfaces, "LOST_S", patience(0.5))
     monkeypatch.setenv(START_VARIABLE, str(patience(120)))
     assert interfaces.rate(BY_NAME["balancer"], switch, 1).median > 100

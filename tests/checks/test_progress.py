@@ -14,8 +14,8 @@ SHOWS = re.compile(
 STARTED_BY_OTHERS = {
     *(f"checks/bench/{name}_worker.py" for name in ("allreduce", "loss", "recovery", "train")),
     *("checks/bench/tcp_stream.py", "checks/lab/convergence_worker.py", "checks/lab/slow_worker.py"),
-    *("checks/lab/machine_worker.py", "checks/lab/validate_worker.py"),
-    "checks/bench/star.py",  # the command that it is given
+    *("checks/lab/machine_worker.py", "checks/lab/validate_worker.py", "checks/lab/sharing_worker.py"),
+    "checks/bench/late_ranks.py",
 }
 """Programs whose parent, or child, shows what it waits for."""
 QUICK = {
@@ -28,7 +28,7 @@ COMMANDS_AT_ONCE = {
     *("bmv2", "draw", "fields", "observe", "plan", "shipped", "switches", "tls"),
     *("explain", "job", "link"),  # ask a controller: told.py says what it waits for
     *("controller", "switch", "shell", "top"),  # run until they are stopped
-    *("run", "stf", "warm"),  # what they start or compile says so itself
+    *("run", "stf", "sweep", "warm"),  # what they start or compile says so itself
 }
 
 

@@ -15,12 +15,12 @@ import numpy as np
 import pytest
 
 import checks.bench.__main__ as bench
-from checks.bench import allreduce_worker, compare, kernels, page, plots
+from checks.bench import allreduce_worker, compare, kernels, page, plots, swept
 from checks.bench.__main__ import PARTS, main, options_of
 from checks.bench.allreduce_worker import Run
-from checks.bench.backends import Array, Peer
 from checks.bench.choice import NARROWING
 from checks.bench.records import RESULTS, Record, Samples, measured_on, record, save, spread
+from switchsum.laboratory.peers import Array, Peer
 
 
 def one(name: str, value: float = 1.0, **more: float) -> Record:
@@ -63,11 +63,26 @@ def test_the_pages_are_those_of_the_records() -> None:
     assert {path.stem for path in (page.ROOT / "docs/results").glob("*.md")} == {
         *pages,
         "accuracy",
+        "convergence",
+        "cores",
+        "validated",
+        "watching",
         "scale",
         "slow-links",
         "sparse",
+        "sparse-blocks",
+        "sparse-topk",
         "method",
         "experiments",
+        "experiments-links",
+        "not-built",
+        "bmv2",
+        "late-ranks",
+        "processor-time",
+        "pytorch-tests",
+        "searches",
+        "tree-rates",
+        "trees",
     }
     for name, lines in pages.items():
         assert (page.ROOT / f"docs/results/{name}.md").read_text() == "\n".join(lines), "make bench ARGS=--publish"
@@ -115,7 +130,7 @@ def test_kernels_that_are_slow_beside_a_copy_are_named() -> None:
 
 def test_a_wrong_sum_ends_a_measurement(monkeypatch: pytest.MonkeyPatch) -> None:
     # The session has other tests' processes, too, whose time is gone from its sum when they end.
-    monkeypatch.setattr(allreduce_worker, "cpu_seconds", time.process_time)
+    monkeypatch.setattr(allreduce_worker, "session_seconds", time.process_time)
 
     def double(array: Array) -> None:
         array *= 3  # what ranks 0 and 1 have together
@@ -158,6 +173,8 @@ def test_a_part_takes_the_options_that_it_looks_at_and_no_others(
     part: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     source = Path(str(importlib.import_module(f"checks.bench.{part}").__file__)).read_text()
+    if "swept.TAKES" in source:
+        source += Path(swept.__file__).read_text()
     looked_at = {name for name in NARROWING if re.search(rf"\bchoice\.{name}\b", source)}
     assert set(options_of(part)) == looked_at
     for name in {*NARROWING} - looked_at:

@@ -36,7 +36,7 @@ def test_a_player_runs_when_it_is_its_turn_and_ends_with_the_block() -> None:
     with Player(ranks, 2) as player:
         for size in (4, 8):
             assert player.play(size) == Run(seconds=0.5, cpu_seconds=2, worker_seconds=0.5, own_bytes=size)
-    assert player._process.returncode == 0
+    assert player.process.returncode == 0
 
 
 def test_a_job_that_ends_before_its_turn_is_an_error() -> None:
@@ -114,9 +114,9 @@ def test_a_chosen_figure_stands_beside_those_of_the_others() -> None:
     rows = [row("p.256", "AMD", 1), row("p.gloo", "AMD", 2), row("p.openmpi", "AMD", 3), row("q.256", "Xeon", 4)]
     rows.append(row("p.gloo", "took no chosen figure", 5))
     lines = page.choice(rows, {"p.256": ("P", "in turn"), "q.256": ("Q", "the same")})
-    columns = ("switchsum", "beside it", "times as fast")
+    columns = ("switchsum", "others", "speed-up (below 1: slower)")
     heads = [f"{column}, {kind}" for kind in ("AMD", "Xeon") for column in columns]
-    assert lines[0] == f"|  | {' | '.join(heads)} | how it was taken |"
+    assert lines[0] == f"|  | {' | '.join(heads)} | what was measured |"
     beside = "1 s, spread 40% (!) | gloo 2, Open MPI 3 | gloo 1.5 (1.25 to 1.75)"
     assert lines[2] == f"| P | {beside} | not measured |  |  | in turn |"
     assert lines[3] == "| Q | not measured |  |  | 4 s, spread 40% (!) |  | gloo 1.5 (1.25 to 1.75) | the same |"

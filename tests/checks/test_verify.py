@@ -11,6 +11,7 @@ import pytest
 
 from checks.verify.configurations import CONFIGURATIONS, Configuration, Outcome
 from checks.verify.designs import DESIGNS
+from checks.verify.quorums import QUORUMS
 from checks.verify.search import MODELS, missing_tool, search
 from checks.verify.trees import TREES
 from checks.verify.worker_rules import NOT_MODELLED, QUESTIONS, macros
@@ -42,16 +43,16 @@ def test_search_of_a_tree_comes_to_what_is_expected(name: str) -> None:
 
 @pytest.mark.slow
 @pytest.mark.timeout(300)
-@pytest.mark.parametrize("configuration", [c for c in DESIGNS if not c.is_long], ids=lambda c: c.name)
-def test_search_of_a_design_comes_to_what_is_expected(configuration: Configuration) -> None:
+@pytest.mark.parametrize("configuration", [c for c in (*QUORUMS, *DESIGNS) if not c.is_long], ids=lambda c: c.name)
+def test_search_of_a_quorum_or_a_design_comes_to_what_is_expected(configuration: Configuration) -> None:
     finding = search(configuration)
     assert finding.is_expected, finding
     assert finding.states > 20
 
 
-@pytest.mark.parametrize("model", ["quorum.pml", "shared.pml"])
-def test_every_broken_rule_of_a_design_is_in_its_model(model: str) -> None:
-    used = {name for c in DESIGNS if c.model == model for name in c.macros}
+@pytest.mark.parametrize("model", ["quorum.pml", "shared.pml", "passing.pml"])
+def test_every_broken_rule_is_in_its_model(model: str) -> None:
+    used = {name for c in (*QUORUMS, *DESIGNS) if c.model == model for name in c.macros}
     text = (MODELS / model).read_text()
     assert all(f"#ifdef {name}" in text or f"#ifndef {name}" in text for name in used)
     assert set(re.findall(r"BREAK_\w+", text)) <= used
