@@ -41,7 +41,7 @@ export PYTHONPYCACHEPREFIX := $(abspath $(VENV))/bytecode
 endif
 
 .DEFAULT_GOAL := help
-.PHONY: help demo mininet mininet-cli needs-mininet test verify networks fuzz differ soak soak-starts endings bench bench-small bench-sparse bench-train scale queueing validate coverage screenshots lint p4 docs prose site examples torch torch-tests mutate clean
+.PHONY: help demo mininet mininet-cli needs-mininet test verify networks fuzz differ soak soak-starts late late-ranks endings bench bench-small bench-sparse bench-train scale queueing papers validate coverage screenshots lint p4 docs prose site examples torch torch-tests mutate clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  make %-11s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -86,6 +86,12 @@ soak: $(STAMP) ## random jobs on 8 workers with loss and kills, for SECONDS (180
 soak-starts: $(STAMP) ## kill and stop parts of a system while the ranks of a job join, TRIALS (200) times
 	$(BIN)/python -m checks.soak.starts --trials $(or $(TRIALS),200) $(ARGS)
 
+late: torch ## delay a random rank inside its backward pass, in each step another, and see that it is named with its bucket
+	$(BIN)/python -m pytest tests/pytorch/test_late_ranks.py $(ARGS)
+
+late-ranks: $(STAMP) ## train with a rank at half speed: all wait for it, go on with a quorum, or do without it (two minutes)
+	$(BIN)/switchsum run -n 4 -- $(BIN)/python -m checks.bench.late_ranks $(ARGS)
+
 endings: torch ## end STARTS (100) PyTorch jobs of two ranks in each way there is, and look what is left of them
 	$(BIN)/python -m checks.soak.endings --starts $(or $(STARTS),100) $(ARGS)
 
@@ -101,6 +107,12 @@ scale: $(STAMP) ## the table of docs/results/scale.md: simulated times of 32 to 
 queueing: $(STAMP) ## queues in virtual time beside M/D/1 and beside their rates (a minute of a quiet core; ARGS='--share 0.1')
 	$(BIN)/python -m checks.lab.queueing $(ARGS)
 
+papers: $(STAMP) ## sweeps after figures of papers, small, in virtual time, with plots in build/papers (minutes; FULL=1: those of papers/full in place of their small ones)
+	$(BIN)/python -m pip install --quiet --editable '.[$(EXTRAS),lab]'
+	for file in papers/*.yaml; do name=$$(basename $$file .yaml); out=build/papers/$(if $(FULL),full-)$$name; \
+	  $(if $(FULL),[ ! -e papers/full/$$name.yaml ] || file=papers/full/$$name.yaml;) \
+	  $(BIN)/switchsum sweep $$file --out $$out $(ARGS) && $(BIN)/switchsum sweep plot $$out || exit 1; done
+
 validate: $(STAMP) ## simulated times beside times measured over veth links (root, a quiet machine, 8 minutes; ARGS=--quick)
 	$(SUDO) $(BIN)/python -m checks.lab.validate $(ARGS)
 
@@ -114,7 +126,8 @@ coverage: $(STAMP) ## list the lines of the worker's engine that its tests do no
 	NUMBA_DISABLE_JIT=1 $(BIN)/python -m pytest --timeout=600 tests/host/test_engine*.py tests/host/test_integers.py \
 	  --cov=src/switchsum/host/engine --cov-branch --cov-report=term-missing $(ARGS)
 
-screenshots: $(STAMP) ## make the pictures of the live page in docs/images again (needs Debian's chromium and chromium-driver)
+screenshots: $(STAMP) ## make the pictures of explain and of the live page in docs/images again (needs Debian's chromium and chromium-driver)
+	$(BIN)/python -m tools.record_explain
 	$(BIN)/python -m pip install --quiet 'pillow>=10'
 	SWITCHSUM_SCREENSHOTS=docs/images $(BIN)/python -m pytest tests/web/test_page.py $(ARGS)
 
@@ -123,9 +136,10 @@ lint: $(STAMP) ## ruff (rules and format) and mypy --strict
 	$(BIN)/python -m ruff format --check .
 	$(BIN)/python -m mypy
 
-p4: $(STAMP) ## compile the P4 program (needs p4c-bm2-ss) into p4src/compiled, and the exercises' solutions
+p4: $(STAMP) ## compile the P4 program (needs p4c-bm2-ss) into p4src/compiled, the exercises' solutions, and baselines
 	$(BIN)/python tools/compile_p4.py $(ARGS)
 	$(BIN)/python tools/compile_exercises.py
+	$(BIN)/python -m tools.compile_baselines
 
 docs: $(STAMP) ## run the examples in README.md and docs/
 	$(BIN)/python -m pytest --doctest-glob='*.md' README.md docs $(ARGS)
@@ -157,7 +171,7 @@ $(TORCH_STAMP): $(STAMP)
 	$(BIN)/python -m pip install --no-compile --editable '.[$(EXTRAS),torch]' $(if $(TORCH),torch==$(TORCH))
 	@touch $@
 
-torch-tests: torch ## run PyTorch's own tests on the backend, and write docs/pytorch-tests.md (ARGS=--quick: a minute's worth)
+torch-tests: torch ## run PyTorch's own tests on the backend, and write docs/results/pytorch-tests.md (ARGS=--quick: a minute's worth)
 	$(BIN)/python -m pip install --quiet expecttest
 	$(BIN)/python -m checks.torch_tests $(ARGS)
 

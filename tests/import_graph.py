@@ -10,7 +10,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 FOREIGN = {"_C", "_indices", "_values"}
 """Private names of PyTorch's, which classes of ours may also have."""
-PARTS = ("protocol", "native", "switch", "controller", "host", "p4src", "exercises", "src/switchsum")
+PARTS = ("protocol", "native", "switch", "controller", "host", "p4src", "exercises", "baselines", "src/switchsum")
 
 
 @cache

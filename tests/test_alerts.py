@@ -130,6 +130,74 @@ def test_a_switch_that_is_lost_is_one_sentence_for_all_jobs() -> None:
     assert found.text == "Jobs a, b and c: The controller has lost its switch: 1 ranks wait for that."
 
 
+def fleet(*, waiting_s: float = 0.0, moved: str = "") -> Overview:
+    """Return two leaves below two spines, of which spine2 is away; unless its job was moved, it needs that."""
+    trees = [[leaf, spine, str(tree)] for tree, spine in enumerate(("spine1", "spine2")) for leaf in ("leaf1", "leaf2")]
+    link = Link()
+    link.run(20, loss=0.0)
+    facts = link.facts(ranks=2)
+    members = [replace(one, switch=f"leaf{one.rank + 1}") for one in facts.job.members]
+    state = "stalled" if waiting_s else "running"
+    job = replace(
+        facts.job, members=members, tree=trees[:2] if moved else trees, moved=[moved] if moved else [], state=state
+    )
+    workers = [replace(one, waiting_s=waiting_s) for one in facts.workers]
+    switches = [
+        rpc.SwitchInfo(switch=name, p4runtime=f"{name}:9559", state=state, trouble=trouble)
+        for name in ("spine1", "spine2", "leaf1", "leaf2")
+        for state, trouble in [("away", "no answer") if name == "spine2" else ("settled", "")]
+    ]
+    links = [rpc.LinkInfo(switch="spine1", port=at, far_switch=f"leaf{at}", far_port=9, in_tree=True) for at in (1, 2)]
+    faults = [f"the link from port 8 of leaf{at} to port {at} of spine2 is gone, which the tree needs" for at in (1, 2)]
+    there = rpc.LinkList(links=links, faults=[] if moved else faults)
+    found = seen(replace(facts, job=job, workers=workers))
+    return replace(found, links=there, switches=rpc.SwitchList(switches=switches), trouble="the switch is away")
+
+
+def test_a_switch_of_several_is_one_sentence_with_its_links_and_with_what_jobs_feel() -> None:
+    away = "Switch spine2 (spine2:9559) is away: no answer."
+    links = "Its links to leaf1, leaf2 are gone with it."
+    [found] = alerts(fleet(waiting_s=7))
+    assert found.text == f"{away} {links} Job a needs it, and waits for 7 s."
+    assert (found.kind, found.jobs, found.switch) == ("away", ["a"], "spine2")
+    [found] = alerts(fleet())
+    assert found.text == f"{away} {links} Job a needs it, and has not stopped yet."
+    [found] = alerts(fleet(moved="spine2 stays away: its tree has root spine1, not spine2"))
+    assert found.text == f"{away} Job a goes on without it: its tree has root spine1, not spine2."
+    [found] = alerts(fleet(moved="spine2 and spine3 stay away: its tree has root spine1, not spine2"))
+    assert found.text == f"{away} Job a goes on without it: its tree has root spine1, not spine2."
+    unused = replace(fleet(), jobs=[], links=rpc.LinkList())
+    assert [one.text for one in alerts(unused)] == [f"{away} No job needs it."]
+
+
+def test_a_link_that_is_gone_between_switches_that_answer_is_a_fault_of_its_own() -> None:
+    whole = fleet()
+    answering = [replace(one, state="settled", trouble="") for one in whole.switches.switches]
+    two = [rpc.LinkInfo(switch="spine2", port=1, far_switch="leaf1", far_port=8, in_tree=True)]
+    links = replace(whole.links, links=[*whole.links.links, *two], faults=[whole.links.faults[1], "leaf1 hears leaf1"])
+    found = alerts(replace(whole, trouble="", switches=rpc.SwitchList(switches=answering), links=links))
+    assert [one.text for one in found] == [
+        "The link from leaf2 to spine2 is gone; both switches answer. Job a needs it, and has not stopped yet.",
+        "Links: leaf1 hears leaf1.",
+    ]
+
+
+def test_what_holds_a_job_up_comes_before_what_slows_it_down_and_before_what_is_no_job() -> None:
+    link = Link()
+    link.run(20, loss=0.04)
+    lossy, gone = link.facts(job="lossy"), link.facts(job="gone")
+    gone = replace(gone, job=replace(gone.job, members=[replace(one, state="lost") for one in gone.job.members]))
+    absent = link.facts(job="train", ranks=3, loss=0.0)
+    states = ["seen", "expected", "expected"]
+    members = [replace(one, state=state) for one, state in zip(absent.job.members, states, strict=True)]
+    absent = replace(absent, job=replace(absent.job, members=members), workers=[], counters={})
+    refusals = Refusals()
+    refusals.note("trian", 0, UnknownJob("there is no job 'trian'"), 1.0)
+    found = alerts(seen(lossy, absent, gone, refused=refusals.latest(2.0)))
+    assert [one.kind for one in found] == ["lost", "missing", "link", "link", "refused"]
+    assert found[-1].advice == "Is the name right? There is 'train', which waits for ranks 1-2."
+
+
 def refused(rank: int, error: SwitchsumError) -> list[rpc.RefusalInfo]:
     refusals = Refusals()
     refusals.note("large", rank, error, 1.0)

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import dataclasses
 import doctest
+import enum
 import importlib
 import importlib.util
+import inspect
+import re
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -22,7 +27,10 @@ MODULES = (
     "switchsum.host.compress.select",
     "switchsum.testing.local",
 )
-WITH_TORCH = tuple(f"switchsum.torch.{name}" for name in ("averaging", "compression", "hooks", "lane_choice", "outer"))
+WITH_TORCH = tuple(
+    f"switchsum.torch.{name}"
+    for name in ("averaging", "compression", "flight_recorder", "groups", "hooks", "lane_choice", "outer")
+)
 FEWEST = 25
 
 
@@ -48,6 +56,37 @@ def test_there_are_examples() -> None:
     assert len(list(examples(MODULES))) >= FEWEST
 
 
+ROOT = Path(__file__).resolve().parent.parent
+ROOMS = ("protocol", "native", "connections", "switch", "controller", "host", "src/switchsum")
+NOT_ALONE = {
+    "switchsum.host.connect": "tests/system/test_page_scripts.py runs it: it needs a switch",
+    "switchsum.torch.elastic": "needs several processes; tests/pytorch/test_elastic.py has them",
+    "switchsum.torch.quorum": "needs torchft, and several processes",
+    "switchsum.simulation.streams": "compiles a switch's program; tests/simulation has more of the kind",
+}
+"""Modules whose examples need more than a process, with what runs instead."""
+
+
+def other_modules() -> list[str]:
+    """Return the modules with examples that are no page of the API: there an example may use the module's own names."""
+    found = []
+    for room in ROOMS:
+        for path in sorted((ROOT / room).rglob("*.py")):
+            if re.search(r"^ *>>> ", path.read_text(), re.MULTILINE):
+                name = path.relative_to(ROOT).with_suffix("").as_posix().removeprefix("src/switchsum/")
+                found.append("switchsum." + name.replace("/", "."))
+    return [name for name in found if name not in {*MODULES, *WITH_TORCH, *NOT_ALONE}]
+
+
+@pytest.mark.parametrize("name", other_modules())
+def test_examples_of_other_modules_run(name: str) -> None:
+    module = importlib.import_module(name)
+    found = [one for one in doctest.DocTestFinder(exclude_empty=True).find(module, name) if one.examples]
+    assert found
+    for test in found:
+        run(test)
+
+
 @pytest.mark.skipif(importlib.util.find_spec("torch") is None, reason="needs torch")
 @pytest.mark.parametrize("name", WITH_TORCH)
 def test_examples_of_the_pytorch_backend_run(name: str) -> None:
@@ -55,3 +94,25 @@ def test_examples_of_the_pytorch_backend_run(name: str) -> None:
     assert found
     for test in found:
         run(test)
+
+
+PAGES_EXAMPLE = {"Scheduled"}
+"""docs/pytorch.md has its loop, which tests/pytorch/test_layers.py runs: it needs several processes."""
+
+
+@pytest.mark.skipif(importlib.util.find_spec("griffe") is None, reason="needs the extra site: griffe")
+@pytest.mark.skipif(importlib.util.find_spec("torch") is None, reason="needs torch")
+def test_each_function_and_class_that_users_call_has_an_example() -> None:
+    from tools.api_pages import MADE_BY_OTHERS
+    from tools.api_pages import MODULES as API
+
+    seen = 0
+    for module in map(importlib.import_module, API):
+        for name in module.__all__:
+            one = getattr(module, name)
+            is_given = name in MADE_BY_OTHERS or dataclasses.is_dataclass(one) or getattr(one, "_is_protocol", False)
+            is_kind = inspect.isclass(one) and not issubclass(one, BaseException | enum.Enum)
+            if (inspect.isfunction(one) or is_kind) and not is_given and name not in PAGES_EXAMPLE:
+                assert ">>>" in (one.__doc__ or "") + (one.__init__.__doc__ or ""), f"{module.__name__}.{name}"
+                seen += 1
+    assert seen > FEWEST

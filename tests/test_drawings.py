@@ -56,6 +56,20 @@ def test_drawings_fit_a_telephone_and_follow_the_readers_colours(tool: ModuleTyp
         assert "prefers-color-scheme:dark" in made
 
 
+@pytest.mark.parametrize(
+    ("name", "says"), [("demo", ["make demo"]), ("explain", ["switchsum explain", "- Rank 2 (host"])]
+)
+def test_recorded_commands_are_small_and_readable_on_a_telephone(name: str, says: list[str]) -> None:
+    made = (ROOT / "docs" / "images" / f"{name}.svg").read_text()
+    across, size = re.search(r'viewBox="0 0 (\d+) ', made), re.search(r"font-size: (\d+)px", made)
+    assert across is not None
+    assert size is not None
+    assert len(made) < 500_000
+    assert int(size[1]) * 390 / int(across[1]) > 10  # pixels
+    assert all(one in made.replace("&#160;", " ") for one in says)
+    assert "//" not in re.sub(r"https?://(www\.textualize\.io|www\.w3\.org)", "", made)  # nothing is fetched
+
+
 def test_citation_is_of_this_version() -> None:
     cited = yaml.safe_load((ROOT / "CITATION.cff").read_text())
     assert (cited["version"], cited["license"]) == (switchsum.__version__, "Apache-2.0")

@@ -10,7 +10,9 @@ import pytest
 
 from switchsum.cli.observe import contributors
 from switchsum.controller.jobs.calls import Calls
+from switchsum.launch.builds import read_shared
 from switchsum.protocol import rpc
+from switchsum.protocol.errors import UsageError
 from switchsum.protocol.frame import Flag
 from switchsum.protocol.rpc import WorkerInfo
 from switchsum.view import findings
@@ -27,6 +29,14 @@ def facts(*workers: WorkerInfo, state: str = "running", members: tuple[str, ...]
         members=[rpc.MemberInfo(rank=rank, state=state) for rank, state in enumerate(members)],
     )  # fmt: skip
     return Facts(job=job, workers=list(workers), counters={}, slots=[], ports=rpc.PortList())
+
+
+def sharing() -> Facts:
+    """Return what is known of a job that shares slots, and has found some taken."""
+    known = facts(*BUSY)
+    reasons = [rpc.ReasonCount(reason="contributed", packets=75), rpc.ReasonCount(reason="taken", packets=25)]
+    sent = rpc.MemberCounters(job="a", rank=0, contributions=100, contribution_bytes=1, results=100, reasons=reasons)
+    return replace(known, job=replace(known.job, shares_slots=True, fallback="spare"), counters={0: sent})
 
 
 def cell(slot: int, number: int, seen: int) -> rpc.SlotInfo:
@@ -49,6 +59,51 @@ def test_a_lost_rank_a_lost_switch_and_a_silent_rank_are_told_apart() -> None:
     assert switch.kind == "switch"
     [silent] = explain_job(facts(*BUSY[:2], replace(BUSY[2], age_s=9.0)))
     assert (silent.kind, silent.ranks) == ("silent", [2])
+
+
+def test_the_sentence_on_a_straggler_names_the_collective_once() -> None:
+    waits = replace(BUSY[0], begun=8, waiting_s=12.0, operation="allreduce (sum) of float32[5000]")
+    [found] = explain_job(facts(waits, replace(BUSY[1], waiting_s=0.0), replace(waits, rank=2)))
+    assert (found.kind, found.ranks) == ("straggler", [1])
+    assert "for 12 s, in collective 8, allreduce (sum) of float32[5000]." in found.text
+
+
+def test_how_often_a_job_met_a_taken_slot_is_said() -> None:
+    said = [one for one in explain(sharing()) if one.kind == "taken"]
+    assert [one.text for one in said] == [
+        "Other jobs had the slot of 25 % of its 100 contributions. These went on to spare, and took longer."
+    ]
+    early = replace(sharing().counters[0], contributions=0)  # these are counted a moment before the reasons
+    [alone] = [one for one in explain(replace(sharing(), counters={0: early})) if one.kind == "taken"]
+    assert alone.text.startswith("Other jobs had the slot of 100 % of its 25 contributions.")
+    own = replace(sharing(), job=facts(*BUSY).job)
+    assert all(one.kind != "taken" for one in explain(own))
+
+
+@pytest.mark.parametrize(
+    ("text", "read"), [("auto", (False, None)), ("8", (False, 8)), ("shared", (True, None)), ("shared:8", (True, 8))]
+)
+def test_slots_may_be_shared(text: str, read: tuple[bool, int | None]) -> None:
+    assert read_shared(text) == read
+
+
+@pytest.mark.parametrize("text", ["shared:x", "shared:", "sharde", "8:8", ""])
+def test_slots_that_are_no_number_are_refused_with_all_that_there_is(text: str) -> None:
+    with pytest.raises(UsageError, match=f"a number, auto, shared or shared:N, not {text}"):
+        read_shared(text)
+
+
+def test_who_was_left_out_of_operations_is_named_with_how_often() -> None:
+    job = replace(facts(*BUSY).job, agreed=40, waits=3, left_out=[[2, 17]], refused_terms=[[1, 2]], held_up="no slots")
+    job = replace(job, given_model=[[2, 1]])
+    left_out, refused, held_up = explain(replace(facts(*BUSY), job=job))[1:4]
+    assert (left_out.kind, left_out.ranks) == ("left out", [2])
+    assert left_out.text.startswith(
+        "40 operations could go on without ranks that are late; left out were rank 2 of 17."
+    )
+    assert left_out.text.endswith("So late that it was given the model was rank 2 once.")
+    assert (refused.ranks, "asked 2 times on other terms" in refused.text) == ([1], True)
+    assert held_up.text == "An operation with a quorum cannot begin yet: no slots."
 
 
 def test_only_the_newest_round_of_a_slot_says_who_is_missing_across_the_end_of_numbers() -> None:
@@ -144,12 +199,13 @@ CASES = {
     "steps take longer than they did": replace(facts(*BUSY[:2], LOSSY), counters={2: SENT}),
     "nothing begins": facts(members=("seen", "expected")),
     "a rank has ended, the others raise or wait": facts(*BUSY, members=("admitted", "lost", "admitted")),
-    "a rank joins and is never admitted": facts(members=("seen", "joined")),
-    "nothing is known of a rank": facts(*BUSY[:2], replace(BUSY[2], age_s=9.0)),
-    "all ranks wait since the switch went": facts(*BUSY, state="stalled"),
+    "a rank has joined, but may not add yet": facts(members=("seen", "joined")),
+    "a rank does not report": facts(*BUSY[:2], replace(BUSY[2], age_s=9.0)),
+    "the switch is gone, and all ranks wait": facts(*BUSY, state="stalled"),
     "all ranks wait, and nobody is missing": facts(*(replace(one, waiting_s=4.0) for one in BUSY)),
-    "each step takes a little longer than it should": replace(facts(*BUSY), calls=LATE.told(5.0)),
-    "slow, and nobody waits": facts(*BUSY),
+    "each step takes a little too long": replace(facts(*BUSY), calls=LATE.told(5.0)),
+    "a job with shared slots is slow": sharing(),
+    "the job is slow, and nobody waits": facts(*BUSY),
 }
 
 

@@ -260,3 +260,14 @@ def test_private_names_of_others_are_seen(source: str, found: set[str]) -> None:
 def test_the_benchmarks_of_the_page_of_figures_need_no_experiment() -> None:
     for path in modules("checks/bench"):
         assert "checks.lab" not in path.read_text(), path
+
+
+def test_the_laboratory_stands_apart() -> None:
+    for module, others in graph().items():
+        if module.startswith(("switchsum.laboratory", "switchsum.baselines", "switchsum.cli.")):
+            continue
+        assert not [one for one in others if one.startswith(("switchsum.laboratory", "switchsum.baselines"))], module
+    # The command line imports it when a command of it runs.
+    code = "import sys, switchsum.cli; print(*[one for one in sys.modules if one.startswith('switchsum.laboratory')])"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == ""

@@ -1,4 +1,4 @@
-"""docs/glossary.md: every place in the code that it names exists."""
+"""docs/glossary.md and docs/glossary-code.md: every place in the code that they name exists."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[1]
-PAGE = ROOT / "docs" / "glossary.md"
+TEXT = "".join((ROOT / "docs" / name).read_text() for name in ("glossary.md", "glossary-code.md"))
 TERM = re.compile(r"^\*\*(.+?)\*\*: ", re.MULTILINE)
 PLACE = re.compile(r"`((?:[\w-]+/)+\w+\.(?:py|p4))`(?: `([^`]+)`)?")
 CLASS = re.compile(r"^(?:class ([A-Z]\w+)|([A-Z]\w*[a-z]\w*)(?:: [\w.]+)? = (.+))", re.MULTILINE)
@@ -33,7 +33,7 @@ ASKED_FOR = (
 
 
 def entries() -> dict[str, str]:
-    parts = TERM.split(PAGE.read_text())[1:]
+    parts = TERM.split(TEXT)[1:]
     return dict(zip(parts[::2], parts[1::2], strict=True))
 
 
@@ -42,7 +42,7 @@ def test_the_glossary_has_the_words_of_the_protocol(term: str) -> None:
     assert term in entries()
 
 
-@pytest.mark.parametrize(("path", "name"), sorted(set(PLACE.findall(PAGE.read_text()))))
+@pytest.mark.parametrize(("path", "name"), sorted(set(PLACE.findall(TEXT))))
 def test_what_the_glossary_names_is_in_the_code(path: str, name: str) -> None:
     text = (ROOT / path).read_text()
     if name:
@@ -51,7 +51,7 @@ def test_what_the_glossary_names_is_in_the_code(path: str, name: str) -> None:
 
 
 def test_every_term_is_explained_once() -> None:
-    terms = TERM.findall(PAGE.read_text())
+    terms = TERM.findall(TEXT)
     assert len(terms) == len(set(terms))
 
 

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 
 import pytest
 
 from switchsum.controller.jobs.calls import MOST_OPEN, Calls
-from switchsum.view.late import find_late, said, shares, steps_of
+from switchsum.protocol import rpc
+from switchsum.protocol.reports import CallSpan
+from switchsum.view import spans
+from switchsum.view.late import find_late, said, shares, shares_now, steps_of
 
 MS = 1_000_000
 NAMES = [
@@ -144,6 +148,32 @@ def test_shares_of_time_add_up_to_one_and_are_those_of_each_rank() -> None:
     [kind] = span.kinds
     assert (kind.name, kind.calls, kind.late_rank) == (NAMES[1], 50, 1)
     assert (kind.moving_s, kind.waiting_s, kind.late_s) == pytest.approx((0.1, 0.1, 0.2))
+    ten, minute, _ = spans.as_data(job.calls.told(0.0))
+    assert (ten["seconds"], minute["seconds"], ten["calls"]) == (10.0, 60.0, 50)
+    assert minute["ranks"][0] == {"rank": 0, "computing": 0.25, "moving": 0.25, "waiting": 0.5}
+    shown = {"collective": NAMES[1], "calls": 50, "moving_ms": 2.0, "waiting_ms": 2.0, "late_rank": 1, "late_ms": 4.0}
+    assert minute["collectives"] == [pytest.approx(shown, abs=0.1)]
+    tables = spans.tables(job.calls.told(0.0))
+    waits = {"waits, 10 s": "50 %", "waits, 1 min": "50 %", "waits, 10 min": "50 %"}
+    assert tables["ranks"][0] == {"rank": 0, **waits, "moves, 10 s": "25 %", "computes, 10 s": "25 %"}
+    [of_minute] = tables["collectives of the last 1 min, each call on average"]
+    assert (of_minute["last"], of_minute["others wait for it"]) == ("rank 1", "4 ms")
+    assert spans.tables(Calls(2).told(0.0)) == {}
+
+
+def test_a_call_and_a_pause_that_are_not_over_count_for_the_time_they_have_lasted() -> None:
+    job = Ranks(2)
+    for _ in range(50):
+        job.compute([2 * MS, 6 * MS])
+        job.add(1, 2 * MS)
+    job.report_all(0.0)
+    [span, *_] = job.calls.told(0.0).spans
+    waits, pauses = rpc.WorkerInfo(rank=0, age_s=0.1, waiting_s=5.0), rpc.WorkerInfo(rank=0, age_s=0.1, idle_s=5.0)
+    assert shares_now(span, waits) == pytest.approx({"computing": 0.125, "moving": 0.125, "waiting": 0.75})
+    assert shares_now(span, pauses) == pytest.approx({"computing": 0.625, "moving": 0.125, "waiting": 0.25})
+    assert shares_now(span, replace(waits, waiting_s=0.5)) == shares(span, 0)
+    assert shares_now(CallSpan(seconds=10.0), replace(waits, waiting_s=14.0))["waiting"] == 1.0
+    assert shares_now(span, replace(waits, age_s=-1.0)) == shares(span, 0)
 
 
 def test_rows_of_calls_that_some_ranks_left_out_are_compared_where_all_have_them() -> None:

@@ -76,6 +76,16 @@ def test_every_page_is_in_the_contents_once(site: Path) -> None:
     assert sources == set(nav)
 
 
+def test_tables_and_code_fit_and_commands_are_copied_without_comments(site: Path) -> None:
+    style = (site / "wide.css").read_text()
+    for rule in ("pre > code { white-space: pre-wrap;", ".language-sh [data-md-copying] .c1 { display: none; }"):
+        assert rule in style
+    configured = tomllib.loads((ROOT / "zensical.toml").read_text())["project"]
+    assert configured["extra_css"] == ["wide.css"]
+    assert "content.code.copy" in configured["theme"]["features"]
+    assert len(configured["theme"]["palette"]) == 3  # the system's colours, light and dark, with a toggle
+
+
 def test_links_stay_within_the_site(site: Path) -> None:
     tool = importlib.import_module("tools.site_pages")
     count = 0

@@ -21,6 +21,7 @@ FOLDERS = (
     "checks",
     "examples",
     "exercises",
+    "baselines",
     "mininet",
 )
 MOST_LINES_OF_A_MODULE, MOST_LINES_OF_A_FUNCTION, MOST_PARAMETERS = 450, 60, 10
@@ -30,6 +31,7 @@ ONE_IDEA = {
     "host/api/operation_queue.py": "what is under way: handles, and the queue that brings them to their end",
     "host/api/sparse.py": "one collective, step by step",
     "host/engine/state.py": "the engine's records, each field with what it means, are read side by side",
+    "src/switchsum/simulation/jobs.py": "a job in virtual time, from its trees and entries to its end",
     "switch/ir.py": "the nodes of the representation, each with what it means, are read side by side",
     "switch/lower/expressions.py": "one recursion over the operands of an expression, with its two ways and its bounds",
     "switch/tables.py": "entries, and all that finds, orders, counts, saves and mirrors them, change together",

@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from switchsum.cli import application, link, switches
+from switchsum.cli import application, link, observe, switches
+from switchsum.cli import tree as tree_commands
 from switchsum.protocol import rpc
 from switchsum.protocol.errors import LocalError, UsageError
 
@@ -54,7 +55,7 @@ def ask(monkeypatch: pytest.MonkeyPatch) -> Any:
     """Return what runs a command against a controller."""
 
     def run(controller: Controller, *arguments: str) -> Any:
-        for module in (switches, link):
+        for module in (switches, link, observe, tree_commands):
             monkeypatch.setattr(module, "connect_to_look", lambda address: nullcontext(controller))
         return CliRunner().invoke(application(), arguments)
 
@@ -111,3 +112,29 @@ def test_options_of_a_switch_that_is_started_are_no_options_of_a_look(ask: Any) 
         "leaf1",
         "leaf2",
     ]
+
+
+class WithoutOne(Controller):
+    """A controller whose switch leaf2 is away."""
+
+    def statistics(self) -> rpc.Statistics:
+        counted = [rpc.SwitchCounters(switch=name, contributions=7) for name in ("spine", "leaf1")]
+        total = rpc.CounterInfo(reason="contributed", packets=14, bytes=900)
+        return rpc.Statistics(counters=[total], switches=counted, away=["leaf2"])
+
+    def slots(self, request: rpc.SlotsRequest) -> rpc.SlotList:
+        return rpc.SlotList(away=["leaf2"])
+
+    def show_job(self, request: rpc.JobRequest) -> rpc.JobInfo:
+        return self.list_jobs().jobs[0]
+
+
+@pytest.mark.parametrize("command", ["stats", "slots", "tree show a"])
+def test_what_is_read_without_a_switch_that_is_away_says_so(ask: Any, command: str) -> None:
+    tree = [["leaf1", "spine"], ["leaf2", "spine"]]
+    done = ask(WithoutOne(["spine", "leaf1", "leaf2"], [job(tree, "leaf1", "leaf2")]), *command.split())
+    assert done.exit_code == 0, done.output
+    assert "switchsum: switch leaf2 does not answer: what follows is without that" in done.stderr
+    assert "leaf2 does not answer" not in done.stdout
+    if command != "slots":
+        assert "14" in done.stdout or "leaf1: ranks 0 (7 contributions)" in done.stdout

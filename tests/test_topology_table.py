@@ -1,4 +1,4 @@
-"""The table in docs/tree-rates.md is what its command prints."""
+"""The table in docs/results/tree-rates.md is what its command prints."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The walks in docs/walks.md: what they name is there, and none is long."""
+"""The walks in docs/walks.md and docs/walks-more.md: what they name is there, and none is long."""
 
 from __future__ import annotations
 
@@ -15,8 +15,12 @@ LONGEST = {
     "How would a lane format be added?": 15,
 }
 """The way of an array passes each part of a worker once, and a format each place that knows all of them."""
-*WALKS, _ = (ROOT / "docs/walks.md").read_text().split("\n## ")[1:]
-"""Without the last section, which says how they are tried."""
+WALKS = [
+    walk
+    for name in ("walks", "walks-more")
+    for walk in (ROOT / f"docs/{name}.md").read_text().split("\n## ")[1:]
+    if not walk.startswith("How the walks are tried")
+]
 STEP = re.compile(r"^\d+\. (?:.|\n(?!\n|\d+\. ))*", re.MULTILINE)
 DEFINES = r"def|class|action|control|state|header|enum bit<\d+>"
 NAME = re.compile(r"`([^`\s]+)`")

@@ -49,7 +49,9 @@ _ELSEWHERE = {
     "Statistics": "switchsum.host.api.statistics",
     "connect": "switchsum.host.connect",
 }
-"""Of names that are not errors, where they are: the host's side brings a compiler, which most commands do without."""
+"""Modules of the names that are not errors. They are imported when they are used: the worker's code brings a compiler,
+which most commands do not need.
+"""
 
 __all__ = [
     "CollectiveTimeout",

@@ -1,7 +1,7 @@
 """Files that come with switchsum and are no modules: Mininet's custom file, the Wireshark dissector, the examples.
 
-The dissector lies beside its module.  The others lie where the repository has them; a wheel puts them below
-`share/switchsum` of the environment.
+The dissector lies beside its module, and the skeleton of a protocol among the baselines.  The others lie where the
+repository has them; a wheel puts them below `share/switchsum` of the environment.
 """
 
 from __future__ import annotations
@@ -16,15 +16,18 @@ PLACES: Final = {
     "mininet": "mininet/custom.py",
     "demo": "examples/digits.py",
 }
-"""What users ask for by name, relative to the clone."""
+"""Places that users ask for by name, relative to the clone."""
 _DISSECTOR: Final = Path(__file__).with_name("packets") / "switchsum.lua"
+_SKELETON: Final = Path(__file__).with_name("baselines") / "skeleton"
 _CLONE: Final = Path(__file__).parents[2]
 
 
 def shipped(name: str) -> Path:
-    """Return the path of the dissector or of one of PLACES; raises LocalError if this installation has it not."""
+    """Return the path of a file or folder; raises LocalError if this installation has it not."""
     if name == "dissector":
         return _DISSECTOR
+    if name == "skeleton":
+        return _SKELETON
     place = PLACES[name]
     if (_CLONE / place).is_file():
         return _CLONE / place

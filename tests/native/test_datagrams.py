@@ -10,15 +10,20 @@ import numpy as np
 import pytest
 
 from switchsum.native.wires.datagrams import (
+    NO_NAMES,
     DatagramReceiver,
     DatagramSender,
     has_more,
     knows_segments,
     receive_rows,
+    take_marks,
     take_together,
 )
+from switchsum.native.wires.encapsulation import template, wrap
 from switchsum.native.wires.messages import TOGETHER, grow_buffers
-from switchsum.native.wires.rows import LEAD_BYTES
+from switchsum.native.wires.rows import LEAD_BYTES, MARK_AT
+from switchsum.protocol.frame import ETHERNET_BYTES, IPV4_BYTES
+from switchsum.protocol.wire import Address, internet_checksum
 
 from ..timing import patience
 
@@ -217,6 +222,28 @@ def test_a_reader_with_little_room_gets_a_super_datagram_piece_by_piece(links: L
             for row, length in zip(rows[:count].tolist(), lengths.tolist(), strict=False):
                 came.append(receiver.rows[row, LEAD_BYTES + SKIP : LEAD_BYTES + length].tobytes())
         assert came == sent
+
+
+@pytest.mark.parametrize("together", [False, True])
+def test_marks_of_congestion_come_with_the_datagrams(links: Links, *, together: bool) -> None:
+    """Also those of super-datagrams, which have one mark for all; `wrap` keeps it in the headers that it makes up."""
+    link, other = links
+    for end in links:
+        take_marks(end)
+    sender, receiver = DatagramSender(together=together), DatagramReceiver(SKIP + ROOM, skip=SKIP)
+    here = Address(mac=2, ip=3, port=4)
+    headers = template(here, here)
+    for mark in (2, 3, 0, 3, 2):
+        link.setsockopt(socket.IPPROTO_IP, socket.IP_TOS, mark)
+        assert send(sender, link, datagrams([ROOM] * 5)) == 5
+        left = 5
+        while left:
+            rows, lengths, _ = receiver.receive(other.fileno())
+            wrap(receiver.rows, rows, lengths, headers, NO_NAMES)
+            left -= len(rows)
+            for frame in receiver.rows[rows, LEAD_BYTES:]:
+                assert frame[MARK_AT] & 3 == (3 if mark == 3 else 2)
+                assert internet_checksum(frame[ETHERNET_BYTES : ETHERNET_BYTES + IPV4_BYTES].tobytes()) == 0
 
 
 def test_each_datagram_has_its_source(links: Links) -> None:

@@ -228,7 +228,7 @@ def test_loss_that_is_set_is_read_back_where_nobody_is(controller: str) -> None:
         ),
         (["job", "create", "a", "-n", "1", "--slots", "2000"], 2, "switchsum: a job has 1 to 1024 slots, not 2000"),
         (["drop-probability", "2"], 2, "switchsum: a probability is between 0 and 1, not 2.0"),
-        (["drop-probability"], 2, "switchsum: which probability?"),
+        (["drop-probability"], 2, "switchsum: the probability is missing"),
         (["controller", "--lanes", "77"], 2, "switchsum: --lanes must be 128, 256, 2048 or auto, not 77"),
         (["controller", "--mac", "1:2"], 2, "switchsum: not an Ethernet address: '1:2'"),
         (["controller", "--ip", "10.0.0"], 2, "switchsum: not an IPv4 address: '10.0.0'"),

@@ -137,8 +137,8 @@ def test_ranks_that_have_not_come_and_a_job_without_slots(tmp_path: Path, stack:
     done = run_here("explain", "other", "--controller", f"unix:{parts.scratch}/controller")
     assert done.returncode == 1
     has_no_slots = f"it has no slots; {free} are free, and job 'a' has 64"
-    assert f"there is no job 'other': {has_no_slots}" in done.stderr
-    assert f"there is no job 'other': {has_no_slots}" in top_in_words(parts, "other")
+    assert f"there is no job 'other', so {has_no_slots}" in done.stderr
+    assert f"there is no job 'other', so {has_no_slots}" in top_in_words(parts, "other")
     join = member_rpc.JoinRequest(job="other", rank=0, world_size=2)
     with pytest.raises(UnknownJob):
         parts.ask(lambda client: client.call("Join", join, member_rpc.JoinReply))

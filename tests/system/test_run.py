@@ -76,7 +76,15 @@ def test_every_rank_gets_the_right_sums_and_the_same_bits(run: Run, switch: list
 
 
 @pytest.mark.timeout(120)
-@pytest.mark.parametrize(("switch", "loss"), [*over(SHM, 0.1), *over(TREE, 0.02), *over(VETH, 0.01), *over(BMV2, 0.05)])
+@pytest.mark.parametrize(
+    ("switch", "loss"),
+    [
+        pytest.param(list(SHM.options), 0.1, id="shm-0.1", marks=pytest.mark.slow),  # a tree has shared memory, too
+        *over(TREE, 0.02),
+        *over(VETH, 0.01),
+        *over(BMV2, 0.05),
+    ],
+)
 def test_loss_costs_repeats_and_no_sum(run: Run, switch: list[str], loss: float, bits: Bits, tmp_path: Path) -> None:
     done = run("-n", "3", "--lanes", "256", "--loss", str(loss), *switch, command=python(BOTH_PROGRAMS))
     assert done.returncode == 0, done.stdout + done.stderr
@@ -172,6 +180,7 @@ def test_a_killed_switch_is_named_at_once_by_the_launcher_which_is_its_parent(
         (["--mtu", "9000"], "--links veth"),
         (["--links", "veth", "--mtu", "1500", "--lanes", "2048"], "leave --lanes or --mtu out"),
         (["--slots", "few"], "a number or auto"),
+        (["--slots", "shared"], "jobs that share slots are made by switchsum job create"),
         (["--slots", "0"], "a job has 1 to 1024 slots, not 0"),
         (["--slots", "100000"], "a job has 1 to 1024 slots, not 100000"),
         (["--timeout", "nan"], "a time-out is 0.1 to 100,000,000 seconds, not nan"),
@@ -365,9 +374,10 @@ def test_an_interrupt_at_the_start_leaves_nothing_behind(switch: list[str], mome
         assert processes_of(token)
         os.killpg(job.pid, signal.SIGINT)  # as a terminal does it
         _, errors = job.communicate(timeout=patience(60))
-        # Before Python has its handlers the signal itself ends the launcher, which has started nothing yet.
-        assert job.returncode in {130, -signal.SIGINT}
-        assert b"Traceback" not in errors
+        if b"init_import_site" not in errors:  # else it came while Python itself started, which says so and ends with 1
+            # Before Python has its handlers the signal itself ends the launcher, which has started nothing yet.
+            assert job.returncode in {130, -signal.SIGINT}
+            assert b"Traceback" not in errors
         assert eventually(lambda: nothing_is_left(token, namespaces))
         assert not list((tmp_path / "tmp").iterdir())
 

@@ -14,13 +14,13 @@ class AgentOptions:
     """Some ranks of one job, on this machine."""
 
     controller: str
-    """Its address, host:port."""
+    """The controller's address, host:port."""
     job: str
     """Name of the job, which exists."""
     ranks: tuple[int, ...]
     """The ranks that run here, at least one."""
     link: str
-    """How each of them reaches the switch, as `switchsum.connect` takes it."""
+    """Link of each rank to the switch, as `switchsum.connect` takes it."""
 
 
 def read_ranks(text: str) -> tuple[int, ...]:

@@ -32,7 +32,7 @@ class Trial:
     """Median of some barriers."""
     allreduces: int
     megabytes: float
-    """Of each."""
+    """Megabytes of each array."""
     rate_mb_s: float
     """Megabytes of the array a second, over all allreduces."""
     frames_sent: int

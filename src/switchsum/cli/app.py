@@ -37,8 +37,10 @@ COMMANDS: Final = {
     "topology": "topology:app",
     "tree": "tree:app",
     "simulate": "simulate:simulate",
+    "sweep": "sweep:app",
     "plan": "plan:plan",
     "link": "link:app",
+    "aggregator": "switch:aggregator",
     "slots": "observe:slots",
     "stats": "observe:stats",
     "ports": "observe:ports",
@@ -65,8 +67,8 @@ COMMANDS: Final = {
 def application(only: str = "") -> typer.Typer:
     """Return the command line with all commands, or with one alone.
 
-    A switch, a controller and `run` are processes whose start a job waits for: a fifth of the processor time of a
-    command that does nothing was spent on importing all others and describing their options to typer.
+    A job waits for the start of its switch, controller and `run`.  So these import only their own command: to import
+    all commands and describe their options to typer took a fifth of a command's processor time.
     """
     app = typer.Typer(name="switchsum", no_args_is_help=True, pretty_exceptions_show_locals=False)
     app.callback()(switchsum_command)

@@ -36,7 +36,7 @@ def conform(
     """Play all rules of a slot against a switch; say which it breaks, with the frames; exit code 1 if any.
 
     The switch may be ours, another program, another architecture or a card. Its job comes from a controller of
-    switchsum, or stands in a file of facts.
+    switchsum, or is described in a file of facts.
     """
     from switchsum.conform.rules import RULES
 

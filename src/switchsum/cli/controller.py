@@ -19,7 +19,7 @@ from switchsum.cli.remote import LAST_SWITCH_PORT, DeviceOption, check_address
 from switchsum.connections.addresses import check_form, is_listening, is_number
 from switchsum.connections.serving import allow_many_descriptors
 from switchsum.launch.builds import AUTO, LanesOption, read_lanes
-from switchsum.native.process.runtime_directory import controller_address, p4runtime_address
+from switchsum.native.process.runtime_directory import controller_address, p4runtime_address, path_of
 from switchsum.protocol.builds import largest_build
 from switchsum.protocol.errors import LocalError, UsageError
 from switchsum.protocol.frame import AGGREGATION_PORT
@@ -53,6 +53,9 @@ class ControllerOptions:
             help="Address for hosts and commands, host:port or unix:path. Default: a socket that only this "
             "user reaches."
         ),
+    ] = None
+    local: Annotated[
+        str | None, typer.Option(help="unix:path for commands of this user, which need no certificate there.")
     ] = None
     lanes: LanesOption = AUTO
     mtu: Annotated[
@@ -99,6 +102,8 @@ def controller(options: ControllerOptions) -> None:
     # One that stands by cannot have the address yet: another one has it, here or on the machine where it is now.
     (check_form if options.standby else check_address)(listen)
     check_form(options.switch or p4runtime_address())
+    if options.local is not None and path_of(options.local) is None:
+        raise UsageError(f"--local is a socket of this machine, unix:path, not {options.local!r}")
     allow_many_descriptors()
     if options.election_id is not None and not 0 < options.election_id < 1 << 128:
         raise UsageError(f"--election-id is a number of 1 to 2^128 - 1, not {options.election_id}")
@@ -125,7 +130,7 @@ def controller(options: ControllerOptions) -> None:
         election_id=options.election_id,
         package_version=__version__,
     )
-    serve(config, listen, options.web, standby=options.standby)
+    serve(config, listen, options.web, standby=options.standby, local=options.local)
 
 
 def stand_by(listen: str) -> None:
@@ -149,7 +154,7 @@ def await_vacancy(listen: str, is_stopping: Callable[[], bool]) -> None:
         vacant = 0 if is_listening(listen) else vacant + 1
 
 
-def take_place(daemon: Controller, listen: str, *, standby: bool) -> Service:
+def take_place(daemon: Controller, listen: str, *, standby: bool, local: str | None = None) -> Service:
     """Listen for a controller; one that stands by tries again where another one was faster.  Raises LocalError."""
     from switchsum.controller.service.server import Service
 
@@ -159,7 +164,7 @@ def take_place(daemon: Controller, listen: str, *, standby: bool) -> Service:
     told = ""
     while True:
         try:
-            return Service(daemon, listen)
+            return Service(daemon, listen, local)
         except LocalError as error:
             if not standby:
                 raise
@@ -200,7 +205,9 @@ def load_program(lanes_per_frame: int) -> Build:
     return Build(lanes_per_frame=lanes_per_frame, device_config=compiled.device_config, p4info=compiled.p4info)
 
 
-def serve(config: Config, listen: str, web: str | None = None, *, standby: bool = False) -> None:
+def serve(
+    config: Config, listen: str, web: str | None = None, *, standby: bool = False, local: str | None = None
+) -> None:
     """Run a controller until interrupted."""
     from switchsum.controller.service.controller import Controller
     from switchsum.launch.ready import announce, is_launched
@@ -208,7 +215,7 @@ def serve(config: Config, listen: str, web: str | None = None, *, standby: bool 
     from switchsum.web.server import WebServer
 
     daemon = Controller(config)
-    service = take_place(daemon, listen, standby=standby)
+    service = take_place(daemon, listen, standby=standby, local=local)
     places = ", ".join(switch.p4runtime for switch in config.switches.switches.values())
     greet(f"controller at {service.address}, switch at {places}")
     pages = None

@@ -12,6 +12,7 @@ from switchsum.cli.output import JsonOption, WatchOption, print_json, print_reco
 from switchsum.cli.remote import CONTROLLER, ControllerOption, address_of, connect
 from switchsum.protocol.errors import ControllerUnreachable, SwitchLost, UnknownJob, UsageError
 from switchsum.view import explain as view
+from switchsum.view import spans
 from switchsum.view.alerts import slots_taken
 from switchsum.view.facts import gather
 
@@ -27,6 +28,9 @@ def explain(
         str | None, typer.Argument(help="Name of the job; without it, the only job, or a line for each job.")
     ] = None,
     controller: ControllerOption = CONTROLLER,
+    shares: Annotated[
+        bool, typer.Option("--shares", help="Also show where the time goes: by rank, and by kind of collective.")
+    ] = False,
     watch: WatchOption = None,
     as_json: JsonOption = False,
 ) -> None:
@@ -39,12 +43,12 @@ def explain(
             listed = ", ".join(f"--controller {address}" for address, _ in here)
             raise UsageError(f"{len(here)} controllers here have a job {job!r}: say which one, {listed}")
         if job is None and not here:
-            raise UsageError("there is no job to explain")
+            raise UsageError("there is no job to explain: start one, or name another controller (--controller)")
         if len(here) > 1:
             repeat(lambda: _overview(clients, as_json=as_json), watch)
         else:
             address, name = here[0] if here else (next(iter(clients)), job or "")
-            repeat(lambda: _explain(clients[address], name, as_json=as_json), watch)
+            repeat(lambda: _explain(clients[address], name, shares=shares, as_json=as_json), watch)
 
 
 def _addresses(controller: str) -> list[str]:
@@ -69,23 +73,26 @@ def _places(clients: dict[str, ControllerClient]) -> list[Place]:
 def no_such_job(client: ControllerClient, job: str) -> UnknownJob:
     """Return the error of a job that is not there, with who has the switch's slots."""
     taken = slots_taken(client.list_jobs().jobs, client.info().free_slots)
-    return UnknownJob(f"there is no job {job!r}: it has no slots; {taken}")
+    return UnknownJob(f"there is no job {job!r}, so it has no slots; {taken}")
 
 
-def _explain(client: ControllerClient, job: str, *, as_json: bool) -> None:
+def _explain(client: ControllerClient, job: str, *, shares: bool, as_json: bool) -> None:
     try:
         facts = gather(client, job)
     except UnknownJob as error:
         raise no_such_job(client, job) from error
     findings = view.explain(facts)
     if as_json:
-        print_json({"job": job, "state": facts.job.state, "findings": [asdict(one) for one in findings]})
+        told = {"job": job, "state": facts.job.state, "findings": [asdict(one) for one in findings]}
+        print_json(told | {"spans": spans.as_data(facts.calls)})
         return
     typer.echo(view.headline(facts))
     for one in findings:
         typer.echo(f"- {one.text}")
         if one.advice:
             typer.echo(f"  {one.advice}")
+    for title, rows in spans.tables(facts.calls).items() if shares else ():
+        print_records(title, rows, as_json=False)
 
 
 def _overview(clients: dict[str, ControllerClient], *, as_json: bool) -> None:

@@ -10,7 +10,7 @@ import typer
 
 from switchsum.cli.output import JsonOption, WatchOption, check_seconds, print_json, print_records, repeat
 from switchsum.cli.remote import CONTROLLER, PATIENCE_S, ControllerOption, connect, connect_to_look, persist
-from switchsum.launch.builds import AUTO, SlotsOption, read_slots
+from switchsum.launch.builds import AUTO, SharedSlotsOption, read_shared
 from switchsum.protocol import member_rpc, rpc
 from switchsum.protocol.errors import UsageError
 from switchsum.protocol.frame import MOST_WORKERS
@@ -27,10 +27,14 @@ def create(
     workers: Annotated[
         int, typer.Option("--workers", "-n", help="Number of ranks: 1 to 32 on one switch, up to 4,096 over a tree.")
     ],
-    slots: SlotsOption = AUTO,
+    slots: SharedSlotsOption = AUTO,
     timeout_s: Annotated[
         float, typer.Option("--timeout", help="Seconds that ranks wait for one another.")
     ] = member_rpc.DEFAULT_TIMEOUT_S,
+    least_quorum: Annotated[
+        float,
+        typer.Option(help="Share of the ranks that an operation needs to go on without the others; 1: none does."),
+    ] = rpc.LEAST_QUORUM,
     wait_s: Annotated[
         float,
         typer.Option("--wait", help="Seconds to wait for controller and switch to start."),
@@ -41,8 +45,17 @@ def create(
     """Create a job and reserve its slots; wait for a controller and switch that are still starting."""
     check_workers(workers)
     rpc.check_timeout(timeout_s)
+    rpc.check_least_quorum(least_quorum)
     check_seconds("--wait", wait_s)
-    request = rpc.CreateJobRequest(job=name, workers=workers, slots=read_slots(slots), timeout_s=timeout_s)
+    shares, count = read_shared(slots)
+    request = rpc.CreateJobRequest(
+        job=name,
+        workers=workers,
+        slots=count,
+        timeout_s=timeout_s,
+        least_quorum=least_quorum,
+        shares_slots=shares,
+    )
     with connect(controller) as client:
         job = persist(lambda: client.create_job(request), wait_s)
         _print_jobs([job], as_json=as_json)
@@ -74,6 +87,8 @@ def _show(job: rpc.JobInfo, *, as_json: bool) -> None:
         print_json(asdict(job))
         return
     _print_jobs([job], as_json=False)
+    if job.shares_slots:
+        typer.echo(f"shares slots {job.first_slot} to {job.first_slot + job.slot_count - 1}; fallback: {job.fallback}")
     for text in job.moved:
         typer.echo(f"moved: {text}")
     if job.link_rates:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -12,6 +13,7 @@ from switchsum.cli.remote import CONTROLLER, ControllerOption, connect, connect_
 from switchsum.protocol import rpc
 from switchsum.protocol.errors import UsageError
 from switchsum.protocol.frame import NO_BLOCK, Flag
+from switchsum.view.facts import away_text
 from switchsum.view.rounds import ranks_of, switches_in
 from switchsum.view.words import runs
 
@@ -32,7 +34,9 @@ def slots(
 
 
 def _show_slots(client: ControllerClient, job: str | None, limit: int, *, as_json: bool) -> None:
-    found = client.slots(rpc.SlotsRequest(job=job, limit=limit)).slots
+    answer = client.slots(rpc.SlotsRequest(job=job, limit=limit))
+    found = answer.slots
+    tell_away(answer.away)
     jobs = {one.job: one for one in client.list_jobs().jobs} if any(cell.switch for cell in found) else {}
     rows = [
         {
@@ -71,12 +75,19 @@ def stats(
 
 def _show_stats(client: ControllerClient, *, everything: bool, ranks_only: bool, as_json: bool) -> None:
     found = client.statistics()
+    tell_away(found.away)
     if not ranks_only:
         shown = [asdict(counter) for counter in found.counters if counter.packets or everything or as_json]
         print_records("counters", shown, as_json=as_json)
     if ranks_only or (found.members and not as_json):
         members = [rank_record(member) if as_json else rank_row(member) for member in found.members]
         print_records("ranks", members, as_json=as_json)
+
+
+def tell_away(switches: Sequence[str]) -> None:
+    """Say on standard error which switches of several are missing in what is printed."""
+    if switches:
+        typer.echo(f"switchsum: {away_text(switches)}: what follows is without that", err=True)
 
 
 def ports(controller: ControllerOption = CONTROLLER, watch: WatchOption = None, as_json: JsonOption = False) -> None:
@@ -99,7 +110,7 @@ def drop_probability(
 ) -> None:
     """Let the switch lose frames at random."""
     if probability is None and ingress is None and egress is None:
-        raise UsageError("which probability? switchsum drop-probability 0.01")
+        raise UsageError("the probability is missing: switchsum drop-probability 0.01")
     both = probability or 0.0
     request = rpc.LossRequest(
         port=port, ingress=both if ingress is None else ingress, egress=both if egress is None else egress

@@ -33,7 +33,7 @@ MOST_WAIT_S: Final = 1e8
 """Three years; the system cannot wait for any number of seconds."""
 
 WatchOption = Annotated[
-    float | None, typer.Option("--watch", help="Show it again every so many seconds, until interrupted.")
+    float | None, typer.Option("--watch", help="Show it again after this many seconds, until interrupted.")
 ]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
@@ -92,7 +92,7 @@ def check_program(command: Sequence[str]) -> None:
 
 
 def repeat(show: Callable[[], None], every_s: float | None) -> None:
-    """Show something once, or again every so many seconds until an interrupt or the reader of the output ends it."""
+    """Show something once, or again after some seconds until an interrupt or the reader of the output ends it."""
     check_seconds("--watch", every_s, LEAST_WATCH_S)
     show()
     while every_s is not None:

@@ -25,9 +25,10 @@ DeviceOption = Annotated[int, typer.Option("--device-id", min=0, max=2**64 - 1, 
 CONTROLLER: Final = ""
 """Default of the option: this user's controller."""
 PATIENCE_S: Final = 60.0
-"""How long a command waits for a controller or switch that does not answer yet, unless --wait says otherwise.  A script
-starts both in the line before; they need a second or two, or half a minute on a busy machine or one that has compiled
-nothing yet."""
+"""Seconds that a command waits for a controller or switch that does not answer yet, unless --wait says otherwise. A
+script starts both in the line before. They need a second or two, or half a minute on a busy machine or one that has
+compiled nothing yet.
+"""
 
 LAST_SWITCH_PORT: Final = 510
 """Largest port number of a switch: v1model's ports have 9 bits, and 511 means drop."""

@@ -16,6 +16,10 @@ def run(options: RunOptions) -> None:
     from switchsum.launch import session
 
     refuse_early(options)
+    if options.baseline is not None:
+        from switchsum.laboratory.protocols import launch
+
+        raise typer.Exit(launch.run(options, options.baseline))
     if options.virtual_time:
         from switchsum.cli.topology import read
         from switchsum.launch import virtual
@@ -36,7 +40,7 @@ def run(options: RunOptions) -> None:
 def refuse_early(options: RunOptions) -> None:
     """Refuse before anything is started what would fail later; raises UsageError, LocalError or typer.Exit."""
     check_program(options.command)
-    if options.slot_count is not None:
+    if options.slot_count is not None and options.baseline is None:
         from switchsum.cli.controller import load_program
 
         check_slots(options.slot_count, load_program(options.effective_lanes_per_frame).total_slots)

@@ -13,7 +13,7 @@ from switchsum.protocol.errors import LocalError
 
 
 class What(StrEnum):
-    """The files that `switchsum path` knows."""
+    """The files and folders that `switchsum path` knows."""
 
     MININET = "mininet"
     """The file for `mn --custom`."""
@@ -21,6 +21,8 @@ class What(StrEnum):
     """Wireshark's plugin."""
     DEMO = "demo"
     """The training that the demo runs."""
+    SKELETON = "skeleton"
+    """The folder of the least protocol for `switchsum run --baseline`."""
 
 
 def demo(
@@ -38,7 +40,7 @@ def demo(
     raise typer.Exit(session.run(RunOptions(workers=workers, command=command, terminal=True)))
 
 
-def path(what: Annotated[What, typer.Argument(help="mininet, dissector or demo.")]) -> None:
+def path(what: Annotated[What, typer.Argument(help="mininet, dissector, demo or skeleton.")]) -> None:
     """Print the path of a file: sudo mn --custom $(switchsum path mininet) --switch switchsum --topo star,4."""
     from switchsum.shipped import shipped
 

@@ -15,6 +15,8 @@ from switchsum.native.notices import waiting_for
 from switchsum.protocol.errors import LocalError, UsageError
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from switchsum.simulation.network import Network
     from switchsum.simulation.scenario import Result, Scenario
 
@@ -36,25 +38,28 @@ class SimulateOptions:
     queue: Annotated[
         str | None, Option(help="Length of each port's queue: 64KiB, or 64f (frames). Default: no limit.")
     ] = None
+    mark: Annotated[
+        str | None, Option(help="Ports mark frames (ECN) that find more than this in the queue: 24KiB. Default: none.")
+    ] = None
     loss: Annotated[float, Option(help="Probability that a frame is lost on a link.")] = 0.0
     overhead: Annotated[
         int,
-        Option(
-            min=0, help="Bytes that each frame takes on the cable beside its own: 24 on Ethernet, 0 on a veth pair."
-        ),
+        Option(min=0, help="Bytes that the cable adds to each frame: 24 on Ethernet, 0 on a veth pair."),
     ] = 24
-    lanes: Annotated[str, Option(help="Lanes per frame, 256 or 2048; or int32, int16, int8; or 2048,int8.")] = "256"
+    lanes: Annotated[str, Option(help="Lanes per frame, 128, 256 or 2048; or int32, int16, int8; or 2048,int8.")] = (
+        "256"
+    )
     density: Annotated[float, Option(help="Share of each rank's blocks that are not zero.")] = 1.0
     window: Annotated[int | None, Option(help="Slots in flight. Default: as many as a round trip needs.")] = None
     frame_cost: Annotated[
         str,
-        Option(help="Time that a host's processor needs for each frame, or 'measured': what a worker needs a byte."),
+        Option(help="Time that a host's processor needs for each frame, or 'measured': 0.5 ns a byte."),
     ] = "0s"
     against: Annotated[
         str,
         Option(
             help="Compare with hosts without a switch (names with commas between them): ring, "
-            "two-level-ring, halving-doubling, ideal-ring."
+            "two-level-ring, halving-doubling, tree, ideal-ring."
         ),
     ] = "ideal-ring"
     seed: Annotated[int, Option(help="Seed of all random events.")] = 0
@@ -92,6 +97,7 @@ class SimulateOptions:
                 delay_s=parse_time(self.delay),
                 queue_bytes=queue_bytes,
                 queue_frames=queue_frames,
+                mark_bytes=None if self.mark is None else conditions.parse_size(self.mark),
                 loss=self.loss,
                 overhead_bytes=self.overhead,
             ),
@@ -135,12 +141,12 @@ def simulate(options: SimulateOptions) -> None:
 def _lanes(text: str) -> tuple[int, str]:
     per_frame, kind = 256, "int32"
     for part in text.split(","):
-        if part in ("256", "2048"):
+        if part in ("128", "256", "2048"):
             per_frame = int(part)
         elif part in ("int32", "int16", "int8"):
             kind = part
         else:
-            raise UsageError(f"--lanes {text}: {part!r} must be 256, 2048, int32, int16 or int8")
+            raise UsageError(f"--lanes {text}: {part!r} must be 128, 256, 2048, int32, int16 or int8")
     return per_frame, kind
 
 
@@ -240,10 +246,7 @@ def _text(scenario: Scenario, results: list[Result]) -> str:
         right = {True: ", every sum right", False: ", SUMS WRONG", None: ""}[one.is_right]
         name = "switches add" if one.way == "switches" else one.way
         lines.append(f"{name:18} {says:>12}   {one.frames:,} frames, {one.repeats:,} repeats{right}")
-        if one.jobs_s:
-            each = f"{_seconds(min(one.jobs_s))} to {_seconds(max(one.jobs_s))}"
-            lines.append(f"{'':18} {len(one.jobs_s)} jobs, which took {each}")
-        lines += [f"{'':18} {text}" for text in one.moved]
+        lines += [f"{'':18} {text}" for text in (*_of_jobs(one), *one.moved)]
         if not one.is_complete:
             lines.append(f"{'':18} {one.finished} of {len(scenario.hosts)} workers had finished")
     formulas = ideals(scenario)
@@ -259,6 +262,19 @@ def _text(scenario: Scenario, results: list[Result]) -> str:
         for link in first.links[:_SHOWN_LINKS]
     ]
     return "\n".join(lines)
+
+
+def _of_jobs(one: Result) -> Iterator[str]:
+    """Yield what several jobs took, and why some have given up."""
+    went = list(zip(one.jobs_s, one.gave_up, strict=True))
+    if took := [seconds for seconds, why in went if why is None]:
+        of_all = f"{len(went)} jobs, which took" if len(took) == len(went) else f"{len(took)} of {len(went)} jobs took"
+        yield f"{of_all} {_seconds(min(took))} to {_seconds(max(took))}"
+    yield from (
+        f"job {number} gave up after {_seconds(seconds)}: {why}"
+        for number, (seconds, why) in enumerate(went, 1)
+        if why is not None
+    )
 
 
 def _seconds(value: float) -> str:

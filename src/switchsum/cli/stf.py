@@ -34,7 +34,7 @@ _STYLES: Final = {
     "assert": "bold red",
     "send": "bold yellow",
 }
-"""How `trace` shows each kind of step on a terminal."""
+"""Style of each kind of step that `trace` shows on a terminal."""
 
 
 class TargetChoice(StrEnum):

@@ -17,7 +17,7 @@ from switchsum.cli.remote import LAST_SWITCH_PORT, DeviceOption, check_address
 from switchsum.cli.switches import list_switches, show_switch
 from switchsum.connections.addresses import LAST_PORT, is_number
 from switchsum.connections.serving import allow_many_descriptors
-from switchsum.native.process.runtime_directory import p4runtime_address
+from switchsum.native.process.runtime_directory import aggregator_address, p4runtime_address
 from switchsum.protocol.errors import UsageError
 
 app = typer.Typer(name="switch")
@@ -39,7 +39,7 @@ class SwitchOptions:
     """What the embedded switch is told."""
 
     context: typer.Context
-    """Of the command line: whether a word follows, which is a command of its own."""
+    """Context of the command line. It tells whether a word follows that is itself a command."""
     listen: Annotated[
         str | None,
         typer.Option(
@@ -89,6 +89,20 @@ def switch(options: SwitchOptions) -> None:
     if (command := options.context.invoked_subcommand) is not None:
         _refuse_options(options.context, command)
         return
+    run_switch(options, options.listen or p4runtime_address(), "switch")
+
+
+@takes(SwitchOptions)
+def aggregator(options: SwitchOptions) -> None:
+    """Run a switch as the fallback of jobs that share slots: it adds what finds the slots of their switch taken.
+
+    The controller's --fleet file names it, with the role aggregator.
+    """
+    run_switch(options, options.listen or aggregator_address(), "aggregator")
+
+
+def run_switch(options: SwitchOptions, listen: str, what: str) -> None:
+    """Run the embedded switch until interrupted."""
     from switchsum.launch.ready import announce, report_progress
     from switchsum.packets.sampling import serve_samples
     from switchsum.protocol.frame import AGGREGATION_PORT
@@ -96,9 +110,8 @@ def switch(options: SwitchOptions) -> None:
     from switchsum.switch.daemon import Config, UdpConfig, start_interruptible
     from switchsum.switch.queue_settings import read_settings
 
-    log_daemon("switch", verbose=options.verbose)
+    log_daemon(what, verbose=options.verbose)
     report_progress()
-    listen = options.listen or p4runtime_address()
     check_address(listen)
     allow_many_descriptors()
     own = Address(mac=read_mac(options.mac), ip=read_ip(options.ip), port=AGGREGATION_PORT)
@@ -120,7 +133,7 @@ def switch(options: SwitchOptions) -> None:
         services=(serve_samples,),
     )
     with start_interruptible(config) as running:
-        greet(f"switch with P4Runtime at {running.address}")
+        greet(f"{what} with P4Runtime at {running.address}")
         announce(p4runtime=running.address)
         running.run()
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from switchsum.cli.observe import tell_away
 from switchsum.cli.output import JsonOption, WatchOption, print_json, print_records, repeat
 from switchsum.cli.remote import CONTROLLER, ControllerOption, connect_to_look
 from switchsum.cli.topology import MbitOption, SourceArgument, read
@@ -107,8 +108,9 @@ def show(
 
 def _show(client: ControllerClient, job: str, *, as_json: bool) -> None:
     found = client.show_job(JobRequest(job=job))
-    counted = client.statistics().switches
-    contributions = {one.switch: one.contributions for one in counted}
+    counted = client.statistics()
+    tell_away(counted.away)
+    contributions = {one.switch: one.contributions for one in counted.switches}
     if as_json:
         ranks = {member.rank: member.switches or member.switch for member in found.members}
         print_json({"tree": found.tree, "ranks": ranks, "contributions": contributions, "moved": found.moved})

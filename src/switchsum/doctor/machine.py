@@ -83,7 +83,7 @@ class Tool:
     version: str
     """Option that prints the version."""
     purpose: str
-    """What it is needed for."""
+    """Purpose: the feature that needs it."""
     remedy: str
     """Command that installs it."""
 

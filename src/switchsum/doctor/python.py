@@ -34,11 +34,11 @@ class Finding:
     name: str
     """The thing that was checked, in a word or two."""
     state: Verdict
-    """Whether it is good enough."""
+    """State: good enough or not."""
     found: str
-    """What was found: a version, a count, or the reason of a failure."""
+    """Finding: a version, a count, or the reason of a failure."""
     purpose: str
-    """What it is needed for."""
+    """Purpose: the feature that needs it."""
     remedy: str = ""
     """A shell command that mends it, or the address of a page that says how; empty if nothing is wrong."""
     essential: bool = False

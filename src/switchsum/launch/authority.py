@@ -25,7 +25,7 @@ ROLES: Final = {
     "controller": {P4RUNTIME: Usage.CLIENT_AUTH, HOSTS: Usage.SERVER_AUTH},
     "worker": {HOSTS: Usage.CLIENT_AUTH},
 }
-"""For each role, the kinds of connections that it has, and on which side; the command line has a worker's role."""
+"""Kinds of connections of each role, and on which side. The command line has a worker's role."""
 
 
 def make(directory: Path, days: int) -> list[str]:

@@ -60,7 +60,7 @@ class Running:
     p4runtime: str
     """Address of its P4Runtime server."""
     port_frames: int
-    """How many frames each of its ports holds before it drops any."""
+    """Number of frames that each of its ports holds before it drops any."""
 
 
 def find(switch: str) -> str:

@@ -21,11 +21,12 @@ OURSELVES: Final = (sys.executable, "-P", "-m", "switchsum")
 """The command `switchsum` with this interpreter.  With -P nothing in the current directory, such as a folder with the
 name `switchsum`, is imported in its place."""
 STOP_S = 3.0
-"""How long a child may take to end after SIGTERM before it is killed."""
+"""Seconds that a child may take to end after SIGTERM. Then it is killed."""
 POLL_S = 0.05
 DRAIN_S = 3.0
-"""How long to wait for the rest of the output of children that have ended while no line of it comes: a process that
-they have left behind may keep their pipes open, and the reader of our output may have stopped reading."""
+"""Seconds without a new line after which the output of ended children counts as complete. A process that they have
+left behind may keep their pipes open, and the reader of our output may have stopped reading.
+"""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -33,7 +34,7 @@ class Child:
     """One child process."""
 
     name: str
-    """Its name in messages and in front of its output."""
+    """Name of the child in messages and in front of its output."""
     process: subprocess.Popen[bytes]
     may_end: bool = False
     """The job continues when this child has ended, with any exit code."""

@@ -27,9 +27,8 @@ _GUARD: Final = (
 """The guard's shell script: read process groups and a folder until the pipe ends, which it does when the launcher dies;
 kill the groups and remove the folder."""
 
-
 _held_back: list[int] = []
-"""While a folder is removed: the exit code of the signal that has come meanwhile, or 0."""
+"""Exit code of a signal that came while a folder was being removed, or 0."""
 
 
 def shell_code(code: int) -> int:
@@ -67,8 +66,8 @@ def ended_by_signals() -> Iterator[None]:
 def scratch_folder() -> Iterator[str]:
     """Make a folder for the block, and remove it, also if a signal of `ended_by_signals` ends either half-way.
 
-    Its name is chosen before it is made.  A signal that comes while it is removed waits; one that comes a moment before
-    raises, and the only one that does: then it is removed all the same.
+    Its name is chosen before it is made.  A signal that comes while the folder is removed waits.  A signal that comes a
+    moment before raises, only once, and the folder is removed all the same.
     """
     # Short: sockets are in it, whose paths have 107 bytes at most.
     folder = os.path.join(tempfile.gettempdir(), f"switchsum-{secrets.token_hex(4)}")

@@ -28,7 +28,7 @@ MTU = 1500
 JUMBO_MTU = 9000
 """MTU of links whose frames do not fit into 1,500 bytes."""
 RATE_MBIT = 1000.0
-"""Of links of a topology, where nothing gives them a rate: what matters is that they are equal."""
+"""Rate of a topology's links, in Mbit/s, if nothing gives them one. Only that they are equal matters."""
 MOST_MTU = 65535
 """Largest MTU of a veth pair."""
 MOST_WIRES = 253
@@ -126,6 +126,16 @@ class RunOptions:
     virtual_time: Annotated[
         bool, Option("--virtual-time", help="Simulate the network in virtual time, so that links can have any --rate.")
     ] = False
+    baseline: Annotated[
+        str | None,
+        Option(
+            help="Another system's protocol in place of ours: its folder, or switchml, atp, omnireduce, "
+            "parameter_server, ring."
+        ),
+    ] = None
+    servers: Annotated[
+        int | None, Option(help="With --baseline: hosts that serve the workers. Default: as the protocol says.")
+    ] = None
     delay: Annotated[str, Option(help="With --virtual-time: the delay of each cable.")] = "1us"
     queue: Annotated[
         str | None,
@@ -144,13 +154,15 @@ class RunOptions:
     def __post_init__(self) -> None:
         """Refuse options that exclude each other or are out of range; raises UsageError."""
         read_links(self.links)
-        read_lanes(self.lanes)
+        if self.baseline is None:
+            read_lanes(self.lanes)
         read_slots(self.slots)
         most = MAX_WORKERS if self.topology is None else MOST_WORKERS
         if not 1 <= self.workers <= most:
             hint = "" if self.topology or self.workers < 1 else ": --topology for a tree of switches with more"
             raise UsageError(f"a job has 1 to {most} workers, not {self.workers}{hint}")
         check_timeout(self.timeout_s)
+        self._check_baseline()
         self._check_virtual()
         if not self.command:
             raise UsageError("no command: switchsum run -n 4 -- python train.py")
@@ -166,6 +178,32 @@ class RunOptions:
         if not self.is_embedded and self.pcap is not None:
             raise UsageError("--pcap records the embedded switch only: for BMv2, capture on its interfaces")
 
+    def _check_baseline(self) -> None:
+        """Refuse what another system's protocol does not have; raises UsageError."""
+        if self.servers is not None and (self.baseline is None or self.servers < 1):
+            raise UsageError("--servers is a whole number from 1 on, and needs --baseline")
+        if self.baseline is None:
+            return
+        given: dict[str, object] = {
+            "--pcap": self.pcap,
+            "--profile": self.profile,
+            "--web": self.web,
+            "--elastic": self.elastic,
+        }
+        given |= {"--topology": self.topology, "--fail": self.fail, "--clock-factor": self.clock_factor}
+        for name, is_given in given.items():
+            if is_given:
+                raise UsageError(f"{name} cannot be used with --baseline")
+        if not self.virtual_time and self.link_kind is not Links.VETH:
+            raise UsageError(
+                f"--links {self.links} carries only frames of our own protocol: --baseline needs --links veth or "
+                "--virtual-time"
+            )
+        if self.link_count > 1:
+            raise UsageError(f"--baseline takes one link for each worker, not --links {self.links}")
+        if self.lanes != AUTO and not (self.lanes.isascii() and self.lanes.isdigit() and int(self.lanes)):
+            raise UsageError(f"--lanes of another protocol must be a number or {AUTO}, not {self.lanes}")
+
     def _check_virtual(self) -> None:
         """Refuse what is of real time in virtual time, and the other way round; raises UsageError."""
         simulated = {
@@ -173,7 +211,8 @@ class RunOptions:
             "--clock-factor": self.clock_factor,
         }
         real = {
-            **{"--switch": not self.is_embedded, "--links": self.links != "shm", "--slots": self.slots != AUTO},
+            **{"--switch": not self.is_embedded, "--links": self.links != "shm"},
+            "--slots": self.slots != AUTO and self.baseline is None,
             **{"--pcap": self.pcap, "--profile": self.profile, "--web": self.web, "--elastic": self.elastic},
         }
         for name, is_given in (real if self.virtual_time else simulated).items():
@@ -197,7 +236,7 @@ class RunOptions:
                 raise UsageError("--mtu needs --links veth or --virtual-time")
             if self.mtu > MOST_MTU:
                 raise UsageError(f"an MTU is at most {MOST_MTU}, not {self.mtu}")
-            if self.effective_lanes_per_frame > largest_build(self.mtu):
+            if self.baseline is None and self.effective_lanes_per_frame > largest_build(self.mtu):
                 raise UsageError(
                     f"frames of {self.lanes_per_frame} lanes do not fit --mtu {self.mtu}: leave --lanes or --mtu out"
                 )

@@ -25,7 +25,7 @@ READY_FD: Final = "SWITCHSUM_READY_FD"
 PROGRESS: Final = "progress"
 """Key of a line that tells what a daemon does before it is ready."""
 END_S: Final = 5.0
-"""How long a process may take to end after it has closed the pipe without saying that it is ready."""
+"""Seconds that a process may take to end after it has closed the pipe without saying that it is ready."""
 
 
 def is_launched() -> bool:

@@ -1,8 +1,8 @@
 """Lets commands in another terminal find the controllers of jobs that `switchsum run` and torchrun have started.
 
 Such a controller listens in a folder of its own, which is gone with the job.  While it runs, a symbolic link in the
-directory of this user's sockets leads there: run-PID-NAME, with the number of the process that started the job and the
-name of its folder, for containers that share the directory number their processes alike.
+directory of this user's sockets leads there: run-PID-NAME.  PID is the process that started the job.  NAME is the name
+of its folder, because containers that share the directory may use one PID twice.
 """
 
 from __future__ import annotations

@@ -29,9 +29,9 @@ class Rail:
     leaves: tuple[str, ...]
     """The switch to which that of each rank leads."""
     rates_mbit: tuple[float, ...]
-    """What that of each rank carries."""
+    """Rate of each rank's link, in Mbit/s."""
     share_mbit: float = 0.0
-    """What of a job's values goes over it, beside other rails."""
+    """Rate of a job's values on this rail, in Mbit/s."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,11 +45,11 @@ class TreePlan:
     rails: tuple[Rail, ...]
     """The links of each worker: one, or several to as many switches."""
     trunks_mbit: Mapping[Pair, float]
-    """Of the links between switches."""
+    """Rates of the links between switches, in Mbit/s."""
     link_bytes: int
     """Bytes that may wait at a switch for all that come from other switches by UDP, as the kernel counts."""
     notes: tuple[str, ...] = ()
-    """What the network would carry and this job does not, in words."""
+    """Notes, in words, on what the network could carry and this job does not use."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -20,7 +20,7 @@ from switchsum.simulation.ranks import Ranks
 from switchsum.view.late import find_late, said
 
 _NOBODY: Final = "virtual-time-has-no-controller"
-"""Where nobody listens: what needs a controller fails with this name."""
+"""Address where nobody listens. A call that needs a controller fails with this name."""
 
 
 def run(options: RunOptions, planned: topology.Network) -> int:

@@ -32,9 +32,9 @@ from switchsum.testing.rig import CPU_PORT, SWITCH
 
 PORTS = 4
 LOST_S = 0.15
-"""How long the answer to a probe may take before it counts as lost by the drop simulator."""
+"""Seconds that the answer to a probe may take. Then the drop simulator has lost it."""
 ANSWER_S = 0.5
-"""How long other answers may take."""
+"""Seconds that other answers may take."""
 ETHERTYPE_ARP = bytes.fromhex("0806")
 ETHERTYPE_IPV4 = bytes.fromhex("0800")
 KIND_AT = AT.kind

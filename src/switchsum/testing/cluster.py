@@ -38,18 +38,20 @@ class ClusterConfig:
     lanes_per_frame: int = 8
     window_slots: int = 8
     first_slot: int = 5
-    """Of the switch; not 0, so that slots of the switch and of the job are not taken for one another."""
+    """The job's first slot on the switch. Not 0, so that slots of switch and job are not confused."""
+    shares_slots: bool = False
+    """The slots are shared with other jobs, and `switch` is one side of a `Sharing`."""
     first_number: int = 1
     job: int = 7
     epoch: int = 1
     growth_bytes: int | None = None
-    """By how much frames may grow in the switch; None: no limit."""
+    """Bytes by which frames may grow in the switch. None: no limit."""
     timeout_s: float = 10.0
     switch_timeout_s: float | None = None
     checksum: bool = False
     rounding_seed: int = 0
     reading_s: float = 0.0
-    """How long the transport goes on reading a row that was handed over; until then it must not be written."""
+    """Seconds that the transport goes on reading a row that was handed over. Until then it must not be written."""
 
     def address(self, rank: int) -> Address:
         """Return a worker's address."""
@@ -86,6 +88,7 @@ class ClusterConfig:
             own=self.address(rank),
             window_slots=self.window_slots,
             first_slot=self.first_slot,
+            shares_slots=self.shares_slots,
             first_number=self.first_number,
             growth_bytes=self.growth_bytes,
             timeout_s=self.timeout_s,
@@ -111,7 +114,7 @@ class VirtualTransport(PythonTransport):
         self.tx_frames = allocate_rows(2 * config.window_slots, frame_bytes)
         self.reopened = 0
         self.sleeps_until = 0.0
-        """When it is to be looked after if no frame comes; after `wait`."""
+        """Time at which the worker wants to be polled if no frame comes, after `wait`."""
         self._came = allocate_rows(MOST_FRAMES, frame_bytes)
         self._network = network
         self._port = rank + 1
@@ -245,10 +248,11 @@ class Cluster:
         links: LinkConditions | Sequence[LinkConditions] | None = None,
         seed: int = 0,
         switch: Pipeline | None = None,
+        clock: VirtualClock | None = None,
     ) -> None:
         """Build the job; `switch` must already know its members if it is no `ReferenceSwitch`."""
         self.config = config or ClusterConfig()
-        self.clock = VirtualClock()
+        self.clock = clock or VirtualClock()
         if switch is None:
             switch = ReferenceSwitch(lanes_per_frame=self.config.lanes_per_frame, growth_bytes=self.config.growth_bytes)
         if isinstance(switch, ReferenceSwitch):
@@ -273,21 +277,7 @@ class Cluster:
 
     def run(self, until: Callable[[], bool], *, limit_s: float = 60.0) -> None:
         """Let virtual time pass until something holds; raises TimeoutError, or what an engine gave up with."""
-        end = self.clock.now_s + limit_s
-        for worker in self.workers:
-            worker.run()
-        while not until():
-            errors = [worker.error for worker in self.workers if worker.error is not None]
-            if errors:
-                raise errors[0]
-            at = min(self.network.next_at, *(worker.wake_at for worker in self.workers))
-            if at > end:
-                raise TimeoutError(f"not done after {limit_s} s of virtual time")
-            self.clock.advance_to(at)
-            self.network.deliver()
-            for worker in self.workers:
-                if worker.wake_at <= self.clock.now_s:
-                    worker.run()
+        run_together([self], until, limit_s=limit_s)
 
     def allreduce(
         self, arrays: Sequence[npt.NDArray[Any]], operator: str = "sum", lanes: str = "int32"
@@ -296,3 +286,25 @@ class Cluster:
         serials = [self.submit(rank, array, operator, lanes) for rank, array in enumerate(arrays)]
         self.run(lambda: all(serial in w.finished for serial, w in zip(serials, self.workers, strict=True)))
         return [worker.finished.pop(serial) for serial, worker in zip(serials, self.workers, strict=True)]
+
+
+def run_together(clusters: Sequence[Cluster], until: Callable[[], bool], *, limit_s: float = 60.0) -> None:
+    """Let time pass for jobs of one clock until something holds; raises TimeoutError, or an engine's error."""
+    clock = clusters[0].clock
+    end = clock.now_s + limit_s
+    workers = [worker for cluster in clusters for worker in cluster.workers]
+    for worker in workers:
+        worker.run()
+    while not until():
+        errors = [worker.error for worker in workers if worker.error is not None]
+        if errors:
+            raise errors[0]
+        at = min(*(cluster.network.next_at for cluster in clusters), *(worker.wake_at for worker in workers))
+        if at > end:
+            raise TimeoutError(f"not done after {limit_s} s of virtual time")
+        clock.advance_to(at)
+        for cluster in clusters:
+            cluster.network.deliver()
+        for worker in workers:
+            if worker.wake_at <= clock.now_s:
+                worker.run()

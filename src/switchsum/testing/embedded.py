@@ -15,6 +15,8 @@ class Embedded:
     def __init__(self, lanes_per_frame: int, engine: EngineName, *, debug: bool = False) -> None:
         device_config = p4src.load(lanes_per_frame).device_config
         self.pipeline = Pipeline.load(device_config, engine=engine, debug=debug)
+        self.now_us = 0
+        """Time that the program sees."""
 
     def insert(self, table: str, match: Sequence[int], action: str, params: Sequence[int]) -> None:
         """Add an entry of exact matches."""
@@ -40,4 +42,4 @@ class Embedded:
 
     def process(self, port: int, frame: bytes) -> list[tuple[int, bytes]]:
         """Run one frame through the switch."""
-        return self.pipeline.process(port, frame)
+        return self.pipeline.process(port, frame, self.now_us)

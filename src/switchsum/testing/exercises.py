@@ -20,7 +20,7 @@ from switchsum.testing.bmv2 import Bmv2Program
 IDLE_S: Final = 0.2
 """BMv2 has done all when its threads have slept for so long."""
 LONGEST_S: Final = 10.0
-"""How long a frame may keep it busy."""
+"""Longest time that one frame may take, in seconds."""
 
 
 class Bmv2Loader:

@@ -22,12 +22,12 @@ class Fault:
     """A rule, and a switch that breaks it."""
 
     rule: str
-    """Its name, as `switchsum conform` says it."""
+    """Name of the rule that it breaks, as `switchsum conform` prints it."""
     switch: type[ReferenceSwitch]
 
 
 FAULTS: Final[dict[str, Fault]] = {}
-"""By what the switch does wrong."""
+"""Broken switches, by the fault that they have."""
 
 
 def _breaks(rule: str, what: str) -> Callable[[type[ReferenceSwitch]], type[ReferenceSwitch]]:
@@ -173,8 +173,9 @@ class NeverHolds(ReferenceSwitch):
 class HoldsWithoutNames(ReferenceSwitch):
     """Names only the sender."""
 
-    def _answer(self, cell: Cell, header: Header, kind: Kind) -> Header:
-        answer = super()._answer(cell, header, kind)
+    def answer(self, cell: Cell, header: Header, kind: Kind) -> Header:
+        """Name the sender alone in HELD."""
+        answer = super().answer(cell, header, kind)
         return replace(answer, bitmap=1 << header.rank) if kind is Kind.HELD else answer
 
 
@@ -194,7 +195,7 @@ class RepeatsToAll(ReferenceSwitch):
 
     def _take_repeat(self, port: int, member: Member, cell: Cell, packet: Packet) -> Replies:
         if cell.seen == member.everybody:
-            return self._tell_members(member, cell, self._answer(cell, packet.header, Kind.RESULT))
+            return self._tell_members(member, cell, self.answer(cell, packet.header, Kind.RESULT))
         return super()._take_repeat(port, member, cell, packet)
 
 

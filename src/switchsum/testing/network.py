@@ -36,7 +36,7 @@ class Impairment:
     delay_s: float = 50e-6
     """Time on the way."""
     jitter_s: float = 0.0
-    """At most so much more, without overtaking."""
+    """Most delay in addition, in seconds, without overtaking."""
     loss: float = 0.0
     """Probability that a frame is lost."""
     duplication: float = 0.0

@@ -47,7 +47,7 @@ class Tree:
         names = switches_of(self._tree)
         self._ports = {name: {far: _FIRST_PORT + at for at, far in enumerate(names)} for name in names}
         self.switches = self._lay_out(config, names)
-        """By name: root, inner0 and so on, leaf0 and so on."""
+        """Switches by name: root, inner0 and so on, leaf0 and so on."""
         self.root = self.switches[_ROOT]
         self.leaves = [self.switches[f"leaf{at}"] for at in range(leaves)]
 

@@ -40,7 +40,7 @@ class PcapFiles:
     folder: Path
     ports: tuple[int, ...]
     wait_s: int
-    """From its start until it begins to read."""
+    """Seconds from its start until it begins to read."""
 
     def options(self) -> list[str]:
         """Return BMv2's options."""
@@ -65,13 +65,14 @@ class SimpleSwitch:
         `files`: where frames come from in place of `send`, and where they go.
         """
         text = device_config.encode() if isinstance(device_config, str) else device_config
-        self.names = Names(read_program(text))
+        self.names, document = Names(read_program(text)), json.loads(text)
         self._tables = {table.name: table for table in self.names.tables()}
         self._profiles = {
             table["name"]: table.get("action_profile", "")
-            for pipeline in json.loads(text)["pipelines"]
+            for pipeline in document["pipelines"]
             for table in pipeline["tables"]
         }
+        self._set_bits = {one["name"]: one["compressed_bitwidth"] for one in document.get("parse_vsets", [])}
         self._quiet_s = quiet_s
         self._scratch = tempfile.TemporaryDirectory(prefix="switchsum-test-")
         folder = Path(self._scratch.name)
@@ -221,6 +222,11 @@ class SimpleSwitch:
         """Set the rates of a cell."""
         made = Items([Struct({1: rate, 2: burst}) for rate, burst in rates])
         self._call("standard:bm_meter_set_rates", CONTEXT, name, index, made)
+
+    def add_member(self, value_set: str, value: int) -> None:
+        """Add a member to a parser value set."""
+        made = _bytes(value, self._set_bits[value_set])
+        self._call("standard:bm_parse_vset_add", CONTEXT, value_set, made)
 
     def set_group(self, group: int, replicas: Sequence[tuple[int, int]]) -> None:
         """Set a multicast group: a node for each replica."""
