@@ -1,4 +1,4 @@
-"""Runs the tests of a clone of p4c, keeps what came of them, and writes docs/conformance.md.
+"""Runs the tests of a clone of p4c, keeps what came of them, and writes docs/results/conformance.md.
 
 With `--only WORD` only tests whose names have the word run, and the results of all others stay.
 """
@@ -19,7 +19,7 @@ from .page import page
 
 HERE: Final = Path(__file__).parent
 RECORD: Final = HERE / "results.json"
-PAGE: Final = HERE.parents[1] / "docs" / "conformance.md"
+PAGE: Final = HERE.parents[1] / "docs" / "results" / "conformance.md"
 
 
 def main() -> None:

@@ -1,4 +1,4 @@
-"""docs/conformance.md from what `python -m checks.conformance` has measured."""
+"""docs/results/conformance.md from what `python -m checks.conformance` has measured."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from .cases import PASSED, SWITCHES
 from .published import LISTS, verdict
 
 NAMES: Final = {"interpreter": "embedded switch, interpreter", "native": "embedded switch, native", "bmv2": "BMv2"}
-HEAD: Final = """# What of v1model runs
+HEAD: Final = """# How much of v1model the embedded switch runs
 
 Made by `python -m checks.conformance` from its last run; do not edit.
 
-p4c's repository has tests in STF for its back ends: a program, entries, packets and the frames that shall leave. All
-that are for v1model run here, on both engines of the embedded switch and on real BMv2, by the same runner
-([stf.md](stf.md)). None of them is part of this repository. To run them again, with `p4c-bm2-ss` and
+p4c's repository has tests of its back ends in the format STF: a program, table entries, packets, and the frames that
+must leave. The tests for v1model were run on both engines of the embedded switch and on real BMv2, by the same
+runner ([stf.md](../stf.md)). None of them is part of this repository. To run them again, with `p4c-bm2-ss` and
 `simple_switch_grpc` on PATH:
 
 ```console
@@ -72,11 +72,11 @@ def _summary(record: Mapping[str, Any], lists: Mapping[str, Any]) -> Iterator[st
         cells = [f"{said[one]} of {total[one]}" if said[one] else "none listed" for one in languages]
         yield f"| {_list_name(lists, who)} | {' | '.join(cells)} | | |"
     yield ""
-    yield "The last two rows are what others publish of the same tests; nothing was run for them."
+    yield "The last two rows are from lists that others publish of the same tests; nothing was run for them."
     yield ""
     fourward, bmv2 = (f"`{lists[who]['list']}` of github.com/{REPOSITORIES[who]}" for who in PUBLISHED)
-    yield f"- 4ward: {fourward} names the tests that must pass there. It has none of P4_14, and no test that p4c"
-    yield "  compiles with another option; a test that it lacks need not fail."
+    yield f"- 4ward: {fourward} names the tests that must pass there. It has no test of P4_14, and none that"
+    yield "  p4c compiles with another option; a test that is not in the list may still pass."
     yield f"- BMv2: {bmv2} names the programs that are expected to fail there."
 
 

@@ -125,7 +125,7 @@ def _generated(made: Program, path: Path) -> None:
 
 
 def section(record: Mapping[str, Any]) -> Iterator[str]:
-    """Yield the part of docs/conformance.md that has public programs."""
+    """Yield the part of docs/results/conformance.md that has public programs."""
     rows = record["programs"]
     loaded = [row for row in rows if row["loaded"] == PASSED]
     agreed = [row for row in loaded if not row["difference"]]
@@ -149,14 +149,14 @@ def section(record: Mapping[str, Any]) -> Iterator[str]:
         cells = [row["name"], f"{row['load_s']:.2f} s", f"{row['packets']}, {row['frames']}", str(row["entries"])]
         yield f"| {' | '.join([*cells, _cell(row['difference']) or beside, said])} |"
     if record.get("refused_by_p4c"):
-        yield "\nPrograms that p4c 1.2.5 refuses, so that there is nothing to load:\n"
+        yield "\np4c 1.2.5 refuses these programs, so there is nothing to load:\n"
         yield from (f"- {name}: {_cell(reason)}" for name, reason in record["refused_by_p4c"].items())
     if record.get("about_missing"):
-        yield "\nPrograms of which p4testgen makes no tests:\n"
+        yield "\np4testgen makes no tests for these programs:\n"
         yield from (f"- {name}: {_cell(reason)}" for name, reason in record["about_missing"].items())
     failed = [f"{row['name']}, {text}" for row in rows for text in row["failed"]]
     if failed:
-        yield f"\nTests of p4testgen that do not pass. {record.get('about_failed', '')}\n"
+        yield f"\nThese tests of p4testgen do not pass. {record.get('about_failed', '')}\n"
         yield from (f"- {_cell(text)}" for text in failed)
 
 

@@ -1,4 +1,4 @@
-"""docs/conformance.md is what the record says, and the tests of a clone of p4c are found and sorted."""
+"""docs/results/conformance.md is what the record says, and the tests of a clone of p4c are found and sorted."""
 
 from __future__ import annotations
 
