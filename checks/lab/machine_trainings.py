@@ -97,7 +97,10 @@ def table(times: Rows) -> Iterator[str]:
     yield ""
     alone = [f"{row['ms'][ALONE]['median']:.0f}" for row in taken.values() if ALONE in row["ms"]]
     if alone:
-        yield f"Computing takes {' and '.join(alone)} ms of each. In brackets: times as fast as gloo's first row."
+        yield (
+            f"Computing takes {' and '.join(alone)} ms of a step with DistributedDataParallel. "
+            "In brackets: times as fast as the first row."
+        )
     rows = list(taken.values())
     machines = " and ".join(sorted({", ".join(row["machine"].split(", ")[:2]) for row in rows}))
     loads = " and ".join(f"{row['load'][0]:.1f} to {row['load'][1]:.1f}" for row in rows)
