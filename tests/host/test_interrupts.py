@@ -136,9 +136,8 @@ def everything(ranks: list[Communicator], at: int, handler: Callable[[Communicat
                     outcome = type(error).__name__
                     break
                 assert np.allclose(array, expected, rtol=1e-5), (at, turn, outcome, array[:3], expected)
-        if outcome not in ("right", "interrupted"):
-            for other in ranks:  # as heartbeats would say
-                other.queue.membership.error = WorkerLost("rank 0 is gone", 0)
+        if is_first and outcome not in ("right", "interrupted"):
+            ranks[1].queue.membership.error = WorkerLost("rank 0 is gone", 0)  # as heartbeats would say
         return count[0], outcome
 
     with ThreadPoolExecutor(2) as pool:
