@@ -23,7 +23,7 @@ from typing import Any, Final, NoReturn, Protocol
 
 import numpy.typing as npt
 
-from switchsum.protocol.errors import Interrupted, SumOverflow, SwitchsumError, UsageError, WorkerLost
+from switchsum.protocol.errors import Interrupted, OperationMismatch, SumOverflow, SwitchsumError, UsageError
 
 from ..engine.engine import Failed, Finished, Outcome
 from ..engine.loop import Driver
@@ -331,11 +331,12 @@ class OperationQueue:
     def interrupted(self, error: BaseException | None = None) -> None:
         """Break the communicator because a call did not come to its end, unless for an error of ours."""
         self.interrupts.is_asked_for = False  # it was raised, or is of no use any more
+        if error is not None and isinstance(self.error, OperationMismatch):
+            self.error = None  # the switch's answer to a call that was refused while its arguments were looked at
         if not self.is_over and not isinstance(error, SwitchsumError):
             what = "something" if error is None else type(error).__name__
-            self._fail(
-                Interrupted(f"{what} was raised in the midst of a collective, which others may have ended, or wait for")
-            )
+            why = f"{what} was raised in the midst of a collective, which others may have ended, or wait for"
+            self._fail(Interrupted(why))
 
     @property
     def is_over(self) -> bool:
@@ -478,7 +479,7 @@ class OperationQueue:
         """Give up if this rank waits for one of those that have left."""
         try:
             self._departures.check(left, self.membership.loads, self.driver.clock())
-        except WorkerLost as error:
+        except SwitchsumError as error:
             self._fail(error)
 
     def _note_restart(self) -> None:

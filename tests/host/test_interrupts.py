@@ -27,9 +27,11 @@ import pytest
 import switchsum.host.api.communicator
 from switchsum.host.api.communicator import Communicator
 from switchsum.host.api.interrupts import Interrupts, defer_interrupts
-from switchsum.protocol.errors import Interrupted, SwitchsumError, UsageError, WorkerLost
+from switchsum.protocol.errors import Interrupted, OperationMismatch, SwitchsumError, UsageError, WorkerLost
 from switchsum.testing.cluster import ClusterConfig
 from switchsum.testing.local import LocalMembership, communicators
+
+from ..timing import eventually
 
 EXAMPLES = int(os.environ.get("SWITCHSUM_EXAMPLES", "60"))
 HOST = str(Path(switchsum.host.api.communicator.__file__).parents[1])
@@ -184,6 +186,32 @@ def test_a_result_is_right_or_an_error_whenever_a_handler_runs(what: Any) -> Non
         assert seen["UsageError"] > EXAMPLES // 6
     else:
         assert seen["broken"] > EXAMPLES // 6
+
+
+def test_what_others_are_told_of_an_interrupted_call_is_not_why_later_ones_fail(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A call that ends while its arguments are looked at is refused, and the switch may say so to this rank first."""
+    ranks, refuse = pair(), Communicator.refuse
+
+    def looked_at(*_: object) -> None:
+        raise Alarm
+
+    def refuse_and_wait(communicator: Communicator) -> None:
+        refuse(communicator)
+        assert eventually(lambda: isinstance(communicator.queue.error, OperationMismatch), 30)
+
+    monkeypatch.setattr(Communicator, "refuse", refuse_and_wait)
+    with ThreadPoolExecutor(1) as pool:
+        other = pool.submit(ranks[1].barrier)
+        with monkeypatch.context() as patch:
+            patch.setattr("switchsum.host.api.collectives.check_array", looked_at)
+            with pytest.raises(Alarm):
+                ranks[0].allreduce(np.ones(4, np.float32))
+        with pytest.raises(OperationMismatch):
+            other.result(30)
+    with pytest.raises(Interrupted, match="Alarm was raised"):
+        ranks[0].barrier()
 
 
 def test_a_handler_that_calls_a_collective_in_the_midst_of_one_is_refused() -> None:

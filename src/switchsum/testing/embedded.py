@@ -12,11 +12,12 @@ from switchsum.switch.tables import Entry, Exact
 class Embedded:
     """Our own program on the embedded switch."""
 
+    now_us = 0
+    """Time that the program sees."""
+
     def __init__(self, lanes_per_frame: int, engine: EngineName, *, debug: bool = False) -> None:
         device_config = p4src.load(lanes_per_frame).device_config
         self.pipeline = Pipeline.load(device_config, engine=engine, debug=debug)
-        self.now_us = 0
-        """Time that the program sees."""
 
     def insert(self, table: str, match: Sequence[int], action: str, params: Sequence[int]) -> None:
         """Add an entry of exact matches."""
