@@ -71,11 +71,11 @@ def test_the_sentence_on_a_straggler_names_the_collective_once() -> None:
 def test_how_often_a_job_met_a_taken_slot_is_said() -> None:
     said = [one for one in explain(sharing()) if one.kind == "taken"]
     assert [one.text for one in said] == [
-        "Other jobs had the slot of 25 % of its 100 contributions. These went on to spare, and took longer."
+        "25 % of its 100 contributions came to a slot that another job held. They went on to spare, which took longer."
     ]
     early = replace(sharing().counters[0], contributions=0)  # these are counted a moment before the reasons
     [alone] = [one for one in explain(replace(sharing(), counters={0: early})) if one.kind == "taken"]
-    assert alone.text.startswith("Other jobs had the slot of 100 % of its 25 contributions.")
+    assert alone.text.startswith("100 % of its 25 contributions came to a slot that another job held.")
     own = replace(sharing(), job=facts(*BUSY).job)
     assert all(one.kind != "taken" for one in explain(own))
 

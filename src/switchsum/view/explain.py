@@ -66,8 +66,8 @@ def _explain_sharing(facts: Facts) -> list[Finding]:
     if not taken:
         return []
     sent = max(sent, taken)  # which are counted a moment later
-    text = f"Other jobs had the slot of {percent(taken / sent)} of its {sent:,} contributions."
-    text += f" These went on to {facts.job.fallback}, and took longer."
+    text = f"{percent(taken / sent)} of its {sent:,} contributions came to a slot that another job held."
+    text += f" They went on to {facts.job.fallback}, which took longer."
     return [Finding(kind="taken", text=text, advice="Give the job slots of its own, or share more of them.")]
 
 
