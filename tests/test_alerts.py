@@ -76,7 +76,8 @@ def test_loss_that_begins_after_a_day_is_named_in_seconds_and_so_is_its_end() ->
     link.run(20, loss=0.04)
     assert link.is_named()
     [found] = explain_links(link.facts())
-    assert "has lost 400 of 10000 contributions or their answers (4 %) in the last 10 s." in found.text
+    assert found.text == "The link of rank 0 loses 4 %; no rank waits for long."
+    assert "400 of 10000 contributions or their answers were lost in the last 10 s." in found.details
     link.run(20, loss=0.0)
     assert not link.is_named()
     loss = loss_of(link.facts(), link.facts().workers[0])
@@ -103,12 +104,14 @@ def test_the_drop_simulator_is_one_sentence_for_all_links_and_jobs() -> None:
     link.run(20, loss=0.04)
     one, other = (link.facts(job=job, ranks=4, loss=0.02) for job in ("a", "b"))
     [found] = alerts(seen(one, other))
-    lose = "the links of 8 ranks lose frames"
-    assert found.text == f"Jobs a and b: {lose}. The drop simulator is on: 2 % there, 2 % back."
+    assert found.text == "The drop simulator is on: 8 links lose 4 %; no rank waits for long."
+    simulated = "The drop simulator loses 2 % on the way to the switch and 2 % on the way back, 4 % in all."
+    assert found.details == f"Jobs a and b. {simulated}"
     assert found.jobs == ["a", "b"]
-    assert found.advice == "Switch it off: switchsum drop-probability 0."
+    assert (found.advice, found.command) == ("Switch it off:", "switchsum drop-probability 0")
     [alone] = alerts(seen(one))
-    assert alone.text.startswith("Job a: The links of ranks 0-3 have lost 1600 of 40000 contributions")
+    assert alone.text == "The drop simulator is on: the links of ranks 0-3 lose 4 %; no rank waits for long."
+    assert alone.details.startswith("1600 of 40000 contributions or their answers were lost in the last 10 s")
 
 
 def test_a_host_whose_links_all_lose_is_one_sentence() -> None:
@@ -118,7 +121,7 @@ def test_a_host_whose_links_all_lose_is_one_sentence() -> None:
     hosts = [replace(one, host="north" if one.rank < 2 else f"south{one.rank}") for one in facts.workers]
     found = explain_links(replace(facts, workers=hosts))
     assert [one.ranks for one in found] == [[0, 1], [2], [3]]
-    assert "The links of ranks 0-1, all at host north, have lost" in found[0].text
+    assert "The links of ranks 0 and 1, all at host north, lose 4 %" in found[0].text
 
 
 def test_a_switch_that_is_lost_is_one_sentence_for_all_jobs() -> None:
@@ -127,7 +130,7 @@ def test_a_switch_that_is_lost_is_one_sentence_for_all_jobs() -> None:
     facts = link.facts()
     gone = [replace(facts, job=replace(facts.job, job=job, state="stalled")) for job in ("a", "b", "c")]
     [found] = alerts(seen(*gone))
-    assert found.text == "Jobs a, b and c: The controller has lost its switch: 1 ranks wait for that."
+    assert found.text == "Jobs a, b and c: The controller has lost its switch; 1 ranks wait for that."
 
 
 def fleet(*, waiting_s: float = 0.0, moved: str = "") -> Overview:
@@ -155,19 +158,21 @@ def fleet(*, waiting_s: float = 0.0, moved: str = "") -> Overview:
 
 
 def test_a_switch_of_several_is_one_sentence_with_its_links_and_with_what_jobs_feel() -> None:
-    away = "Switch spine2 (spine2:9559) is away: no answer."
-    links = "Its links to leaf1, leaf2 are gone with it."
+    links = "No answer. Its links to leaf1, leaf2 are gone with it."
     [found] = alerts(fleet(waiting_s=7))
-    assert found.text == f"{away} {links} Job a needs it, and waits for 7 s."
+    assert found.text == "Switch spine2 is away; job a has waited 7 s for it."
+    assert (found.details, "at spine2:9559" in found.advice) == (links, True)
     assert (found.kind, found.jobs, found.switch) == ("away", ["a"], "spine2")
     [found] = alerts(fleet())
-    assert found.text == f"{away} {links} Job a needs it, and has not stopped yet."
+    assert found.text == "Switch spine2 is away; job a needs it, and has not stopped yet."
     [found] = alerts(fleet(moved="spine2 stays away: its tree has root spine1, not spine2"))
-    assert found.text == f"{away} Job a goes on without it: its tree has root spine1, not spine2."
+    assert found.text == "Switch spine2 is away; job a goes on without it."
+    assert found.details == "No answer. Job a: its tree has root spine1, not spine2."
     [found] = alerts(fleet(moved="spine2 and spine3 stay away: its tree has root spine1, not spine2"))
-    assert found.text == f"{away} Job a goes on without it: its tree has root spine1, not spine2."
+    assert found.text == "Switch spine2 is away; job a goes on without it."
+    assert found.details == "No answer. Job a: its tree has root spine1, not spine2."
     unused = replace(fleet(), jobs=[], links=rpc.LinkList())
-    assert [one.text for one in alerts(unused)] == [f"{away} No job needs it."]
+    assert [one.text for one in alerts(unused)] == ["Switch spine2 is away; no job needs it."]
 
 
 def test_a_link_that_is_gone_between_switches_that_answer_is_a_fault_of_its_own() -> None:
@@ -177,7 +182,7 @@ def test_a_link_that_is_gone_between_switches_that_answer_is_a_fault_of_its_own(
     links = replace(whole.links, links=[*whole.links.links, *two], faults=[whole.links.faults[1], "leaf1 hears leaf1"])
     found = alerts(replace(whole, trouble="", switches=rpc.SwitchList(switches=answering), links=links))
     assert [one.text for one in found] == [
-        "The link from leaf2 to spine2 is gone; both switches answer. Job a needs it, and has not stopped yet.",
+        "The link from leaf2 to spine2 is gone; job a needs it, and has not stopped yet.",
         "Links: leaf1 hears leaf1.",
     ]
 
@@ -195,7 +200,9 @@ def test_what_holds_a_job_up_comes_before_what_slows_it_down_and_before_what_is_
     refusals.note("trian", 0, UnknownJob("there is no job 'trian'"), 1.0)
     found = alerts(seen(lossy, absent, gone, refused=refusals.latest(2.0)))
     assert [one.kind for one in found] == ["lost", "missing", "link", "link", "refused"]
-    assert found[-1].advice == "Is the name right? There is 'train', which waits for ranks 1-2."
+    assert found[-1].text == "There is no job 'trian'. Is 'train' meant?"
+    who = "Rank 0 of job 'trian' was not let in."
+    assert found[-1].details == f"{who} 1 s ago. 'train' waits for ranks 1 and 2."
 
 
 def refused(rank: int, error: SwitchsumError) -> list[rpc.RefusalInfo]:
@@ -214,8 +221,8 @@ def test_advice_fits_why_a_job_was_refused() -> None:
     assert "slots" in found.text
     assert found.advice == "9 are free, and job 'a' has 4."
     [found] = alerts(seen(there, refused=refused(3, UnknownJob("there is no job 'large' (switchsum job list)"))))
-    assert "there is no job 'large'" in found.text
-    assert found.advice == "Is the name right? There are: 'a'."
+    assert found.text == "There is no job 'large'. There are: 'a'."
+    assert "It has no slots; 9 are free" in found.details
     [found] = alerts(seen(there, refused=refused(3, WorldSizeMismatch("job 'large' has 2 ranks, not 4"))))
     assert "create" not in found.text
-    assert "resize" in found.advice
+    assert found.command == "switchsum job resize large --workers 4"

@@ -11,7 +11,8 @@ from switchsum.controller.jobs.calls import MOST_OPEN, Calls
 from switchsum.protocol import rpc
 from switchsum.protocol.reports import CallSpan
 from switchsum.view import spans
-from switchsum.view.late import find_late, said, shares, shares_now, steps_of
+from switchsum.view.late import find_late, more_said, said, shares, shares_now, steps_of
+from switchsum.view.words import duration
 
 MS = 1_000_000
 NAMES = [
@@ -88,7 +89,12 @@ def test_a_late_rank_is_named_with_its_call_and_what_it_costs(seed: int, tells: 
     assert abs(found.gain - delay / step_ns) < 0.1 * found.gain + 0.02
     [others, own_share] = [shares(told.spans[0], rank)["waiting"] for rank in ((culprit + 1) % 4, culprit)]
     assert others > 0.8 * delay / (step_ns + delay) > own_share
-    assert f"late in {found.times} of the last 100 steps; the others wait for it" in said(found, f"rank {culprit}")
+    without = f"{duration(found.step_s)} a step, {duration(found.step_s / (1 + found.gain))} without it."
+    assert said(found, f"rank {culprit}") == (
+        f"Rank {culprit} is {duration(found.late_s)} late in {found.times} of the last 100 steps: {without}"
+    )
+    assert more_said(found, "sleeps", 0.5).startswith(f"The others wait for it, for {found.since_s:.0f} s or longer.")
+    assert 3 <= found.since_s <= 5
 
 
 @pytest.mark.parametrize("seed", range(8))

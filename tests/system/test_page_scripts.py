@@ -108,9 +108,7 @@ def test_tour(tmp_path: Path) -> None:
     (tmp_path / "train.py").write_text(blocks("docs/tour.md", "A program of your own", "python")[0])
     (tmp_path / "steps.py").write_text(blocks("docs/tour.md", section, "python")[0])
     parts, looks = blocks("docs/tour.md", section, "sh")
-    waits = (
-        "until switchsum explain steps | tr -s ' \\n' ' ' | grep -q 'ranks 0-1 wait for rank 2 ('; do sleep 1; done\n"
-    )
+    waits = "until switchsum explain steps | tr -s ' \\n' ' ' | grep -q 'ranks 0 and 1 wait for it'; do sleep 1; done\n"
     page = "python -c \"import urllib.request as r; print(r.urlopen('http://127.0.0.1:8080').read().decode()[:99])\"\n"
     shown = type_in(
         tmp_path,
@@ -122,7 +120,7 @@ def test_tour(tmp_path: Path) -> None:
     assert shown.count("[1.5 1.5 1.5]") == 2
     assert re.search(r" (hello|contribution) job \d", shown)
     assert "as recorded" in words
-    assert "ranks 0-1 wait for rank 2 (host" in words
+    assert "ranks 0 and 1 wait for it" in words
     assert "lost_ingress" in words
     assert "<html" in words
 

@@ -25,16 +25,26 @@ HUNG_S, AWAY_S = 14.0, 3.0
 """For how long a rank hangs, and for how long a switch is away, when a page is opened."""
 STATES = {"away": "stalled", "absent": "waiting"}
 """States of a job in some situations."""
+A_SECOND, STEPS = 15, 1200
+"""Steps of about a second, and those that are known of the past."""
+FRAMES = 1024 + 2048 + 1
+"""Of a rank in a step."""
 HISTORY_S = 90
 """Seconds of the past that a page finds."""
 
 
 def calls_of(ranks: int, late: dict[int, int], seed: int = 1, *, ago_s: float = 0.0) -> JobCalls:
     """Return 150 steps of three calls, the last one some time ago; `late` has by how many ms ranks are late."""
+    told, now_s = work(ranks, late, seed)
+    return told.told(now_s + ago_s)
+
+
+def work(ranks: int, late: dict[int, int], seed: int = 1, steps: int = 150) -> tuple[Calls, float]:
+    """Have ranks do steps of three calls, of which they report once a second; return also when they have done them."""
     chance, told = random.Random(seed), Calls(ranks)
     rows: list[list[list[int]]] = [[] for _ in range(ranks)]
     now, serial = 0, 0
-    for _ in range(150):
+    for step in range(steps):
         for call, compute in enumerate((30, 5, 5)):
             begun = [
                 now + compute * MS + chance.randrange(MS) + (MS * late.get(rank, 0) if call == 1 else 0)
@@ -44,9 +54,11 @@ def calls_of(ranks: int, late: dict[int, int], seed: int = 1, *, ago_s: float = 
             for rank, at in enumerate(begun):
                 rows[rank].append([serial, call, at, end - at, 1])
             now, serial = end, serial + 1
-    for rank, of_rank in enumerate(rows):
-        told.take(rank, of_rank, KINDS, now / 1e9)
-    return told.told(now / 1e9 + ago_s)
+        if step % A_SECOND == A_SECOND - 1 or step == steps - 1:
+            for rank, of_rank in enumerate(rows):
+                told.take(rank, of_rank, KINDS, now / 1e9)
+                of_rank.clear()
+    return told, now / 1e9
 
 
 class Situation:
@@ -67,8 +79,9 @@ class Situation:
         self.count = hosts_of_leaf * len(leaves)
         self.names = jobs
         self.stands_s = HUNG_S if self.what.get("hangs") else AWAY_S if self.what.get("away") else 0.0
-        self.calls = calls_of(self.count, late or {})
-        self.stood = calls_of(self.count, late or {}, ago_s=self.stands_s)
+        told, until_s = work(self.count, late or {}, steps=STEPS)
+        self.calls, self.stood = told.told(until_s), told.told(until_s + self.stands_s)
+        self.step_s = until_s / STEPS
         self.at_s: float | None = None
         self.at = [leaf for leaf in leaves for _ in range(hosts_of_leaf)]
 
@@ -90,14 +103,20 @@ class Situation:
     def stands(self) -> bool:
         return bool(self.stands_s) and self.seconds > -self.stands_s
 
+    def sent(self) -> int:
+        """Return how many frames each rank has sent."""
+        return int(FRAMES * self.works_s / self.step_s) + 10**7
+
     def info(self) -> rpc.ControllerInfo:
         refused = [
-            rpc.RefusalInfo(job="large", reason="a job has 1 to 1024 slots, not 4000", kind="UsageError"),
-            rpc.RefusalInfo(job="trian", rank=0, reason="there is no job 'trian'", kind="UnknownJob", times=3),
+            rpc.RefusalInfo(job="large", reason="a job has 1 to 1024 slots, not 4000", kind="UsageError", age_s=40),
+            rpc.RefusalInfo(
+                job="trian", rank=0, reason="there is no job 'trian'", kind="UnknownJob", times=3, age_s=300
+            ),
         ]
         return rpc.ControllerInfo(
             package_version="0.1.0", wire_version=4, program_digest="d", lanes_per_frame=256, switch="unix:s1",
-            free_slots=512, refused=refused if self.what.get("refused") else [],
+            free_slots=1024 - 256 * len(self.names), refused=refused if self.what.get("refused") else [],
         )  # fmt: skip
 
     def list_jobs(self) -> rpc.JobList:
@@ -132,14 +151,15 @@ class Situation:
         job = str(request.job)
         found, chance = [], random.Random(int(self.seconds))
         for rank in range(self.count):
-            sent = int(9000 * self.works_s) + 2 * 10**6 + (0 if self.stands else chance.randrange(900))
+            sent = self.sent() + (0 if self.stands else chance.randrange(900))
             loses = 0.04 if self.has("loses", f"{job}/{rank}") else 0.0
             rows = round(100_000 * chance.uniform(0.04, 0.06)) if self.what.get("sparse") else 0
+            frames = round(10 * FRAMES / self.step_s)
             recent = RecentFigures(
-                seconds=10.0, rounds=90_000, frames_sent=90_000, frames_received=round(90_000 * (1 - loses)), cpu_s=9.6,
+                seconds=10.0, rounds=frames, frames_sent=frames, frames_received=round(frames * (1 - loses)), cpu_s=9.6,
                 sparse_rows=rows, sparse_union_rows=3 * rows, sparse_all_rows=100_000 if rows else 0,
             )  # fmt: skip
-            begun = int(18 * self.works_s) + 2000
+            begun = int(3 * self.works_s / self.step_s) + 20_000
             one = rpc.WorkerInfo(
                 rank=rank, age_s=0.3, host=f"node{rank // 2:02}", pid=4000 + rank, link=f"packet:eth{rank % 2}",
                 begun=begun, finished=begun, frames_sent=sent, frames_received=round(sent * (1 - loses)), rounds=sent,
@@ -158,7 +178,7 @@ class Situation:
 
     def statistics(self) -> rpc.Statistics:
         away = self.what.get("away", set())
-        sent = 0 if self.what.get("absent") else int(9000 * self.works_s) + 2 * 10**6
+        sent = 0 if self.what.get("absent") else self.sent()
         members = [
             rpc.MemberCounters(job=job, rank=rank, contributions=sent, contribution_bytes=1100 * sent, results=sent)
             for job in self.names
@@ -172,7 +192,7 @@ class Situation:
                 counters=[rpc.CounterInfo(reason="contributed", packets=count, bytes=0)],
             )
             for one in (*self.spines, *self.leaves)
-            for count in [sent * (4 if one in self.leaves else 2)]
+            for count in [sent * (self.count // len(self.leaves) if one in self.leaves else len(self.leaves))]
             if one not in away
         ]
         return rpc.Statistics(
@@ -237,19 +257,25 @@ LEAVES = ("leaf1", "leaf2")
 ALL_OF_TWO = {f"{job}/{rank}" for job in ("train", "tune") for rank in range(4)}
 SITUATIONS: dict[str, tuple[Callable[[], Situation], tuple[str, ...]]] = {
     "healthy": (lambda: Situation(LEAVES, 4, ("spine1", "spine2"), sparse={"yes"}), ("Nothing.",)),
-    "late": (lambda: Situation(LEAVES, 4, ("spine1",), late={5: 20}), ("Rank 5", "20 ms late", "faster")),
-    "hangs": (lambda: Situation(("",), 4, hangs={"train/2"}), ("ranks 0-1, 3 wait for rank 2",)),
+    "late": (
+        lambda: Situation(LEAVES, 4, ("spine1",), late={5: 20}),
+        ("Rank 5 (node02) is 20 ms late in", "ms a step", "py-spy record --pid 4005"),
+    ),
+    "hangs": (
+        lambda: Situation(("",), 4, hangs={"train/2"}),
+        ("Rank 2 (node01) has been outside collectives for", "ranks 0, 1 and 3 wait for it"),
+    ),
     "loses": (
         lambda: Situation(("",), 4, jobs=("train", "tune"), loses=ALL_OF_TWO),
-        ("the links of 8 ranks lose frames", "drop simulator"),
+        ("The drop simulator is on: 8 links lose 4 %; no rank waits for long.", "switchsum drop-probability 0"),
     ),
     "fleet": (
         lambda: Situation((*LEAVES, "leaf3", "leaf4"), 16, ("spine1", "spine2"), away={"spine2"}),
-        ("Switch spine2", "gone with it", "Job train needs it, and waits for"),
+        ("Switch spine2 is away; job train has waited", "gone with it"),
     ),
     "absent": (
         lambda: Situation(("",), 4, absent={"train/1", "train/3"}, refused={"yes"}),
-        ("have not joined", "not 4000", "there is no job 'trian'", "There is 'train', which waits for ranks 1, 3"),
+        ("have not joined", "not 4000", "There is no job 'trian'. Is 'train' meant?", "waits for ranks 1 and 3"),
     ),
 }  # fmt: skip
 """By name, what there is, and what must be read on the page."""

@@ -89,8 +89,9 @@ def _explain(client: ControllerClient, job: str, *, shares: bool, as_json: bool)
     typer.echo(view.headline(facts))
     for one in findings:
         typer.echo(f"- {one.text}")
-        if one.advice:
-            typer.echo(f"  {one.advice}")
+        for line in (one.details, one.advice, one.command and f"    {one.command}"):
+            if line:
+                typer.echo(f"  {line}")
     for title, rows in spans.tables(facts.calls).items() if shares else ():
         print_records(title, rows, as_json=False)
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from difflib import get_close_matches
+from shlex import quote
 from typing import Final
 
 from switchsum.protocol import rpc
@@ -10,8 +12,11 @@ from switchsum.view.away import away
 from switchsum.view.explain import explain
 from switchsum.view.facts import Facts, Overview
 from switchsum.view.findings import Alert, Finding
-from switchsum.view.words import ranks_text
+from switchsum.view.losses import NO_WAIT
+from switchsum.view.words import capital, listed, percent, ranks_text
 
+MINUTE_S: Final = 60
+HOUR_S: Final = 3600
 MOST_OWNERS: Final = 8
 WORST_FIRST: Final = ("switch", "lost", "straggler", "missing", "nobody", "silent", "late", "link")
 """Kinds of findings: first what holds a job up, then what slows it down."""
@@ -26,6 +31,7 @@ def alerts(seen: Overview, only: str | None = None) -> list[Alert]:
     are_away = {name for one in found if one.switch for name in one.jobs}
     if seen.trouble and not any(one.switch for one in found):
         found = [Alert(kind="switch", text=f"The switch does not answer: {seen.trouble}."), *found]
+    is_only_job = len(seen.jobs) == 1
     by_cause: dict[str, list[tuple[str, Finding]]] = {}
     for facts in seen.jobs:
         for one in explain(facts):
@@ -34,7 +40,10 @@ def alerts(seen: Overview, only: str | None = None) -> list[Alert]:
             if one.kind != "fine":
                 key = one.cause or f"{facts.job.job}\n{one.text}"
                 by_cause.setdefault(key, []).append((facts.job.job, one))
-    found += sorted((_of_cause(of_cause) for of_cause in by_cause.values()), key=lambda one: _rank(one.kind))
+    found += sorted(
+        (_of_cause(of_cause, is_only_job=is_only_job) for of_cause in by_cause.values()),
+        key=lambda one: _rank(one.kind),
+    )
     refused = [one for one in seen.info.refused if only in (None, one.job)]
     return found + [refusal(one, seen.jobs, seen.info.free_slots) for one in refused]
 
@@ -43,47 +52,64 @@ def _rank(kind: str) -> int:
     return WORST_FIRST.index(kind) if kind in WORST_FIRST else len(WORST_FIRST)
 
 
-def _of_cause(found: list[tuple[str, Finding]]) -> Alert:
-    """Say once what several jobs meet."""
+def _of_cause(found: list[tuple[str, Finding]], *, is_only_job: bool) -> Alert:
+    """Say once what several jobs meet; with `is_only_job` the job needs no name."""
     names, first = list(dict.fromkeys(job for job, _ in found)), found[0][1]
+    what = {"kind": first.kind, "advice": first.advice, "command": first.command}
     if len(names) == 1:
-        return Alert(kind=first.kind, text=f"Job {names[0]}: {first.text}", advice=first.advice, jobs=names)
-    ranks = sum(len(one.ranks) for _, one in found)
-    text = f"Jobs {', '.join(names[:-1])} and {names[-1]}"
-    if first.kind == "link":
-        text += f": the links of {ranks} ranks lose frames. {first.cause[:1].upper()}{first.cause[1:]}"
-    else:
-        text += f": {first.text}"
-    text = text if text.endswith(".") else f"{text}."
-    return Alert(kind=first.kind, text=text, advice=first.advice, jobs=names)
+        text = first.text if is_only_job else f"Job {names[0]}: {first.text}"
+        return Alert(text=text, details=first.details, jobs=names, **what)
+    jobs = f"Jobs {listed(names)}"
+    if first.kind != "link":
+        return Alert(text=f"{jobs}: {first.text}", details=first.details, jobs=names, **what)
+    low, high = (percent(end(one.share for _, one in found)) for end in (min, max))
+    lose = f"{sum(len(one.ranks) for _, one in found)} links lose {low if low == high else f'{low} to {high}'}"
+    is_simulated = not first.cause.startswith(("host ", "switch "))
+    text = f"The drop simulator is on: {lose}" if is_simulated else f"At {first.cause} {lose}"
+    effect = "; no rank waits for long" if all(NO_WAIT in one.text for _, one in found) else ""
+    details = f"{jobs}.{f' {first.cause}' if is_simulated else ''}"
+    return Alert(text=f"{text}{effect}.", details=details, jobs=names, **what)
 
 
 def refusal(one: rpc.RefusalInfo, there: list[Facts], free_slots: int) -> Alert:
     """Say whom the controller has refused and why, and what would help."""
     jobs = [facts.job for facts in there]
+    when = f" {capital(_ago(one.age_s))}{f', {one.times} times by now' * (one.times > 1)}."
     who = f"Rank {one.rank} of job {one.job!r} was not let in" if one.rank >= 0 else f"Job {one.job!r} was not made"
-    text = f"{who}{f', {one.times} times' * (one.times > 1)}: {one.reason}."
     if one.kind == "UnknownJob":
-        text += f" It has no slots; {slots_taken(jobs, free_slots)}."
-        return Alert(kind="refused", text=text, advice=_right_name(one.job, jobs), jobs=[one.job])
-    advice = {
-        "NoCapacity": f"{slots_owned(jobs, free_slots)}.",
-        "WorldSizeMismatch": "Start as many ranks as the job has, or: switchsum job resize --workers.",
-        "RankTaken": "Give each process a rank of its own; one that has died is replaced when it is known to be lost.",
-        "VersionMismatch": "Install the same version of switchsum on all machines.",
-    }.get(one.kind, "")
-    return Alert(kind="refused", text=text, advice=advice, jobs=[one.job])
+        meant, more = _right_name(one.job, jobs)
+        more = more or f"It has no slots; {slots_taken(jobs, free_slots)}."
+        text = f"There is no job {one.job!r}.{f' {meant}' if meant else ''}"
+        return Alert(kind="refused", text=text, details=f"{who}.{when} {more}", jobs=[one.job])
+    size = re.search(r"not (\d+)", one.reason)
+    resize = f"switchsum job resize {quote(one.job)} --workers {size[1] if size else 'N'}"
+    advice, command = {
+        "NoCapacity": (f"{slots_owned(jobs, free_slots)}.", ""),
+        "WorldSizeMismatch": ("Start as many ranks as the job has, or give it another size:", resize),
+        "RankTaken": (
+            "Give each process its own rank. A rank that has died is replaced once it is known to be lost.",
+            "",
+        ),
+        "VersionMismatch": ("Install the same version of switchsum on all machines.", ""),
+    }.get(one.kind, ("", ""))
+    text = f"{who}: {one.reason}."
+    return Alert(kind="refused", text=text, details=when.strip(), advice=advice, command=command, jobs=[one.job])
 
 
-def _right_name(wrong: str, jobs: list[rpc.JobInfo]) -> str:
-    """Ask whether another name was meant: the most similar one, if any is, else those that there are."""
+def _ago(age_s: float) -> str:
+    """Say how long ago something was."""
+    if age_s < 2 * MINUTE_S:
+        return f"{age_s:.0f} s ago"
+    return f"{age_s / MINUTE_S:.0f} min ago" if age_s < 2 * HOUR_S else f"{age_s / HOUR_S:.0f} h ago"
+
+
+def _right_name(wrong: str, jobs: list[rpc.JobInfo]) -> tuple[str, str]:
+    """Ask whether another name was meant, and say what is known of that: the most similar one, else those there are."""
     near = get_close_matches(wrong, [job.job for job in jobs], 1)
     if not near:
-        made = ", ".join(repr(job.job) for job in jobs[:MOST_OWNERS])
-        return f"Is the name right? There are: {made}." if made else ""
+        return (f"There are: {', '.join(repr(job.job) for job in jobs[:MOST_OWNERS])}." if jobs else ""), ""
     absent = [one.rank for job in jobs if job.job == near[0] for one in job.members if one.state == "expected"]
-    waits = f", which waits for {ranks_text(absent)}" if absent else ""
-    return f"Is the name right? There is {near[0]!r}{waits}."
+    return f"Is {near[0]!r} meant?", f"{near[0]!r} waits for {ranks_text(absent)}." if absent else f"{near[0]!r} runs."
 
 
 def slots_owned(jobs: list[rpc.JobInfo], free_slots: int) -> str:

@@ -9,8 +9,9 @@ from switchsum.protocol import rpc
 from switchsum.view.facts import Facts, Overview, is_over
 from switchsum.view.findings import Alert
 from switchsum.view.late import WAITING_S
+from switchsum.view.words import capital, listed
 
-START: Final = "Start it again: what waits goes on where it was."
+START: Final = "Start it again{where}. What waits goes on where it was."
 
 
 def away(seen: Overview) -> list[Alert]:
@@ -35,30 +36,38 @@ def gone_links(seen: Overview) -> set[tuple[str, str]]:
 def _of_switch(seen: Overview, switch: rpc.SwitchInfo) -> Alert:
     name = switch.switch
     links = sorted({low if high == name else high for low, high in gone_links(seen) if name in (low, high)})
-    text = f"Switch {name} ({switch.p4runtime}) is away{f': {switch.trouble}' if switch.trouble else ''}."
-    if links:
-        text += f" Its links to {', '.join(links)} are gone with it."
     over = [facts for facts in seen.jobs if is_over(facts.job, name)]
     moved = [facts for facts in seen.jobs if facts not in over and _moved_from(facts.job, name)]
-    text += "".join(f" {_felt(facts)}" for facts in over)
-    text += "".join(f" Job {one.job.job} goes on without it: {_moved_from(one.job, name)}." for one in moved)
-    if not over and not moved:
-        text += " No job needs it."
-    return Alert(kind="away", text=text, advice=START, jobs=[one.job.job for one in over], switch=name)
+    felt = [_felt(facts) for facts in over] + [f"job {one.job.job} goes on without it" for one in moved]
+    text = f"Switch {name} is away; {listed(felt) if felt else 'no job needs it'}."
+    details = f"{capital(switch.trouble)}." if switch.trouble else ""
+    if links:
+        details += f" Its links to {', '.join(links)} are gone with it."
+    details += "".join(f" Job {one.job.job}: {_moved_from(one.job, name)}." for one in moved)
+    where = f", at {switch.p4runtime}" if switch.p4runtime else ""
+    return Alert(
+        kind="away",
+        text=text,
+        details=details.strip(),
+        advice=START.format(where=where),
+        jobs=[one.job.job for one in over],
+        switch=name,
+    )
 
 
 def _of_link(seen: Overview, low: str, high: str) -> Alert:
     over = [facts for facts in seen.jobs if any(row[:2] == [low, high] for row in facts.job.tree)]
-    text = f"The link from {low} to {high} is gone; both switches answer." + "".join(f" {_felt(one)}" for one in over)
-    return Alert(kind="links", text=text, advice="Look at the cable and at both ports.", jobs=[o.job.job for o in over])
+    text = f"The link from {low} to {high} is gone{'; ' if over else ''}{listed([*map(_felt, over)]) if over else ''}."
+    details, advice = "Both switches answer.", "Look at the cable and at both ports."
+    return Alert(kind="links", text=text, details=details, advice=advice, jobs=[one.job.job for one in over])
 
 
 def _felt(facts: Facts) -> str:
     """Say whether a job stands still."""
     since_s = max((one.waiting_s for one in facts.workers if one.age_s >= 0), default=0.0)
     if since_s >= WAITING_S:
-        return f"Job {facts.job.job} needs it, and waits for {since_s:.0f} s."
-    return f"Job {facts.job.job} needs it, and has not stopped yet."
+        return f"job {facts.job.job} has waited {since_s:.0f} s for it"
+    return f"job {facts.job.job} needs it, and has not stopped yet"
 
 
 def _moved_from(job: rpc.JobInfo, switch: str) -> str:

@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+from shlex import quote
 from typing import Final
 
 from switchsum.protocol.frame import Reason
 from switchsum.view.facts import Facts
 from switchsum.view.findings import Finding
-from switchsum.view.late import WAITING_S, Late, find_late, said, steps_of
+from switchsum.view.late import WAITING_S, Late, find_late, more_said, said, stands, steps_of
 from switchsum.view.losses import explain_links
 from switchsum.view.rounds import newest_rounds
-from switchsum.view.words import names, percent, ranks_text, runs, verb
+from switchsum.view.words import called, capital, names, percent, places, ranks_text, runs, verb
 
 OLD_S: Final = 5.0
 """Reports come once a second; older ones are of a worker that is stopped, or cannot reach the controller."""
+PROFILE_S: Final = 30
+"""A profile of so many seconds has many steps in it."""
+MOST_TOLD: Final = 3
+"""Number of ranks of which it is told what each has begun."""
 BUSY: Final = 0.5
 """A process that takes this part of a core's time between its calls computes there; one that takes less waits."""
 TAKEN: Final = Reason.TAKEN.name.lower()
@@ -76,21 +81,25 @@ def headline(facts: Facts) -> str:
     job = facts.job
     last = job.first_slot + job.slot_count - 1
     which = "shared slots" if job.shares_slots else "slots"
-    return f"job {job.job}: {job.state}, {job.workers} ranks, {which} {job.first_slot} to {last} of the switch"
+    state = job.state
+    if stands(facts.workers):
+        state = f"has stood still for {max(one.waiting_s for one in facts.workers if one.age_s >= 0):.0f} s"
+    return f"job {job.job}: {state}, {job.workers} ranks, {which} {job.first_slot} to {last} of the switch"
 
 
 def explain_job(facts: Facts) -> list[Finding]:
     """Say whom the job waits for, if it does."""
     job = facts.job
     if job.state == "stalled":
-        text = f"The controller has lost its switch: {len(job.members)} ranks wait for that."
+        text = f"The controller has lost its switch; {len(job.members)} ranks wait for that."
         advice = "Start the switch again; the ranks go on where they were."
         return [Finding(kind="switch", text=text, advice=advice, cause="The controller has lost its switch.")]
     lost = [one.rank for one in job.members if one.state == "lost"]
     if lost:
-        who = f"{names(facts, lost)} {verb(lost, 'is', 'are')}"
-        text = f"{who} lost: the process has ended, or its machine cannot be reached."
-        return [Finding(kind="lost", text=text, advice="Start the job, or that rank, again.", ranks=lost)]
+        text = f"{capital(called(facts, lost))} {verb(lost, 'is', 'are')} lost: "
+        text += "the process has ended, or its machine cannot be reached."
+        details, advice = places(facts, lost).strip(), "Start the job, or that rank, again."
+        return [Finding(kind="lost", text=text, details=details, advice=advice, ranks=lost)]
     absent = [one.rank for one in job.members if one.state in NEVER_A_MEMBER]
     if absent:
         return _explain_absent(facts, absent)
@@ -107,15 +116,19 @@ def _explain_absent(facts: Facts, absent: list[int]) -> list[Finding]:
         text = f"No rank has joined: the job waits for {ranks_text(absent)}."
         return [Finding(kind="nobody", text=text, advice="Start the workers: switchsum agent --help.", ranks=expected)]
     if expected:
-        waits = f"{ranks_text(here)} {verb(here, 'waits', 'wait')}"
-        text = f"{waits} for {ranks_text(expected)}, which {verb(expected, 'has', 'have')} not joined."
-        advice = "Start what is missing, with the same job and world size; or: switchsum job resize --workers."
-        found.append(Finding(kind="missing", text=text, advice=advice, ranks=expected))
+        waits = f"{ranks_text(here)} {verb(here, 'waits', 'wait')} for {verb(expected, 'it', 'them')}"
+        text = f"{capital(ranks_text(expected))} {verb(expected, 'has', 'have')} not joined; {waits}."
+        advice = f"Start {verb(expected, 'it', 'them')}, with the same job and world size. To make the job smaller, "
+        advice += "and have all ranks join again:"
+        command = f"switchsum job resize {quote(facts.job.job)} --workers {len(here)} --force"
+        found.append(Finding(kind="missing", text=text, advice=advice, command=command, ranks=expected))
     if unseen:
-        text = f"{names(facts, unseen)} {verb(unseen, 'has', 'have')} joined, but no frame of "
+        text = f"{capital(called(facts, unseen))} {verb(unseen, 'has', 'have')} joined, but no frame of "
         text += f"{verb(unseen, 'it', 'them')} has come to the switch."
-        advice = "Check that their link leads to this switch: `switchsum ports` shows its ports."
-        found.append(Finding(kind="missing", text=text, advice=advice, ranks=unseen))
+        details, advice = places(facts, unseen).strip(), "Check that their link leads to one of this switch's ports:"
+        found.append(
+            Finding(kind="missing", text=text, details=details, advice=advice, command="switchsum ports", ranks=unseen)
+        )
     return found
 
 
@@ -134,32 +147,30 @@ def _explain_waiting(facts: Facts) -> list[Finding]:
         behind = min(one.begun for one in facts.workers)
         missing = [one.rank for one in facts.workers if one.begun == behind and one not in waiting]
     if not missing:
-        text = f"All ranks wait, for {since_s:.0f} s, and the switch has all contributions."
-        advice = "Look at the links below, and at `switchsum stats`."
-        return [Finding(kind="switch", text=text, advice=advice, since_s=since_s)]
+        text = f"The switch has all contributions, and all ranks have waited {since_s:.0f} s for its sums."
+        advice = "Look at the links below, and twice at the counters:"
+        return [Finding(kind="switch", text=text, advice=advice, command="switchsum stats", since_s=since_s)]
     others = [one.rank for one in waiting if one.rank not in missing]
     operation = next((one.operation for one in waiting if one.operation and one.rank not in missing), "")
     what = f", {operation}" if operation else ""
     where = f" (slot {runs(open_slots)})" if open_slots else ""
     begun = max(one.begun for one in waiting)
-    text = (
-        f"{ranks_text(others)} {verb(others, 'waits', 'wait')} for {names(facts, missing)}, for "
-        f"{since_s:.0f} s, in collective {begun}{what}{where}."
-    )
+    waits = f"{verb(others, 'waits', 'wait')} for {verb(missing, 'it', 'them')}"
+    text = f"{_what_holds_up(facts, missing, since_s)}{f'; {ranks_text(others)} {waits}' if others else ''}."
+    details = f"{capital(ranks_text(others or missing))} {verb(others or missing, 'has', 'have')} waited "
+    details += f"{since_s:.0f} s in collective {begun}{what}{where}."
     by_rank = {one.rank: one for one in facts.workers}
-    for rank in missing:
-        one = by_rank[rank]
-        if one.age_s > OLD_S:
-            text += f" Rank {rank} has reported nothing for {one.age_s:.0f} s: it is stopped, or Python is busy."
-        elif one.idle_s > 0:
-            text += f" Rank {rank} has begun {one.begun} collectives and done something else for {one.idle_s:.0f} s."
+    for rank in missing[:MOST_TOLD]:
+        if by_rank[rank].begun < begun:
+            details += f" Rank {rank} has begun {by_rank[rank].begun} collectives."
     first = by_rank[missing[0]]
-    advice = f"See what it does: py-spy dump --pid {first.pid or 'PID'}, on {first.host or 'its machine'}."
     return [
         Finding(
             kind="straggler",
             text=text,
-            advice=advice,
+            details=f"{details}{places(facts, missing)}",
+            advice=f"See what it does, on {first.host or 'its machine'}:",
+            command=f"py-spy dump --pid {first.pid or 'PID'}",
             ranks=missing,
             since_s=since_s,
             slots=open_slots,
@@ -168,10 +179,28 @@ def _explain_waiting(facts: Facts) -> list[Finding]:
     ]
 
 
+def _what_holds_up(facts: Facts, missing: list[int], since_s: float) -> str:
+    """Say what the ranks do for which the others wait."""
+    who, has = capital(called(facts, missing)), verb(missing, "has", "have")
+    rows = [one for one in facts.workers if one.rank in missing]
+    if all(one.age_s > OLD_S for one in rows):
+        return f"{who} {has} reported nothing for {min(one.age_s for one in rows):.0f} s"
+    if all(one.idle_s > 0 for one in rows):
+        return f"{who} {has} been outside collectives for {min(one.idle_s for one in rows):.0f} s"
+    return f"{who} {has} been missing in a collective for {since_s:.0f} s"
+
+
 def _silent(facts: Facts, silent: list[int]) -> Finding:
-    text = f"{names(facts, silent)} {verb(silent, 'has', 'have')} reported nothing for {OLD_S:.0f} s and more."
-    advice = "See whether the process is stopped (`ps` shows state T), or its machine overloaded."
-    return Finding(kind="silent", text=text, advice=advice, ranks=silent)
+    text = f"{capital(called(facts, silent))} {verb(silent, 'has', 'have')} reported nothing for {OLD_S:.0f} s or more."
+    pid = next((str(one.pid) for one in facts.workers if one.rank == silent[0] and one.pid), "PID")
+    return Finding(
+        kind="silent",
+        text=text,
+        details=places(facts, silent).strip(),
+        advice="See whether the process is stopped (state T), or its machine is overloaded:",
+        command=f"ps -o pid,stat,pcpu,args -p {pid}",
+        ranks=silent,
+    )
 
 
 def unfinished(facts: Facts) -> tuple[list[int], list[int]]:
@@ -184,12 +213,19 @@ def unfinished(facts: Facts) -> tuple[list[int], list[int]]:
 def _explain_late(facts: Facts, late: Late) -> Finding:
     """Say which rank is late in most steps, where in the step, what it does before, and what it costs."""
     worker = next((one for one in facts.workers if one.rank == late.rank), None)
-    does = ""
-    advice = "See what it does: py-spy dump --pid PID, on its machine."
+    does, busy, pid, host = "is outside calls", None, 0, ""
+    if worker is not None:
+        pid, host = worker.pid, worker.host
     if worker is not None and worker.recent.seconds > 0:
         busy = worker.recent.cpu_s / worker.recent.seconds
-        does = "computes there" if busy >= BUSY * late.own_share else "sleeps there, or waits for data or a lock"
-        does = f", and {does}: its process takes {percent(busy)} of a core"
-        advice = f"See what it does: py-spy dump --pid {worker.pid or 'PID'}, on {worker.host or 'its machine'}."
-    text = said(late, names(facts, [late.rank]), does)
-    return Finding(kind="late", text=text, advice=advice, ranks=[late.rank])
+        does = "computes" if busy >= BUSY * late.own_share else "sleeps, or waits for data or a lock,"
+    command = f"py-spy record --pid {pid or 'PID'} --duration {PROFILE_S} --output rank{late.rank}.svg"
+    return Finding(
+        kind="late",
+        text=said(late, called(facts, [late.rank])),
+        details=f"{more_said(late, does, busy)}{places(facts, [late.rank])}",
+        advice=f"See what it does for {PROFILE_S} s, on {host or 'its machine'}:",
+        command=command,
+        ranks=[late.rank],
+        since_s=late.since_s,
+    )

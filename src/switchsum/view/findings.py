@@ -12,9 +12,13 @@ class Finding:
     kind: str
     """`straggler`, `late`, `left out`, `silent`, `lost`, `missing`, `switch`, `link`, `taken`, `nobody` or `fine`."""
     text: str
-    """Finding in sentences."""
+    """Finding in one short sentence: who is to blame, by how much, and who suffers."""
+    details: str = ""
+    """Further sentences: calls, slots, addresses, and shares of time."""
     advice: str = ""
     """Advice: what to do about it."""
+    command: str = ""
+    """Command that does what `advice` says, to be copied."""
     ranks: list[int] = field(default_factory=list)
     """Whom it is about."""
     since_s: float = 0.0
@@ -25,6 +29,8 @@ class Finding:
     """Operation that the others are waiting in."""
     cause: str = ""
     """The same for findings of several jobs that have one cause; empty: it is this job's alone."""
+    share: float = 0.0
+    """Share of frames that are lost, of findings of kind `link`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,9 +38,14 @@ class Alert:
     """One thing that is wrong with a controller's jobs, said once for all of them."""
 
     text: str
+    """One short sentence."""
     kind: str = ""
     """`away`, `links`, `refused`, or the kind of the findings that it sums up."""
+    details: str = ""
+    """Further sentences, for smaller letters."""
     advice: str = ""
+    command: str = ""
+    """Command that does what `advice` says, to be copied."""
     jobs: list[str] = field(default_factory=list)
     """Jobs that the alert is about."""
     switch: str = ""

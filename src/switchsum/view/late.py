@@ -12,7 +12,7 @@ from typing import Final
 
 from switchsum.protocol import rpc
 from switchsum.protocol.reports import CallSpan, JobCalls
-from switchsum.view.words import duration, percent
+from switchsum.view.words import capital, duration, percent
 
 LOOK_BACK_S: Final = 15.0
 """A rank is named by the steps of so many last seconds, or by the last few where steps take long."""
@@ -79,6 +79,10 @@ class Late:
     """Gain in speed of the job without this delay. 0.25: a quarter faster."""
     own_share: float
     """Share of its time that it spends between calls."""
+    step_s: float
+    """Seconds that a step takes."""
+    since_s: float
+    """Seconds since the first known step in which it was so late."""
 
 
 class _Same:
@@ -158,6 +162,8 @@ def find_late(calls: JobCalls) -> Late | None:
         kind=next(one.kind for one in hits if one.place == place),
         gain=late_s / max(time_s - late_s, 1e-9),
         own_share=1.0 - span.calls_s[rank] / time_s,
+        step_s=step_s(calls, period),
+        since_s=max(one.age_s for one in steps if one.rank == rank and one.late_s >= typical_s / 2),
     )
 
 
@@ -166,15 +172,26 @@ def stands(workers: Iterable[rpc.WorkerInfo]) -> bool:
     return any(one.age_s >= 0 and one.waiting_s >= WAITING_S for one in workers)
 
 
-def said(late: Late, who: str, does: str = "") -> str:
-    """Say that a rank is late; `who` names it, and `does` goes on where it is said how long it is between calls."""
-    step = "steps" if late.calls_per_step > 1 else "calls"
+def said(late: Late, who: str) -> str:
+    """Say that a rank is late; `who` names it."""
+    step = "step" if late.calls_per_step > 1 else "call"
+    return (
+        f"{capital(who)} is {duration(late.late_s)} late in {late.times} of the last {late.steps} {step}s: "
+        f"{duration(late.step_s)} a {step}, {duration(late.step_s / (1 + late.gain))} without it."
+    )
+
+
+def more_said(late: Late, does: str, busy: float | None) -> str:
+    """Say where a rank loses time, and what the job would gain.
+
+    `does` says what the rank does between calls, and `busy` which part of a core's time it takes.
+    """
+    core = "" if busy is None else f", and its process takes {percent(busy)} of a core"
     place = f", call {late.place + 1} of {late.calls_per_step} in each step" if late.calls_per_step > 1 else ""
     return (
-        f"{who[0].upper()}{who[1:]} comes {duration(late.late_s)} late in {late.times} of the last {late.steps} "
-        f"{step}; the others wait for it. It loses that time before {late.kind}{place}. It spends "
-        f"{percent(late.own_share)} of its time between calls{does}. Without this delay the job would be "
-        f"{percent(late.gain)} faster."
+        f"The others wait for it, for {late.since_s:.0f} s or longer. It loses that time before {late.kind}{place}. "
+        f"It {does} for {percent(late.own_share)} of its time{core}: it is not the network. "
+        f"Without this delay the job would be {percent(late.gain)} faster."
     )
 
 

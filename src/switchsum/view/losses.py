@@ -9,12 +9,14 @@ from typing import Final
 from switchsum.protocol import rpc
 from switchsum.view.facts import Facts
 from switchsum.view.findings import Finding
-from switchsum.view.words import names, percent, ranks_text
+from switchsum.view.late import stands
+from switchsum.view.words import called, capital, percent, places, ranks_text, verb
 
 LOSSY: Final = 0.001
 """Frames that a link may lose before it is named."""
 FEW_FRAMES: Final = 32
 """Number of lost frames that say nothing about a link. A report is not of one moment, either."""
+NO_WAIT: Final = "no rank waits for long"
 LEAST_FRAMES: Final = 4
 """Number of lost frames that say nothing about a link with little traffic."""
 
@@ -67,32 +69,48 @@ def _cause(facts: Facts, loss: Loss, losses: list[Loss]) -> str:
     hosts = {one.rank: one.host for one in facts.workers}
     switches = {one.rank: one.switch for one in facts.job.members}
     lossy = {one.rank for one in losses}
-    for what, places in (("host", hosts), ("switch", switches)):
-        here = [rank for rank, place in places.items() if place == places.get(loss.rank)]
-        if places.get(loss.rank) and len(here) > 1 and lossy.issuperset(here):
-            return f"{what} {places[loss.rank]}"
+    for what, at in (("host", hosts), ("switch", switches)):
+        here = [rank for rank, place in at.items() if place == at.get(loss.rank)]
+        if at.get(loss.rank) and len(here) > 1 and lossy.issuperset(here):
+            return f"{what} {at[loss.rank]}"
     return f"rank {loss.rank} of {facts.job.job}"
 
 
 def _finding(facts: Facts, losses: list[Loss], cause: str) -> Finding:
     ranks = [one.rank for one in losses]
     there, back, sent = (sum(getattr(one, name) for one in losses) for name in ("there", "back", "sent"))
+    share, switch_off = (there + back) / sent, simulated(facts, ranks[0])
+    lose = f"{verb(ranks, 'loses', 'lose')} {percent(share)}"
     if len(losses) == 1:
-        text = f"The link of {names(facts, ranks)} has lost"
+        who = f"the link of {called(facts, ranks)}"
     else:
         where = f", all at {cause}," if cause.startswith(("host ", "switch ")) else ""
-        text = f"The links of {ranks_text(ranks)}{where} have lost"
-    text += f" {there + back} of {sent} contributions or their answers ({percent((there + back) / sent)})"
-    seconds = max(one.seconds for one in losses)
-    text += f" in the last {seconds:.0f} s" if seconds else ""
-    if all(one.is_known for one in losses):
-        text += f": about {there} on the way to the switch, {back} on the way back."
+        who = f"the links of {ranks_text(ranks)}{where}"
+    if switch_off:
+        which = f" of port {_port_of(facts, ranks[0]).port}" if len(ranks) == 1 else ""
+        text = f"The drop simulator{which} is on: {who} {lose}"
     else:
-        text += "."
+        text = f"{capital(who)} {lose}"
+    text += "." if stands(facts.workers) else f"; {NO_WAIT}."
+    details = f"{there + back} of {sent} contributions or their answers were lost"
+    seconds = max(one.seconds for one in losses)
+    details += f" in the last {seconds:.0f} s" if seconds else ""
+    if all(one.is_known for one in losses):
+        details += f": about {there} on the way to the switch, {back} on the way back"
+    details += f".{' ' if switch_off else ''}{switch_off}{places(facts, ranks) if len(ranks) == 1 else ''}"
     first = next(one for one in facts.workers if one.rank == ranks[0])
-    text += simulated(facts, ranks[0], names_port=len(ranks) == 1)
+    advice, command = _mend(facts, first)
     common = "" if cause.startswith("rank ") else cause
-    return Finding(kind="link", text=text, advice=_mend(facts, first), ranks=ranks, cause=common.strip())
+    return Finding(
+        kind="link",
+        text=text,
+        details=details,
+        advice=advice,
+        command=command,
+        ranks=ranks,
+        cause=common,
+        share=share,
+    )
 
 
 def lost_of(facts: Facts, worker: rpc.WorkerInfo) -> int:
@@ -154,20 +172,28 @@ def arrived(worker: rpc.WorkerInfo, counters: rpc.MemberCounters) -> float:
     return counters.contributions / counters.results * worker.rounds
 
 
-def simulated(facts: Facts, rank: int, *, names_port: bool = False) -> str:
-    """Say whether the drop simulator loses frames on a rank's port."""
+def _port_of(facts: Facts, rank: int) -> rpc.PortInfo:
     behind = f"{facts.job.job}/{rank}"
-    port = next((one for one in facts.ports.ports if behind in one.members), None)
-    if port is None or not (port.ingress_loss or port.egress_loss):
+    return next((port for port in facts.ports.ports if behind in port.members), rpc.PortInfo(port=-1))
+
+
+def simulated(facts: Facts, rank: int) -> str:
+    """Say what the drop simulator loses on a rank's port; empty: nothing."""
+    port = _port_of(facts, rank)
+    if not (port.ingress_loss or port.egress_loss):
         return ""
-    there, back = 100 * port.ingress_loss, 100 * port.egress_loss
-    which = f" of port {port.port}" if names_port else ""
-    return f" The drop simulator{which} is on: {there:.3g} % there, {back:.3g} % back."
+    there, back = port.ingress_loss, port.egress_loss
+    lost = 1 - (1 - there) * (1 - back)
+    return (
+        f"The drop simulator loses {percent(there)} on the way to the switch and {percent(back)} on the way back, "
+        f"{percent(lost)} in all."
+    )
 
 
-def _mend(facts: Facts, worker: rpc.WorkerInfo) -> str:
+def _mend(facts: Facts, worker: rpc.WorkerInfo) -> tuple[str, str]:
+    """Return advice, and its command."""
     if simulated(facts, worker.rank):
-        return "Switch it off: switchsum drop-probability 0."
+        return "Switch it off:", "switchsum drop-probability 0"
     if worker.link.startswith("packet"):
-        return f"On {worker.host}: ip -s link show, ethtool -S; on the switch, the queue of that port."
-    return f"On {worker.host}: ss -uam shows what its socket has dropped (d in skmem)."
+        return f"See what the card has dropped, on {worker.host}, and at the switch's port:", "ip -s link show"
+    return f"See what its socket has dropped (d in skmem), on {worker.host or 'its machine'}:", "ss -uam"

@@ -95,5 +95,5 @@ def what_it_does(row: Mapping[str, Any]) -> str:
     if row["waiting_s"] >= 1:
         return f"waits {row['waiting_s']:.0f} s, {row['operation'] or 'in a collective'}"
     if row.get("late_s"):
-        return f"LATE by {duration(row['late_s'])}"
-    return f"something else for {row['idle_s']:.0f} s" if row["idle_s"] >= 1 else "collectives"
+        return f"late by {duration(row['late_s'])}"
+    return f"outside collectives for {row['idle_s']:.0f} s" if row["idle_s"] >= 1 else "collectives"

@@ -2,7 +2,43 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import Final
+
 from switchsum.view.facts import Facts
+
+ROUNDED: Final = 99.5
+"""From here on two digits are not enough."""
+MOST_NAMES: Final = 3
+"""Number of ranks that are named one by one."""
+
+
+def called(facts: Facts, ranks: list[int]) -> str:
+    """Return ranks as text, with their hosts if they are few or at one host."""
+    hosts = {one.rank: one.host for one in facts.workers if one.host}
+    there = {hosts.get(rank, "") for rank in ranks}
+    if len(there) == 1:
+        host = there.pop()
+        return ranks_text(ranks) + (f" ({host})" if host else "")
+    if len(ranks) > MOST_NAMES:
+        return ranks_text(ranks)
+    return listed([f"rank {rank}" + (f" ({hosts[rank]})" if rank in hosts else "") for rank in ranks])
+
+
+def listed(texts: Sequence[str]) -> str:
+    """Join texts by commas, and the last one by "and"."""
+    return " and ".join([", ".join(texts[:-1]), texts[-1]] if len(texts) > 1 else texts)
+
+
+def capital(text: str) -> str:
+    """Return a text that begins a sentence."""
+    return text[:1].upper() + text[1:]
+
+
+def places(facts: Facts, ranks: list[int]) -> str:
+    """Return sentences that say where ranks are, of a few ranks; empty: nothing is known of it."""
+    texts = [names(facts, [rank]) for rank in ranks[:MOST_NAMES]]
+    return "".join(f" {capital(text.replace(' (', ': ', 1).removesuffix(')'))}." for text in texts if "(" in text)
 
 
 def names(facts: Facts, ranks: list[int]) -> str:
@@ -29,8 +65,10 @@ def link_text(link: str) -> str:
 
 
 def ranks_text(ranks: list[int]) -> str:
-    """Return ranks as text, with runs as `0-3`."""
-    return f"rank {runs(ranks)}" if len(ranks) == 1 else f"ranks {runs(ranks)}"
+    """Return ranks as text: a few one by one, more of them with runs as `0-3`."""
+    if len(ranks) == 1:
+        return f"rank {ranks[0]}"
+    return f"ranks {listed([*map(str, ranks)]) if len(ranks) <= MOST_NAMES else runs(ranks)}"
 
 
 def runs(numbers: list[int]) -> str:
@@ -52,13 +90,13 @@ def verb(ranks: list[int], of_one: str, of_several: str) -> str:
 def duration(seconds: float) -> str:
     """Write a short time with two digits and its unit.
 
-    >>> [duration(one) for one in (0.02, 1.5, 0.00025)]
-    ['20 ms', '1.5 s', '250 us']
+    >>> [duration(one) for one in (0.02, 1.5, 0.00025, 0.0999)]
+    ['20 ms', '1.5 s', '250 us', '100 ms']
     """
     for unit, size in (("s", 1.0), ("ms", 1e-3)):
         if seconds >= size:
-            return f"{seconds / size:.2g} {unit}" if seconds < 100 * size else f"{seconds / size:.0f} {unit}"
-    return f"{seconds * 1e6:.2g} us" if seconds < 1e-4 else f"{seconds * 1e6:.0f} us"
+            return f"{seconds / size:.2g} {unit}" if seconds < ROUNDED * size else f"{seconds / size:.0f} {unit}"
+    return f"{seconds * 1e6:.2g} us" if seconds < ROUNDED * 1e-6 else f"{seconds * 1e6:.0f} us"
 
 
 def percent(share: float) -> str:

@@ -80,7 +80,7 @@ class Painter:
         self._started = secrets.token_hex(4)
         self._ranks: Seen = {}
         self._counted: dict[tuple[str, str], tuple[float, int]] = {}
-        self._cells: dict[tuple[str, int], tuple[int, int, float]] = {}
+        self._cells: dict[tuple[str, int], tuple[int, int, float, float]] = {}
         self._slots: dict[str, dict[str, Any]] = {}
         self._history: dict[str, History] = {}
 
@@ -159,7 +159,8 @@ class Painter:
         rows = told_rows(facts, now, self._ranks)
         members = {one.rank: one for one in facts.job.members}
         if facts.slots is not None or facts.job.job not in self._slots:  # else they are shown as they were read last
-            self._slots[facts.job.job] = self._slots_of(facts.job, facts.slots or [], now)
+            waits_s = max((one.waiting_s for one in facts.workers if one.age_s >= 0), default=0.0)
+            self._slots[facts.job.job] = self._slots_of(facts.job, facts.slots or [], now, waits_s)
         for worker, row in zip(facts.workers, rows, strict=True):
             row["link"] = link_text(worker.link)
             row["does"] = what_it_does(row)
@@ -180,8 +181,11 @@ class Painter:
             **self._slots[facts.job.job],
         }
 
-    def _slots_of(self, job: rpc.JobInfo, cells: list[rpc.SlotInfo], now: float) -> dict[str, Any]:
-        """Return a letter for each slot that was read (free, filling, complete, stale), and who is missing where."""
+    def _slots_of(self, job: rpc.JobInfo, cells: list[rpc.SlotInfo], now: float, waits_s: float) -> dict[str, Any]:
+        """Return a letter for each slot that was read (free, filling, complete, stale), and who is missing where.
+
+        A slot that lacks contributions when it is first seen has done so for as long as ranks wait, `waits_s`.
+        """
         letters: list[str] = []
         waiting: dict[tuple[int, int], dict[str, Any]] = {}  # by number and who has contributed
         for one in newest_rounds(job, cells):
@@ -189,11 +193,11 @@ class Painter:
                 letters.append("c" if one.contributed else "f")
                 continue
             key = job.job, one.slot
-            number, bits, since = self._cells.get(key, (-1, 0, now))
+            number, bits, seen, since = self._cells.get(key, (-1, 0, now, now))
             if (number, bits) != (one.number, one.contributed):
-                since = now
-                self._cells[key] = one.number, one.contributed, now
-            letters.append("s" if now - since >= STALE_S else "i")
+                seen, since = now, now - waits_s if number < 0 else now
+                self._cells[key] = one.number, one.contributed, seen, since
+            letters.append("s" if now - seen >= STALE_S else "i")
             same = waiting.get((one.number, one.contributed))
             if same is not None:
                 same["slots"].append(one.slot)

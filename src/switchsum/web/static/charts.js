@@ -6,10 +6,11 @@ const PERIODS = [["1 min", 60], ["10 min", 600], ["1 hour", 3600]], KINDS = [["b
 // A point: [seconds, collectives/s, bytes/s, step, waiting, lost, density; and of each rank bytes/s, waiting, lost, density]
 const HEIGHT = 130, FIRST_RANK = 7, OF_RANK = 4, LEAST_SPAN_S = 15, FEW = 3;
 const QUANTITIES = [ // title, unit, factor, figure of a point, figure of a rank
-  ["Waiting for others", "%", 100, 4, 1], ["Sent", "MB/s", 1e-6, 2, 0], ["A step takes", "ms", 1e3, 3, null],
+  ["Waiting, last 10 s", "%", 100, 4, 1], ["Sent", "MB/s", 1e-6, 2, 0], ["A step takes", "ms", 1e3, 3, null],
   ["Lost frames", "%", 100, 5, 2], ["Density of sparse sums", "%", 100, 6, 3],
 ];
 const clock = new Intl.DateTimeFormat("en-GB", { hour: "2-digit", minute: "2-digit", second: "2-digit" });
+const isAbout = (title, kind) => ({ link: /^Lost/, late: /^Waiting/ })[kind]?.test(title) ?? true; // what is fine has no colour
 const all = new Set();
 let period = Number(localStorage.getItem("period")) || PERIODS[0][1], kind = localStorage.getItem("curves") ?? KINDS[0][1];
 
@@ -31,12 +32,12 @@ export function charts(job) {
     return { figure, reading, plot: null, built: "" };
   });
   const none = make("p", { class: "hint" }), box = make("div", { class: "charts" }, ...figures.map((one) => one.figure));
-  let points = [], ranks = [], named = new Map(), focused = null; // rank -> its colour
+  let points = [], ranks = [], named = new Map(), focused = null; // rank -> its colour, and the kind of the sentence that names it
 
   function build(at, across) {
     const [title, unit, , , ofRank] = QUANTITIES[at], curves = kind === "job" || ofRank === null ? [null] : ranks;
     const axis = { stroke: colour("soft"), grid: { stroke: colour("line"), width: 1 }, ticks: { stroke: colour("line") }, font: "11px system-ui" };
-    const looks = curves.map((rank) => (rank === null ? ["accent", 1.5] : named.has(rank) ? [named.get(rank), 2] : ["soft", 1]));
+    const looks = curves.map((rank) => (rank === null ? ["accent", 1.5] : named.has(rank) ? [isAbout(title, named.get(rank)[1]) ? named.get(rank)[0] : "soft", 2] : ["soft", 1]));
     figures[at].plot?.destroy();
     const plot = new uPlot({
       width: across, height: HEIGHT,
@@ -55,14 +56,14 @@ export function charts(job) {
   }
   function read(at) { // what stands above the curves: the values under the pointer, or else the newest ones
     const { plot, reading } = figures[at], [, unit, , , ofRank] = QUANTITIES[at], place = plot.cursor.idx ?? plot.data[0].length - 1;
-    const value = (column) => plot.data[column]?.[place], text = (number_) => (number_ == null ? "–" : `${short(number_)} ${unit}`);
+    const value = (column) => plot.data[column]?.[place], text = (number_) => (number_ == null ? "–" : `${short(number_)}\u00a0${unit}`);
     const when = plot.cursor.idx == null ? "" : `, ${clock.format(1000 * plot.data[0][place])}`;
     if (kind === "job" || ofRank === null) { setText(reading, `${text(value(1))}${when}`); return; }
     if (plot.cursor.idx != null && focused?.[0] === at) { setText(reading, `rank ${ranks[focused[1] - 1]}: ${text(value(focused[1]))}${when}`); return; }
     const of = (isNamed) => ranks.map((rank, column) => [rank, value(column + 1)]).filter(([rank, one]) => one != null && named.has(rank) === isNamed);
     const range = (values) => [...new Set([Math.min, Math.max].map((end) => short(end(...values.map(([, one]) => one)))))].join(" to "), own = of(true), others = of(false);
-    const said = own.length < FEW ? own.map(([rank, one]) => `rank ${rank}: ${text(one)}`) : [`${own.length} ranks named above: ${range(own)} ${unit}`];
-    if (others.length) said.push(`${own.length ? "others" : "ranks"} ${range(others)} ${unit}`);
+    const said = own.length < FEW ? own.map(([rank, one]) => `rank ${rank}: ${text(one)}`) : [`${own.length} marked ranks: ${range(own)}\u00a0${unit}`];
+    if (others.length) said.push(`${own.length ? "others" : "ranks"} ${range(others)}\u00a0${unit}`);
     setText(reading, `${said.join(", ") || "–"}${when}`);
   }
   function refresh() {
@@ -124,7 +125,7 @@ export function strip(target, steps, ranks, bad) {
   });
   const labels = make("div", { class: "names", "aria-hidden": "true" }, ...names);
   labels.style.height = `${high}px`;
-  const ends = make("div", { class: "ends", "aria-hidden": "true" }, make("span", {}, `${number(steps.length)} steps ago`), make("span", {}, `darkest: ${number(most / 1000)} ms late`), make("span", {}, "latest"));
+  const ends = make("div", { class: "ends", "aria-hidden": "true" }, make("span", {}, `${number(steps.length)} steps ago`), make("span", {}, `strongest colour: ${number(most / 1000)} ms late`), make("span", {}, "latest"));
   target.hidden = !steps.length;
   target.replaceChildren(labels, svg, ends);
 }

@@ -6,9 +6,9 @@ import { colour, onTheme } from "./theme.js";
 import { portsText, topology } from "./topology.js";
 
 const HOUR_S = 3600, ACROSS = 64, SELDOM_S = 0.9, STALE_S = 2, MANY_RANKS = 12, FEW_RANKS = 6, FEW_KINDS = 6;
-const FIGURES = ["a step takes", "ranks wait", "sent", "collectives a second", "lost frames", "density of sparse sums"];
+const FIGURES = ["a step takes", "ranks wait", "sent", "collectives a second", "lost frames", "density, all ranks together"];
 const SLOW = ["late", "left out", "link", "refused", "silent", "taken"]; // what is said of these does not hold a job up
-const COLUMNS = [["rank"], ["waits", "n"], ["does"], ["computes", "n w"], ["MB/s", "n"], ["lost", "n"], ["density", "n w"], ["calls/s", "n w"], ["host", "w"], ["port", "n w"], ["link", "w"]];
+const COLUMNS = [["rank"], ["waits", "n"], ["does"], ["outside calls", "n w"], ["MB/s", "n"], ["lost", "n"], ["density", "n w"], ["calls/s", "n w"], ["host", "w"], ["port", "n w"], ["link", "w"]];
 const KINDS = [["collective"], ["calls", "n w"], ["data moves", "n w"], ["ranks wait", "n"], ["last to begin"], ["others wait for it", "n w"]];
 const STATES = { f: "free", i: "filling", c: "complete", s: "stale" };
 const history = new Map(); // job -> its points, as charts.js has them
@@ -21,7 +21,10 @@ let started = null, lostSince = null, last = null, colours = null, drawnAt = 0;
 const clock = () => new Date().toLocaleTimeString();
 
 function trouble(picture) {
-  const found = picture.alerts ?? (picture.trouble ? [{ text: `${picture.trouble}.`, advice: "" }] : []);
+  const told = picture.alerts ?? (picture.trouble ? [{ text: `${picture.trouble}.`, advice: "" }] : []);
+  const found = told.filter((one) => one.kind !== "refused"), refused = told.filter((one) => one.kind === "refused");
+  byId("refused").hidden = !refused.length;
+  list(byId("refused").lastChild, refused, finding);
   // Seconds that pass are no news: a text that differs in numbers alone replaces the old one without being read out.
   const target = byId("alerts"), kinds = JSON.stringify(found.map((one) => one.text.replace(/\d+/g, "#")));
   target.setAttribute("aria-live", target.dataset.kinds === kinds ? "off" : "polite");
@@ -29,8 +32,11 @@ function trouble(picture) {
   list(target, found.length ? found : [{ text: "Nothing.", advice: "", fine: true }], finding);
 }
 function finding(one) {
-  const item = make("li", { class: one.fine || one.kind === "fine" ? "" : SLOW.includes(one.kind) ? "slow" : "bad" }, one.text);
+  const isFine = one.fine || one.kind === "fine", item = make("li", { class: isFine ? "" : SLOW.includes(one.kind) ? "slow" : "bad" });
+  item.append(isFine ? one.text : make("strong", {}, one.text));
+  if (one.details) item.append(make("span", { class: "details" }, one.details));
   if (one.advice) item.append(make("span", { class: "advice" }, one.advice));
+  if (one.command) item.append(make("code", { class: "command" }, one.command));
   return item;
 }
 
@@ -39,10 +45,10 @@ function newJob(name) {
   card.dataset.job = name;
   const grid = make("canvas", { class: "slots", role: "img" });
   const scroll = (label, inside) => make("div", { class: "wide", tabindex: "0", role: "region", "aria-label": label }, inside);
-  const ranks = table("Ranks: which part of the last ten seconds each waits for others, and what it does", COLUMNS);
+  const ranks = table("Ranks: which part of the last ten seconds each waits for others or the switch, and is outside calls; in the rest data moves", COLUMNS);
   const more = make("button", { type: "button" }), rest = make("p", { class: "hint" }, make("span"), " ", more);
   more.addEventListener("click", () => { card.isOpen = !card.isOpen; if (card.job) showRanks(card, card.job); });
-  const kinds = table("The last minute by kind: a call on average, in ms. What takes longest comes first", KINDS);
+  const kinds = table("", KINDS);
   const all = make("button", { type: "button" }), calls = make("div", {}, make("h3", {}, "Collectives"), scroll(`Collectives of job ${name}`, kinds), all);
   all.addEventListener("click", () => { card.hasAll = !card.hasAll; if (card.job) showKinds(card, card.job); });
   const waiting = table("Slots that wait, and who is missing in them", [["slots"], ["round", "n"], ["missing"], ["seconds", "n"]]);
@@ -59,8 +65,9 @@ function newJob(name) {
   list(figures, FIGURES, (term) => make("div", {}, make("dt", {}, term), make("dd")));
   list(legend, Object.keys(STATES), (letter) => make("li", { class: letter }, make("i", { "aria-hidden": "true" }), make("span")));
   viewing.observe(card);
-  card.append(title, findings, figures, scroll(`Ranks of job ${name}`, ranks), rest, make("h3", {}, "Who was the last to begin, step by step"), card.parts.strip,
-    card.parts.said, calls, make("h3", {}, "Over time"), ...curves.parts, make("h3", {}, "Slots"), card.parts.unread, grid, legend, ...packets.parts, scroll(`Slots of job ${name} that wait`, waiting));
+  card.parts.lower = make("div", {}, make("h3", {}, "Who was the last to begin, step by step"), card.parts.strip, card.parts.said, calls, make("h3", {}, "Over time"), ...curves.parts,
+    make("h3", {}, "Slots"), card.parts.unread, grid, legend, ...packets.parts, scroll(`Slots of job ${name} that wait`, waiting));
+  card.append(title, findings, figures, scroll(`Ranks of job ${name}`, ranks), rest, card.parts.lower);
   return card;
 }
 function showWaiting({ parts }, job) {
@@ -77,12 +84,14 @@ function showJob(card, job) {
   const { parts } = card, [rate, bytes, step, waits, lost, density] = job.rates;
   card.job = job;
   setText(parts.title, job.headline);
-  list(parts.findings, job.findings.filter((one) => !isBad(one)), finding); // the others are told above, once for all jobs
+  list(parts.findings, job.findings.some(isBad) ? [] : job.findings, finding); // what is wrong is told above, once for all jobs
   parts.unread.hidden = job.slots.length > 0;
   setText(parts.unread, job.state === "stalled" ? "They are not read while a switch of the job is away." : "None is in use yet.");
   const isTold = job.ranks.some((row) => row.report_age_s >= 0), told = (text) => (isTold ? text : null);
-  const stands = Math.max(0, ...job.ranks.map((row) => row.waiting_s));
-  const figures = [stands >= STALE_S ? `none for ${number(Math.round(stands))} s` : step ? `${number(1000 * step)} ms` : null, told(percent(waits)), told(`${number(bytes / 1e6)} MB/s`), told(number(rate)),
+  const longest = Math.max(0, ...job.ranks.map((row) => row.waiting_s)), stands = longest >= STALE_S ? longest : 0;
+  const until = stands ? `Until the job came to stand still, ${number(Math.round(stands))} s ago` : "";
+  parts.lower.hidden = !isTold && !job.slots.length && !job.collectives; // nothing has begun
+  const figures = [stands ? `none for ${number(Math.round(stands))} s` : step ? `${number(1000 * step)} ms` : null, told(percent(waits)), told(`${number(bytes / 1e6)} MB/s`), told(number(rate)),
     told(percent(lost)), density === null ? null : percent(density)];
   figures.forEach((text, at) => {
     parts.figures.children[at].hidden = text === null; // not known: there are no steps, or no sparse sums
@@ -92,11 +101,14 @@ function showJob(card, job) {
   showKinds(card, job);
   const late = job.ranks.find((row) => row.late_s > 0)?.rank;
   strip(parts.strip, job.strip ?? [], job.workers, late);
-  setText(parts.said, !job.strip?.length ? "No steps are known yet." : late === undefined ? "Each rank is the last now and then." : `Rank ${late} is the one that the others wait for.`);
+  const times = job.strip?.filter(([rank]) => rank === late).length, scattered = until ? `${until}, each rank was the last now and then.` : "Each rank is the last now and then.";
+  setText(parts.said, !job.strip?.length ? "No steps are known yet." : late === undefined ? scattered : `Rank ${late} is the last in ${times} of these ${job.strip.length} steps: the others wait for it.`);
+  setText(parts.kinds.caption, `${until ? `${until}; what` : "What"} a call takes on average, in ms, by kind, within the last minute. What takes longest comes first`);
 }
 function showRanks(card, job) {
   const { parts, order } = card, named = namedBy(job), isFolded = job.ranks.length > MANY_RANKS && !card.isOpen;
-  const sorted = order(job.ranks), chosen = new Set([...sorted.filter((row) => named.has(row.rank)), ...sorted.filter((row) => !named.has(row.rank))].slice(0, FEW_RANKS));
+  const isSame = !named.size && new Set(job.ranks.map((row) => `${row.does} ${Math.round(100 * row.waiting_share)}`)).size === 1, few = isSame ? 1 : FEW_RANKS;
+  const sorted = order(job.ranks), chosen = new Set([...sorted.filter((row) => named.has(row.rank)), ...sorted.filter((row) => !named.has(row.rank))].slice(0, few));
   const shown = isFolded ? sorted.filter((row) => chosen.has(row)) : sorted;
   parts.ranks.classList.toggle("plain", job.ranks.every((row) => row.density === null)); // without that column
   rows(parts.ranks.tBodies[0], shown, (row) => {
@@ -127,7 +139,7 @@ function showKinds(card, { kinds, findings }) {
 function restOf(hidden, named) { // what is folded, in a sentence
   const shares = hidden.map((row) => row.waiting_share), low = percent(Math.min(...shares)), high = percent(Math.max(...shares));
   const bad = hidden.filter((row) => named.has(row.rank)).length;
-  return `${hidden.length} more ranks, ${bad ? `${bad} of them named above` : "none of them named"}, wait ${low === high ? low : `${low} to ${high}`} of their time.`;
+  return `${hidden.length} more ranks${bad ? `, ${bad} of them marked,` : ""} wait ${low === high ? low : `${low} to ${high}`} of their time.`;
 }
 const isNarrow = matchMedia("(max-width: 40rem)"); // without the operation then
 const where = (row) => portsText(row, (link) => (link.switch ? `${link.switch} ${link.port}` : `${link.port}`));
@@ -159,7 +171,7 @@ function show(picture) {
   last = picture;
   const now = Date.now() / 1000, about = picture.controller;
   if (about) byId("controller").textContent =
-    `Switch ${about.switch}, ${about.lanes_per_frame} lanes, ${number(about.free_slots)} slots free; switchsum ${about.package_version}`;
+    `${picture.switches.length > 1 ? `${picture.switches.length} switches` : `Switch ${about.switch}`}, ${about.lanes_per_frame} lanes, ${number(about.free_slots)} slots free; switchsum ${about.package_version}`;
   if (now - drawnAt >= SELDOM_S) {
     drawnAt = now;
     trouble(picture);
@@ -183,7 +195,7 @@ function show(picture) {
     card.drawn = now;
     showJob(card, job);
     showWaiting(card, job);
-    if (inView.has(card)) card.parts.curves.show(points, new Map([...namedBy(job)].map(([rank, one]) => [rank, SLOW.includes(one.kind) ? "slow" : "bad"])));
+    if (inView.has(card)) card.parts.curves.show(points, new Map([...namedBy(job)].map(([rank, one]) => [rank, [SLOW.includes(one.kind) ? "slow" : "bad", one.kind]])));
   }
 }
 

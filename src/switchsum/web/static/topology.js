@@ -2,19 +2,19 @@
 import { byId, draw, list, make, namedBy, number, percent, setText } from "./dom.js";
 
 const HOST = 104, LEVEL = 96, WIRE = 34, CHIP = 48, DOT = 14, COLOURS = 4, MANY = 8;
-const WIDE = { SWITCH: 150, GAP: 14, FOLDED: 168, DOTS: 10 }, NARROW = { SWITCH: 78, GAP: 5, FOLDED: 78, DOTS: 5 }; // for telephones
+const WIDE = { SWITCH: 150, GAP: 14, FOLDED: 168, DOTS: 8 }, NARROW = { SWITCH: 78, GAP: 5, FOLDED: 78, DOTS: 4 }; // for telephones
 let size = WIDE;
 const called = (name) => name || "switch";
 // How a rank looks that a sentence names, by the sentence's kind, and what its box says.
 const LOOKS = { straggler: "stopped", lost: "stopped", silent: "slow", late: "slow", link: "slow", missing: "absent", nobody: "absent" };
 const SAYS = {
   straggler: (row) => `awaited ${number(Math.round(row.named.since_s))} s`, lost: () => "is lost", silent: () => "reports nothing",
-  late: (row) => `late by ${number(1000 * row.late_s)} ms`, link: (row) => `loses ${percent(row.lost_share)}`,
+  late: (row) => row.does, link: (row) => `loses ${percent(row.lost_share)}`,
   missing: () => "has not joined", nobody: () => "has not joined",
 };
 const LEGEND = { // of what is there alone
   "host stopped": "red box: the others wait for this rank, or it is lost", "host slow": "amber box: this rank is late or silent, or its link loses frames",
-  "host absent": "dashed box: this rank has not joined", "wire lossy": "amber line: this link loses frames",
+  "host absent": "dashed red box: this rank has not joined", "wire lossy": "amber line: this link loses frames",
   "wire cut": "red line with a cross: this link is down or gone", "switch away": "red switch: it does not answer",
 };
 const opened = new Map(); // switch -> whether its hosts are drawn one by one, where the reader has chosen
@@ -83,7 +83,10 @@ function build(picture, links, hosts, across) {
     const title = draw("title");
     lines[0].append(title);
     svg.append(...lines);
-    if (link.gone) svg.append(cross((low.x + high.x) / 2, level ? low.y + 20 : (low.y + high.y + 40) / 2));
+    if (link.gone) { // near the upper end, where no other lines cross
+      const down = level ? 0.5 : 0.2, top = high.y + (level ? 20 : 40), end = low.y + (level ? 20 : 0);
+      svg.append(cross(high.x + down * (low.x - high.x), top + down * (end - top)));
+    }
     return { lines, title };
   });
   const later = [];
@@ -192,9 +195,10 @@ export function topology(picture) {
       if (title) setText(title, `${row.job}/${row.rank} at ${row.host || "a host not known"}: ${said}`);
     });
     if (leaf.line) {
-      const load = rows.reduce((sum, row) => sum + row.bytes_per_s, 0) / (most * rows.length), bad = rows.filter((row) => row.look).length;
+      const load = rows.reduce((sum, row) => sum + row.bytes_per_s, 0) / (most * rows.length), bad = rows.filter((row) => row.look).map((row) => row.rank);
+      const marked = bad.length > 3 ? `${bad.length} marked` : bad.length ? `marked: ${bad.join(", ")}` : "";
       light(leaf.line, Math.min(1, load), rows.some((row) => row.named?.kind === "link") ? "wire lossy" : "wire");
-      setText(leaf.label, `${rows.length} ranks${bad && size === WIDE ? `, ${bad} named above` : ""}`);
+      setText(leaf.label, `${rows.length} ranks${marked && size === WIDE ? `, ${marked}` : ""}`);
     }
   }
   const said = `${switches.length > 1 ? `${switches.length} switches` : `Switch ${picture.controller?.switch ?? ""}`} with ${ranks.length} ranks`;
@@ -205,7 +209,7 @@ export function topology(picture) {
 }
 const wireOf = (row, link) => (link.down ? "wire cut" : row.named?.kind === "link" ? "wire lossy" : row.look === "absent" ? "wire absent" : "wire");
 function legend(links, svg) { // says what colours mean that are seen, and no others
-  const trees = [...new Set(links.flatMap((link) => link.trees))].sort((one, other) => one - other);
+  const trees = [...new Set(links.filter((link) => !link.gone).flatMap((link) => link.trees))].sort((one, other) => one - other);
   const seen = Object.keys(LEGEND).filter((kind) => svg.getElementsByClassName(kind).length || svg.getElementsByClassName(kind.replace("host", "dot")).length);
   const items = [...(trees.length > 1 ? trees.map((tree) => [`tree${tree % COLOURS}`, `tree ${tree}`]) : []), ...seen.map((kind) => [kind, LEGEND[kind]])];
   list(byId("legend"), items, ([kind, text]) => make("li", { class: kind }, make("i", { "aria-hidden": "true" }), text));
