@@ -49,6 +49,7 @@ from .failures import held_slots, refused, timed_out
 from .operation import FLOAT_LANES, MARKS, Operation
 from .state import CORE, OPERATIONS, Count, Held, State, allocate, arrays_of
 
+_SPREAD: Final = 0.618034  # jobs that share slots begin to claim them far from one another
 LONGEST_STEP_S = 0.5
 """Most seconds between two calls of `poll` that count as silence: the worker itself may have been stopped."""
 
@@ -129,10 +130,20 @@ class Engine:
             raise UsageError(f"a row of {frames.shape[1]} bytes cannot hold a frame of {config.lanes_per_frame} lanes")
         self._config = config
         self._frames = frames
-        self._pushed_before = pushed
-        self._state = allocate(config.window_slots, config.lanes_per_frame, zeros)
-        self._words = memoryview(self._state.core.view(np.int64).data)
-        self._arrays = arrays_of(self._state)
+        self.world_size = config.world_size
+        """Members of the job."""
+        self.lanes_per_frame = config.lanes_per_frame
+        """32-bit lanes in a frame."""
+        self.timeout_s = config.timeout_s
+        """Without progress for so long an operation fails."""
+        self.pushed_before = pushed
+        """How many frames the transport was handed before the engine's first."""
+        self.state: State = allocate(config.window_slots, config.lanes_per_frame, zeros)
+        """The arrays that kernels work on, for a driver's loop that is one itself."""
+        self.counts: npt.NDArray[np.int64] = self.state.core["progress"]["counts"][0]
+        """What has happened so far, by `Count`."""
+        self._words = memoryview(self.state.core.view(np.int64).data)
+        self._arrays = arrays_of(self.state)
         self.address = address_of(self._arrays)
         """Address of the arrays, for compiled code."""
         self._fill_core(lead)
@@ -148,11 +159,12 @@ class Engine:
         self._told = False
 
     def _fill_core(self, lead: int) -> None:
-        config, core = self._config, self._state.core[0]
+        config, core = self._config, self.state.core[0]
         lanes = config.lanes_per_frame
         bodies = (padding_bytes(lanes, config.growth_bytes), payload_bytes(lanes), narrow_bytes(lanes))  # by `Body`
         for row, body in zip(core["member"]["lower"], bodies, strict=True):
             row[:] = np.frombuffer(lower_headers(config.own, config.switch, HEADER_BYTES + body), np.uint8)
+        turn = int(config.shares_slots * config.job * _SPREAD * config.window_slots) % config.window_slots
         values: dict[str, dict[str, Any]] = {
             "member": {
                 "job": config.job,
@@ -178,7 +190,7 @@ class Engine:
             "sending": {
                 "lead": lead,
                 "store": address_of(self._frames),
-                "kept": address_of(self._state.kept),
+                "kept": address_of(self.state.kept),
                 "stride": self._frames.shape[1],
                 "checksum": config.checksum,
             },
@@ -190,11 +202,12 @@ class Engine:
                 "granularity_s": config.granularity_s,
                 "timeout_max_s": config.probe_max_s,
             },
+            "progress": {"turn": turn},
         }
         for part, facts in values.items():
             for name, value in facts.items():
                 core[part][name] = value
-        self._state.slots["number"] = config.first_number
+        self.state.slots["number"] = config.first_number
         trees = np.zeros(config.window_slots, np.uint8)
         for tree, first in enumerate(np.cumsum(config.trees)[:-1].tolist(), 1):
             trees[first:] = tree
@@ -203,37 +216,12 @@ class Engine:
             **{"lost_at": -1, "least_s": np.inf, "shortest_s": np.inf, "loss_cut": config.loss_cut},
         }
         for name, value in windows.items():
-            self._state.congestion[name] = value
+            self.state.congestion[name] = value
         self.share_out(trees)
 
     def _fill_tables(self) -> None:
-        member = self._state.core["member"]
+        member = self.state.core["member"]
         member["scales"][0], member["steps"][0] = _scales(self._config.world_size)
-
-    @property
-    def world_size(self) -> int:
-        """Members of the job."""
-        return self._config.world_size
-
-    @property
-    def lanes_per_frame(self) -> int:
-        """32-bit lanes in a frame."""
-        return self._config.lanes_per_frame
-
-    @property
-    def timeout_s(self) -> float:
-        """Without progress for so long an operation fails."""
-        return self._config.timeout_s
-
-    @property
-    def state(self) -> State:
-        """The arrays that kernels work on, for a driver's loop that is one itself."""
-        return self._state
-
-    @property
-    def pushed_before(self) -> int:
-        """How many frames the transport was handed before the engine's first."""
-        return self._pushed_before
 
     @property
     def under_way(self) -> int:
@@ -253,18 +241,18 @@ class Engine:
     @property
     def slots_waiting(self) -> int:
         """Slots whose result is to come; any thread may ask."""
-        return int(self._state.core["progress"]["waiting"][0])
+        return int(self.state.core["progress"]["waiting"][0])
 
     def held_slots(self, *, earlier: bool = True) -> list[tuple[int, int, list[int]]]:
         """Return slot, round's number and missing ranks of what the switch has said to wait for; any thread may ask.
 
         Without `earlier`, only what it has said since `rank_left` was called last.
         """
-        return held_slots(self._config, self._state, earlier=earlier)
+        return held_slots(self._config, self.state, earlier=earlier)
 
     def rank_left(self) -> None:
         """Take note that what the switch has said so far may be older than the news that a rank has left."""
-        held = self._state.slots["held"]
+        held = self.state.slots["held"]
         held[held == Held.NOW] = Held.EARLIER
 
     def name_of(self, serial: int) -> str:
@@ -276,11 +264,6 @@ class Engine:
     def is_full(self) -> bool:
         """Whether another operation must wait until the oldest has finished."""
         return self._words[_SUBMITTED] - self._words[_OLDEST] >= OPERATIONS
-
-    @property
-    def counts(self) -> npt.NDArray[np.int64]:
-        """What has happened so far, by `Count`."""
-        return self._state.core["progress"]["counts"][0]  # type: ignore[no-any-return]
 
     def adopt(self, operation: Operation, values: npt.NDArray[Any] | None, now: float) -> int:
         """Take note of an operation whose record the loop submits next; return its serial number.
@@ -313,12 +296,12 @@ class Engine:
         elif self._operations:
             self._silence_s += min(now - self._polled_at, LONGEST_STEP_S)
             if self._silence_s >= self._config.timeout_s and self._error is None:
-                self._error = timed_out(self._config, self._state)
+                self._error = timed_out(self._config, self.state)
         self._listen(now)
         self._polled_at = now
         if words[_FAILURE] and self._error is None:
-            operation = self._operations[int(self._state.core[0]["progress"]["failed"])][0]
-            self._error = refused(self._config, self._state, operation)
+            operation = self._operations[int(self.state.core[0]["progress"]["failed"])][0]
+            self._error = refused(self._config, self.state, operation)
 
     def _listen(self, now: float) -> None:
         """Give the switch up when it answers nothing: it holds up a repeat even while it waits for others."""
@@ -333,7 +316,7 @@ class Engine:
 
     def share_out(self, trees: npt.NDArray[np.integer[Any]]) -> None:
         """Tell over which tree, or which of the worker's links, each slot goes from now on."""
-        share_out(self._state, trees)
+        share_out(self.state, trees)
 
     def restarted(self, now: float) -> None:
         """Take note that the switch was restarted: it is told again what other members may still need."""
@@ -344,20 +327,20 @@ class Engine:
 
         `pushed` is how many frames were handed over to the new link before.
         """
-        core = self._state.core[0]
+        core = self.state.core[0]
         self._frames = frames
         core["sending"]["store"] = address_of(frames)
         core["sending"]["consumed"] = core["sending"]["sequence"] - core["sending"]["queued"]
-        self._pushed_before = pushed - int(core["sending"]["consumed"])
+        self.pushed_before = pushed - int(core["sending"]["consumed"])
 
     @property
     def awaits_switch(self) -> bool:
         """Whether a restarted switch has yet to answer about rounds that are over here."""
-        return bool(self._state.core[0]["recovery"]["unanswered"])
+        return bool(self.state.core[0]["recovery"]["unanswered"])
 
     def is_due(self, now: float) -> bool:
         """Whether a restarted switch is to be told again of rounds that are over here, though an answer came."""
-        core = self._state.core[0]
+        core = self.state.core[0]
         return bool(core["recovery"]["answered"] and now >= core["recovery"]["resend_at"])
 
     def events(self) -> deque[Outcome]:

@@ -106,7 +106,7 @@ def run(loop: int, until: float) -> int:
             continue
         link.nap_s = 0.0
         if not rested and core.progress.waiting >= _NAP_ROUNDS:
-            link.nap_s = min(core.recovery.smoothed_s * _NAP_SHARE, link.longest_nap_s)
+            link.nap_s = min(core.recovery.smoothed_s[0] * _NAP_SHARE, link.longest_nap_s)
         rested = rested or link.nap_s > 0
         link.until = min(until, look_again_at(state, link.time))
         due_at = link.time + link.nap_s if link.nap_s > 0 else link.until

@@ -35,6 +35,7 @@ from .sending import (
     round_format,
     values_in,
     wants,
+    way_of,
 )
 from .state import OPERATIONS, WHOLE, Core, Count, Failure, OperationRecord, Phase, Slot, State
 
@@ -108,12 +109,13 @@ def _take_frame(state: State, frame: Frame, lanes: int, now: float) -> int:
     if get16(frame, AT.tree) != slot.tree:
         return Count.FOREIGN
     action = ACTIONS[slot.phase, _event_of(state, slot, frame)]
+    is_taken = frame[AT.reason] == Reason.TAKEN
     if action == Action.TAKE:
-        progress.counts[Count.TAKEN] += frame[AT.reason] == Reason.TAKEN
-        _take_result(state, index, frame, lanes, now)
+        progress.counts[Count.TAKEN] += is_taken
+        _take_result(state, index, frame, is_taken, lanes, now)
         return Count.ROUNDS
     if action == Action.NOTE_HELD:
-        note_held(core, slot, get32(frame, AT.bitmap), now)
+        note_held(core, slot, get32(frame, AT.bitmap), way_of(core, slot, is_taken, slot.block), now)
         return Count.HELD
     if action in (Action.FAIL_MISMATCH, Action.FAIL_REJECTED):
         is_refused = action == Action.FAIL_REJECTED
@@ -184,18 +186,20 @@ def _is_of_round(slot: Slot, operation: OperationRecord, frame: Frame) -> Scalar
 
 
 @inner
-def _take_result(state: State, index: int, frame: Frame, lanes: int, now: float) -> None:
-    """Take the result of the round that a slot waits for."""
+def _take_result(state: State, index: int, frame: Frame, is_taken: bool, lanes: int, now: float) -> None:
+    """Take the result of the round that a slot waits for; `is_taken`: it has been added in place of a shared slot."""
     core = state.core[0]
     slot = state.slots[index]
     operation = state.operations[slot.operation % OPERATIONS]
     sequence = state.last_sent[index]
     carries = slot.payload != 0 or frame[AT.flags] & Flag.PAYLOAD != 0
     note_mark(state, slot, sequence, has_met_congestion(frame), carries, now)
+    next_block = get32(frame, AT.next_block)
+    slot.way = way_of(core, slot, is_taken, next_block)
     note_result(state, index, now)
+    slot.way = is_taken
     core.progress.rounds += 1
     slot.number = (slot.number + 1) & _WORD_MASK
-    next_block = get32(frame, AT.next_block)
     next_exponent = frame[AT.next_exponent]
     if _write_sums(state, index, frame[AT.flags], lanes):
         # More rounds of the same block: its parts.

@@ -20,7 +20,8 @@ Repeats are the row as it was packed, lanes and all (docs/design-decisions.md sa
 
 A round lasts as long as the slowest worker's recovery.  If time-outs followed rounds alone, they would follow one
 another, and grow without end where most rounds lose a frame somewhere.  So they are also bounded by what the switch
-takes to answer a repeat with `held`, which waits for nobody.
+takes to answer a repeat with `held`, which waits for nobody.  Where jobs share slots, what goes over their fallback
+takes longer: it has an order and times of its own (`Slot.way`), or claims would be repeated whenever rounds pass them.
 
 What is lost, and what happens:
 
@@ -40,11 +41,12 @@ from switchsum.native.kernels.decorators import inner
 from switchsum.native.kernels.memory import Scalar, bytes_at
 from switchsum.protocol.frame import AT, Flag
 
+from .calls import Floats
 from .congestion import is_busy, note_loss
 from .header import fill_checksum
 from .rules import ACTIONS, Action, Event
 from .sending import acknowledge, contribute_blocked, queue_contribution, queue_frame, send_withheld
-from .state import MOST_TREES, NEVER, Core, Count, Held, Outstanding, Slot, State
+from .state import MOST_TREES, NEVER, WAYS, Core, Count, Held, Outstanding, Slot, State
 
 _REPEAT: Final = int(Flag.REPEAT)
 _RECALL: Final = int(Flag.REPEAT | Flag.RECALL)
@@ -149,7 +151,7 @@ def repeat_asked(state: State, index: int, now: float) -> None:
     """Repeat the contribution that another member's HELD misses, unless it may be on its way."""
     core, slot = state.core[0], state.slots[index]
     slot.held = Held.UNKNOWN
-    if state.last_sent[index] <= core.sending.consumed and now >= slot.sent_at + core.recovery.smoothed_s:
+    if state.last_sent[index] <= core.sending.consumed and now >= slot.sent_at + core.recovery.smoothed_s[slot.way]:
         _repeat(state, index, now)
         core.progress.counts[Count.PROBES] += 1
 
@@ -217,23 +219,23 @@ def note_result(state: State, index: int, now: float) -> None:
     state.last_sent[index] = NEVER
     # Which transmission of a repeated contribution brought the result cannot be told (Karn's algorithm).  In the round
     # after it this worker is the last one, and its result passes those of frames that wait for others.
-    tree = slot.tree
+    path = slot.tree + slot.way
     if slot.operation > recovery.common:
         # Late workers have only now begun it: results of what went on meanwhile have passed frames that were not lost.
         recovery.common = slot.operation
         recovery.passed[:] = 0
         recovery.overtaken[:] = 0
     recovery.arrived = max(recovery.arrived, sequence)
-    recovery.passed[tree] = max(recovery.passed[tree], sequence)
+    recovery.passed[path] = max(recovery.passed[path], sequence)
     if slot.repeats == 0 and slot.late == 0:
-        recovery.overtaken[tree] = max(recovery.overtaken[tree], sequence)
+        recovery.overtaken[path] = max(recovery.overtaken[path], sequence)
         recovery.evident_at = now
-    elif core.progress.waiting <= _FEW or now > recovery.evident_at + _round_s(core):
+    elif core.progress.waiting <= _FEW or now > recovery.evident_at + _round_s(core, slot.way):
         recovery.credit += _CREDIT
     # A column's first round waits for the slowest worker to begin the operation.  One result of each batch will do.
     if slot.repeats == 0 and slot.named and recovery.timed_at != now:
         recovery.timed_at = now
-        _estimate(core, now - slot.sent_at)
+        _learn(core, recovery.smoothed_s, recovery.variation_s, slot.way, now - slot.sent_at)
     slot.late = slot.repeats > 0
     recovery.timeouts = 0
     recovery.silent = 0
@@ -241,18 +243,15 @@ def note_result(state: State, index: int, now: float) -> None:
 
 
 @inner
-def note_held(core: Core, slot: Slot, seen: int, now: float) -> None:
-    """Learn that the switch has the contribution and waits for others than those in the bitmap `seen`."""
+def note_held(core: Core, slot: Slot, seen: int, way: int, now: float) -> None:
+    """Learn by a way that the switch has the contribution and waits for others than those in the bitmap `seen`."""
     recovery = core.recovery
     if slot.held == Held.UNKNOWN and slot.repeats == 1:  # in a tree another member's repeat may have brought it
-        elapsed = now - slot.sent_at
-        follow = _follow(recovery.answer_s, recovery.answer_variation_s, elapsed)
-        recovery.answer_s, recovery.answer_variation_s = follow
-        _set_timeout(core)
+        _learn(core, recovery.answer_s, recovery.answer_variation_s, way, now - slot.sent_at)
     slot.held = Held.NOW
     slot.seen = seen
     recovery.silent = 0
-    if recovery.smoothed_s == 0.0:
+    if recovery.smoothed_s[0] + recovery.smoothed_s[1] == 0.0:
         return  # no round was timed yet: the others may begin seconds later, and pauses go on doubling
     longest = _MOST_TIMES_HELD * max(recovery.timeout_s, recovery.floor_s)
     while recovery.timeouts > 0 and _doubled(core, recovery.timeouts) > longest:
@@ -260,33 +259,35 @@ def note_held(core: Core, slot: Slot, seen: int, now: float) -> None:
 
 
 @inner
-def _estimate(core: Core, elapsed: float) -> None:
-    """Learn how long a round took."""
-    recovery = core.recovery
-    recovery.smoothed_s, recovery.variation_s = _follow(recovery.smoothed_s, recovery.variation_s, elapsed)
+def _learn(core: Core, smoothed_s: Floats, variation_s: Floats, way: int, elapsed: float) -> None:
+    """Learn how long a round or an answer took (RFC 6298, section 2)."""
+    if smoothed_s[way] == 0.0:
+        smoothed_s[way], variation_s[way] = elapsed, elapsed / 2
+    else:
+        variation_s[way] += (abs(smoothed_s[way] - elapsed) - variation_s[way]) / 4
+        smoothed_s[way] += (elapsed - smoothed_s[way]) / 8
     _set_timeout(core)
 
 
 @inner
-def _follow(smoothed_s: float, variation_s: float, elapsed: float) -> tuple[float, float]:
-    """Follow RFC 6298, section 2."""
-    if smoothed_s == 0.0:
-        return elapsed, elapsed / 2
-    variation_s += (abs(smoothed_s - elapsed) - variation_s) / 4
-    return smoothed_s + (elapsed - smoothed_s) / 8, variation_s
-
-
-@inner
 def _set_timeout(core: Core) -> None:
-    """Set the time-out to the smaller one of what rounds and answers say, as far as any were timed."""
+    """Set the time-out to the smaller one of what rounds and answers say, as far as any were timed.
+
+    It is that of the longer way: while there is nothing but claims to wait for, no result comes by the shorter one.
+    """
     recovery = core.recovery
-    timeout_s = recovery.timeout_max_s
-    if recovery.smoothed_s > 0.0:
-        timeout_s = min(timeout_s, _timeout_of(core, recovery.smoothed_s, recovery.variation_s))
-    if recovery.answer_s > 0.0:
-        answers_s = _timeout_of(core, recovery.answer_s, recovery.answer_variation_s)
-        timeout_s = min(timeout_s, _TIMEOUTS_OF_ANSWERS * answers_s)
-    recovery.timeout_s = timeout_s
+    longest_s = 0.0
+    for way in range(WAYS):
+        smoothed_s, answer_s, timeout_s = recovery.smoothed_s[way], recovery.answer_s[way], recovery.timeout_max_s
+        if smoothed_s > 0.0:
+            timeout_s = min(timeout_s, _timeout_of(core, smoothed_s, recovery.variation_s[way]))
+        if answer_s > 0.0:
+            answers_s = _timeout_of(core, answer_s, recovery.answer_variation_s[way])
+            timeout_s = min(timeout_s, _TIMEOUTS_OF_ANSWERS * answers_s)
+        if smoothed_s + answer_s > 0.0:
+            longest_s = max(longest_s, timeout_s)
+    if longest_s > 0.0:
+        recovery.timeout_s = longest_s
 
 
 @inner
@@ -302,11 +303,12 @@ def _timeout_of(core: Core, smoothed_s: float, variation_s: float) -> Scalar:
 
 
 @inner
-def _round_s(core: Core) -> Scalar:
+def _round_s(core: Core, way: int) -> Scalar:
     """Return how long a round is expected to take if nobody repeats anything."""
     recovery = core.recovery
-    round_s = recovery.smoothed_s if recovery.smoothed_s > 0.0 else recovery.timeout_s
-    return min(round_s, _ANSWERS_IN_A_ROUND * recovery.answer_s) if recovery.answer_s > 0.0 else round_s
+    smoothed_s, answer_s = recovery.smoothed_s[way], recovery.answer_s[way]
+    round_s = smoothed_s if smoothed_s > 0.0 else recovery.timeout_s
+    return min(round_s, _ANSWERS_IN_A_ROUND * answer_s) if answer_s > 0.0 else round_s
 
 
 @inner
@@ -320,8 +322,7 @@ def note_lateness(core: Core, due_at: float, now: float) -> None:
     kept = max(1.0 - (now - recovery.looked_at) / _FORGOTTEN_S, 0.0)
     recovery.looked_at = now
     recovery.granularity_s = max(recovery.granularity_s * kept, now - due_at)
-    if recovery.smoothed_s > 0.0:
-        _set_timeout(core)
+    _set_timeout(core)
 
 
 @inner
@@ -336,12 +337,12 @@ def repeat_overtaken(state: State, now: float) -> None:
     ):
         return
     recovery.searched = recovery.arrived
-    round_s = _round_s(core)
     for index in range(state.slots.size):
         if state.last_sent[index] > recovery.arrived - recovery.threshold:
             continue  # nearly always, and then the slot itself need not be looked at
         slot = state.slots[index]
-        if state.last_sent[index] > min(recovery.passed[slot.tree] - recovery.threshold, core.sending.consumed):
+        path, round_s = slot.tree + slot.way, _round_s(core, slot.way)
+        if state.last_sent[index] > min(recovery.passed[path] - recovery.threshold, core.sending.consumed):
             continue
         if slot.operation > recovery.common:
             continue
@@ -353,7 +354,7 @@ def repeat_overtaken(state: State, now: float) -> None:
             pause_s += round_s * (1 << min(slot.repeats, _MOST_DOUBLINGS))
         if now < slot.sent_at + pause_s:
             continue
-        if state.last_sent[index] > recovery.overtaken[slot.tree] - recovery.threshold:
+        if state.last_sent[index] > recovery.overtaken[path] - recovery.threshold:
             if recovery.credit == 0:
                 continue
             recovery.credit -= 1

@@ -213,11 +213,19 @@ def _pack_and_queue(state: State, index: int, now: float) -> None:
             core.progress.counts[Count.BLOCKED] += 1
         return
     _write_frame(state, index, row)
+    slot.way = way_of(core, slot, slot.way != 0, slot.next_block)
     slot.repeats = 0
     slot.held = 0
     if enter(state, slot, Event.CONTRIBUTED) == Action.ACKNOWLEDGE:
         acknowledge(core, slot)
     queue_contribution(state, index, row, now)
+
+
+@inner
+def way_of(core: Core, slot: Slot, is_taken: bool, next_block: int) -> Scalar:
+    """Return 1 if the fallback answers a round: the claim of a slot, the last one, and all while the slot is taken."""
+    is_further = is_taken or max(np.int64(slot.block), np.int64(next_block)) == NO_BLOCK
+    return np.int64(core.member.shares == 1 and is_further)
 
 
 @inner

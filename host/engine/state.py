@@ -32,6 +32,8 @@ OPERATIONS: Final = 1024
 NEVER: Final = np.iinfo(np.int64).max
 """Beyond every sequence."""
 MOST_TREES: Final = 8
+WAYS: Final = 2
+"""Ways of a round: over its slot alone, or over the job's fallback, which is further away (see `Slot.way`)."""
 
 
 class Phase(IntEnum):
@@ -222,7 +224,7 @@ class RecoveryState(Record):
     """What loss recovery knows, see recovery.py."""
 
     passed: Annotated[Integers, "i8", MOST_TREES]
-    """Highest sequence whose result has come, of each tree: one may be slower than another."""
+    """Highest sequence whose result has come, of each tree plus way: one may be slower than another."""
     arrived: Int64
     """The highest of all trees."""
     searched: Int64
@@ -242,11 +244,11 @@ class RecoveryState(Record):
     """How often the time-out was doubled."""
     silent: Int64
     """Time-outs in a row without any answer."""
-    smoothed_s: Float64
-    variation_s: Float64
-    """Of rounds: they also last as long as others take to repeat what was lost."""
-    answer_s: Float64
-    answer_variation_s: Float64
+    smoothed_s: Annotated[Floats, "f8", WAYS]
+    variation_s: Annotated[Floats, "f8", WAYS]
+    """Of rounds, by way: they also last as long as others take to repeat what was lost."""
+    answer_s: Annotated[Floats, "f8", WAYS]
+    answer_variation_s: Annotated[Floats, "f8", WAYS]
     """The same of the switch's answers to repeats; 0: none was timed."""
     timeout_s: Float64
     timeout_max_s: Float64
@@ -393,6 +395,8 @@ class Slot(Record):
     """Number of the job's tree to which the slot belongs."""
     withheld: UInt8
     """1: its contribution waits for the window."""
+    way: UInt8
+    """1: the result comes from the fallback, which jobs that share slots have, and no second tree."""
 
 
 class OperationRecord(Record):

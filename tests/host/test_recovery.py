@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from switchsum.host.engine.state import Count, Outstanding
+from switchsum.host.engine.state import WAYS, Count, Outstanding
 from switchsum.protocol.frame import AT, LOWER_BYTES, Flag, Kind
 from switchsum.protocol.wire import parse_frame, udp_checksum
 from switchsum.testing.cluster import Cluster, ClusterConfig
@@ -27,12 +27,12 @@ def test_each_slot_that_has_contributed_repeats_its_last_round_and_no_other(bloc
     for _ in range(operations):
         cluster.allreduce([np.ones(blocks * config.lanes_per_frame, np.float32) for _ in range(2)])
     engine = cluster.workers[0].engine
-    sequences = np.asarray(engine._state.rows)["sequence"].reshape(SLOTS, 2)
+    sequences = np.asarray(engine.state.rows)["sequence"].reshape(SLOTS, 2)
     contributed = sequences.max(axis=1) > 0
     assert np.count_nonzero(contributed) >= min(blocks, SLOTS)
     engine.restarted(cluster.clock.now_s)
     engine.poll(cluster.clock.now_s)
-    outstanding = np.asarray(engine._state.slots)["outstanding"]
+    outstanding = np.asarray(engine.state.slots)["outstanding"]
     np.testing.assert_array_equal(outstanding, np.where(contributed, Outstanding.UNANSWERED, Outstanding.NOTHING))
     repeated = engine.outgoing()[0]
     last = 2 * np.arange(SLOTS) + sequences.argmax(axis=1)
@@ -43,31 +43,30 @@ def test_each_slot_that_has_contributed_repeats_its_last_round_and_no_other(bloc
 
 def test_the_estimate_follows_the_time_that_a_round_takes() -> None:
     cluster = Cluster(ClusterConfig(workers=2, window_slots=1))
-    core = np.asarray(cluster.workers[0].engine._state.core)[0]
+    core = np.asarray(cluster.workers[0].engine.state.core)[0]
     for delay_s in (0.004, 0.001):
         for worker in cluster.workers:
             way = Impairment(delay_s=delay_s)
             cluster.network.connect(worker.port, LinkConditions(up=way, down=way), worker.take)
         cluster.allreduce([np.ones(100 * cluster.config.lanes_per_frame, np.float32) for _ in range(2)])
-        assert core["recovery"]["smoothed_s"] == pytest.approx(2 * delay_s, rel=0.05)
-        assert 0 <= core["recovery"]["variation_s"] < 0.1 * delay_s
-        assert core["recovery"]["timeout_s"] == pytest.approx(
-            core["recovery"]["smoothed_s"] + 4 * core["recovery"]["variation_s"]
-        )
+        smoothed_s, variation_s = (core["recovery"][name][0] for name in ("smoothed_s", "variation_s"))
+        assert smoothed_s == pytest.approx(2 * delay_s, rel=0.05)
+        assert 0 <= variation_s < 0.1 * delay_s
+        assert core["recovery"]["timeout_s"] == pytest.approx(smoothed_s + 4 * variation_s)
 
 
 def test_what_waits_for_a_late_rank_is_not_taken_for_slow_rounds() -> None:
     cluster = Cluster(ClusterConfig(workers=2, window_slots=1))
-    core = np.asarray(cluster.workers[0].engine._state.core)[0]
+    core = np.asarray(cluster.workers[0].engine.state.core)[0]
     values = np.ones(20 * cluster.config.lanes_per_frame, np.float32)
     cluster.allreduce([values.copy(), values.copy()])
-    expected = float(core["recovery"]["smoothed_s"])
+    expected = float(core["recovery"]["smoothed_s"][0])
     cluster.submit(0, values[:1])
     with pytest.raises(TimeoutError):
         cluster.run(lambda: False, limit_s=1.0)
     cluster.submit(1, values[1:2])
     cluster.run(lambda: not any(worker.engine.under_way for worker in cluster.workers))
-    assert core["recovery"]["smoothed_s"] == pytest.approx(expected, rel=0.1)
+    assert core["recovery"]["smoothed_s"][0] == pytest.approx(expected, rel=0.1)
 
 
 def test_what_is_sent_is_counted_in_frames_and_bytes() -> None:
@@ -155,7 +154,7 @@ def test_two_frames_are_repeated_after_a_time_out_and_twice_as_many_after_the_ne
 def test_results_of_a_worker_that_is_behind_are_no_evidence_of_losses() -> None:
     """In a round that it repeated, and in the next one, its results pass those of frames that wait for it."""
     cluster = Cluster(ClusterConfig(workers=2, window_slots=1))
-    core, slot = (np.asarray(each)[0] for each in cluster.workers[0].engine._state[:2])
+    core, slot = (np.asarray(each)[0] for each in cluster.workers[0].engine.state[:2])
     rounds: dict[int, tuple[bool, int]] = {}
     send = cluster.network.send
 
@@ -187,7 +186,7 @@ def test_a_result_ends_the_silence_of_slots_that_go_on_waiting() -> None:
 
     cluster.network.send = lose_the_second_slot  # type: ignore[method-assign]
     cluster.run(lambda: worker.engine.counts[Count.ROUNDS] == 1)
-    core = np.asarray(worker.engine._state.core)[0]
+    core = np.asarray(worker.engine.state.core)[0]
     assert core["progress"]["waiting"] == 1
     assert worker.engine.wake_at == pytest.approx(cluster.clock.now_s + core["recovery"]["timeout_s"])
 
@@ -247,7 +246,7 @@ def test_a_result_that_is_lost_comes_again_among_many_slots_that_a_late_rank_hol
     submit(cluster, 0, slots - 1)
     with pytest.raises(TimeoutError):
         cluster.run(lambda: False, limit_s=4.0)
-    assert np.asarray(first.engine._state.slots)["held"].all()
+    assert np.asarray(first.engine.state.slots)["held"].all()
     began = cluster.clock.now_s
     submit(cluster, 1, 1)
     cluster.run(lambda: first.engine.under_way == 1, limit_s=100.0)
@@ -289,14 +288,14 @@ def overtaken(
     cluster.submit(0, np.ones(slots * cluster.config.lanes_per_frame, np.int32))
     engine.sent(slots)
     engine.consumed(slots if consumed is None else consumed)
-    of_slots, of_engine = np.asarray(engine._state.slots), np.asarray(engine._state.core)
+    of_slots, of_engine = np.asarray(engine.state.slots), np.asarray(engine.state.core)
     of_slots["held"], of_slots["repeats"], of_slots["sent_at"] = held, repeats, 0.0
     of_engine["member"]["asks_later"] = asks_later
-    window = np.asarray(engine._state.congestion)
+    window = np.asarray(engine.state.congestion)
     window["least_s"], window["recent_s"] = 0.125, recent_s
     known = {"passed": 8, "overtaken": 8, "arrived": 8, "searched": 0, "common": 0, "smoothed_s": 0.25, "timeout_s": 8}
     for name, value in (known | core | {"moved_at": now}).items():
-        of_engine["recovery"][name] = value
+        know(of_engine[0]["recovery"], name, value)
     engine.poll(now)
     repeated = [row // 2 for row in engine.outgoing()[0].tolist()]
     assert engine.counts[Count.OVERTAKEN] == len(repeated)
@@ -356,7 +355,7 @@ def test_where_no_queue_stands_all_members_of_a_switch_ask_at_once(recent_s: flo
 def test_which_member_of_a_switch_asks_first() -> None:
     def asks_later(rank: int, workers: int, at_leaf: int) -> int:
         cluster = Cluster(ClusterConfig(workers=workers, at_leaf=at_leaf))
-        return int(np.asarray(cluster.workers[rank].engine._state.core)[0]["member"]["asks_later"])
+        return int(np.asarray(cluster.workers[rank].engine.state.core)[0]["member"]["asks_later"])
 
     assert [asks_later(rank, 4, 2) for rank in range(4)] == [0, 1, 0, 1]
     assert [asks_later(rank, 2, 0) for rank in range(2)] == [0, 0]  # one switch: nothing is passed on
@@ -375,12 +374,20 @@ def test_many_slots_are_searched_once_an_eighth_of_their_results_has_come(
 NOW = 10.0
 
 
+def know(part: Any, name: str, value: float) -> None:
+    """Have an engine know something, and times by the way over slots alone."""
+    if part[name].shape == (WAYS,):
+        part[name][0] = value
+    else:
+        part[name] = value
+
+
 def two_slots(**core: Any) -> tuple[Alone, list[bytes]]:
     """Return a worker of two whose two slots wait for their first round, and their contributions."""
     job = Alone(ClusterConfig(workers=2, window_slots=2))
     job.submit(np.ones(4 * job.config.lanes_per_frame, np.int32))
     for name, value in core.items():
-        job.core["progress" if name == "waiting" else "recovery"][name] = value
+        know(job.core["progress" if name == "waiting" else "recovery"], name, value)
     return job, job.frames()
 
 
@@ -422,7 +429,7 @@ def test_one_result_of_a_batch_is_timed() -> None:
     slots["named"], slots["sent_at"] = 1, [NOW - 0.01, NOW - 0.02]
     for frame in frames:
         job.feed(job.result(frame), NOW)
-        assert job.core["recovery"]["smoothed_s"] == pytest.approx(0.01)
+        assert job.core["recovery"]["smoothed_s"][0] == pytest.approx(0.01)
 
 
 def test_the_time_out_is_that_of_rfc_6298() -> None:
@@ -453,12 +460,12 @@ def test_time_outs_do_not_follow_rounds_that_wait_for_others_time_outs() -> None
     """A round of ten seconds waits for somebody's repeat, as the switch's answer after a hundredth of one shows."""
     job, [frame, _] = two_slots(smoothed_s=10.0, variation_s=5.0, timeout_s=0.25, timeout_max_s=100.0)
     answer(job, frame, 0.01)
-    assert job.core["recovery"]["answer_s"] == pytest.approx(0.01)
+    assert job.core["recovery"]["answer_s"][0] == pytest.approx(0.01)
     assert job.core["recovery"]["timeout_s"] == pytest.approx(2 * (0.01 + 4 * 0.005))
     answer(job, frame, 0.03)
     smoothed, variation = 0.01 + 0.02 / 8, 0.005 + (0.02 - 0.005) / 4
     assert job.core["recovery"]["timeout_s"] == pytest.approx(2 * (smoothed + 4 * variation))
-    assert job.core["recovery"]["smoothed_s"] == 10.0
+    assert job.core["recovery"]["smoothed_s"][0] == 10.0
 
 
 def test_answers_alone_set_the_time_out_before_any_round_was_timed() -> None:
@@ -476,7 +483,7 @@ def test_an_answer_that_may_be_that_to_another_repeat_is_not_timed(held: int, re
     job, [frame, _] = two_slots()
     before = float(job.core["recovery"]["timeout_s"])
     answer(job, frame, 0.001, held=held, repeats=repeats)
-    assert (job.core["recovery"]["answer_s"], job.core["recovery"]["timeout_s"]) == (0.0, before)
+    assert (job.core["recovery"]["answer_s"][0], job.core["recovery"]["timeout_s"]) == (0.0, before)
 
 
 def test_rounds_that_wait_for_others_do_not_put_repeats_off() -> None:

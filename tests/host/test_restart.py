@@ -280,7 +280,7 @@ def test_rows_that_moved_are_sent_from_where_they_are() -> None:
     # Nobody lets go of any row, so the third round of every slot is blocked.
     with pytest.raises(TimeoutError):
         cluster.run(lambda: False, limit_s=0.5)
-    assert all(worker.engine._state.core[0]["progress"]["blocked"] > 0 for worker in cluster.workers)
+    assert all(worker.engine.state.core[0]["progress"]["blocked"] > 0 for worker in cluster.workers)
     for worker in cluster.workers:
         worker.relink()
     cluster.run(lambda: all(worker.finished for worker in cluster.workers))

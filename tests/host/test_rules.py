@@ -59,7 +59,7 @@ class Bench:
 
     @property
     def slot(self) -> np.void:
-        return np.asarray(self.engine._state.slots)[0]  # type: ignore[no-any-return]
+        return np.asarray(self.engine.state.slots)[0]  # type: ignore[no-any-return]
 
     @property
     def phase(self) -> int:
@@ -67,11 +67,11 @@ class Bench:
 
     @property
     def waiting(self) -> int:
-        return int(np.asarray(self.engine._state.core)[0]["progress"]["waiting"])
+        return int(np.asarray(self.engine.state.core)[0]["progress"]["waiting"])
 
     @property
     def blocked(self) -> int:
-        return int(np.asarray(self.engine._state.core)[0]["progress"]["blocked"])
+        return int(np.asarray(self.engine.state.core)[0]["progress"]["blocked"])
 
     @property
     def outstanding(self) -> int:
@@ -100,7 +100,7 @@ class Bench:
 
     @property
     def failure(self) -> int:
-        return int(np.asarray(self.engine._state.core)[0]["progress"]["failure"])
+        return int(np.asarray(self.engine.state.core)[0]["progress"]["failure"])
 
 
 def test_every_rule_has_its_test() -> None:
@@ -265,7 +265,7 @@ def test_overtaken(slots: int) -> None:
     cluster = Cluster(ClusterConfig(workers=2, window_slots=slots, lanes_per_frame=LANES))
     size = LANES * max(200, 6 * slots)
     cluster.allreduce([np.ones(size, np.int32) for _ in range(2)])  # round-trip times are known now
-    send, core = cluster.network.send, np.asarray(cluster.workers[0].engine._state.core)[0]
+    send, core = cluster.network.send, np.asarray(cluster.workers[0].engine.state.core)[0]
     lost: list[bytes] = []
     waiting: list[int] = []
 
@@ -302,7 +302,7 @@ def test_timed_out() -> None:
 
 def test_time_outs_double_up_to_the_longest() -> None:
     bench = Bench(Phase.WAITING)
-    core = np.asarray(bench.engine._state.core)[0]
+    core = np.asarray(bench.engine.state.core)[0]
     now = bench.engine.wake_at
     assert now - core["recovery"]["moved_at"] == pytest.approx(core["recovery"]["timeout_s"])
     for doublings in range(1, 10):
@@ -327,7 +327,7 @@ def test_time_outs_double_up_to_the_longest() -> None:
 def test_a_slot_that_does_not_wait_is_not_looked_at_by_loss_recovery() -> None:
     """Else it is taken for the oldest one that waits, and others never have their turn."""
     for phase in PHASES:
-        waits = Bench(phase).engine._state.last_sent[0] != NEVER
+        waits = Bench(phase).engine.state.last_sent[0] != NEVER
         assert waits == (phase is Phase.WAITING)
 
 
@@ -358,7 +358,7 @@ def test_resend_due(phase: Phase) -> None:
     bench = Bench(phase)
     if phase is Phase.BLOCKED:
         # The row that it wants to write was repeated after the other one, which is free again.
-        rows, number = np.asarray(bench.engine._state.rows), int(bench.slot["number"])
+        rows, number = np.asarray(bench.engine.state.rows), int(bench.slot["number"])
         rows["sequence"][number & 1], rows["sequence"][~number & 1] = 2, 1
         bench.engine.consumed(1)
     bench.engine.restarted(bench.now)
@@ -372,7 +372,7 @@ def test_resend_due(phase: Phase) -> None:
 
 def test_a_restarted_switch_that_does_not_answer_is_told_again_and_again() -> None:
     bench = Bench(Phase.IDLE)
-    longest_s = float(np.asarray(bench.engine._state.core)[0]["recovery"]["timeout_max_s"])
+    longest_s = float(np.asarray(bench.engine.state.core)[0]["recovery"]["timeout_max_s"])
     bench.engine.restarted(bench.now)
     for _ in range(12):
         now = bench.engine.wake_at
@@ -398,7 +398,7 @@ def test_a_second_restart_is_told_of_at_once() -> None:
 
 def asked(bench: Bench, age: int) -> bytes:
     """Return HELD of another member's repeat, which misses this one's contribution."""
-    np.asarray(bench.engine._state.core)[0]["member"]["shares"] = 1
+    np.asarray(bench.engine.state.core)[0]["member"]["shares"] = 1
     return bench.frame(age=age, kind=Kind.HELD, flags=0, bitmap=2)
 
 
@@ -420,6 +420,6 @@ def test_former_asked(phase: Phase) -> None:
     assert bench.feed(asked(bench, 1)) == Count.DUPLICATE
     assert bench.count(Count.RECALLED) == (phase is not Phase.BLOCKED), "a row that is being read is left alone"
     bench = Bench(phase)
-    np.asarray(bench.engine._state.core)[0]["member"]["shares"] = 0
+    np.asarray(bench.engine.state.core)[0]["member"]["shares"] = 0
     assert bench.feed(bench.frame(age=1, kind=Kind.HELD, flags=0, bitmap=2)) == Count.DUPLICATE
     assert bench.count(Count.RECALLED) == 0, "slots of its own do not change hands"
