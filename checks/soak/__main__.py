@@ -18,7 +18,7 @@ from rich.progress import Progress
 from rich.table import Table
 
 from checks.soak.memory import Growth, resident_bytes
-from checks.soak.world import Place, TreeWorld, World, leftovers
+from checks.soak.world import Place, SharedWorld, TreeWorld, World, leftovers
 from switchsum.connections.controller_client import ControllerClient
 from switchsum.launch.children import Children
 from switchsum.protocol import rpc
@@ -34,6 +34,8 @@ STUCK_S: Final = 300.0
 FEW_SLOTS: Final = 8
 FEW_BLOCKS: Final = 200
 """What jobs with few slots add at most: each block costs them a round trip's share."""
+SHARING: Final = 0.8
+"""Share of the jobs that share slots, where jobs can."""
 MOST_BLOCKS: Final = 4000
 WARM_SHARE: Final = 1 / 3
 """Memory is compared with what it was after this share of the time, or a minute."""
@@ -124,9 +126,13 @@ class Soak:
         job = Running(f"soak-{self._count}", places, time.monotonic())
         if self._dice.random() < KILLS:
             job.kill_at_s = job.began_s + self._dice.uniform(0, LATEST_KILL_S)
-        slots = self._dice.choice((FEW_SLOTS, SLOTS))
-        most = FEW_BLOCKS if slots == FEW_SLOTS else MOST_BLOCKS
-        request = rpc.CreateJobRequest(job=job.name, workers=size, slots=slots, timeout_s=self._timeout_s)
+        shared = self._world.shared_slots
+        shares = bool(shared) and self._dice.random() < SHARING
+        slots = self._dice.choice((FEW_SLOTS, shared if shares else SLOTS))
+        most = MOST_BLOCKS if slots == SLOTS else FEW_BLOCKS
+        request = rpc.CreateJobRequest(
+            job=job.name, workers=size, slots=slots, timeout_s=self._timeout_s, shares_slots=shares
+        )
         try:
             self._client.create_job(request)
         except SwitchLost:  # one that was killed is not back yet
@@ -135,6 +141,7 @@ class Soak:
         seed, rounds = self._dice.getrandbits(31), self._dice.randint(1, MOST_ROUNDS)
         self._running[job.name] = job
         self.counts["jobs"] += 1
+        self.counts["jobs that share slots"] += shares
         for rank, place in enumerate(places):
             place.order(
                 job=job.name,
@@ -191,6 +198,7 @@ class Soak:
         self.counts["frames sent"] += report["frames_sent"]
         self.counts["frames received"] += report["frames_received"]
         self.counts["sums checked"] += report["sums"]
+        self.counts["rounds taken"] += report["taken"]
         self.counts["communicators formed anew"] += report["reformed"]
         place.jobs += 1
         if place.jobs > WARM_JOBS:
@@ -230,6 +238,7 @@ def main() -> None:
     parser.add_argument("--loss", type=float, default=0.01, help="probability for each frame and direction")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--leaves", type=int, default=0, help="over a tree of so many leaves, which are killed, too")
+    parser.add_argument("--shared", action="store_true", help="jobs share slots; switch and aggregator are killed, too")
     parser.add_argument("--pause", type=float, default=10.0, help="seconds from one death of a switch to the next")
     parser.add_argument(
         "--timeout",
@@ -240,6 +249,7 @@ def main() -> None:
     options = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="switchsum-soak-") as scratch, Children() as children:
         tree = TreeWorld(children, Path(scratch), options.leaves) if options.leaves else None
+        tree = SharedWorld(children, Path(scratch)) if options.shared else tree
         world = tree or World(children, Path(scratch))
         with ControllerClient(world.controller) as client:
             client.set_loss(rpc.LossRequest(ingress=options.loss, egress=options.loss))
@@ -252,7 +262,7 @@ def main() -> None:
 
 
 class Deaths:
-    """Kills switches of a tree now and then: a leaf, the root, or both."""
+    """Kills switches now and then: a leaf or the aggregator, the root, or both."""
 
     def __init__(self, world: TreeWorld, seed: int, pause_s: float) -> None:
         self._world, self._dice, self._pause_s = world, random.Random(seed), pause_s
@@ -288,7 +298,7 @@ def _judge(soak: Soak, lost: int) -> int:
     table = Table("what", "count")
     table.columns[1].justify = "right"
     names = ("jobs", "sums checked", "frames sent", "frames received", "workers killed", "communicators formed anew")
-    for name in (*names, "switches killed", "errors told"):
+    for name in (*names, "jobs that share slots", "rounds taken", "switches killed", "errors told"):
         table.add_row(name, f"{soak.counts[name]:,}")
     table.add_row("frames lost on purpose", f"{lost:,}")
     table.add_row("wrong sums", f"{soak.counts['wrong sums']:,}")

@@ -42,7 +42,8 @@ def main() -> None:
 
 def _serve(order: dict[str, Any]) -> dict[str, Any]:
     """Work in one job; return what came of it."""
-    report = {"outcome": "done", "sums": 0, "digest": 0, "frames_sent": 0, "frames_received": 0, "reformed": False}
+    counts = dict.fromkeys(("sums", "digest", "frames_sent", "frames_received", "taken"), 0)
+    report: dict[str, Any] = {"outcome": "done", "reformed": False, **counts}
     communicator: Communicator | None = None
     try:
         communicator = switchsum.connect(
@@ -72,6 +73,7 @@ def _count(communicator: Communicator, report: dict[str, Any]) -> None:
     statistics = communicator.statistics()
     report["frames_sent"] += statistics.frames_sent
     report["frames_received"] += statistics.frames_received
+    report["taken"] += statistics.taken
 
 
 def _work(communicator: Communicator, order: dict[str, Any], seed: int, report: dict[str, Any]) -> None:

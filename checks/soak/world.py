@@ -81,6 +81,9 @@ class Place:
 class World:
     """Switch and controller, and places for workers."""
 
+    shared_slots = 0
+    """Slots that jobs may share."""
+
     def __init__(self, children: Children, scratch: Path) -> None:
         self.mark = f"soak-{os.getpid()}"
         self.controller = f"unix:{scratch}/controller"
@@ -120,8 +123,11 @@ class World:
 class TreeWorld(World):
     """A root and leaves, which are killed and started again."""
 
-    def __init__(self, children: Children, scratch: Path, leaves: int) -> None:
-        self._names = ["root", *(f"leaf{at}" for at in range(leaves))]
+    aggregators: tuple[str, ...] = ()
+    """Further switches, which are no leaves."""
+
+    def __init__(self, children: Children, scratch: Path, leaves: int = 0) -> None:
+        self._names = ["root", *(f"leaf{at}" for at in range(leaves)), *self.aggregators]
         self._commands: dict[str, list[str]] = {}
         super().__init__(children, scratch)
 
@@ -129,7 +135,7 @@ class TreeWorld(World):
         fleet = {}
         for name in self._names:
             p4runtime, udp = f"unix:{self._scratch}/{name}", f"127.0.0.1:{free_port()}"
-            fleet[name] = {"p4runtime": p4runtime, "udp": udp, "above": None if name == "root" else "root"}
+            fleet[name] = {"p4runtime": p4runtime, "udp": udp, **self._place_of(name)}
             self._commands[name] = [
                 "switch",
                 "--listen",
@@ -141,8 +147,12 @@ class TreeWorld(World):
             ]
             self._start(name)
         path = self._scratch / "fleet.json"
-        path.write_text(json.dumps({"switches": fleet}))
+        path.write_text(json.dumps({"switches": fleet, "shared_slots": self.shared_slots}))
         return ["--fleet", str(path)]
+
+    def _place_of(self, name: str) -> dict[str, str | None]:
+        """Return what the fleet's file says of a switch, beside its addresses."""
+        return {"above": None if name == "root" else "root"}
 
     def _start(self, name: str) -> None:
         self.switches[name], _ = daemon(self._children, name, self._commands[name])
@@ -164,6 +174,20 @@ class TreeWorld(World):
     def daemons(self) -> dict[str, Child]:
         """Return the controller: switches come and go."""
         return {"controller": self.controller_child}
+
+
+class SharedWorld(TreeWorld):
+    """A switch whose slots jobs share, and their aggregator: both are killed and started again."""
+
+    shared_slots = 32
+    aggregators = ("spare",)
+
+    def _place_of(self, name: str) -> dict[str, str | None]:
+        return {"role": "aggregator" if name in self.aggregators else None}
+
+    def link(self, index: int) -> str:
+        """Return the link of a place: all are at the root."""
+        return f"shm:{self._scratch}/root.shm"
 
 
 def processes_with(variable: str) -> list[int]:

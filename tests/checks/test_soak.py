@@ -31,6 +31,8 @@ class FakePlace:
 class FakeWorld:
     """Places, and what they tell."""
 
+    shared_slots = 0
+
     def __init__(self) -> None:
         self.reports: queue.SimpleQueue[Any] = queue.SimpleQueue()
 
@@ -50,7 +52,7 @@ class FakeClient:
 
 
 def done(digest: int) -> dict[str, Any]:
-    counts = dict.fromkeys(("frames_sent", "frames_received", "sums", "resident_bytes"), 0)
+    counts = dict.fromkeys(("frames_sent", "frames_received", "sums", "resident_bytes", "taken"), 0)
     return {"outcome": "done", "digest": digest, "reformed": False, **counts}
 
 

@@ -151,13 +151,15 @@ class Membership:
         doors: Sequence[Sequence[Door]],
         *,
         slots: int,
-        rates: Sequence[float],
+        rates: Sequence[float] = (),
         timeout_s: float,
+        shares_slots: bool = False,
     ) -> None:
+        """Let a job's ranks come in by doors; `rates` are those of several links."""
         self._controller, self.job = controller, job
         keeper, size = controller.keeper, len(doors)
         with keeper.changed:
-            keeper.jobs.create(job, workers=size, slots=slots, timeout_s=timeout_s)
+            keeper.jobs.create(job, workers=size, slots=slots, timeout_s=timeout_s, shares_slots=shares_slots)
         self._places = [
             controller.members.join(member_rpc.JoinRequest(job=job, rank=rank, world_size=size, rates=list(rates)))
             for rank in range(size)
@@ -192,6 +194,7 @@ class Membership:
             "epoch": place.epoch,
             "cookie": place.cookie,
             "first_slot": ready.first_slot,
+            "shares_slots": ready.shares_slots,
             "first_number": ready.first_number,
             "window_slots": ready.window_slots,
             "places": tuple(ready.places),
@@ -246,15 +249,13 @@ class SimulatedController:
         self._sessions[name] = session
         return session
 
-    def join(
-        self, doors: Sequence[Sequence[Door]], *, slots: int, rates: Sequence[float], timeout_s: float
-    ) -> Membership:
-        """Have a job join whose ranks are behind these doors, one for each of their links.
+    def join(self, doors: Sequence[Sequence[Door]], **facts: Any) -> Membership:
+        """Have a job join whose ranks are behind these doors, one for each of their links; `facts` as `Membership`.
 
-        `rates` are those of several links.  Raises what a controller refuses.
+        Raises what a controller refuses.
         """
         job = f"simulated{len(self._jobs)}"
-        found = Membership(self._real, job, doors, slots=slots, rates=rates, timeout_s=timeout_s)
+        found = Membership(self._real, job, doors, **facts)
         self._jobs.append(found)
         self._turn()
         found.hear(self._network.now)
@@ -322,10 +323,11 @@ class SimulatedController:
         self._next_s = instant(now + TICK_S)
 
 
-def fabric_of(network: Network, placed: Placement, lanes: int) -> Fabric:
+def fabric_of(network: Network, placed: Placement, lanes: int, fallback: str = "", shared_slots: int = 0) -> Fabric:
     """Return a network's switches, and those above them in each tree, as a controller's file has them, a root first."""
     trees, parents = placed.trees, placed.parents
-    names = dict.fromkeys([trees[0].root, *network.switches])
+    names = dict.fromkeys([trees[0].root, *(name for name in network.switches if name != fallback)])
+    names |= {fallback: None} if fallback else {}
     switches = {
         name: FabricSwitch(
             p4runtime=f"simulated:{name}",
@@ -334,7 +336,15 @@ def fabric_of(network: Network, placed: Placement, lanes: int) -> Fabric:
         for name in names
     }
     shares = [tree.slots for tree in trees] if len(parents) == len(trees) else [1.0]
-    return Fabric(switches=switches, parents=parents[0], others=parents[1:], shares=shares, lanes_per_frame=lanes)
+    return Fabric(
+        switches=switches,
+        parents=parents[0],
+        others=parents[1:],
+        shares=shares,
+        lanes_per_frame=lanes,
+        fallback=fallback,
+        shared_slots=shared_slots,
+    )
 
 
 def _pairs(fabric: Fabric) -> Iterator[tuple[str, str]]:

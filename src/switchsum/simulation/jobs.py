@@ -119,12 +119,25 @@ def write(switch: Switch, item: Entry | Group) -> None:
 
 
 def controlled(
-    network: Network, planned: topology.Network, hosts: Sequence[str], *, lanes: int, seed: int = 0
+    network: Network,
+    planned: topology.Network,
+    hosts: Sequence[str],
+    *,
+    lanes: int,
+    seed: int = 0,
+    fallback: str = "",
+    shared_slots: int = 0,
 ) -> SimulatedController:
-    """Return a controller of a network's switches, for jobs on these hosts."""
-    placed, program = place(planned, hosts, SLOTS), p4src.load(lanes)
+    """Return a controller of a network's switches, for jobs on these hosts.
+
+    The switch `fallback` is an aggregator, and no part of a tree; `shared_slots` of each other one are shared.
+    """
+    switches = tuple(name for name in planned.switches if name != fallback)
+    cables = tuple(cable for cable in planned.cables if fallback not in cable.ends)
+    placed = place(replace(planned, switches=switches, cables=cables), hosts, SLOTS)
+    program, fabric = p4src.load(lanes), fabric_of(network, placed, lanes, fallback, shared_slots)
     build = Build(lanes_per_frame=lanes, device_config=program.device_config, p4info=program.p4info)
-    return SimulatedController(network, build, _SWITCH, fabric_of(network, placed, lanes), placed, seed=seed)
+    return SimulatedController(network, build, _SWITCH, fabric, placed, seed=seed)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -139,6 +152,8 @@ class Share:
     most_slots: int = SLOTS
     controller: SimulatedController | None = None
     """Of all jobs of the network. None: they have none, or this job, which is alone, has its own."""
+    shares_slots: bool = False
+    """Its slots are the shared ones. The controller has a fallback."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -265,7 +280,13 @@ class Job:
             for rank, host in enumerate(self.hosts)
         ]
         timeout_s = options.get("timeout_s", DEFAULT_TIMEOUT_S)
-        return controller.join(doors, slots=self.window_slots, rates=self._placed.shares_mbit, timeout_s=timeout_s)
+        return controller.join(
+            doors,
+            slots=self.window_slots,
+            rates=self._placed.shares_mbit,
+            timeout_s=timeout_s,
+            shares_slots=self._share.shares_slots,
+        )
 
     def fail(self, name: str, at_s: float) -> None:
         """Let a switch, or a link that is called `tail->head`, fail for good; raises UsageError.

@@ -1,0 +1,27 @@
+"""Jobs that share slots, in virtual time, under the real controller: what it costs, and that nothing is repeated."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from checks.lab.shared_slots import CABLE, MANY, add
+
+
+def test_a_job_that_nobody_disturbs_pays_little_and_repeats_nothing() -> None:
+    own, shared = (add(1, 1_000_000, MANY, shares=shares) for shares in (False, True))
+    assert (shared.taken, shared.repeats) == (0.0, 0)
+    assert shared.seconds[0] < 1.05 * own.seconds[0]
+
+
+@pytest.mark.parametrize("active", [2, 4])
+def test_jobs_that_want_the_same_slots_add_exactly_and_repeat_next_to_nothing(active: int) -> None:
+    found = add(active, 1_000_000, MANY, shares=True)
+    assert found.taken > 0
+    assert found.repeats < 1_000_000 / 1024 / 100
+
+
+def test_a_lost_frame_costs_a_shared_job_few_repeats() -> None:
+    found = add(1, 1_000_000, MANY, shares=True, link=replace(CABLE, loss=0.001))
+    assert 0 < found.repeats < 200

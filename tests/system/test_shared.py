@@ -1,0 +1,87 @@
+"""Two jobs that share slots: processes over UDP sockets, frames lost on purpose, a worker and the aggregator killed."""
+
+from __future__ import annotations
+
+import json
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+
+from switchsum.launch.bmv2 import free_port
+from switchsum.protocol import rpc
+
+from ..timing import eventually
+from .conftest import UDP
+from .daemons import run_here
+from .parts import JOB, START_S, SWITCHSUM, Parts, Process
+
+pytestmark = [pytest.mark.timeout(300), *UDP.marks]
+
+OTHER = "b"
+
+
+class Sharing(Parts):
+    """A switch, an aggregator, a controller, and two jobs of two workers each."""
+
+    def __init__(self, stack: ExitStack, scratch: Path) -> None:
+        super().__init__(stack, scratch, size=2, links="udp")
+        self._sites = {
+            "main": {"p4runtime": self.p4runtime, "udp": self._udp},
+            "spare": {"p4runtime": f"unix:{scratch}/spare", "udp": f"127.0.0.1:{free_port()}", "role": "aggregator"},
+        }
+        fleet = {"switches": self._sites, "shared_slots": 8}
+        (scratch / "fleet.json").write_text(json.dumps(fleet))
+
+    def switch_named(self, name: str, command: str) -> Process:
+        """Start the switch or the aggregator."""
+        site = self._sites[name]
+        Path(site["p4runtime"].removeprefix("unix:")).unlink(missing_ok=True)
+        return self.spawn(*SWITCHSUM, command, "--listen", site["p4runtime"], "--udp", site["udp"])
+
+    def begin_job(self, job: str) -> list[Process]:
+        """Make a job and start its workers."""
+        create = rpc.CreateJobRequest(job=job, workers=self.size, shares_slots=True)
+        self.ask(lambda client: client.create_job(create))
+        return [self.worker(rank, "endless.py", SWITCHSUM_JOB=job, REST_S="0") for rank in range(self.size)]
+
+    def contributions(self, job: str, reason: str = "contributed") -> int:
+        """Return how many contributions of a job the switch has counted under a reason."""
+        members = self.ask(lambda client: client.statistics()).members
+        return sum(one.packets for member in members if member.job == job for one in member.reasons
+                   if one.reason == reason)  # fmt: skip
+
+    def goes_on(self, job: str) -> bool:
+        before = self.contributions(job)
+        return eventually(lambda: self.contributions(job) > before + 100, 60)
+
+
+def test_jobs_that_share_slots_go_on_while_frames_are_lost_and_the_aggregator_and_a_worker_are_killed(
+    tmp_path: Path,
+) -> None:
+    with ExitStack() as stack:
+        parts = Sharing(stack, tmp_path)
+        parts.switch_named("main", "switch")
+        spare = parts.switch_named("spare", "aggregator")
+        parts.spawn(
+            *(*SWITCHSUM, "controller", "--fleet", f"{tmp_path}/fleet.json"),
+            *("--listen", f"unix:{tmp_path}/controller"),
+        )
+        workers = {job: parts.begin_job(job) for job in (JOB, OTHER)}
+        for job in workers:
+            assert parts.goes_on(job)
+        parts.ask(lambda client: client.set_loss(rpc.LossRequest(ingress=0.01, egress=0.01)))
+        spare.kill()
+        spare.wait()
+        parts.switch_named("spare", "aggregator")
+        for job in workers:
+            assert parts.goes_on(job)
+        assert eventually(lambda: parts.contributions(JOB, "taken") > 0, 60), "each job wants all of the slots"
+        shown = run_here("job", "show", OTHER, "--controller", f"unix:{tmp_path}/controller").stdout
+        assert "spare" in shown
+        workers[OTHER][1].kill()
+        assert workers[OTHER][0].wait(START_S) == 1
+        assert parts.goes_on(JOB), "what the other job has left behind disturbs nobody"
+        parts.stop_file.touch()
+        for worker in workers[JOB]:
+            assert worker.communicate(timeout=START_S)[0].endswith("right sums\n")
