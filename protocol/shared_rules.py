@@ -6,7 +6,8 @@ says the same once more, and is searched for wrong sums and dead ends.
 
 A job that shares slots has none of its own on the switch that its workers are connected to.  It has some on its
 *fallback*, another switch of the same program.  An *operation* is what has one digest: a call of the workers, or rather
-its column in one slot.  Its first round is without lanes (its block is NO_BLOCK), and *claims* the slot.
+its column in one slot.  Its first round is without lanes (its block is NO_BLOCK), and *claims* the slot.  So does
+each later round whose number is a multiple of eight, for a slot that was taken may be free by then.
 
     row | the slot's owner         | what came                  | what happens
     ----|--------------------------|----------------------------|------------------------------------------------------

@@ -56,6 +56,8 @@ DESIGNS: Final = (
     _shared("one stamp `ours` is enough", is_long=True, OPERATIONS=1, CLEARS=1, BREAK_ANY_OURS=None),
     _shared("stamps of two epochs are taken for one", is_long=True, OPERATIONS=1, CLEARS=1, BREAK_EPOCHS_DIFFER=None),
     _passing("1 operation", LEAVES=1),
+    _passing("claimed anew", LEAVES=1, PER=4),
+    _passing("claimed anew, slot expires early", is_long=True, LEAVES=1, PER=4, EXPIRIES=1),
     _passing("switch cleared", is_long=True, LEAVES=1, CLEARS=1),
     _passing("fallback cleared", is_long=True, FALLBACK_CLEARS=1),
     _passing("slot expires early", is_long=True, LEAVES=1, EXPIRIES=1),

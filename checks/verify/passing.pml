@@ -2,7 +2,8 @@
  *
  * The rules are those of protocol/shared_rules.py.  They need less than shared.pml: no stamps, no verdict, no release.
  *
- * An operation has three rounds: the first one is without lanes and *claims* the slot.  A claim takes the slot if it is
+ * An operation has three rounds: the first one is without lanes and *claims* the slot.  With four, the third one claims it
+ * anew, for a slot that was taken may be free by then.  A claim takes the slot if it is
  * free, and is passed on to the fallback in any case, which completes it.  So a claim waits for nobody else's slot.
  * A later round's contribution is added in the slot if the operation owns it, and passed on to the fallback if not.  The
  * last result goes to the fallback, which alone gives it to members: so a member that has it may leave (`LEAVES`).  The
@@ -35,9 +36,11 @@
 #define LEAVES 0
 #endif
 
+#ifndef PER
 #define PER 3
+#endif
 #define TOTAL (PER * OPERATIONS)
-#define IS_CLAIM(r) ((r) % PER == 0)
+#define IS_CLAIM(r) ((r) % PER == 0 || (PER == 4 && (r) % PER == 2))
 #define IS_LAST(r) ((r) % PER == PER - 1)
 #define VERSION(r) ((r) & 1)
 

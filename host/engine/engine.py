@@ -147,7 +147,6 @@ class Engine:
         self.address = address_of(self._arrays)
         """Address of the arrays, for compiled code."""
         self._fill_core(lead)
-        self._fill_tables()
         self._operations: dict[int, tuple[Operation, Array | None, npt.NDArray[np.uint8] | None]] = {}
         """Operations that have not finished, with the array of each, and a byte for each block of integers."""
         self._events: deque[Outcome] = deque()
@@ -218,10 +217,7 @@ class Engine:
         for name, value in windows.items():
             self.state.congestion[name] = value
         self.share_out(trees)
-
-    def _fill_tables(self) -> None:
-        member = self.state.core["member"]
-        member["scales"][0], member["steps"][0] = _scales(self._config.world_size)
+        core["member"]["scales"], core["member"]["steps"] = _scales(config.world_size)
 
     @property
     def under_way(self) -> int:

@@ -33,6 +33,8 @@ from .rules import ACTIONS, PHASES, Action, Event
 from .state import OPERATION, OPERATIONS, WHOLE, Body, Core, Count, OperationRecord, Outstanding, Phase, Slot, State
 
 NO_RANK: Final = -1
+_CLAIM_EVERY: Final = 8
+"""A round whose number this divides claims a shared slot anew, on all ranks alike: it may be free by now."""
 _ODD: Final = 0x9E37_79B1
 """Factor of serial numbers: numbers near each other then differ in many bits."""
 _WORD_MASK: Final = 0xFFFF_FFFF
@@ -161,12 +163,13 @@ def _choose_first(core: Core, slot: Slot, operation: OperationRecord) -> None:
 @inner
 def choose_block(core: Core, slot: Slot, operation: OperationRecord, block: int, exponent: int) -> None:
     """Prepare the round of a block that somebody named, with the largest exponent that anybody has in it."""
+    claims = core.member.shares == 1 and slot.number % _CLAIM_EVERY == 0 and slot.block != NO_BLOCK
     slot.stage = operation.split
-    slot.block = block
-    slot.exponent = exponent
+    slot.block = NO_BLOCK if claims else block
+    slot.exponent = 0 if claims else exponent
     slot.named = 1
     slot.payload = 0
-    if slot.next_block == block:
+    if slot.next_block == block and not claims:
         slot.payload = int(exponent != NOT_FINITE)
         name_next(core, slot, operation, block + operation.columns)
 

@@ -133,6 +133,18 @@ def test_who_finds_the_slots_free_is_added_in_them() -> None:
     assert jobs.sharing.there.events.total() < jobs.sharing.here.events.total() / 2
 
 
+def test_a_slot_that_becomes_free_is_taken_in_the_midst_of_an_operation() -> None:
+    jobs = Jobs(terrible=False)
+    short = jobs.begin(0, size=8 * LANES)
+    run_together(jobs.clusters, lambda: len(jobs.sharing.here.owners) == 4)
+    long = jobs.begin(1, size=100 * LANES)
+    jobs.finish({0: short, 1: long})
+    rounds, taken = jobs.count(1, Count.ROUNDS), jobs.count(1, Count.TAKEN)
+    assert 0 < taken < rounds / 2
+    check(short)
+    check(long)
+
+
 @pytest.mark.parametrize("which", ["here", "there"])
 def test_a_switch_that_is_cleared_costs_no_sum(which: str) -> None:
     jobs = Jobs(seed=1)
