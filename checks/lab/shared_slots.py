@@ -1,4 +1,4 @@
-"""The figures of docs/sharing.md about shared slots: what they cost, and what they bring beside reserved ones.
+"""The figures of docs/results/shared-slots.md: what shared slots cost, and what they bring beside reserved ones.
 
 Run: python -m checks.lab.shared_slots [--only cost,split,few,crowd]   It is simulated: load does not matter.
 

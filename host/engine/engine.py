@@ -147,6 +147,8 @@ class Engine:
         self.address = address_of(self._arrays)
         """Address of the arrays, for compiled code."""
         self._fill_core(lead)
+        member = self.state.core[0]["member"]
+        member["scales"], member["steps"] = _scales(config.world_size)
         self._operations: dict[int, tuple[Operation, Array | None, npt.NDArray[np.uint8] | None]] = {}
         """Operations that have not finished, with the array of each, and a byte for each block of integers."""
         self._events: deque[Outcome] = deque()
@@ -217,7 +219,6 @@ class Engine:
         for name, value in windows.items():
             self.state.congestion[name] = value
         self.share_out(trees)
-        core["member"]["scales"], core["member"]["steps"] = _scales(config.world_size)
 
     @property
     def under_way(self) -> int:
