@@ -57,7 +57,7 @@ def test_drawings_fit_a_telephone_and_follow_the_readers_colours(tool: ModuleTyp
 
 
 @pytest.mark.parametrize(
-    ("name", "says"), [("demo", ["make demo"]), ("explain", ["switchsum explain", "- Rank 2 (host"])]
+    ("name", "says"), [("demo", ["make demo"]), ("explain", ["switchsum explain", "- Rank 2 (north"])]
 )
 def test_recorded_commands_are_small_and_readable_on_a_telephone(name: str, says: list[str]) -> None:
     made = (ROOT / "docs" / "images" / f"{name}.svg").read_text()
