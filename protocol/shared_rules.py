@@ -178,6 +178,8 @@ class SharedSwitch(TreeSwitch):
                     job=header.job, epoch=header.epoch, digest=header.digest, number=header.number, heard=self._age()
                 )
                 is_own = True
+            elif is_own and owner is not None:
+                owner.heard = self._age()
             return self._pass_on(packet, Reason.CONTRIBUTED if is_own else Reason.TAKEN)
         if not self.is_added_here(owner, header):
             return self._pass_on(packet, Reason.TAKEN)

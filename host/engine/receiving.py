@@ -197,7 +197,7 @@ def _take_result(state: State, index: int, frame: Frame, is_taken: bool, lanes: 
     next_block = get32(frame, AT.next_block)
     slot.way = way_of(core, slot, is_taken, next_block)
     note_result(state, index, now)
-    slot.way = is_taken
+    slot.way = int(is_taken)
     core.progress.rounds += 1
     slot.number = (slot.number + 1) & _WORD_MASK
     next_exponent = frame[AT.next_exponent]
