@@ -29,7 +29,7 @@ HEADLINES: Final = {
     "allreduce.shm.4B.4workers.2048": ("one machine, 4 workers, one value", "allreduce of 4 bytes, 200 in a row"),
     "allreduce.veth.4workers.256.embedded": (
         "in place of BMv2, 4 workers",
-        "allreduce of 4 MB, the same program on the same veth links without a limit",
+        "allreduce of 4 MB, the same P4 program in both switches, over veth links whose rate is not limited",
     ),
 }
 """Records of the README: what they are called and how each was taken, all with the options of a user who gives none."""
