@@ -63,11 +63,13 @@ def test_the_pages_are_those_of_the_records() -> None:
     assert {path.stem for path in (page.ROOT / "docs/results").glob("*.md")} == {
         *pages,
         "accuracy",
+        "conformance",
         "convergence",
         "cores",
         "validated",
         "watching",
         "scale",
+        "shared-slots",
         "slow-links",
         "sparse",
         "sparse-blocks",

@@ -204,5 +204,6 @@ def test_a_job_waits_for_a_leaf_and_is_told_why(tree: Tree, caplog: pytest.LogCa
     tree.dead.clear()
     tree.switches["right"]._start()
     eventually(lambda: show(tree).state == "running")
+    eventually(lambda: {one.state for one in tree.running.client.switches().switches} == {"settled"})
     assert (root_of(tree), show(tree).moved) == ({"root"}, [])
     assert tree.sum_of_round(workers, number) == SUMS
