@@ -1,4 +1,4 @@
-"""What a member and its controller say of an operation that may go on without some ranks: the method Agree."""
+"""Messages of the method Agree: members ask the controller without which ranks an operation may go on."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Final
 from .errors import UsageError
 
 KEEP: Final = 4
-"""For so many operations members keep results for a rank that was absent, unless they say otherwise."""
+"""Default of `Terms.keep`: members keep the results of so many operations for ranks that were absent."""
 MOST_KEPT: Final = 64
 """Most results that members may be asked to keep: each is as large as an array."""
 MOST_PATIENCE_S: Final = 86_400.0
@@ -25,12 +25,12 @@ class Terms:
     patience_s: float
     """Seconds to wait for the others once an operation could begin."""
     keep: int = KEEP
-    """Results of so many operations are kept for ranks that were absent."""
+    """Number of operations whose results are kept for ranks that were absent."""
     gives_model: bool = False
-    """A rank that lacks more of them is given the model by the others.  If not, it is lost."""
+    """True: the others give the model to a rank that lacks more results than that. False: such a rank is lost."""
 
     def check(self) -> None:
-        """Raise UsageError for what no operation can have."""
+        """Raise UsageError if a term has the wrong type or is out of range."""
         for name, value in (("quorum", self.quorum), ("patience_s", self.patience_s), ("keep", self.keep)):
             if isinstance(value, bool) or not isinstance(value, int | float):
                 raise UsageError(f"{name} is a number, not {value!r}")
@@ -44,11 +44,11 @@ class Terms:
             raise UsageError(f"keep is a whole number from 1 to {MOST_KEPT}, not {self.keep!r}")
 
     def least(self, workers: int) -> int:
-        """Return how many of so many ranks must take part."""
+        """Return how many ranks of a job with `workers` ranks must take part."""
         return max(1, math.ceil(self.quorum * workers - 1e-9))
 
     def __str__(self) -> str:
-        """Say it as a call has it."""
+        """Return the terms as a program writes them in a call."""
         model = ", a model for ranks that are too late" if self.gives_model else ""
         return f"quorum={self.quorum:g}, patience_s={self.patience_s:g}, keep={self.keep}{model}"
 
@@ -75,24 +75,24 @@ class AgreeReply:
     """What was decided; the same for all who take part, however often they ask."""
 
     number: int = 0
-    """Of the operation, from 1 on; 0: nothing is decided yet."""
+    """Number of the operation, from 1 on; 0: nothing is decided yet."""
     absent: list[int] = field(default_factory=list)
     """Ranks that do not take part."""
     behind: list[list[int]] = field(default_factory=list)
-    """Ranks that take part and lack results of operations before this one, each with the latest that it has.  One that
-    lacks more than are kept is given the model.
+    """Ranks that take part and lack results of operations before this one, each with the latest that it has.  A rank
+    that lacks more results than are kept is given the model.
     """
     group: str = ""
-    """The job of those who take part; empty: all ranks do, in the job itself."""
+    """Name of the job of the ranks that take part; empty: all ranks take part, in the job itself."""
     groups: list[str] = field(default_factory=list)
-    """Such jobs that there are; members leave all others."""
+    """Names of all jobs of this kind that exist; members leave any other one."""
     is_whole: bool = False
-    """Some member has asked for all: no array is added, so that all have the same results."""
+    """A member has asked to wait for all members: no array is added, so that all have the same results."""
     missing: list[int] = field(default_factory=list)
     """While nothing is decided, the ranks that have not asked."""
     held_up: str = ""
     """Why the decision cannot stand yet although it could be made, in words."""
     lost: int = -1
-    """Rank for which none will be made any more: it is gone, or it is this one, which asks too late.  -1: none."""
+    """Rank for which nothing will be decided any more: it is gone, or it is the asking rank, too late.  -1: none."""
     why: str = ""
-    """Why not, in words."""
+    """Why nothing will be decided for the rank `lost`, in words."""

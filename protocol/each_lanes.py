@@ -1,4 +1,4 @@
-"""Lanes of floats of which each has an exponent of its own: the definition, as `lanes` has it of blocks."""
+"""Definition of lanes for floats that have an exponent each; `lanes` defines lanes with an exponent for each block."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ import numpy.typing as npt
 from .lanes import NOT_FINITE
 
 EACH_BITS: Final = 25
-"""Bits to which a value is scaled that has an exponent of its own: as many as a float32 has, and one."""
+"""A value with an exponent of its own is scaled to so many bits: the 24 of a float32, and one more."""
 EACH_MOST_WORKERS: Final = 64
-"""Most workers: as many values of `EACH_BITS` bits fit a lane of 32."""
+"""Most workers: the sum of so many values of `EACH_BITS` bits fits a lane of 32 bits."""
 PLUS: Final = 1
 MINUS: Final = 1 << 8
 NO_NUMBER: Final = 1 << 16
 """Unit in which a lane counts infinities of either sign and NaN. There are at most EACH_MOST_WORKERS of each."""
 _INFINITY: Final = 0x7F80_0000
-"""Bits of float32's."""
+"""Bits of float32's infinity."""
 
 
 def each_step(exponents: npt.NDArray[np.uint8]) -> npt.NDArray[np.float64]:
@@ -31,7 +31,7 @@ def quantise_each(values: npt.NDArray[np.float32], exponents: npt.NDArray[np.uin
 
     The scale does not depend on the number of workers: the rank with the largest exponent loses nothing, and of `n`
     ranks n - 1 are off by at most half a unit, a 2**-25th of the largest value.  Where the exponent is NOT_FINITE, the
-    lane counts what is not: `PLUS` for infinity, `MINUS` for its negative and `NO_NUMBER` for NaN.
+    lane counts what is not finite: `PLUS` for infinity, `MINUS` for its negative and `NO_NUMBER` for NaN.
     """
     words = values.view(np.uint32)
     magnitudes, is_negative = words & np.uint32(0x7FFF_FFFF), words >> np.uint32(31) == 1
@@ -45,7 +45,7 @@ def quantise_each(values: npt.NDArray[np.float32], exponents: npt.NDArray[np.uin
 def dequantise_each(
     sums: npt.NDArray[np.int64], exponents: npt.NDArray[np.uint8], divisor: int = 1
 ) -> npt.NDArray[np.float32]:
-    """Turn such sums back into values, over `divisor`; zero has no sign, and all NaN are the same."""
+    """Turn sums of such lanes into values, divided by `divisor`; zero has no sign, and all NaN are the same."""
     with np.errstate(over="ignore", invalid="ignore"):
         finite = (sums / divisor * each_step(exponents)).astype(np.float32) + np.float32(0)
     plus, minus, no_number = sums % MINUS, sums // MINUS % MINUS, sums // NO_NUMBER

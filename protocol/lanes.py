@@ -4,7 +4,7 @@ This module is the definition, in plain numpy and float64; `host/engine/kernels.
 
 A block of floats is scaled by one power of two, taken from the largest exponent that any worker has in that block.
 With `n` workers and values of `w` bits, the largest magnitude maps to at most ``full_scale(n, w)``, so that the sum of
-`n` lanes cannot overflow.  Values of 32 and 16 bits add up in lanes of as many, those of 8 in lanes of 16: up to 258
+`n` lanes cannot overflow.  Values of 32 and 16 bits add up in lanes as wide, values of 8 bits in lanes of 16: up to 258
 workers have all 127 steps each.  Adding integers does not depend on the order, so every worker gets the same bits.
 The full scale of 32-bit lanes is a power of two: scaling then changes no bit of a float32, and may be done in float32.
 
@@ -24,15 +24,15 @@ NOT_FINITE: Final = 255
 """Exponent of a block with an infinity or a NaN."""
 
 WIDE_BITS: Final = 32
-"""Lanes that have room for all bits of a float32."""
+"""Width of lanes that have room for all bits of a float32."""
 
 FRACTION_BITS: Final = 16
-"""How finely a value is placed between the two integers that it may be rounded to at random."""
+"""Bits behind the point that random rounding looks at: 2**16 places between two integers."""
 GOLDEN: Final = 0x9E37_79B9
 """2**32 over the golden ratio: its multiples are spread evenly."""
 
 NARROW_SUM_BITS: Final = 16
-"""Lanes in which values of 16 and of 8 bits add up."""
+"""Width of the lanes in which values of 16 and of 8 bits add up."""
 
 
 def full_scale(workers: int, bits: int) -> int:
@@ -74,7 +74,7 @@ def quantise_at_random(
     steps, and in the mean by less than `n` times ``2**-FRACTION_BITS`` of one.
     """
     scale = full_scale(workers, bits) * 2.0 ** (126 + FRACTION_BITS - max(exponent, 1))
-    # Rounded to a float32 first: that is half a bit of the value itself, and may then be done in float32.
+    # Rounded to a float32 first: it costs half a bit of the value, and lets kernels compute in float32.
     fixed = np.rint((values.astype(np.float64) * scale).astype(np.float32)).astype(np.int64)
     index = np.arange(len(values), dtype=np.uint32)
     drawn = mixed(np.uint32(seed) + index * np.uint32(GOLDEN)) >> np.uint32(32 - FRACTION_BITS)

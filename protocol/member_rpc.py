@@ -15,9 +15,9 @@ SERVICE: Final = "switchsum.Controller"
 DEFAULT_TIMEOUT_S: Final = 1800.0
 """How long members wait for one another unless the job says otherwise: as long as torch's do."""
 MOST_IN_FLIGHT: Final = 256
-"""Most slots that a member keeps in flight: with more, rings on the way overflow where who empties them is late."""
+"""Most slots that a member keeps in flight: with more, rings on the way overflow if their reader is late."""
 MOST_TEXT: Final = 80
-"""Characters of a text in a member's report: what the controller keeps of each member is small."""
+"""Longest text in a member's report, in characters: the controller keeps little for each member."""
 
 
 def path(method: str) -> str:
@@ -46,9 +46,9 @@ class JoinRequest:
     flight.
     """
     window_bytes: int = 0
-    """Frames of so many bytes in all are worth having in flight on its link; 0: as many as there are."""
+    """Bytes of frames that are worth having in flight on its link, all together; 0: there is no limit."""
     rates: list[float] = field(default_factory=list)
-    """Rate of each of several links in Mbit/s, 0 where it is not known; none: it has one link."""
+    """Rate of each of several links in Mbit/s, 0 where it is not known; empty: the worker has one link."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,7 +73,7 @@ class JoinReply:
     timeout_s: float = DEFAULT_TIMEOUT_S
     """How long members wait for one another."""
     heartbeat_s: float = 1.0
-    """How often a member that attends is told how things are."""
+    """Seconds after which Attend replies again, if there is no news before."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -102,9 +102,9 @@ class ReadyReply:
     lost_switch: str = ""
     """Which switch the job waits for that does not answer the controller, in words; empty: none."""
     first_slot: int = 0
-    """The first of the job's slots on the switch, which the header numbers."""
+    """Number of the job's first slot on the switch, as headers number slots."""
     slot_count: int = 0
-    """How many there are."""
+    """How many slots the job has on the switch."""
     shares_slots: bool = False
     """These slots are shared with other jobs, so that each operation claims them."""
     first_number: int = 0
@@ -112,13 +112,13 @@ class ReadyReply:
     window_slots: int = 0
     """How many slots to keep in flight at most (what ports and queues on the way can hold)."""
     places: list[int] = field(default_factory=list)
-    """The rank at each place of the bitmaps of the member's switch, -1 for another switch; none: places are ranks."""
+    """The rank at each place of the bitmaps of the member's switch, -1 for another switch; empty: places are ranks."""
     trees: list[int] = field(default_factory=list)
-    """How many slots belong to each of the job's trees, in order; none: it has one."""
+    """How many slots belong to each of the job's trees, in order; empty: the job has one tree."""
     link_rates: list[float] = field(default_factory=list)
-    """Shares of the slots that each of several links gets. Empty: there is one link."""
+    """Share of the slots that each of several links gets; empty: there is one link."""
     link_jobs: list[int] = field(default_factory=list)
-    """The header's `job` on each of them."""
+    """The header's `job` on each of several links."""
     has_rails: bool = False
     """The links lead to several switches: a slot's cell is on those of one link, and only all together change it."""
     unseen: list[int] = field(default_factory=list)
@@ -138,14 +138,14 @@ class ReformRequest:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReformReply:
-    """Whether all members that are not lost have asked for that; if so the membership is over, to be joined anew."""
+    """Whether all members that are not lost have called Reform; if so, this membership is over, and each joins anew."""
 
     rank: int = -1
     """The member's rank from now on; -1: not yet."""
     world_size: int = 0
     """The job's size from now on."""
     missing: list[int] = field(default_factory=list)
-    """Ranks that are neither lost nor have asked."""
+    """Ranks that are not lost and have not called Reform."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -183,7 +183,7 @@ class HeartbeatReply:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CompareRequest:
-    """Ranks issued different operations: say which one this is; the call returns after `wait_s` at the latest."""
+    """Ranks issued different operations: this rank says its own; the call returns after `wait_s` at the latest."""
 
     job: str
     nonce: int
@@ -194,7 +194,7 @@ class CompareRequest:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CompareReply:
-    """What all ranks have said, as soon as all have that are in the job."""
+    """What all ranks have said, once every rank in the job has said its operation."""
 
     operations: list[str] = field(default_factory=list)
     """Operations by rank. Empty: none."""

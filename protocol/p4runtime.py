@@ -1,6 +1,6 @@
 """P4Runtime's messages, methods and errors, without its generated modules.
 
-Those modules fail beside protobuf 4 and later.  Their descriptors are plain data: p4runtime.binpb, beside this file,
+Its modules fail with protobuf 4 and later.  Their descriptors are plain data: p4runtime.binpb, beside this file,
 has them (tools/p4runtime_descriptors.py), and they are built into message classes in a pool of their own, so that
 another copy of the same protocol in this process is not disturbed.  Works on protobuf 3.20 and every later one.
 
@@ -50,7 +50,7 @@ def _load() -> tuple[Any, list[descriptor_pb2.FileDescriptorProto]]:
 _POOL, _PROTOS = _load()
 _FACTORY: Final[Any] = message_factory
 _OLD_FACTORY: Final[Any] = None if hasattr(_FACTORY, "GetMessageClass") else _FACTORY.MessageFactory(_POOL)
-"""Of protobuf before 4.22; its classes do not have the nested ones as attributes."""
+"""Module of protobuf before 4.22, whose message classes lack their nested classes as attributes; else None."""
 
 
 def message_class(name: str) -> Any:
@@ -117,7 +117,7 @@ METHODS: Final[dict[str, Method]] = dict(_methods())
 
 
 def parse_p4info(text: str) -> Any:
-    """Read a P4Info in text format; UsageError where it is none.
+    """Read a P4Info in text format; raises UsageError if the text is not one.
 
     Fields that our descriptors do not know are left out: a compiler may be newer than they are.
     """

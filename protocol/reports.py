@@ -8,7 +8,7 @@ from typing import Final
 from .member_rpc import MOST_TEXT
 
 MOST_KIND: Final = 160
-"""Characters of what a kind of collective is called: the names of two layers are among them."""
+"""Longest name of a kind of collective, in characters: it may hold the names of two layers."""
 
 
 def printable(text: str, most: int = MOST_TEXT) -> str:
@@ -26,21 +26,21 @@ class WorkerFigures:
     host: str = ""
     """Name of its machine."""
     pid: int = 0
-    """Of its process there, as the process sees it; 0: not known."""
+    """Its process id on that machine, as the process sees it; 0: not known."""
     link: str = ""
-    """As given to `connect`."""
+    """Its link, as given to `connect`."""
     begun: int = 0
-    """Collectives that were begun, those of several steps once for each: the number of the next one."""
+    """Collectives that were begun, with one for each step of those that have several: the number of the next one."""
     finished: int = 0
     """How many of those have finished."""
     operation: str = ""
-    """The oldest one in flight, in words; empty: none is, or it has no name."""
+    """The oldest collective in flight, in words; empty: none is in flight, or it has no name."""
     waiting_s: float = 0.0
     """For how long no result has come while an operation is in flight."""
     idle_s: float = 0.0
     """For how long no operation was in flight: the program is busy elsewhere."""
     collective_s: float = 0.0
-    """Time inside collectives in all, and waiting for them."""
+    """Seconds in all that the program was inside collectives, or waited for them."""
     waiting_slots: int = 0
     """Slots with a contribution whose result is to come."""
     rounds: int = 0
@@ -52,11 +52,11 @@ class WorkerFigures:
     repeats: int = 0
     """Contributions that were sent again."""
     recalled: int = 0
-    """Of these, those of rounds whose result the worker holds already, sent for others' sake."""
+    """Repeats of rounds whose result the worker already holds: other members may still need it."""
     held: int = 0
     """Repeats to which the switch answered that it waits for others."""
     duplicates: int = 0
-    """Results that came once more: nothing had been lost, the repeat was for an answer that was late."""
+    """Results that came a second time: nothing had been lost, but the worker repeated before the late answer came."""
     cpu_s: float = 0.0
     """Processor time of its process."""
     sparse_rows: int = 0
@@ -78,7 +78,7 @@ class WorkerReport(WorkerFigures):
     lowest byte first. They are its serial number, its place in `kinds`, when it was begun and how long it took, in
     nanoseconds of the member's own clock, and 1 if the program waited since the call before."""
     kinds: list[str] = field(default_factory=list)
-    """What those are, in words, each cut to `MOST_KIND` characters."""
+    """Kinds of these collectives, in words, each cut to `MOST_KIND` characters."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -86,7 +86,7 @@ class RecentFigures:
     """By how much some of a member's figures have grown within the last seconds, between two of its reports."""
 
     seconds: float = 0.0
-    """Between these; 0: there are not two."""
+    """Seconds between the two reports; 0: there are not two."""
     rounds: int = 0
     frames_sent: int = 0
     frames_received: int = 0
@@ -110,13 +110,13 @@ class CallKind:
     name: str
     calls: int
     moving_s: float
-    """In all calls, the time after the last rank has begun."""
+    """Seconds after the last rank had begun, in all calls together."""
     waiting_s: float
     """For how long ranks waited before, on average."""
     late_rank: int
-    """For whom they waited longest."""
+    """Rank that the others waited longest for."""
     late_s: float
-    """And for how long they waited for it alone."""
+    """Seconds that the others waited for `late_rank` alone."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -127,15 +127,15 @@ class CallSpan:
     """How far the span goes back."""
     calls: int = 0
     time_s: list[float] = field(default_factory=list)
-    """How much time the calls and what is between them took."""
+    """Seconds that the calls and the pauses between them took."""
     calls_s: list[float] = field(default_factory=list)
-    """Of it, while a collective was under way."""
+    """Part of `time_s` in which a collective was under way."""
     waiting_s: list[float] = field(default_factory=list)
-    """Of that, while others had not begun it."""
+    """Part of `calls_s` in which other ranks had not begun the collective."""
     late_s: list[float] = field(default_factory=list)
-    """For how long all others waited for this rank alone."""
+    """Seconds that all others waited for this rank alone."""
     kinds: list[CallKind] = field(default_factory=list)
-    """Those that took longest."""
+    """The kinds that took longest."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -145,7 +145,7 @@ class JobCalls:
     spans: list[CallSpan] = field(default_factory=list)
     """The last 10 seconds, minute, and 10 minutes."""
     kinds: list[str] = field(default_factory=list)
-    """Of the latest calls, in words."""
+    """Kinds of the latest calls, in words."""
     recent: list[list[int]] = field(default_factory=list)
     """The latest calls, the oldest first: serial number, place in `kinds`, who began last, how long after the first, by
     how much it has held up all others, for how long the first had nothing under way before, in ns, its age in ms."""

@@ -1,4 +1,4 @@
-"""What users, command line and launcher ask of a controller: gRPC methods as those of members (`member_rpc`)."""
+"""What users, command line and launcher ask of a controller: gRPC methods in the form of `member_rpc`."""
 
 from __future__ import annotations
 
@@ -34,19 +34,19 @@ MAX_TIMEOUT_S: Final = 1e8
 
 
 def check_timeout(timeout_s: float) -> None:
-    """Raise UsageError if no job has such a time-out."""
+    """Raise UsageError if the time-out is out of range."""
     if not MIN_TIMEOUT_S <= timeout_s <= MAX_TIMEOUT_S:
         raise UsageError(f"a time-out is {MIN_TIMEOUT_S:g} to {MAX_TIMEOUT_S:,.0f} seconds, not {timeout_s:g}")
 
 
 def check_least_quorum(share: float) -> None:
-    """Raise UsageError if it is no share of ranks."""
+    """Raise UsageError if the share is not above 0 and up to 1."""
     if not 0 < share <= 1:
         raise UsageError(f"the smallest quorum of a job is a share of its ranks, above 0 and up to 1, not {share:g}")
 
 
 def check_slots(slots: int, total_slots: int) -> None:
-    """Raise UsageError if no job has so many slots of a switch."""
+    """Raise UsageError if a job cannot have so many of the switch's slots."""
     if not 1 <= slots <= total_slots:
         raise UsageError(f"a job has 1 to {total_slots} slots, not {slots}")
 
@@ -76,7 +76,7 @@ class ResizeJobRequest:
     job: str
     workers: int | None = None
     slots: int | None = None
-    """None: as they are.  Where neither changes nothing happens."""
+    """None: as they are.  If neither size nor slots change, nothing happens."""
     force: bool = False
     """Even if there are members, who are cut off."""
 
@@ -108,16 +108,16 @@ class MemberInfo:
     ingress_port: int = -1
     switch: str = ""
     links: list[str] = field(default_factory=list)
-    """Of several links the address and port of each that was seen."""
+    """Address and port of each link that was seen, if there are several."""
     switches: list[str] = field(default_factory=list)
-    """Where they lead to several switches, that of each."""
+    """Switch of each link, if the links lead to several switches."""
     last_heartbeat_s: float = -1.0
     """Seconds since something was heard of it, 0 while its connection lasts; -1: nothing yet."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobInfo:
-    """One job as the controller knows it; `tree` has each of its switches below another one, and that one."""
+    """One job as the controller knows it; `tree` names, for each switch below another one, the switch above."""
 
     job: str
     number: int
@@ -128,13 +128,13 @@ class JobInfo:
     first_slot: int
     slot_count: int
     lanes_per_frame: int = 0
-    """32-bit lanes in one of its frames; 0: a controller that does not say."""
+    """32-bit lanes in one of its frames; 0: the controller does not say."""
     window_slots: int = 0
     """How many slots each member keeps in flight; 0: no incarnation is live."""
     fits_slots: bool = False
     """`slot_count` follows `window_slots` whenever members are admitted."""
     shares_slots: bool = False
-    """Its slots, from `first_slot` on, are shared with other jobs; `fallback` adds what finds one taken."""
+    """Its slots, from `first_slot` on, are shared with other jobs; `fallback` adds what finds its slot taken."""
     fallback: str = ""
     fallback_slot: int = 0
     """First of its slots at the fallback, which has as many of them for the job alone."""
@@ -146,7 +146,7 @@ class JobInfo:
     """As in `ReadyReply`."""
     links_down: list[int] = field(default_factory=list)
     moved: list[str] = field(default_factory=list)
-    """Why it was moved to other trees, and what was, in words; the latest moves."""
+    """The latest moves to other trees, in words: what was moved, and why."""
     trees_of_link: int = 1
     """Where links of a member lead to several switches: how many trees each has, those of the first link first."""
     least_quorum: float = LEAST_QUORUM
@@ -154,9 +154,9 @@ class JobInfo:
     agreed: int = 0
     """Operations so far that could go on without some ranks."""
     waits: int = 0
-    """How many of them waited until patience ended."""
+    """How many of these operations waited until patience ended."""
     left_out: list[list[int]] = field(default_factory=list)
-    """Ranks that were left out of some, each with how many."""
+    """Ranks that were left out of such operations, each with how many."""
     given_model: list[list[int]] = field(default_factory=list)
     """Ranks that lacked more results than are kept, and were given the model, each with how often."""
     refused_terms: list[list[int]] = field(default_factory=list)
@@ -219,7 +219,7 @@ class SlotInfo:
     block: int
     next_block: int
     job: str = ""
-    """Who has reserved the slot; of one that is shared who holds it."""
+    """Job that has reserved the slot; of a shared slot, the job that holds it now."""
     switch: str = ""
 
 
@@ -270,9 +270,9 @@ class SwitchCounters:
 
     switch: str
     contributions: int
-    """Taken into rounds, of workers and of switches below."""
+    """Contributions taken into rounds, from workers and from switches below."""
     counters: list[CounterInfo] = field(default_factory=list)
-    """All of them, where there are several switches."""
+    """All counters of this switch, if there are several switches."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -303,7 +303,7 @@ class PortList:
 
     ports: list[PortInfo] = field(default_factory=list)
     ingress_loss: float = 0.0
-    """Of every port that members are behind, now or later, but for those that have a setting of their own."""
+    """Loss at every port with members behind it, now or later, except ports with a setting of their own."""
     egress_loss: float = 0.0
 
 
@@ -345,7 +345,7 @@ class ControllerInfo:
     """P4Runtime address."""
     free_slots: int
     refused: list[RefusalInfo] = field(default_factory=list)
-    """What was refused last, a few jobs of it."""
+    """The latest refusals, for the last few jobs that had one."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -384,7 +384,7 @@ class LinkList:
 
     links: list[LinkInfo] = field(default_factory=list)
     faults: list[str] = field(default_factory=list)
-    """What was found and does not fit, and links that a tree needs and that are gone, in words."""
+    """Links that were found but do not fit, and links that a tree needs but that are gone, in words."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -399,7 +399,7 @@ class SwitchInfo:
     entries: int = 0
     """Table entries that the controller knows there."""
     groups: int = 0
-    """Multicast groups likewise."""
+    """Multicast groups that the controller knows there."""
     trouble: str = ""
     """What went wrong last, while it is not settled."""
 
@@ -437,5 +437,5 @@ METHODS: Final[dict[str, tuple[type, type]]] = {
 }
 """Every method with its request and its reply."""
 STREAMS: Final[dict[str, tuple[type, type]]] = {"Attend": (MemberRequest, HeartbeatReply)}
-"""Methods with many replies.  Attend's come when there is news, and each `heartbeat_s`.  A member is alive for as long
-as its connection lasts: its own machine ends that when the process dies, and nothing else has to be done for it."""
+"""Methods with many replies.  Attend replies when there is news, and each `heartbeat_s`.  A member is alive for as long
+as its connection lasts: when the process dies, its own machine ends the connection."""

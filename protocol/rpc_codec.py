@@ -17,7 +17,7 @@ from . import errors
 
 Message = TypeVar("Message")
 MOST_SHOWN: Final = 80
-"""Characters of a value that an error shows."""
+"""Most characters of a wrong value that an error shows."""
 _hints: Callable[[type], dict[str, Any]] = cache(get_type_hints)  # else Python compiles the names of types each time
 
 
@@ -75,7 +75,7 @@ def _as_float(name: str, value: int) -> float:
 
 
 def _check_text(name: str, value: str) -> None:
-    """Refuse halves of characters: JSON can write them, and no log, page or file takes them."""
+    """Refuse half of a surrogate pair: JSON can write one alone, but no log, page or file takes it."""
     try:
         value.encode()
     except UnicodeEncodeError:

@@ -36,7 +36,7 @@ class SampledFrame:
     """Seconds since 1970 on the switch's clock."""
     port: int
     is_sent: bool
-    """It leaves; else it has arrived."""
+    """True: the frame leaves the switch. False: it has arrived."""
     length: int
     """Bytes of the whole frame."""
     head: str

@@ -37,7 +37,7 @@ Why these rules are right, whatever is lost, repeated or late, and whoever takes
   some go to the fallback.  Members repeat until they have the result.  A repeat goes where the slot's owner says *now*,
   so that all contributions come together in one place.  A round may be complete in both, with one and the same sum.
 * **A member may be one round ahead of what is repeated.**  It has the result that another one lost with the cell.  HELD
-  goes to all members, and who misses his own bit in one about the round before repeats his contribution to that round.
+  goes to all members, and a member that misses its bit in one about the round before repeats its contribution to it.
 * **A worker that has the last result may leave.**  So the last round is kept where nobody takes it: only the fallback
   gives that result (row E), and has it until the job's next operation in this slot.
 * **An owner may be gone**, with its workers.  A slot that its owner has not used for `ORPHAN_AGE` may be taken.  One
@@ -56,7 +56,7 @@ from .tree_rules import TreeMember, TreeSwitch
 from .wire import Address, Packet, build_frame, parse_frame
 
 ORPHAN_AGE: Final = 256
-"""A slot that its owner has not used for longer may be taken, in `AGE_US`; as `ORPHAN_AGE` of p4src/config.p4."""
+"""A slot that its owner has not used for longer may be taken. Unit: `AGE_US`; as `ORPHAN_AGE` of p4src/config.p4."""
 AGE_US: Final = 1 << 16
 _AGES: Final = 1 << 16
 
@@ -86,7 +86,7 @@ class Fallback:
     first_slot: int
     """The first of the slots here that the job shares."""
     first_slot_there: int
-    """The first of its slots there."""
+    """The first of the job's slots at the fallback."""
     slot_count: int
     tree: int = 0
     padding: int = 0
@@ -103,7 +103,7 @@ class Owner:
     number: int
     """Number of the claim."""
     heard: int
-    """When it was last heard of, in `AGE_US`."""
+    """When the operation was last heard of, in units of `AGE_US`."""
     is_over: bool = False
 
     def is_of(self, header: Header) -> bool:
@@ -118,7 +118,7 @@ class SharedSwitch(TreeSwitch):
         super().__init__(lanes_per_frame=lanes_per_frame, address=address)
         self._fallbacks: dict[tuple[int, int, int], Fallback] = {}
         self.owners: dict[int, Owner] = {}
-        """By slot; one that is missing is nobody's."""
+        """Owners by slot. A slot that is missing belongs to nobody."""
         self.now_us = 0
         """The switch's clock: whoever drives it sets the time."""
 
@@ -157,7 +157,7 @@ class SharedSwitch(TreeSwitch):
                 cell.seen = 0
 
     def is_kept_there(self, answer: Header) -> bool:
-        """Row E: tell whether the fallback is to give a result, which is the last one."""
+        """Row E: tell whether an answer is an operation's last result, which only the fallback gives."""
         return answer.kind == Kind.RESULT and answer.next_block == NO_BLOCK
 
     def _age(self) -> int:
@@ -231,7 +231,7 @@ class SharedSwitch(TreeSwitch):
         return self._fallbacks.get((header.job, header.tree, header.epoch))
 
     def _pass_on(self, packet: Packet, reason: Reason) -> Replies:
-        """Send a contribution on as it is, but for its addresses and its slot."""
+        """Send a contribution on to the fallback; only its addresses and its slot change."""
         fallback = self._fallback(packet.header)
         self.events[reason] += 1
         if fallback is None:
@@ -296,7 +296,7 @@ def _is_relay(member: Member) -> bool:
 
 
 def _readdressed(frame: bytes, address: Address, *, rank: int, cookie: int) -> bytes:
-    """Return a frame for another member."""
+    """Return the frame under another member's address, rank and cookie."""
     packet = parse_frame(frame)
     assert packet is not None
     return build_frame(packet.source, address, replace(packet.header, rank=rank, cookie=cookie), packet.payload)

@@ -115,7 +115,7 @@ class Member:
     """Members of the job."""
     first_slot: int = 0
     slot_count: int = 1024
-    """The job's slots of the switch."""
+    """How many slots the job has on the switch."""
     tree: int = 0
 
     @property
@@ -134,7 +134,7 @@ class Cell:
     """One version of a slot."""
 
     lanes: npt.NDArray[np.uint8]
-    """Bytes, as they lie in a frame; they mean something when the payload flag is set."""
+    """The lanes' bytes as they lie in a frame; they mean something only with the payload flag."""
     number: int = 0
     """Number of the round, modulo 2^32."""
     seen: int = 0
@@ -144,10 +144,10 @@ class Cell:
     next_block: int = 0
     """The smallest block that a contribution named next."""
     next_exponent: int = 255
-    """The largest exponent that a contribution named for it.  In an unused cell this and `next_block` are what the
-    program's memory of zeros says, where 255 less the exponent is stored; only QUERY shows them."""
+    """The largest exponent that a contribution named for that block.  The program stores 255 less the exponent, so that
+    QUERY shows exponent 255 and `next_block` 0 for an unused cell, which is all zeros."""
     flags: int = 0
-    """Each is set when any contribution of the round set it."""
+    """Flags of the round: each is set if any contribution set it."""
 
 
 class ReferenceSwitch:

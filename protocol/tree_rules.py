@@ -60,7 +60,7 @@ _OF_RESULTS: Final = Flag.PAYLOAD | Flag.OVERFLOW | Flag.MISMATCH | Flag.MARK | 
 """Flags of a result from above that are handed on. The upper switch's other flags are its own."""
 _FROM_WORKERS: Final = Flag.PAYLOAD | Flag.MARK | Flag.REPEAT | Flag.RECALL | Flag.SELECT
 _REASONS: Final = frozenset(Reason) - {Reason.LOST_EGRESS}
-"""Why a switch above may have refused a partial.  For the one that is missing, the program's egress drops frames."""
+"""Why a switch above may have refused a partial.  LOST_EGRESS is none of them: it counts frames that leave."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -96,7 +96,7 @@ class Upstream:
     first_slot: int = 0
     """The job's first slot here."""
     first_slot_above: int = 0
-    """And there: each switch numbers its own slots."""
+    """The job's first slot on the switch above: each switch numbers its own slots."""
     slot_count: int = 1024
     tree: int = 0
     padding: int = 0
@@ -169,7 +169,7 @@ class TreeSwitch(ReferenceSwitch):
         return self._send_up(upstream, cell, packet.header)  # rows 13 and 14
 
     def _tell_members(self, member: Member, cell: Cell, answer: Header) -> Replies:
-        """Tell those of this tree: a worker is a member of each tree of its job."""
+        """Tell the members of this tree: a worker is a member of each tree of its job."""
         tree = (member.job, member.tree, member.epoch)
         return [
             (one.port, self.frame(one.address, cell, replace(answer, rank=one.rank, cookie=one.cookie)))

@@ -112,7 +112,7 @@ class Packet:
     source: Address
     """Source address, from the frame's Ethernet, IPv4 and UDP headers."""
     destination: Address
-    """Likewise."""
+    """Destination address, from the same headers."""
     header: Header
     """The aggregation header."""
     payload: bytes
