@@ -17,7 +17,7 @@ Floats = npt.NDArray[np.float64]
 CALLS: Final = 256
 """Operations whose times are kept."""
 TOGETHER: Final = 64
-"""They are kept, or left out, so many in a row; all ranks keep the same ones."""
+"""Times are kept, or left out, for so many operations in a row; all ranks keep those of the same operations."""
 
 
 class CallTimes(Record):

@@ -42,21 +42,21 @@ class EngineConfig:
     growth_bytes: int | None = None
     """Bytes by which frames may grow in the switch. None: no limit."""
     timeout_s: float = 10.0
-    """Without progress for so long an operation fails."""
+    """Seconds without progress after which an operation fails."""
     switch_timeout_s: float | None = None
-    """Without any answer for so long the switch is lost; None: `timeout_s`.  Shorter where late ranks may come."""
+    """Seconds without any answer after which the switch is lost; None: `timeout_s`.  Shorter if ranks may be late."""
     probe_initial_s: float = 0.02
     """Time-out before any round has been timed."""
     probe_floor_s: float = 0.001
-    """Most that the least time-out is.  It is less where two rounds, and the driver's granularity, are less."""
+    """Upper bound of the least time-out, which is two rounds and the driver's granularity where that is less."""
     granularity_s: float = 0.001
-    """How late a driver may look at its clock.  The loop measures that from then on; virtual time is never late."""
+    """How late a driver may look at its clock, at first.  The loop then measures this; virtual time is never late."""
     probe_max_s: float = 0.25
     """Greatest time-out."""
     mark_gain: float = 0.25
     """How much a round trip's marks count for the next cut of the window (DCTCP's g); 0: each one halves it."""
     loss_cut: float = 0.0
-    """This part of the window is taken away at a loss where queues are long, as TCP does; 0: losses say nothing."""
+    """Part of the window that a loss takes away where queues are long, as in TCP; 0: a loss takes nothing away."""
     reorder_threshold: int = 3
     """A frame is lost once the result of one that was sent so many later has come (RFC 9002's packet threshold)."""
     checksum: bool = False

@@ -21,8 +21,8 @@ Others may fill a queue and not obey its marks, as most TCP does.  Then all resu
 is.  So the window has a *floor*, which is 1 at first:
 
 * It grows by one after `PATIENCE` round trips with the window at the floor and all results marked.
-* A loss halves it, and so does each round trip without marks.  Where two in flight were too many, it is tried again
-  after twice as many round trips: then it is many jobs that fill the queue, and not somebody who does not obey.
+* A loss halves it, and so does each round trip without marks.  If two in flight were too many, the next try is
+  after twice as many round trips: many jobs fill the queue then, and not somebody who does not obey.
 """
 
 from __future__ import annotations
@@ -129,7 +129,7 @@ def note_mark(state: State, slot: Slot, sequence: int, is_marked: bool, carries:
 
 @inner
 def _cut(core: Core, here: CongestionState, sequence: int, part: float) -> None:
-    """Take a part of what is in flight away, unless frame number `sequence` was sent before the last time."""
+    """Take a part of what is in flight away, unless frame number `sequence` was sent before the last cut."""
     if sequence > here.cut_at:
         here.cut_at = core.sending.sequence
         used = min(here.limit, float(here.in_flight))

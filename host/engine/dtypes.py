@@ -19,11 +19,11 @@ EXACT: Final = 8
 
 AS_IS: Final = 0
 UNSIGNED: Final = 1
-"""Without its sign bit a lane sorts as the unsigned value."""
+"""Mapping that flips the top bit of an unsigned value, so that signed lanes sort as the values do."""
 FLOAT_MAX: Final = 2
-"""A lane sorts as the float; NaN is above everything."""
+"""Mapping of floats to lanes that sort as the floats do, with NaN above everything."""
 FLOAT_MIN: Final = 3
-"""Likewise, but NaN is below everything."""
+"""The same mapping, but with NaN below everything."""
 
 DIGITS: Final = 11
 """Lanes of one EXACT value."""
@@ -35,5 +35,5 @@ def most_values(lanes_per_frame: int) -> int:
 
 
 def has_marks(dtype: int) -> bool:
-    """Tell whether sums of a dtype may not fit it, of which there is a mark for each block."""
+    """Tell whether sums may be too large for a dtype, so that each block has a mark for it."""
     return INT8 <= dtype <= INT64

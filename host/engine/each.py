@@ -1,4 +1,4 @@
-"""Hot loops over floats of which each has an exponent of its own, and not one in common with its block.
+"""Hot loops over floats that have an exponent each, instead of one exponent for a block.
 
 `switchsum.protocol.each_lanes` is the definition.  Values become lanes, and lanes sums, where they lie in memory; as
 float32, the other dtypes are narrower.
@@ -23,7 +23,7 @@ Words = npt.NDArray[np.uint32]
 Exponents = npt.NDArray[np.uint8]
 
 _UNIT: Final = 126 + EACH_BITS
-"""What is taken from an exponent to get that of a lane's unit."""
+"""Number to subtract from an exponent; the difference is the exponent of a lane's unit."""
 _DOUBLE_BIAS: Final = 1023
 _DOUBLE_FRACTION_BITS: Final = 52
 _MAGNITUDE: Final = 0x7FFF_FFFF
@@ -74,7 +74,7 @@ def _power(exponent: Scalar) -> Any:
 
 @inner
 def _counted(word: Scalar) -> Scalar:
-    """Return the lane of a value that some rank has no finite one for."""
+    """Return the lane of this rank's value where some rank has an infinity or a NaN."""
     magnitude = word & np.uint32(_MAGNITUDE)
     infinite = np.uint32(PLUS) if word == magnitude else np.uint32(MINUS)
     lane = infinite if magnitude == np.uint32(_INFINITY) else np.uint32(0)
@@ -83,7 +83,7 @@ def _counted(word: Scalar) -> Scalar:
 
 @inner
 def _outcome(total: Scalar) -> Scalar:
-    """Return the bits of what infinities and NaN of all ranks come to."""
+    """Return the bits of the sum, as infinities and NaN of all ranks determine it."""
     has_plus, has_minus = total & (MINUS - 1) != 0, total & (NO_NUMBER - MINUS) != 0
     infinite = np.uint32(_INFINITY) if has_plus else np.uint32(_MINUS_INFINITY)
     is_none = (total >= NO_NUMBER) | (has_plus & has_minus)

@@ -57,7 +57,7 @@ Array = npt.NDArray[Any]
 
 
 def _word(name: str) -> int:
-    """Return which 64-bit word of a `CORE` a field of its `progress` is: to get at one so takes a fifth of the time."""
+    """Return which 64-bit word of a `CORE` a field of its `progress` is: access by word takes a fifth of the time."""
     before: int = CORE.fields["progress"][1]  # type: ignore[index]
     offset: int = CORE["progress"].fields[name][1]  # type: ignore[index]
     return (before + offset) // 8
@@ -85,17 +85,17 @@ class Finished(NamedTuple):
     """An operation is complete: its array holds the result."""
 
     operation: int
-    """Result of `adopt`."""
+    """Serial number of the operation, as `adopt` returned it."""
     overflowed: tuple[int, ...] = ()
     """Blocks with integer sums beyond the dtype, replaced by the nearest value; the same ones on every rank."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Failed:
-    """The engine has given up: no operation that has not finished will."""
+    """The engine has given up: operations that have not finished never will."""
 
     error: SwitchsumError
-    """Why."""
+    """Why the engine has given up."""
 
 
 Outcome = Finished | Failed
@@ -139,7 +139,7 @@ class Engine:
         self.pushed_before = pushed
         """How many frames the transport was handed before the engine's first."""
         self.state: State = allocate(config.window_slots, config.lanes_per_frame, zeros)
-        """The arrays that kernels work on, for a driver's loop that is one itself."""
+        """The arrays that kernels work on; a driver's loop is a kernel, too, and takes them."""
         self.counts: npt.NDArray[np.int64] = self.state.core["progress"]["counts"][0]
         """What has happened so far, by `Count`."""
         self._words = memoryview(self.state.core.view(np.int64).data)
@@ -266,8 +266,8 @@ class Engine:
         """Take note of an operation whose record the loop submits next; return its serial number.
 
         `values`, which are reduced in place, are one-dimensional, contiguous, aligned, native and writable, or None
-        where there are none.  Where that was interrupted, `submitted` says whether it was begun; what was not is
-        adopted again.
+        where there are none.  If a signal interrupts the submission, `submitted` says whether the operation was
+        begun; if not, it is adopted again.
         """
         if self._error is not None:
             raise UsageError(f"the engine has given up: {self._error}")
@@ -285,7 +285,7 @@ class Engine:
         return serial
 
     def note(self, now: float) -> None:
-        """Look at what the loop has come to."""
+        """Look at what the loop has noted, and give up if there was no progress, no answer or a refusal."""
         words = self._words
         if words[_ROUNDS]:
             words[_ROUNDS] = 0
@@ -301,7 +301,7 @@ class Engine:
             self._error = refused(self._config, self.state, operation)
 
     def _listen(self, now: float) -> None:
-        """Give the switch up when it answers nothing: it holds up a repeat even while it waits for others."""
+        """Give the switch up when it answers nothing: even while it waits for others, it answers repeats with HELD."""
         limit_s, received = self._config.switch_timeout_s, self._words[_FRAMES_RECEIVED]
         self._unheard_s += min(now - self._polled_at, LONGEST_STEP_S)
         if received != self._received or not self._operations:
@@ -320,7 +320,7 @@ class Engine:
         restore_by_hand(self.address, now)
 
     def relink(self, frames: npt.NDArray[np.uint8], pushed: int) -> None:
-        """Go on with a frame store that has moved, rows and all, on a link of which nobody reads the old one any more.
+        """Go on with a frame store that has moved with all its rows, on a link of which nobody reads the old store.
 
         `pushed` is how many frames were handed over to the new link before.
         """

@@ -34,14 +34,14 @@ _OPERATION_BYTES: Final = OPERATION.itemsize
 _CONGESTION_BYTES: Final = CONGESTION.itemsize
 _WORD_BYTES: Final = 8
 _EXPONENTS: Final = 256
-"""Offsets in the engine's record, of which every round needs what is in front of the two tables and behind them."""
+"""Exponents in a row of the two tables. Each round needs the record before `_SCALES` and from `_BEHIND_STEPS` on."""
 
 
 @Outlined
 def fetch(arrays: int, start: int, lanes: int, step: int) -> int:
-    """Have fetched what a frame will need that is taken soon: its first byte and its lanes are at addresses.
+    """Fetch what a frame that is taken soon will need; `start` and `lanes` are addresses of its first byte and lanes.
 
-    There are four steps, from 0 on: where something lies says what the step before has fetched.
+    There are four steps, from 0 on: each finds its addresses in what the step before has fetched.
     """
     state = state_at(arrays)
     core, at = state.core[0], state.core.ctypes.data

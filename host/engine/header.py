@@ -116,7 +116,7 @@ def has_met_congestion(frame: Frame) -> bool:
 
 @inner
 def slot_of(core: Core, frame: Frame) -> Scalar:
-    """Return which of the job's slots a frame is about; not below `core.member.window` where it is none in use."""
+    """Return which of the job's slots a frame is about; `core.member.window` or more if that slot is not in use."""
     return (get32(frame, AT.slot) - core.member.first_slot) & 0xFFFF_FFFF
 
 

@@ -47,7 +47,7 @@ def _is_zero(values: npt.NDArray[Any]) -> bool:
 def pack_integers(dtype: int, mapping: int, infinity: int, source: int, count: int, target: int, words: int) -> int:
     """Write a block of `count` values into the `words` 32-bit words of a frame; the rest become zero.
 
-    Of floats, a magnitude's bits beyond `infinity` are NaN.
+    A float is NaN if the bits of its magnitude are greater than `infinity`.
     """
     if dtype == INT8:
         _pack(mapping, infinity, bytes_at(source, count), bytes_at(target, count))
@@ -185,7 +185,7 @@ def unpack_part(
 
 @inner
 def _join(unsigned: bool, highs: npt.NDArray[Any], lows: npt.NDArray[Any], integers: npt.NDArray[Any]) -> bool:
-    """Write sums made of those of both halves; one that does not fit becomes the nearest, and the answer False."""
+    """Join the sums of both halves; a sum that does not fit becomes the nearest value, and the result is False."""
     bits = 4 * integers.itemsize
     least = np.int64(0) if unsigned else -(np.int64(1) << (bits - 1))
     most = (np.int64(1) << bits) - 1 + least

@@ -30,7 +30,7 @@ _DOUBLE_FRACTION: Final = np.uint64((1 << 52) - 1)
 """Bits of a float64 behind sign and exponent."""
 _SINGLE_MIN: Final = -126
 _SINGLE_MAX: Final = 127
-"""Exponents of float32's normal powers of two."""
+"""Least and largest exponent of float32's normal powers of two."""
 HALF_BIAS_GAP: Final = 112
 """Exponent bias of float32 less that of float16."""
 HALF_TO_SINGLE: Final = 2.0**HALF_BIAS_GAP

@@ -97,7 +97,7 @@ class LinkRecord(Record):
     batch_bytes: Int64
     longest_nap_s: Float64
     patience: Int64
-    """Address, see native/process/patience.py."""
+    """Address of a `Patience`; see native/process/patience.py."""
     own: Int64
     """Address of what only the link's own functions know."""
 

@@ -41,7 +41,7 @@ its way, moves them.
 _NAP_ROUNDS: Final = 16
 """Number of rounds in flight with which a nap pays."""
 _NAP_SHARE: Final = 1 / 4
-"""How long it is, as part of what a round takes."""
+"""Length of a nap, as a part of a round's time."""
 
 
 class LoopRecord(Record):
@@ -212,7 +212,7 @@ class Driver:
     def submit(self, operation: Operation, values: npt.NDArray[Any] | None, most_s: float) -> deque[Outcome]:
         """Submit an operation on an array, and move frames as `step` does, in one native call; return what has ended.
 
-        What else has happened, to the link or because nothing came, the next `step` says.  Raises UsageError, and what
+        The next `step` tells what else has happened, to the link or because nothing came.  Raises UsageError, and what
         the link's own code has raised.
         """
         if self.transport.reopened != self._reopened:
@@ -242,7 +242,7 @@ class Driver:
         return engine.events()
 
     def compute(self, seconds: float) -> None:
-        """Do nothing: what the caller computes takes its own time."""
+        """Do nothing: outside virtual time, what the caller computes takes time by itself."""
 
     def _move_frames(self, until: float) -> bool:
         """Run the loop; False: the switch has hung up.  Raises SwitchLost, and what the link's own code has raised."""

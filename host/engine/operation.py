@@ -1,4 +1,4 @@
-"""What a collective is to the engine: of what, how it is combined, and what all members must agree in."""
+"""Describes a collective to the engine: its values, how to combine them, and what all members must agree in."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ _WAYS_OUT: Final = {
     "bool": "use op='or' or op='max', or cast it to int32 first: array.astype(np.int32)",
 }
 MARKS: Final = int(OPERATION.fields["marks"][1]) // 8  # type: ignore[index]
-"""Which 64-bit word of an `OPERATION` that is; the array's address is the first one."""
+"""Index of the field `marks` among the 64-bit words of an `OPERATION`; word 0 is the array's address."""
 _NO_RECORD: Final = memoryview(b"")
 _MOST_KNOWN: Final = 1024
 KNOWN: Final[OrderedDict[int, Operation]] = OrderedDict()
@@ -85,10 +85,10 @@ KNOWN: Final[OrderedDict[int, Operation]] = OrderedDict()
 
 @dataclass(slots=True, kw_only=True)
 class Operation:
-    """One collective; two members' are the same if `text`, whose digest is in every frame, is.
+    """One collective.  Two members' collectives are the same if their `text` is; its digest is in every frame.
 
-    It says nothing of an array but what all arrays have in common that it can be begun on: what comes back again and
-    again, a loss or a norm of one value, takes less time to add than to describe, and is described once.
+    Describes a collective without its array, so that it can be begun on every array of the same shape and dtype.  To
+    add a loss of one value, for instance, takes less time than to describe it: it is described once.
     """
 
     kind: str
@@ -104,7 +104,7 @@ class Operation:
     shape: tuple[int, ...] = ()
     """Shape of the caller's array."""
     dtype_name: str = ""
-    """Likewise: see `described`."""
+    """Dtype of the caller's array, as `described` writes it."""
     options: tuple[str, ...] = ()
     """Names of the caller's options that are on: "narrow", "saturate"."""
     label: str = ""
@@ -114,11 +114,11 @@ class Operation:
     exact: bool = False
     """Float32, so few that one frame holds them without loss: see `switchsum.host.engine.exact`."""
     part: int = 0
-    """Values of which each rank has its own part; 0: all values are all ranks'."""
+    """Number of values in each rank's part; 0: there are no parts, all values belong to all ranks."""
     root: int = 0
-    """Rank of which the first part is."""
+    """Rank that the first part belongs to."""
     gathers: bool = False
-    """Whether a part is what its rank gives to all others, and not what it gets of them."""
+    """True: a rank gives its part to all others. False: it gets its part from them."""
     steps: tuple[Operation, ...] = field(default=(), init=False, repr=False)  # see EACH
     blocks: int = field(default=0, init=False)
     """Number of blocks. A block has as many values as a frame holds."""
@@ -131,7 +131,7 @@ class Operation:
 
     @classmethod
     def of(cls, values: Array, kind: str = "allreduce", **facts: Any) -> Operation:
-        """Return an operation on such values, which are the caller's array if `facts` do not say otherwise."""
+        """Return an operation on `values`, which are the caller's array if `facts` do not say otherwise."""
         known: dict[str, Any] = {"dtype": values.dtype, "size": values.size}
         known |= {"shape": values.shape, "dtype_name": values.dtype.name, **facts}
         return cls(kind=kind, **known)
@@ -190,12 +190,12 @@ class Operation:
 
     @property
     def wire_operator(self) -> Operator:
-        """What the switch does."""
+        """Operator with which the switch combines lanes."""
         return _OPERATORS[self.operator]
 
     @property
     def format(self) -> LaneFormat:
-        """How lanes are divided."""
+        """Format of the lanes that values travel in."""
         return _INTEGER_LANES.get(self.code, FLOAT_LANES[self.lanes])
 
     @property
@@ -216,7 +216,7 @@ class Operation:
 
     @property
     def mapping(self) -> int:
-        """What a lane holds of an integer, or of a float's bits."""
+        """Mapping from an integer, or from a float's bits, to its lane."""
         is_ordered = self.wire_operator in (Operator.MAX, Operator.MIN)
         if not is_ordered or self.dtype is None or self.dtype.kind == "i":
             return AS_IS
@@ -226,7 +226,7 @@ class Operation:
 
     @property
     def infinity(self) -> int:
-        """Bits of infinity, of floats."""
+        """Bits of a float's infinity."""
         return 0 if self.dtype is None else _INFINITIES.get(self.dtype, 0)
 
     @property

@@ -53,8 +53,8 @@ def receive(
 ) -> None:
     """Take `count` frames: addresses of the first row, of the int32 row indices and of the int32 lengths.
 
-    `bodies` is the address of as many addresses of what follows the headers, 0 where that does so in the row; or it is
-    0 itself: all frames are whole.
+    `bodies` is the address of `count` addresses, one of each frame's lanes, 0 if they are in the frame's row.  If all
+    frames are whole, `bodies` itself is 0.
     """
     core = state.core[0]
     progress = core.progress
@@ -141,7 +141,7 @@ def _take_frame(state: State, frame: Frame, lanes: int, now: float) -> int:
 
 @inner
 def _event_of(state: State, slot: Slot, frame: Frame) -> int:
-    """Tell what a frame about a slot is to it (an `Event`)."""
+    """Tell which `Event` a frame is for the slot that it is about."""
     kind = frame[AT.kind]
     age = (slot.number - get32(frame, AT.number)) & _WORD_MASK
     if age & _NUMBER_SIGN:
@@ -304,10 +304,10 @@ def _end_column(state: State, slot: Slot, operation: OperationRecord, now: float
 
 @inner
 def fetch_ahead(state: State, start: int, lanes: int) -> None:
-    """Have brought near what the frame at an address will need, if it is the result that its slot waits for.
+    """Prefetch what the frame at an address will need, if it is the result that its slot waits for.
 
-    While nothing is lost, blocks follow one another in memory and the processor does so by itself; once slots are in
-    different rounds, they do not, and each round would wait for memory three times.
+    While nothing is lost, blocks follow one another in memory and the processor prefetches by itself; once slots are in
+    different rounds, blocks do not, and each round would wait for memory three times.
     """
     core = state.core[0]
     index = slot_of(core, bytes_at(start, FRAME_BYTES))
@@ -325,6 +325,6 @@ def fetch_ahead(state: State, start: int, lanes: int) -> None:
 
 @inner
 def fetch_lines(address: int, size: int) -> None:
-    """Have some bytes at an address brought near; the address may be anything."""
+    """Prefetch `size` bytes at an address; an invalid address does no harm."""
     for offset in range(0, size, _LINE_BYTES):
         prefetch(address + offset)

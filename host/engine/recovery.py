@@ -56,11 +56,11 @@ _ALL_PROBED_S: Final = 2.0
 _CREDIT: Final = 2
 """Frames that are taken for lost when the result of a repeat has passed them, and nothing better has come lately."""
 _LATER_ROUNDS: Final = 2.0
-"""Rounds in which a later member does not repeat what it has sent: an answer takes one, the first's repeat one."""
+"""Rounds in which a later member repeats nothing that it sent: an answer takes one, the first member's repeat one."""
 _ANSWERS_IN_A_ROUND: Final = 3.0
 """A round that waits for nobody's repeat is taken to last so many answers at most: they may come from a leaf alone."""
 _TIMEOUTS_OF_ANSWERS: Final = 2.0
-"""By what answers say, a time-out is twice as long: workers that share cores are late although nothing is lost."""
+"""Factor of a time-out that comes from answers: workers that share cores are late although nothing is lost."""
 _FEW: Final = 8
 """Number of waiting slots with which an operation comes to its end. Then a frame too many is cheaper than a time-out.
 """
@@ -69,10 +69,10 @@ _MANY: Final = 32
 _MOST_DOUBLINGS: Final = 6
 _MOST_TIMES: Final = 1 << _MOST_DOUBLINGS
 _MOST_TIMES_HELD: Final = 8
-"""A pause grows to so many time-outs, or times their floor where that is more: short rounds do not make a switch that
-is away, or a late worker, any earlier."""
+"""A pause grows to so many time-outs, or so many times their floor if that is more: a switch that is away, or a late
+worker, does not come earlier because rounds are short."""
 _ENDLESS: Final = 20
-"""More doublings make no difference."""
+"""Most doublings of a pause that count: more make no difference."""
 _FORGOTTEN_S: Final = 1.0
 """Seconds after which the loop's lateness is forgotten, about."""
 
@@ -273,7 +273,7 @@ def _learn(core: Core, smoothed_s: Floats, variation_s: Floats, way: int, elapse
 def _set_timeout(core: Core) -> None:
     """Set the time-out to the smaller one of what rounds and answers say, as far as any were timed.
 
-    It is that of the longer way: while there is nothing but claims to wait for, no result comes by the shorter one.
+    The time-out is that of the longer way: while only claims are waited for, no result comes by the shorter one.
     """
     recovery = core.recovery
     longest_s = 0.0

@@ -96,7 +96,7 @@ class Action(IntEnum):
     FAIL_REJECTED = 4
     """Give the operation up: the switch says why."""
     UNEXPECTED = 5
-    """Count the frame so, and drop it; so do the next three."""
+    """Count the frame under this name and drop it; the next three do the same under theirs."""
     DUPLICATE = 6
     STALE = 7
     FOREIGN = 8
@@ -113,14 +113,14 @@ class Action(IntEnum):
     NOTE_OUTSTANDING = 14
     """The last round is outstanding."""
     NOTE_AND_REPEAT = 15
-    """So is the one that the slot waits in, which is repeated at once."""
+    """The last round and the slot's own round are outstanding; the slot's own one is repeated at once."""
     ACKNOWLEDGE = 16
     """Nothing is outstanding any more."""
     PUT_OFF = 17
     """Count that the contribution had to wait."""
     NEVER = 18
-    """Is not asked in this phase: only slots that wait are repeated, and have contributions to compare frames with.  To
-    any other one a frame about its round is RESULT or HELD."""
+    """Cannot happen in this phase: only a waiting slot repeats its contribution, or has one to compare frames with.  In
+    the other phases a frame about the slot's round is RESULT or HELD."""
 
 
 class Rule(NamedTuple):
@@ -186,4 +186,4 @@ def phases_of(rules: tuple[Rule, ...]) -> npt.NDArray[np.int64]:
 ACTIONS: Final = actions_of(RULES)
 """The action by phase and event; kernels hold it as a constant."""
 PHASES: Final = phases_of(RULES)
-"""The next phase, likewise."""
+"""The next phase by phase and event; kernels hold it as a constant."""

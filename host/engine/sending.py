@@ -34,7 +34,7 @@ from .state import OPERATION, OPERATIONS, WHOLE, Body, Core, Count, OperationRec
 
 NO_RANK: Final = -1
 _CLAIM_EVERY: Final = 8
-"""A round whose number this divides claims a shared slot anew, on all ranks alike: it may be free by now."""
+"""Each round whose number is a multiple of this claims a shared slot anew, on all ranks: it may be free by now."""
 _ODD: Final = 0x9E37_79B1
 """Factor of serial numbers: numbers near each other then differ in many bits."""
 _WORD_MASK: Final = 0xFFFF_FFFF
@@ -233,7 +233,7 @@ def way_of(core: Core, slot: Slot, is_taken: bool, next_block: int) -> Scalar:
 
 @inner
 def enter(state: State, slot: Slot, event: int) -> Scalar:
-    """Take a slot to the phase that follows on an event, and return what the table says that it does."""
+    """Take a slot to the phase that follows on an event, and return the `Action` that the table names."""
     progress, congestion = state.core[0].progress, state.congestion[slot.tree]
     was, then = slot.phase, PHASES[slot.phase, event]
     progress.waiting += then == Phase.WAITING
@@ -397,7 +397,7 @@ def queue_frame(state: State, row: int) -> None:
 
 @inner
 def handed_over(state: State, pushed: int) -> int:
-    """Note that the transport was handed `pushed` frames so far; return how many of these are news."""
+    """Note that the transport was handed `pushed` frames so far; return how many of these are new."""
     core = state.core[0]
     count = pushed - (core.sending.sequence - core.sending.queued)
     sent(state, count)

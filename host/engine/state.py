@@ -30,7 +30,7 @@ OPERATIONS: Final = 1024
 
 
 NEVER: Final = np.iinfo(np.int64).max
-"""Beyond every sequence."""
+"""Larger than every sequence."""
 MOST_TREES: Final = 8
 WAYS: Final = 2
 """Ways of a round: over its slot alone, or over the job's fallback, which is further away (see `Slot.way`)."""
@@ -52,9 +52,9 @@ class Outstanding(IntEnum):
 
     NOTHING = 0
     UNANSWERED = 1
-    """It may, and nothing has come about that round since."""
+    """The switch may lack the round, and no answer about it has come since."""
     ANSWERED = 2
-    """It may; something has come, perhaps from before the restart."""
+    """The switch may lack the round; an answer about it has come, perhaps from before the restart."""
 
 
 class Held(IntEnum):
@@ -62,9 +62,9 @@ class Held(IntEnum):
 
     UNKNOWN = 0
     NOW = 1
-    """It has, and `seen` is its bitmap."""
+    """The switch has said so, and `seen` is its bitmap."""
     EARLIER = 2
-    """It has, perhaps before another rank left the job."""
+    """The switch has said so, perhaps before another rank left the job."""
 
 
 class Body(IntEnum):
@@ -102,9 +102,9 @@ class Count(IntEnum):
     REJECTED = 2
     """The switch refused a contribution."""
     DUPLICATE = 3
-    """A result of a slot's last round once more."""
+    """A second result of a slot's last round."""
     STALE = 4
-    """About a round before that."""
+    """A frame about a round before the slot's last one."""
     FOREIGN = 5
     """The frame is not from the switch to this member of this job, or its round was never contributed to."""
     BROKEN = 6
@@ -196,7 +196,7 @@ class MemberRecord(Record):
     scales: Annotated[Floats, "f8", max(LaneFormat) + 1, 256]
     """Factors of values, by lane format and exponent."""
     steps: Annotated[Floats, "f8", max(LaneFormat) + 1, 256]
-    """Likewise: what one unit of a lane is worth."""
+    """What one unit of a lane is worth, by lane format and exponent."""
     lower: Annotated[Octets, "u1", len(Body), LOWER_BYTES]
     """Ethernet, IPv4 and UDP headers by `Body`."""
 
@@ -215,9 +215,9 @@ class SendingState(Record):
     sequence: Int64
     """Frames that were ever queued."""
     consumed: Int64
-    """How many of them nobody reads any more."""
+    """How many of these frames nobody reads any more."""
     queued: Int64
-    """How many of them still queue."""
+    """How many of these frames are still in the queue."""
 
 
 class RecoveryState(Record):
@@ -226,7 +226,7 @@ class RecoveryState(Record):
     passed: Annotated[Integers, "i8", MOST_TREES]
     """Highest sequence whose result has come, of each tree plus way: one may be slower than another."""
     arrived: Int64
-    """The highest of all trees."""
+    """The highest of all in `passed`."""
     searched: Int64
     """`arrived` when slots were last searched."""
     timed_at: Float64
@@ -246,28 +246,28 @@ class RecoveryState(Record):
     """Time-outs in a row without any answer."""
     smoothed_s: Annotated[Floats, "f8", WAYS]
     variation_s: Annotated[Floats, "f8", WAYS]
-    """Of rounds, by way: they also last as long as others take to repeat what was lost."""
+    """Variation of the times of rounds, by way: a round also lasts as long as others take to repeat what was lost."""
     answer_s: Annotated[Floats, "f8", WAYS]
     answer_variation_s: Annotated[Floats, "f8", WAYS]
-    """The same of the switch's answers to repeats; 0: none was timed."""
+    """Variation of the times of the switch's answers to repeats; 0: none was timed."""
     timeout_s: Float64
     timeout_max_s: Float64
     floor_s: Float64
-    """Most that the least time-out is."""
+    """Upper bound of the least time-out."""
     granularity_s: Float64
-    """How late the driver looked at its clock of late."""
+    """How late the driver has looked at its clock recently."""
     looked_at: Float64
-    """When it did so last."""
+    """When the driver last looked at its clock."""
     moved_at: Float64
     """When a frame was last queued or a result came."""
     unanswered: Int64
     """Slots whose last round is outstanding since a restart of the switch, without an answer about it."""
     answered: Int64
-    """Likewise, with an answer that may be older."""
+    """Slots whose last round is outstanding, with an answer that may be older than the restart."""
     resend_at: Float64
     """When to repeat these rounds."""
     resend_pause_s: Float64
-    """The pause after that."""
+    """The pause from then to the next repeat of these rounds."""
 
 
 class CongestionState(Record):
@@ -277,7 +277,7 @@ class CongestionState(Record):
     """
 
     limit: Float64
-    """So many, and a part of another one."""
+    """The window: so many contributions may be in flight; the fraction is what it has grown towards one more."""
     in_flight: Int64
     """Slots that wait for a result, or for their row alone."""
     slots: Int64
@@ -285,15 +285,15 @@ class CongestionState(Record):
     base: Int64
     """Where in the array `withheld` the tree's ring of slots begins."""
     head: Int64
-    """Which place in the ring comes first."""
+    """Place in the ring of the slot that was withheld first."""
     withheld: Int64
-    """How many are in the ring."""
+    """How many slots are in the ring."""
     share: Float64
-    """Twice this part of the window is taken away at a mark."""
+    """A mark takes half of this part of the window away, but at least `_LEAST_CUT`."""
     came: Int64
-    """Results."""
+    """Results that came in this round trip."""
     marked: Int64
-    """Those of them that were marked."""
+    """Results in this round trip that were marked."""
     ends: Int64
     """With the result of a contribution after this sequence the next round trip begins."""
     cut_at: Int64
@@ -303,21 +303,21 @@ class CongestionState(Record):
     in_vain: Int64
     """Round trips with all results marked although the window was at its floor."""
     patience: Int64
-    """After so many of them the floor grows."""
+    """After so many such round trips the floor grows."""
     lost_at: Int64
     """The last sequence when the floor was made smaller for a loss."""
     latest_s: Float64
     """The last round trip with lanes that was timed."""
     least_s: Float64
-    """The shortest one."""
+    """The shortest of these round trips."""
     shortest_s: Float64
-    """The shortest one since the latest round trip began."""
+    """The shortest of them since the latest round trip began."""
     recent_s: Float64
-    """The shortest one of the round trip before that."""
+    """The shortest of them in the round trip before the latest one."""
     loss_cut: Float64
     """The part that a loss takes away where queues are long."""
     gain: Float64
-    """With how much of the newest share of marked results `share` is averaged."""
+    """Weight in the average `share` of the share of marked results in the newest round trip."""
 
 
 class Progress(Record):
@@ -330,18 +330,18 @@ class Progress(Record):
     turn: Int64
     """Slot where the next one's columns begin."""
     waiting: Int64
-    """Slots in that phase; so the next one."""
+    """Slots in the phase of that name; the next field likewise."""
     blocked: Int64
     """Slots whose contribution waits for its row; those that are withheld do not count."""
     rounds: Int64
     """Rounds since Python last looked."""
     failure: Int64
     failed: Int64
-    """The operation concerned."""
+    """Serial number of the operation that failed."""
     reason: Int64
     """Why the switch refused."""
     counts: Annotated[Integers, "i8", len(Count)]
-    """By `Count`."""
+    """What has happened so far, by `Count`."""
     finished_count: Int64
     finished: Annotated[Integers, "i8", OPERATIONS]
     """Serial numbers of operations that ended since Python last looked, so many."""
@@ -364,11 +364,11 @@ class Slot(Record):
     number: Int64
     """Number of the round in flight, or of the next one when idle."""
     operation: Int64
-    """Serial number."""
+    """Serial number of the slot's operation."""
     considered: Int64
     """The first operation that this slot has not looked at yet."""
     sent_at: Float64
-    """The last transmission."""
+    """When the slot's frame was sent last."""
     block: UInt32
     """Block of the round. NO_BLOCK: only the first block is being agreed on."""
     next_block: UInt32
@@ -425,12 +425,12 @@ class OperationRecord(Record):
     share: Float64
     """Factor of each sum: 1, or 1 / workers for an average."""
     part: Int64
-    """Values, of each rank's part of the array: results of a part are for its rank alone, or for all others; 0: all of
-    them are for all."""
+    """Number of values in each rank's part of the array. Results of a part are for its rank alone, or for all others.
+    0: all results are for all ranks."""
     root: Int64
-    """Rank of which the first part is."""
+    """Rank that the first part belongs to."""
     gathers: Int64
-    """1: for all others."""
+    """1: the results of a part are for all other ranks."""
     marks: Int64
     """Address of one byte a block, set where an integer sum does not fit."""
     digest: Int64
@@ -482,9 +482,9 @@ class State(NamedTuple):
     """All arrays of one engine."""
 
     core: Table[Core]
-    """One."""
+    """Array of one: the engine's own record."""
     slots: Table[Slot]
-    """One of each slot in use."""
+    """One record for each slot in use."""
     operations: Table[OperationRecord]
     """Operations by serial number modulo `OPERATIONS`."""
     rows: Table[Row]
@@ -498,7 +498,7 @@ class State(NamedTuple):
     withheld: npt.NDArray[np.int64]
     """A ring for each tree of the slots whose contributions are withheld."""
     congestion: Table[CongestionState]
-    """One of each tree."""
+    """One record for each tree."""
 
 
 def allocate(window: int, lanes_per_frame: int, zeros: Callable[..., npt.NDArray[Any]] = np.zeros) -> State:
