@@ -23,7 +23,7 @@ def say(text: str) -> None:
 def waiting_for(what: str | Callable[[], str]) -> Iterator[None]:
     """Say on standard error what is waited for, if it takes longer than two seconds.
 
-    What is a function is called then, on another thread.
+    If `what` is a function, it is called at that time, on another thread.
     """
     timer = threading.Timer(QUIET_S, lambda: say(f"waiting for {what if isinstance(what, str) else what()}"))
     timer.daemon = True

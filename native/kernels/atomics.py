@@ -76,14 +76,14 @@ def store_release(address: int, word: int) -> None:
 
 @intrinsic(_fence)
 def fence() -> None:
-    """Order everything before against everything after, stores before loads included."""
+    """Let no load or store cross this point, in either direction; a store before it comes before a load after it."""
     with _LOCK:  # to take a lock and to give it back are atomic instructions, which order all others
         pass
 
 
 @intrinsic(_copy_bytes)
 def copy_bytes(target: int, source: int, count: int) -> None:
-    """Copy `count` bytes; they must not overlap."""
+    """Copy `count` bytes; source and target must not overlap."""
     ctypes.memmove(int(target), int(source), int(count))
 
 

@@ -22,18 +22,18 @@ from switchsum.native.notices import say
 CACHE_VARIABLE: Final = "SWITCHSUM_CACHE_DIR"
 """Environment variable that names the directory, in place of `$XDG_CACHE_HOME/switchsum` or `~/.cache/switchsum`."""
 SPARE_BYTES: Final = 64 << 20
-"""A disk with less left is passed over, unless there is no other place."""
+"""A disk with fewer free bytes is passed over, unless there is no other place."""
 
 _DIGEST_BYTES: Final = 32
 _OTHERS_WRITE: Final = 0o022
 _FOLDER: Final = os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
-"""How a level is opened: one that may be passed through but not listed is none the worse for it."""
+"""How a level is opened. A directory that can be entered but not listed is acceptable."""
 
 
 class Store:
     """Files in one directory that is held open; each begins with a digest of the rest.
 
-    Whatever is wrong with a file, it is as if there was none.
+    A file with any fault counts as missing.
     """
 
     def __init__(self, path: Path, descriptor: int) -> None:
@@ -141,7 +141,7 @@ def open_below(root: Path, parts: tuple[str, ...]) -> Store:
 def _check(descriptor: int, path: str, *, private: bool) -> None:
     """Raise PermissionError if others could have put a directory's contents there; `private`: it must be our own.
 
-    In a sticky directory of root's, such as /tmp, others can make names but not touch ours.
+    In a sticky directory of root's, such as /tmp, others can create files but cannot rename or remove ours.
     """
     status = os.fstat(descriptor)
     if private and status.st_uid != os.geteuid():
@@ -165,9 +165,9 @@ def _is_trusted(owner: int) -> bool:
 
 
 def _unmapped_root() -> int | None:
-    """Return what root's files seem to belong to in a user namespace that has this user alone, as `unshare -r` makes.
+    """Return the owner that root's files show in a user namespace of this user alone, as `unshare -r` makes.
 
-    Others' files seem so, too; who enters such a namespace is an ordinary user, below whose home they have nothing.
+    Other users' files show the same owner.  That is safe: they have no files below an ordinary user's home.
     """
     try:
         mapped = [line.split() for line in Path("/proc/self/uid_map").read_text().splitlines()]
@@ -178,14 +178,14 @@ def _unmapped_root() -> int | None:
 
 
 def has(store: Store, prefix: str) -> bool:
-    """Return whether anything is stored under a name that begins so."""
+    """Return whether anything is stored under a name with this beginning."""
     with contextlib.suppress(OSError):
         return any(name.startswith(prefix) for name in os.listdir(store.descriptor))
     return False
 
 
 def keep(store: Store, name: str, content: bytes) -> bool:
-    """Keep `content` under a name, where readers see all of it or nothing; False, and one warning, if not."""
+    """Keep `content` under a name; readers see all of it or nothing.  If it fails: False, and one warning."""
     part = f".{name}.{os.getpid()}.{os.urandom(4).hex()}"
     try:
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC

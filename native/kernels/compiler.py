@@ -27,7 +27,7 @@ from .signatures import BOOLEAN, FLOAT, INTEGER, NOTHING, Made, Tag
 
 types: Any = _types
 OPTIMISATION: Final = 3
-"""Level of optimisation, as numba's."""
+"""Level of optimisation, the same as in numba."""
 _OPTIONS: Final = {"nogil": True, "error_model": "numpy"}
 LEFT_OUT: Final = (
     (JITCPUCodegen, "_add_module"),
@@ -49,7 +49,7 @@ _NUMBERS: Final[dict[str, Any]] = {
 
 @typeof_impl.register(Deferred)  # type: ignore[untyped-decorator]
 def _(value: Deferred, _context: object) -> Any:
-    """Let numba see through what is made late."""
+    """Let numba take a `Deferred` for what it makes."""
     real = value.real
     cpu_target.typing_context.refresh()  # an intrinsic has registered itself
     return cpu_target.typing_context.resolve_value_type(real)
@@ -60,7 +60,7 @@ class _Numbers(types.IntEnumClass):  # type: ignore[misc]
 
     @property
     def member_type(self) -> Any:
-        """What numba takes a member for."""
+        """numba's type of a member."""
         return types.int64
 
 
@@ -77,7 +77,7 @@ def _(value: EnumMeta, context: object) -> Any:
 
 
 def dispatcher(function: Callable[..., Any], options: dict[str, Any]) -> Any:
-    """Return what compiles a function into others, or for Python."""
+    """Return numba's dispatcher, which compiles a function into others or for Python."""
     return numba.njit(**_OPTIONS, **options)(function)
 
 
@@ -114,10 +114,10 @@ def _entry(made: Any, tags: Sequence[Tag]) -> tuple[Made, bytes]:
 
 @contextlib.contextmanager
 def _hurried() -> Iterator[None]:
-    """Leave out what numba does for functions that run in this process, as those do not that are compiled meanwhile.
+    """Leave out what numba does for functions that run in this process: what is compiled meanwhile does not run in it.
 
-    It would make machine code of every function with all that it calls, at every level of callers: a quarter of the
-    time.  Nor is there much garbage to look for while everything that was made is still in use.
+    Numba would make machine code of every function with all that it calls, at every level of callers: a quarter of
+    the time.  Garbage collection stops, too: everything that was made is still in use.
     """
     with global_compiler_lock, contextlib.ExitStack() as kept:
         for owner, name in LEFT_OUT:
@@ -208,7 +208,7 @@ def _compile(function: Callable[..., Any], signature: tuple[Any, Any]) -> tuple[
 
 
 def leave_out_arguments(module: Any, machine: llvm.TargetMachine) -> None:
-    """Have functions that are called within a module only take no more than they use.
+    """Let functions that are called only within their module take only the arguments that they use.
 
     An array is seven words to numba, the engine's state seven arrays: a call that hands it on stored some fifty words,
     which took half of the time of the functions between.  Numba leaves arguments as they are, for others might call.
@@ -231,7 +231,7 @@ _ALLOCATES: Final = re.compile(r"call .*@NRT_(?:Allocate|MemInfo_alloc)")
 def _without_counting(code: str) -> str:
     """Leave out the counting of references to memory where nothing is allocated.
 
-    Arrays of callers come as addresses, so that there is nothing to count; numba tells at run time, at every call.
+    Callers pass arrays as addresses, so that there is nothing to count; numba would find that out at every call.
     """
     return code if _ALLOCATES.search(code) else _COUNTS.sub("", code)
 
@@ -239,7 +239,7 @@ def _without_counting(code: str) -> str:
 def _check_memory(module: llvm.ModuleRef, function: Callable[..., Any]) -> None:
     """Raise TypeError where code needs more of numba's runtime than `_memory_functions` has.
 
-    Which code that is depends on the versions of numba and of Python, even for one kernel.
+    Whether a kernel's code does so depends on the versions of numba and of Python.
     """
     lacks = [used.name for used in module.functions if used.is_declaration and used.name.startswith("NRT_")]
     if lacks:

@@ -1,6 +1,6 @@
 """The decorators of hot loops: compiled by numba, without the GIL, and kept on disk as machine code (`loading.py`).
 
-What is kept is the code that Python calls (entries), each with everything that it calls in turn.
+The files hold entries, which Python calls, each with the code of everything that it calls in turn.
 """
 
 from __future__ import annotations
@@ -34,14 +34,14 @@ class Kernel(Deferred):
         self.__module__, self.__doc__ = function.__module__, function.__doc__
 
     def _make_dispatcher(self) -> Any:
-        """Return what numba compiles into callers: without wrappers, which take a third of the time."""
+        """Return the function that numba compiles into callers, without wrappers, which take a third of the time."""
         from . import compiler  # noqa: PLC0415
 
         return compiler.dispatcher(self.py_func, {**self.options, "no_cpython_wrapper": True, "no_cfunc_wrapper": True})
 
     @cached_property
     def _ordinary(self) -> Any:
-        """Return what takes arguments that an entry does not, such as arrays with gaps; it is compiled each time."""
+        """Return a function for arguments that entries do not take, such as arrays with gaps; never on disk."""
         from . import compiler  # noqa: PLC0415
 
         return compiler.dispatcher(self.py_func, self.options)
@@ -59,7 +59,7 @@ class Kernel(Deferred):
         return (self.signatures.get(key) or self._keep_entry(key))(words)
 
     def prepare(self, arguments: tuple[Any, ...]) -> None:
-        """Have the code for arguments of such types ready."""
+        """Load or compile the code for arguments of such types."""
         tags: list[Tag] = []
         for argument in arguments:
             _flatten(argument, tags, [])
@@ -104,16 +104,16 @@ def inner(function: Callable[_P, _R]) -> Callable[_P, _R]:
 
 
 def prepare(function: Callable[_P, object], *arguments: _P.args, **_none: _P.kwargs) -> None:
-    """Have the code of a kernel for arguments of such types ready, without calling it."""
+    """Load or compile the code of a kernel for arguments of such types, without calling it."""
     if not PLAIN:
         assert isinstance(function, Kernel)
         function.prepare(arguments)
 
 
 def _flatten(value: Any, tags: list[Tag], words: list[Any]) -> None:
-    """Add an argument's tag, and what its entry takes for it: numbers, address and shape of arrays, items of tuples.
+    """Add an argument's tag and its words: a number itself, address and shape of an array, the items of a tuple.
 
-    Raises TypeError for what no entry takes.
+    Raises TypeError for an argument that no entry takes.
     """
     if isinstance(value, np.ndarray):
         if not (value.flags.c_contiguous and value.flags.aligned and value.dtype.isnative):
@@ -151,7 +151,7 @@ def _words_of(tag: Tag) -> list[str]:
 
 
 def _caller(made: Made, address: int, words: list[str]) -> Callable[[list[Any]], Any]:
-    """Return what calls an entry with the words of its arguments."""
+    """Return a function that calls an entry with the words of its arguments."""
     result = C_TYPES.get(made.result, ctypes.c_int64)
     function = ctypes.CFUNCTYPE(result, *(C_TYPES[word] for word in words), ctypes.c_void_p)(address)
     if made.results:

@@ -16,13 +16,13 @@ from .intrinsics import cgutils, intrinsic, ir, types
 _IS_X86: Final = platform.machine() in ("x86_64", "AMD64")
 _IS_ARM: Final = platform.machine() in ("aarch64", "arm64")
 _STICKY: Final = 0x3F
-"""Bits of x86's MXCSR that only note what has happened."""
+"""Bits of x86's control register MXCSR that only record past exceptions."""
 _USUAL: Final = 0x1F80 if _IS_X86 else 0
-"""Nothing is flushed to zero, nothing interrupts, and results are rounded to nearest even."""
+"""Usual control register: nothing is flushed to zero, no interrupts, and rounding to nearest even."""
 
 
 def _assembly(builder: Any, text: str, arguments: list[Any], result: Any = None) -> Any:
-    """Write an instruction across which no value is read or written early or late."""
+    """Write an instruction that no load or store is moved across."""
     from llvmlite import binding  # noqa: PLC0415
 
     binding.initialize_native_asmparser()  # numba itself writes no assembly
@@ -41,7 +41,7 @@ def _read(builder: Any) -> Any:
 
 
 def _write(builder: Any, mode: Any) -> None:
-    """Write it."""
+    """Write the control register."""
     if not _IS_X86:
         _assembly(builder, "msr fpcr, $0", [mode])
         return
@@ -80,7 +80,7 @@ def _restore_floats(_context: Any, mode: Any) -> Any:
 
 @intrinsic(_usual_floats)
 def usual_floats() -> int:
-    """Let floats near zero be what they are, and round to nearest even; return what `restore_floats` takes."""
+    """Keep floats near zero as they are, and round to nearest even; return the old state for `restore_floats`."""
     environment = ctypes.create_string_buffer(_ENVIRONMENT_BYTES)
     _mathematics().fegetenv(environment)
     _mathematics().fesetenv(_USUAL_ENVIRONMENT)
@@ -89,12 +89,12 @@ def usual_floats() -> int:
 
 @intrinsic(_restore_floats)
 def restore_floats(mode: int) -> None:
-    """Let the thread have its own way again."""
+    """Give the thread back the state that it had set."""
     _mathematics().fesetenv(mode.to_bytes(_ENVIRONMENT_BYTES, "little"))
 
 
 _ENVIRONMENT_BYTES: Final = 64
-"""A `fenv_t` is smaller."""
+"""Bytes for a `fenv_t`, which is smaller."""
 _USUAL_ENVIRONMENT: Final = ctypes.c_void_p(-1)
 """FE_DFL_ENV of the C libraries that Linux has."""
 

@@ -14,23 +14,23 @@ _R = TypeVar("_R")
 
 
 class Deferred:
-    """Something of numba's that is made when the first kernel that uses it is compiled."""
+    """An object of numba's that is made only when the first kernel that uses it is compiled."""
 
     def __init__(self, make: Callable[[], Any]) -> None:
         self._make = make
 
     @cached_property
     def real(self) -> Any:
-        """What numba knows."""
+        """The object itself, as numba knows it."""
         return self._make()
 
     def __call__(self, *arguments: Any) -> Any:
-        """Call it, as a kernel does."""
+        """Call the object, as a kernel does."""
         return self.real(*arguments)
 
 
 class _Late:
-    """A module that is imported when something of it is needed."""
+    """A module that is imported at the first use of one of its names."""
 
     def __init__(self, name: str) -> None:
         self._name = name
@@ -48,7 +48,7 @@ cgutils: Any = _Late("numba.core.cgutils")
 def intrinsic(native: Callable[..., Any]) -> Callable[[Callable[_P, _R]], Callable[_P, _R]]:
     """Let kernels use what `native` generates code for (see `numba.extending.intrinsic`).
 
-    What is decorated does the same where kernels are Python.
+    The decorated function does the same where kernels are Python.
     """
 
     def make() -> Any:
@@ -66,7 +66,7 @@ def _carray() -> Any:
 
 
 carray: Any = array_at if PLAIN else Deferred(_carray)
-"""numba's: an array at an address."""
+"""numba's function that views memory at an address as an array."""
 
 
 def _pointer(_context: Any, address: Any) -> Any:

@@ -46,13 +46,13 @@ _find: Callable[[], Store | None] = kernel_store
 
 
 def store_of_new() -> Callable[[], Store | None]:
-    """Return what says where the code of a kernel is kept that is defined now."""
+    """Return the function that says where the code of a kernel that is defined now is kept."""
     return _find
 
 
 @contextmanager
 def kept_in(find: Callable[[], Store | None]) -> Iterator[None]:
-    """Keep what is compiled of the kernels that are defined meanwhile elsewhere: where `find` says."""
+    """Keep the code of the kernels that are defined meanwhile where `find` says, and not in the usual place."""
     global _find  # noqa: PLW0603
     before, _find = _find, find
     try:
@@ -62,17 +62,17 @@ def kept_in(find: Callable[[], Store | None]) -> Iterator[None]:
 
 
 def name_of(kernel: Named) -> str:
-    """Return how the names begin under which what was compiled is stored."""
+    """Return the beginning of the names of files with compiled code."""
     return f"{kernel.__module__.removeprefix('switchsum.')}.{kernel.__qualname__}"
 
 
 def stored(kernel: Named, types: str) -> tuple[Made, int] | None:
-    """Return what is on disk for a kernel, and its address; None where that is nothing."""
+    """Return the code that is on disk for a kernel, and its address; None if there is none."""
     return _from_store(kernel.store(), _file_of(kernel, types))
 
 
 def load(kernel: Named, types: str, compile_it: Callable[[], tuple[Made, bytes]]) -> tuple[Made, int]:
-    """Return what was made for a kernel, from the store or compiled now, and its address."""
+    """Return the code of a kernel, from the store or compiled now, and its address."""
     store, file = kernel.store(), _file_of(kernel, types)
     loaded = _from_store(store, file)
     if loaded is not None:
@@ -98,7 +98,7 @@ def address_of(array: np.ndarray[Any, Any]) -> int:
 
 _FROM_BUFFER: Final = ctypes.c_char.from_buffer
 _libraries: list[Library] = []
-"""Code stays loaded: who knows an address of it."""
+"""Loaded code. It stays loaded, for anybody may have kept an address in it."""
 
 
 def _file_of(kernel: Named, types: str) -> str:
@@ -112,7 +112,7 @@ def _file_of(kernel: Named, types: str) -> str:
 def _text_of(function: Any, seen: set[int]) -> str:
     """Return what a user's kernel is made of: its file, and whatever its code names of its module.
 
-    That goes for what it calls as well.  Our own kernels' files are in the store's digest.
+    The functions that it calls are included.  Our own kernels' files are in the store's digest.
     """
     code = getattr(function, "__code__", None)
     if code is None or id(code) in seen or function.__module__.startswith("switchsum."):
@@ -131,7 +131,7 @@ def _text_of(function: Any, seen: set[int]) -> str:
 
 
 def _constant(value: Any) -> str:
-    """Return a value that a kernel has frozen in."""
+    """Return a value that a kernel's code holds as a constant."""
     return f"{value.dtype} {value.tobytes()!r}" if isinstance(value, np.ndarray) else repr(value)
 
 

@@ -23,13 +23,13 @@ _SYMBOL_BYTES: Final = 24
 
 
 def fingerprint() -> str:
-    """Describe everything outside the IR that decides what code comes out."""
+    """Describe everything outside the IR that the machine code depends on."""
     version = ".".join(map(str, llvm.llvm_version_info))
     return "\n".join((llvmlite.__version__, version, llvm.get_default_triple(), *_host()))
 
 
 def target_machine(optimisation: int) -> llvm.TargetMachine:
-    """Return what makes code for this CPU, as `-O<optimisation>` does."""
+    """Return LLVM's target machine for this CPU, with the level of `-O<optimisation>`."""
     _initialise()
     name, features = _host()
     target = llvm.Target.from_default_triple()
@@ -59,7 +59,7 @@ class Library:
             note(code, symbols[0], self.address(symbols[0]))
 
     def address(self, symbol: str) -> int:
-        """Return where a symbol is."""
+        """Return the address of a symbol."""
         return int(self._tracker[symbol])
 
 

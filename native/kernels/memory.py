@@ -12,7 +12,7 @@ from .intrinsics import carray, cgutils, intrinsic, ir, pointer, types
 from .plain import call_at
 
 Scalar = Any
-"""A number inside a kernel, of the type that its expression says."""
+"""A number inside a kernel; its type follows from the expression."""
 
 
 @inner
@@ -64,7 +64,7 @@ def _call(_context: Any, _address: Any, *arguments: Any) -> Any:
 def call(address: int, *arguments: Any) -> Any:
     """Call an `Outlined` kernel, or other native code, by its address.
 
-    It takes exactly these types: int64, which addresses are too, and float64.
+    It takes arguments of exactly two types: int64, also for addresses, and float64.
     """
     return call_at(address, arguments)
 
@@ -96,7 +96,7 @@ def _prefetch(_context: Any, address: Any) -> Any:
 
 @intrinsic(_prefetch)
 def prefetch(address: int) -> None:
-    """Have the cache line at an address, which need not be one of ours, brought near."""
+    """Prefetch the cache line at an address, which need not be valid."""
 
 
 __all__ = [

@@ -17,14 +17,14 @@ from .plain import wrapping
 @inner
 @wrapping
 def drawn_at(seed: Scalar, index: Scalar) -> Scalar:
-    """Return 32 bits that a seed, of 32 bits, has at an index."""
+    """Return the 32 random bits that belong to a seed of 32 bits and an index."""
     return mixed(np.uint32(np.uint32(seed) + np.uint32(np.uint32(index) * np.uint32(GOLDEN))))
 
 
 @inner
 @wrapping
 def turned_at(seed: Scalar, index: Scalar, turn: Scalar) -> Scalar:
-    """Return what is drawn there, further round by a `turn` of 32 bits: as even as before, but elsewhere."""
+    """Return the bits of `drawn_at` plus a `turn`, modulo 2**32: spread as evenly, but other bits."""
     return np.uint32(drawn_at(seed, index) + np.uint32(turn))
 
 

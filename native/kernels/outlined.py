@@ -69,7 +69,7 @@ class Native:
 class Outlined(Native):
     """A kernel of ints and floats that returns an int, and that other kernels call by its address.
 
-    Linked in, as kernels are, a callee is optimised anew at every level of callers.
+    If it was linked in, as other kernels are, it would be optimised anew at every level of callers.
     """
 
     def __init__(self, function: Callable[..., float]) -> None:
@@ -98,7 +98,7 @@ class Outlined(Native):
 
 
 def prepare(natives: Iterable[Native]) -> None:
-    """Have the code of kernels ready; of processes that start together one compiles all that is missing."""
+    """Load or compile kernels; of processes that start together, one compiles all that is missing."""
     missing = [] if PLAIN else [native for native in natives if not native.find()]
     if missing:
         with together():

@@ -18,7 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 VARIABLE: Final = "NUMBA_DISABLE_JIT"
-"""Environment variable, which numba has, too."""
+"""Environment variable; numba reads it as well."""
 PLAIN: Final = os.environ.get(VARIABLE, "0") not in ("", "0")
 """Whether kernels are Python in this process."""
 
@@ -61,7 +61,7 @@ def call_at(address: int, arguments: Sequence[Any]) -> int:
 
 
 def array_at(address: int, shape: tuple[int, ...], dtype: npt.DTypeLike) -> npt.NDArray[Any]:
-    """View memory as an array; that it is there is looked at by nobody."""
+    """View memory as an array; nothing checks that the address is valid."""
     kind = np.dtype(dtype)
     count = kind.itemsize
     for length in shape:
@@ -75,7 +75,7 @@ class Entry(ctypes.Structure):
     """One entry of a structured array: numbers are read and written by their names, arrays are numpy's."""
 
     table: Any
-    """Table whose memory it is."""
+    """Table that holds the memory of this entry."""
 
     def __repr__(self) -> str:
         """Show all fields, as a debugger prints them."""
@@ -111,7 +111,7 @@ class Entries(np.ndarray[Any, Any]):
 
 @cache
 def _entry_class(dtype: np.dtype[Any]) -> type[Entry]:
-    """Return the class of entries of such an array."""
+    """Return the class for the entries of arrays of this dtype."""
     numbers: list[tuple[str, Any]] = []
     members: dict[str, Any] = {"_pack_": 1, "_layout_": "ms", "_fields_": numbers}
     end = 0
@@ -133,7 +133,7 @@ def _entry_class(dtype: np.dtype[Any]) -> type[Entry]:
 
 
 def _array_field(kind: np.dtype[Any], offset: int) -> property:
-    """Return what a field that is an array gives."""
+    """Return the value of a field that is an array."""
     assert kind.subdtype is not None
     base, shape = kind.subdtype
 

@@ -18,16 +18,16 @@ Int64 = Annotated[int, "i8"]
 UInt32 = Annotated[int, "u4"]
 UInt8 = Annotated[int, "u1"]
 Float64 = Annotated[float, "f8"]
-"""Types of fields: what a kernel has of one, and how it is stored.
+"""Types of fields: the type in a kernel, and how it is stored.
 
-One that is an array is annotated as that, with dtype and shape; one that is a record by its class.
+A field that is an array is annotated with dtype and shape, a field that is a record with its class.
 """
 _KNOWN: Final = {"Int64": ("i8",), "UInt32": ("u4",), "UInt8": ("u1",), "Float64": ("f8",)}
 """Types that nearly all annotations name. To evaluate annotations takes a hundred times as long."""
 
 
 class Record:
-    """What the classes of records inherit from; Python, which is no kernel, gets at a field by its name."""
+    """Base of the classes of records; Python, outside kernels, reads a field as `record["name"]`."""
 
     def __getitem__(self, name: str) -> Any: ...
 
@@ -39,7 +39,7 @@ R_co = TypeVar("R_co", bound=Record, covariant=True)
 if TYPE_CHECKING:
 
     class Table(npt.NDArray[Any], Generic[R_co]):
-        """A structured array of such records."""
+        """A structured array of records of a class."""
 
         @overload  # type: ignore[override]
         def __getitem__(self, index: int | np.integer[Any]) -> R_co: ...

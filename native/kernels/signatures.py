@@ -14,8 +14,8 @@ C_TYPES: Final[dict[str, Any]] = {INTEGER: ctypes.c_int64, FLOAT: ctypes.c_doubl
 """Kinds of arguments and results; a boolean comes as a word."""
 
 Tag = Any
-"""What code depends on of an argument: INTEGER, FLOAT, BOOLEAN, NOTHING (None), `(dtype, dimensions)` of an array, or a
-tuple's class (`tuple` itself, or a NamedTuple) and the tags of its items."""
+"""Kind of an argument, for which code is compiled: INTEGER, FLOAT, BOOLEAN, NOTHING (None), `(dtype, dimensions)` of an
+array, or a tuple's class (`tuple` itself, or a NamedTuple) and the tags of its items."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -23,13 +23,13 @@ class Made:
     """What comes with the code of a kernel."""
 
     symbol: str
-    """The function: of the arguments' words (see `decorators.py`) and, unless it is outlined, of the address of the
-    results."""
+    """Name of the function.  Its arguments are words (see `decorators.py`) and, unless it is outlined, the address
+    of the results."""
     result: str
-    """INTEGER, FLOAT, BOOLEAN or NOTHING; where there is no tuple."""
+    """Kind of the result, if it is no tuple: INTEGER, FLOAT, BOOLEAN or NOTHING."""
     results: tuple[str, ...] = ()
-    """INTEGER or BOOLEAN each, of a tuple."""
+    """Kinds of the items of a result that is a tuple, INTEGER or BOOLEAN."""
     arguments: tuple[str, ...] = ()
-    """INTEGER or FLOAT each, of what is outlined."""
+    """Kinds of the arguments of an outlined kernel, INTEGER or FLOAT."""
     given: tuple[str, ...] = ()
     """numba's parts that are used if a kernel raises an exception, which none does."""

@@ -28,7 +28,7 @@ STALE_S: Final = 10.0
 """Nobody waits for a process that has not touched the lock for so long: ten touches, for machines may be busy."""
 LOOK_S: Final = 0.05
 WORKERS: Final = "host."
-"""How names of kernels begin that workers run, and nobody else."""
+"""Beginning of the names of kernels that only workers run."""
 
 
 class Backoff:
@@ -62,7 +62,7 @@ class _Turn:
         self.listener: Callable[[str], object] = bool
 
     def tell(self, text: str, *, aloud: bool = True) -> None:
-        """Say how it goes to the launcher, and on standard error too if `aloud`."""
+        """Report progress to the launcher, and on standard error too if `aloud`."""
         if aloud:
             say(text)
         self.listener(text)
@@ -91,7 +91,7 @@ class _Turn:
         self._spent_s += time.monotonic() - began
 
     def _tick(self, over: threading.Event, lock: int | None, began: float) -> None:
-        """Touch the lock and say what is going on until it is over."""
+        """Touch the lock and report progress until compiling is over."""
         while True:
             if lock is not None:
                 with contextlib.suppress(OSError):
@@ -145,10 +145,10 @@ def together() -> Iterator[None]:
 
 @contextlib.contextmanager
 def _held(store: Store | None, name: str) -> Iterator[int | None]:
-    """Hold the lock, or nothing where it cannot be had; what is open is given.
+    """Hold the lock, or nothing where the lock cannot be had; gives its descriptor, or None.
 
-    There is one for what workers run, whose kernel is the first that they need, and one for all else: switch and
-    workers share next to nothing.
+    There are two locks: one if `name` is a kernel of workers, and one for all other kernels.  Switch and workers share
+    nearly no kernels.
     """
     file = "workers.lock" if name.startswith(WORKERS) else "lock"
     try:
@@ -201,7 +201,7 @@ def _has_terminal() -> bool:
 
 
 def _introduce() -> None:
-    """Say what all the compiling is about."""
+    """Say what is being compiled."""
     say("compiling for this machine, once: later starts load it (`switchsum warm` does all of it beforehand)")
     user = os.environ.get("SUDO_USER", "")
     if user and os.geteuid() == 0:

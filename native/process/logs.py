@@ -67,7 +67,7 @@ class _Lines(logging.StreamHandler[TextIO]):
         """Write no more lines after an error of the file."""
         error = sys.exc_info()[1]
         if not isinstance(error, OSError):
-            super().handleError(record)  # a mistake of ours
+            super().handleError(record)  # a mistake in our own logging call
             return
         self.setLevel(_NOTHING)
         if self._own:

@@ -2,7 +2,7 @@
 
 To be put to sleep and woken takes several times as long as a round of a small allreduce, and where the core has halted,
 longer still.  Whoever yields the core instead is back as soon as the others have had their turn, which are those that
-it waits for: switch and workers look in turn, and nobody wakes anybody.  Two things would make that worse than sleep.
+it waits for: switch and workers look in turn, and nobody wakes anybody.  Two things make yielding worse than sleep.
 
 - Waits that are long: a wait looks for at most `LONGEST_S`, and after one that was longer for half as long, down to
   nothing, until one is short again.
@@ -26,15 +26,15 @@ from .system import monotonic, yield_core
 LONGEST_S: Final = 0.0002
 """A wait looks for no longer than this."""
 SHORTEST_S: Final = 0.000002
-"""Less than this is nothing."""
+"""A wait that would look for less than this does not look at all."""
 STOLEN_S: Final = 0.002
-"""One that yields and comes back after this may have met somebody who computes, whom the scheduler gives a slice."""
+"""Who yields and gets the core back after this or later may have met a process that computes for a time slice."""
 IN_A_ROW_S: Final = 0.02
 """Seconds within which that must happen twice to count: many workers take that long now and then, one after the other.
 """
 SHORTEST_AWAY_S: Final = 0.02
 LONGEST_AWAY_S: Final = 1.28
-"""Seconds for which a core that was taken is not yielded."""
+"""Most seconds for which a core that was taken is not yielded."""
 
 Patience = npt.NDArray[np.float64]
 """Four numbers: seconds that the next wait may look; when the core was taken last; the time before which no wait
@@ -49,7 +49,7 @@ _AWAY: Final = 3
 
 
 def new_patience() -> Patience:
-    """Return that of a side that has not waited yet."""
+    """Return the patience of a side that has not waited yet."""
     return np.array([LONGEST_S, -np.inf, 0.0, 0.0])
 
 

@@ -1,7 +1,7 @@
 """Where a user's switch and controller listen unless they are told otherwise: Unix sockets in a directory of their own.
 
-TCP, on the loopback too, asks nobody who he is, and everybody may connect to a name in the abstract namespace.  A path
-is kept by the modes of the directories above it.
+TCP, on the loopback too, lets every user connect, and so does a name in the abstract namespace.  A path is protected
+by the modes of the directories above it.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from switchsum.protocol.errors import LocalError, TransportError
 RUNTIME_VARIABLE: Final = "SWITCHSUM_RUNTIME_DIR"
 """Environment variable that names the directory of sockets, in place of /tmp/switchsum-UID."""
 UNIX: Final = "unix:"
-"""How gRPC's addresses of Unix sockets begin."""
+"""Beginning of gRPC's addresses of Unix sockets."""
 MAX_PATH_BYTES: Final = 107
 """Longest path that fits the kernel's sockaddr_un."""
 
@@ -63,9 +63,9 @@ def _candidates() -> list[Path]:
 
 
 def distrust(directory: Path) -> str | None:
-    """Return why others could come between who meets in a directory, or None; raises OSError.
+    """Return why other users could interfere with sockets in a directory, or None; raises OSError.
 
-    It must be this user's own and closed to others, and nobody else may be able to put another one in its place.
+    The directory must be this user's own and closed to others, and nobody else may be able to replace it.
     """
     status = directory.lstat()
     if not stat.S_ISDIR(status.st_mode):

@@ -30,10 +30,10 @@ nanoseconds, and two numbers whose meaning follows from the kind."""
 
 
 class Span(IntEnum):
-    """What went on."""
+    """Kinds of spans."""
 
     WAIT = 0
-    """Nothing: asleep until frames come or the clock says so."""
+    """The loop slept until frames came or the time was over."""
     RESULTS = 1
     """Frames were taken: how many; rounds that ended with them.  Results are unpacked, what follows them is packed."""
     SEND = 2
@@ -74,7 +74,7 @@ class Trace:
     """The spans of one process."""
 
     def __init__(self, name: str, directory: Path, capacity: int = CAPACITY) -> None:
-        """Call the process `name`; `write` puts a file into the directory."""
+        """Record spans of a process called `name`; `write` puts a file into the directory."""
         self.spans: Spans = np.zeros((1 + capacity, 5), np.int64)
         self._name = name
         self._directory = directory
@@ -123,4 +123,4 @@ class Trace:
         except OSError as error:
             sys.stderr.write(f"switchsum: {self._name} is not in the profile: {error.strerror}\n")
             with suppress(OSError):
-                path.unlink()  # it is there in part
+                path.unlink()  # a part of it is there

@@ -16,7 +16,7 @@ PROFILE_VARIABLE: Final = "SWITCHSUM_PROFILE"
 def merge(directory: Path, target: Path) -> int:
     """Put what processes have written into one file, times counted from the first; return how many events there are.
 
-    What a process was killed in the middle of is left out.  Raises LocalError if the file cannot be written.
+    A file that a killed process had not finished is left out.  Raises LocalError if the file cannot be written.
     """
     events = [event for path in sorted(directory.glob("*.json")) for event in _read(path)]
     start = min(_times(events), default=0.0)

@@ -2,8 +2,8 @@
 
 A multicast's replicas differ in their headers only.  Their bodies, what follows `FRAME_BYTES`, are then one row of
 memory that all workers of the switch map read-only; the descriptor of each replica names that row beside the row of its
-header (outbox.py).  A row is free again when the last worker has given its frame back.  Who gives nothing back keeps at
-most as many rows as its outbox has descriptors; where none is left, frames are copied whole.
+header (outbox.py).  A row is free again when the last worker has given its frame back.  A worker that gives none back
+keeps at most as many rows as its outbox has descriptors; where none is left, frames are copied whole.
 
 What follows is private to the switch: `sharing`, the address of int64 words::
 

@@ -61,7 +61,7 @@ def sum16(address: int, count: int) -> int:
 
 @inner
 def fold(total: int) -> int:
-    """Add what is beyond 16 bits to them, until nothing is."""
+    """Add the bits beyond the lowest 16 to these, until no higher bits are left."""
     while total >> 16:
         total = (total & 0xFFFF) + (total >> 16)
     return total

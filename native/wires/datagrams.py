@@ -1,4 +1,4 @@
-"""Datagrams of UDP, many per system call (messages.py), those that can go together as super-datagrams.
+"""Datagrams of UDP, many per system call (messages.py); neighbours that can go together are one super-datagram.
 
 A super-datagram is one message, whose control message says how long each of its datagrams is (UDP GSO and GRO).  How
 long the pieces are of one that comes is known only when it has come, but they are as long as those before as a rule.
@@ -7,7 +7,7 @@ So each message has rows laid out for what has come last, and memory behind them
     message | row | row | ... | row | whole
             | datagram's bytes each |
 
-What fits this is where it belongs.  Anything else is put together again and cut into spare rows.
+Pieces as long as expected are then where they belong.  Any others are put together again and cut into spare rows.
 
 A datagram may be marked on its way (ECN), which another control message says.  It is noted in the row, where the IPv4
 header will be (encapsulation.py).
@@ -57,7 +57,7 @@ _CONTROLS: Final = 2
 _CONTROL_BYTES: Final = 18
 """Bytes of a control message with a number of 16 bits. It takes `CONTROL_WORDS`."""
 SEGMENT_KIND: Final = 103 << 32 | socket.IPPROTO_UDP
-"""Level and type of UDP_SEGMENT, which says how long the datagrams of one are that is sent."""
+"""Level and type of UDP_SEGMENT: how long the datagrams in a sent super-datagram are."""
 GRO_KIND: Final = 104 << 32 | socket.IPPROTO_UDP
 """Level and type of UDP_GRO in a received message: the length of the joined datagrams."""
 _TOS_KIND: Final = socket.IP_TOS << 32 | socket.IPPROTO_IP
@@ -74,29 +74,29 @@ MOST_TAKEN: Final = 128
 _LAID_OUT: Final = 128
 """Rows that messages are received into."""
 _SPARE: Final = 128
-"""Rows behind them."""
+"""Spare rows behind these."""
 _WHOLE_BYTES: Final = 1 << 16
 """Bytes for the longest datagram, so that none is cut off."""
 
 _SEGMENT: Final = 0
 """Index in the state: bytes of each row that messages are received into."""
 _HELD: Final = 1
-"""Rows of a message."""
+"""Index in the state: rows that each message has."""
 _MESSAGES: Final = 2
-"""Messages that are received at most."""
+"""Index in the state: most messages that one system call receives."""
 _CAME: Final = 3
-"""Messages that the last system call brought."""
+"""Index in the state: messages that the last system call brought."""
 _NEXT: Final = 4
-"""The first of them that has not been handed out, or not all of it."""
+"""Index in the state: the first of these messages that has not been handed out completely."""
 _PIECE: Final = 5
-"""How many of its datagrams have been handed out."""
+"""Index in the state: how many datagrams of that message have been handed out."""
 _SEEN: Final = 6
-"""Bytes of the longest datagrams that came together since the rows were laid out; 0: none did."""
+"""Index in the state: bytes of the longest datagrams that came together since rows were laid out; 0: none did."""
 _STATE_WORDS: Final = 7
 
 
 def knows_segments(link: socket.socket) -> bool:
-    """Tell whether the kernel makes datagrams of a super-datagram; one before Linux 4.18 would send it as it is."""
+    """Tell whether the kernel cuts a super-datagram into datagrams; before Linux 4.18 it would send it as it is."""
     try:
         link.getsockopt(socket.IPPROTO_UDP, _UDP_SEGMENT)
     except OSError:
@@ -140,7 +140,7 @@ class DatagramSender(MessageSender):
 
 @kernel
 def send_datagrams(descriptor: int, words: SendWords, addresses: Addresses, lengths: Indices, names: Addresses) -> int:
-    """Send datagrams in order until the socket is full; return how many went, with those that the kernel refused.
+    """Send datagrams in order until the socket is full; return how many went, including those that the kernel refused.
 
     `names` are the first words of their destinations, or nothing.  Neighbours of one length and destination go
     together.
@@ -185,16 +185,16 @@ def _fill(words: SendWords, index: int, addresses: Addresses, lengths: Indices, 
 
 
 class ReceiveWords(NamedTuple):
-    """What `receive_rows` works with."""
+    """The memory that `receive_rows` works with."""
 
     headers: npt.NDArray[np.int64]
     """Headers of the messages, `[MOST_MESSAGES, 8]`."""
     address: int
     """Address of the first header."""
     pieces: npt.NDArray[np.int64]
-    """Address and length of each one's memory, `[MOST_MESSAGES, MOST_SEGMENTS + 1, 2]`."""
+    """Address and length of each message's pieces of memory, `[MOST_MESSAGES, MOST_SEGMENTS + 1, 2]`."""
     controls: npt.NDArray[np.int64]
-    """`[MOST_MESSAGES, _CONTROL_ROOM]`."""
+    """Control messages, `[MOST_MESSAGES, _CONTROL_ROOM]`."""
     names: npt.NDArray[np.int64]
     """Sources, `[MOST_MESSAGES, NAME_WORDS]`."""
     rows: npt.NDArray[np.uint8]
@@ -331,7 +331,7 @@ def _receive(descriptor: int, words: ReceiveWords) -> None:
         words.headers[message, NAME_BYTES_WORD] = 8 * NAME_WORDS
         words.headers[message, CONTROL_BYTES_WORD] = 8 * _CONTROL_ROOM
     came = receive_many(descriptor, words.address, state[_MESSAGES])
-    # Nothing there, or the report that an earlier datagram found no receiver or that an interface went down.
+    # There was nothing, or it was the report that an earlier datagram found no receiver or that an interface went down.
     state[_CAME] = max(came, 0)
     state[_NEXT] = state[_PIECE] = 0
 
@@ -397,7 +397,7 @@ def _put_together(words: ReceiveWords, message: int, size: int) -> None:
 def _cut_up(words: ReceiveWords, message: int, size: int, segment: int, done: int, count: int, row: int) -> None:
     """Copy `count` datagrams of a message that was put together, behind those that are done, to rows from `row` on.
 
-    What is too long for a row stays where it is.
+    A datagram that is too long for a row is not copied.
     """
     whole = _whole(words, message)
     for i in range(count):

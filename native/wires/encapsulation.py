@@ -1,6 +1,6 @@
 """Ethernet, IPv4 and UDP headers made up around datagrams, for ends of a link that are ordinary UDP sockets.
 
-What a socket delivers has lost them; the program of the switch and the engine of a worker want whole frames.
+A socket delivers datagrams without headers; the program of the switch and the engine of a worker want whole frames.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def made_up_mac(ip: int) -> int:
 
 
 def template(source: Address, destination: Address) -> Bytes:
-    """Return headers for `wrap`; it puts lengths and checksum right."""
+    """Return headers for `wrap`, which fills in lengths and checksum."""
     return np.frombuffer(lower_headers(source, destination, 0), np.uint8)
 
 

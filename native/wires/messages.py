@@ -24,11 +24,11 @@ Addresses = npt.NDArray[np.int64]
 Indices = npt.NDArray[np.int32]
 
 MOST_MESSAGES: Final = 64
-"""Messages per system call: beyond this, its own cost no longer shows."""
+"""Messages per system call: with more, the cost of a call for each of them hardly falls."""
 MOST_SEGMENTS: Final = 64
-"""Frames of a message that is sent (UDP_MAX_SEGMENTS of older kernels)."""
+"""Most frames of a message that is sent (UDP_MAX_SEGMENTS of older kernels)."""
 BUFFER_BYTES: Final = 8 << 20
-"""Asked for; without CAP_NET_ADMIN the kernel gives net.core.rmem_max and wmem_max, often 208 KiB."""
+"""Buffers that are asked for; without CAP_NET_ADMIN the kernel gives net.core.rmem_max and wmem_max, often 208 KiB."""
 
 MMSGHDR: Final = np.dtype(
     {
@@ -52,7 +52,7 @@ EXTRA_WORDS: Final = 8
 REFUSED: Final = 0
 """Index in the state: frames that the kernel refused so far (too long, no route, interface down)."""
 TOGETHER: Final = 1
-"""1: messages of several frames go, as far as is known."""
+"""Index in the state. 1: messages of several frames go, as far as is known."""
 
 _EAGAIN: Final = errno.EAGAIN
 _EINTR: Final = errno.EINTR
@@ -74,13 +74,13 @@ class SendWords(NamedTuple):
     address: int
     """Address of the first header."""
     pieces: npt.NDArray[np.int64]
-    """Address and length of each one's pieces of memory, `[MOST_MESSAGES, 1 + MOST_SEGMENTS, 2]`."""
+    """Address and length of each message's pieces of memory, `[MOST_MESSAGES, 1 + MOST_SEGMENTS, 2]`."""
     extras: npt.NDArray[np.int64]
     """Further words of a message of several frames, `[MOST_MESSAGES, EXTRA_WORDS]`."""
     names: npt.NDArray[np.int64]
     """Destinations, `[MOST_MESSAGES, NAME_WORDS]`."""
     covered: npt.NDArray[np.int64]
-    """How many frames are in each."""
+    """How many frames are in each message."""
     state: npt.NDArray[np.int64]
     """`REFUSED` and `TOGETHER`."""
 
@@ -109,7 +109,7 @@ class MessageSender:
 
     @property
     def refused(self) -> int:
-        """Return how many frames the kernel would not have so far; they count as sent."""
+        """Return how many frames the kernel has refused so far; they count as sent."""
         return int(self.words.state[REFUSED])
 
 

@@ -54,7 +54,7 @@ Addresses = npt.NDArray[np.int64]
 OWN: Final = 0
 """Address of this side's outbox."""
 PEER: Final = 1
-"""Address of the other side's."""
+"""Address of the other side's outbox."""
 OWN_MASK: Final = 2
 """Descriptors in the own outbox less one."""
 PEER_MASK: Final = 3
@@ -73,7 +73,7 @@ SEEN: Final = 11
 TAIL: Final = 12
 """Frames taken from the peer's outbox, released or not."""
 MALFORMED: Final = 13
-"""Descriptors of the peer's that were skipped."""
+"""How many descriptors of the peer were malformed, and skipped."""
 BROKEN: Final = 14
 """1: the peer's head or tail made no sense."""
 PUBLISHED: Final = 15
@@ -81,13 +81,13 @@ PUBLISHED: Final = 15
 FREE: Final = 16
 """Rows on the stack of free ones, if `lend_rows` was called."""
 RECLAIMED: Final = 17
-"""Frames whose rows have been put back on it."""
+"""Frames whose rows have been put back on that stack."""
 SHARING: Final = 18
 """Address of the words of the bodies that this side shares (bodies.py); 0: it shares none."""
 PEER_BODIES: Final = 19
 """Address of the bodies that the peer shares."""
 PEER_BODY_ROWS: Final = 20
-"""How many; 0: it shares none."""
+"""Number of bodies that the peer shares; 0: it shares none."""
 PEER_BODY_STRIDE: Final = 21
 LINK_FIELDS: Final = 22
 

@@ -72,7 +72,7 @@ SLOTS: Final = 3
 HEAD: Final = 4
 """The slot that is read next."""
 _HELD: Final = 5
-"""How many slots before it have not been given back."""
+"""How many slots before `HEAD` have not been given back."""
 _ARE_PIECES: Final = 6
 """1: the rows of the last call are not slots, but where pieces of super-frames are."""
 _PIECES: Final = 7
@@ -84,11 +84,11 @@ _MEMORY: Final = 10
 _WHOLE: Final = 11
 """Address of memory for a whole super-frame."""
 _DROPPED: Final = 12
-"""Frames that were of no use so far: longer than a row, or of a kind that nobody here can cut."""
+"""Frames dropped so far: longer than a row, or super-frames of a kind that nobody here can cut."""
 _FULL: Final = 13
 """1: the kernel has found no free slot since somebody last asked."""
 _UNCUT: Final = 14
-"""How many of the dropped ones were super-frames."""
+"""How many of the dropped frames were super-frames."""
 RING_FIELDS: Final = 15
 
 _MEMORY_COUNT_AT: Final = 24
@@ -172,7 +172,7 @@ class PacketRing:
 
     @property
     def uncut(self) -> int:
-        """Return how many of them were super-frames that nobody here can cut, such as TCP's."""
+        """Return how many of the dropped frames were super-frames that nobody here can cut, such as TCP's."""
         return int(self.ring[_UNCUT])
 
     def close(self) -> None:
@@ -243,7 +243,7 @@ def are_slots(ring: Ring) -> bool:
 
 @kernel
 def forget_error(ring: Ring) -> None:
-    """Have the socket forget an error (the interface went down): nobody can sleep on it as long as it has one."""
+    """Clear an error of the socket (the interface went down): nobody can sleep on a socket with an error."""
     receive_many(ring[DESCRIPTOR], ring[_MESSAGE], 0)
 
 

@@ -45,7 +45,7 @@ _HAS_TAG: Final = 0xFFFF_F000 + 48
 """Offset at which a filter reads whether the kernel has taken a VLAN tag off the frame (SKF_AD_VLAN_TAG_PRESENT)."""
 _MISSING: Final = "no such interface"
 NOTHING: Final[SocketFilter] = ((_RETURN, 0, 0, 0),)
-"""Lets no packet through."""
+"""Filter that lets no packet through."""
 
 
 def open_packet_socket(interface: str) -> socket.socket:
@@ -58,7 +58,7 @@ def open_packet_socket(interface: str) -> socket.socket:
 def make_packet_socket(interface: str, *, socket_filter: SocketFilter = (), promiscuous: bool = False) -> socket.socket:
     """Return a socket for incoming frames that `socket_filter` accepts; none come before it is bound.
 
-    A promiscuous one hears what is meant for others, too.  Raises TransportError.
+    A promiscuous socket hears frames for others, too.  Raises TransportError.
     """
     interface_mtu(interface)  # raises if there is none
     try:
@@ -100,7 +100,7 @@ def _offload(interface: str, command: int) -> bool:
 
 
 def _ask_ethtool(interface: str, request: bytes) -> bytes | None:
-    """Return the answer, as long as the request; None from an interface that knows nothing of the kind."""
+    """Return the answer, as long as the request; None if the interface does not know the request."""
     value = ctypes.create_string_buffer(request, len(request))
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as asker:
         try:

@@ -149,7 +149,7 @@ def abandon(link: RingPair) -> None:
 def put_copy(link: RingPair, address: int, length: int) -> bool:
     """Copy a frame into a free row of the own outbox; False when there is none or the frame is too long.
 
-    It is the row given back last: where few frames wait, few rows are used, and they stay in the caches.
+    The row that was given back last is used first: where few frames wait, few rows are used, and stay in the caches.
     """
     row = _free_row(link, length)
     if row < 0:
@@ -196,7 +196,7 @@ def waiting(link: RingPair) -> int:
 def take(link: RingPair, rows: Indices, lengths: Indices, bodies: Addresses) -> int:
     """Take frames from the peer's outbox, as many as the arrays hold, skipping malformed ones; return how many.
 
-    `bodies` gets the address of each frame's body where that is shared, else 0.
+    `bodies` gets the address of each frame's body if the body is shared, else 0.
     """
     count = 0
     for _ in range(min(waiting(link), len(rows))):

@@ -1,6 +1,6 @@
 """Super-frames: many frames of one sender and length that cross the kernel as one, as TCP's do (UDP GSO).
 
-What a frame costs on its way through sockets, queues and links that are limited, it costs once for all of them.  A
+Sockets, queues and links cost the same for a super-frame as for a frame: it costs once for all frames in it.  A
 super-frame is one Ethernet, IPv4 and UDP header with up to 64 KB behind it, and a virtio_net_hdr in front that says how
 long the pieces are.  Links of one machine hand it over as it is; where one leads out of it, network card or kernel cut
 it into ordinary frames and give each a UDP checksum.
@@ -72,7 +72,7 @@ class FrameSender(MessageSender):
 def send_frames(descriptor: int, words: SendWords, addresses: Addresses, lengths: Indices, longest: int) -> int:
     """Send frames in order until the socket is full; return how many went.
 
-    Those of up to `longest` bytes go together in super-frames where they can; 0: none do.
+    Frames of up to `longest` bytes go together in super-frames where they can; 0: none do.
     """
     sent = 0
     while sent < len(addresses):
@@ -148,7 +148,7 @@ def _write_head(head: int, count: int, body: int) -> None:
     _put_little(head + 8, _UDP_CHECKSUM - _UDP)
     frame = head + VNET_BYTES
     _put_lengths(frame, LOWER_BYTES + count * body)
-    # The sum over what a datagram's checksum covers besides itself; who finishes it goes on from there.
+    # The sum over addresses, protocol and length; whoever finishes the checksum goes on from there.
     store16(frame + _UDP_CHECKSUM, pseudo_header_sum(frame + _ADDRESSES, UDP_BYTES + count * body))
 
 

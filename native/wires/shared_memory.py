@@ -1,6 +1,6 @@
 """How a worker and a switch on one machine come to share two outboxes (outbox.py): memory and hand-shake.
 
-The switch listens on a Unix socket in its user's directory of those (runtime_directory.py), or at a path that it is
+The switch listens on a Unix socket in its user's directory of sockets (runtime_directory.py), or at a path that it is
 given.  A worker connects and sends a `Hello`; the switch answers with an `Answer` and five file descriptors: the
 worker's outbox, the switch's outbox, the worker's bell, the switch's bell, and the bodies that the switch shares with
 all its workers (bodies.py; without those there are four).
@@ -40,7 +40,7 @@ _CREDENTIALS: Final = struct.Struct("3i")
 def socket_path(name: str) -> str:
     """Return the path of the switch called `name`; a name with a slash is the path itself.
 
-    Raises UsageError for what is no name, LocalError when the user has no directory of sockets.
+    Raises UsageError for a text that is no name, LocalError when the user has no directory of sockets.
     """
     try:
         encoded = os.fsencode(name)
@@ -68,9 +68,9 @@ class Hello:
     frame_bytes: int
     """Longest frame in either direction."""
     port: int = -1
-    """Number of the port that it wants, one that it had before; -1: any."""
+    """Number of the port that the worker wants because it had it before; -1: any."""
     layout: str = LAYOUT_DIGEST
-    """Which memory layout it knows."""
+    """Digest of the memory layout that the worker knows."""
 
     def outboxes(self) -> tuple[OutboxLayout, OutboxLayout]:
         """Return the layouts of the worker's and of the switch's outbox."""
@@ -115,7 +115,7 @@ class Answer:
     udp_port: int = 0
     """UDP port."""
     body_rows: int = 0
-    """Bodies that workers share; 0: none, and no descriptor of any."""
+    """Number of bodies that workers share; 0: none, and their descriptor is not sent."""
     body_stride: int = 0
     """Bytes from one to the next."""
 
@@ -143,7 +143,7 @@ class SharedMemory:
 
     @classmethod
     def create(cls, name: str, size: int, *, theirs: bool) -> Self:
-        """Make memory that only they (read-only here) or only we write; its size is fixed and its pages are there.
+        """Make memory of a fixed size, with all pages allocated; only the other side writes it, or only we do.
 
         Raises TransportError when there is not enough memory: without `posix_fallocate` that would be a SIGBUS later,
         and without a look at what is available the kernel would kill some process to make room, perhaps another one.
@@ -167,7 +167,7 @@ class SharedMemory:
 
     @property
     def address(self) -> int:
-        """Where it is mapped."""
+        """Address where the memory is mapped."""
         return int(self.bytes.ctypes.data)
 
     @property
