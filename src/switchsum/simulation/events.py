@@ -1,7 +1,7 @@
 """The queue of events: the next few in their order, and behind them a heap of all others.
 
-The loop looks at those that are near to have memory fetched for them before their turn comes.  As long as the heap has
-an event, `NEAR` of them are there.  In the heap each event has four below it, which share a cache line.
+The loop looks at the next few events and fetches memory for them before their turn comes.  As long as the heap has
+an event, `NEAR` events are in that order.  In the heap each event has four below it, which share a cache line.
 
 Nothing is allocated: `WorldRecord.spare` events are free before each event is handled.
 """
@@ -21,12 +21,12 @@ _KIND_BITS: Final = 3
 _INDEX_BITS: Final = 22
 _RING: Final = NEAR - 1
 MOST_INDICES: Final = 1 << _INDEX_BITS
-"""Frames, links and nodes are numbered below it."""
+"""Numbers of frames, links and nodes are below this."""
 
 
 @inner
 def push(world: WorldRecord, at: int, kind: int, index: int) -> None:
-    """Let something happen at a time."""
+    """Add an event at a time."""
     world.pushed += 1
     key = (world.pushed << _INDEX_BITS | index) << _KIND_BITS | kind
     count = world.near_count
@@ -39,7 +39,7 @@ def push(world: WorldRecord, at: int, kind: int, index: int) -> None:
     else:
         _put_aside(world, at, key)
         return
-    # Of events at the same time this one is the last: the others have been there before.
+    # Among events at the same time this one is the last: the others were added before.
     place = (world.near_first + count) & _RING
     while count > 0:
         before = (place - 1) & _RING
@@ -64,13 +64,13 @@ def _put_aside(world: WorldRecord, at: int, key: int) -> None:
 
 @inner
 def kind_of(key: int) -> Scalar:
-    """Return what happens."""
+    """Return the kind of an event, a `Happens`, from its key."""
     return key & ((1 << _KIND_BITS) - 1)
 
 
 @inner
 def index_of(key: int) -> Scalar:
-    """Return to what."""
+    """Return the index of an event's link, node or frame from its key."""
     return (key >> _KIND_BITS) & (MOST_INDICES - 1)
 
 
@@ -96,7 +96,7 @@ def take_first(world: WorldRecord) -> Scalar:
     if count == 0:
         world.near_count -= 1
         return key
-    # It leaves its place to the first one of the heap, which comes behind all others that are near.
+    # The first event of the heap takes a place among the near ones, behind all others.
     events = integers_at(world.events, 2 * world.event_room)
     world.near_at[first] = events[0]
     world.near_key[first] = events[1]

@@ -1,4 +1,4 @@
-"""The memory of frames: rows of whole frames, and heads of copies whose body is in another one's row.
+"""The memory of frames: rows of whole frames, and heads of copies whose body is in another frame's row.
 
 A row is free again when the last frame that uses it is given back.  So the copies of a multicast have one body.
 """
@@ -47,7 +47,7 @@ def nodes_of(world: WorldRecord) -> Table[NodeRecord]:
 
 @inner
 def take_row(world: WorldRecord) -> Scalar:
-    """Return a row that is held once."""
+    """Return a free row, which then has one holder."""
     row = world.free_row
     world.free_row = integers_at(world.next_row, world.frame_room)[row]
     integers_at(world.holders, world.frame_room)[row] = 1
@@ -56,13 +56,13 @@ def take_row(world: WorldRecord) -> Scalar:
 
 @inner
 def hold_row(world: WorldRecord, row: Scalar) -> None:
-    """Hold a row once more."""
+    """Add a holder to a row."""
     integers_at(world.holders, world.frame_room)[row] += 1
 
 
 @inner
 def let_row_go(world: WorldRecord, row: Scalar) -> None:
-    """Hold a row once less."""
+    """Take a holder from a row; without any the row is free."""
     holders = integers_at(world.holders, world.frame_room)
     holders[row] -= 1
     if holders[row] == 0:
@@ -72,7 +72,7 @@ def let_row_go(world: WorldRecord, row: Scalar) -> None:
 
 @inner
 def new_frame(world: WorldRecord, length: Scalar, row: Scalar) -> Scalar:
-    """Return a frame that is in a row, which is held for it; or in none."""
+    """Return a new frame in a row, whose holder the frame becomes; or in no row."""
     frames = frames_of(world)
     index = world.free_frame
     frame = frames[index]
@@ -116,7 +116,7 @@ def body_at(world: WorldRecord, index: Scalar) -> Scalar:
 
 @inner
 def start_at(world: WorldRecord, index: Scalar) -> Scalar:
-    """Return the address of a frame's first byte; of a copy only its head is there."""
+    """Return the address of a frame's first byte; if the frame is a copy, only its head is there."""
     frame = frames_of(world)[index]
     return head_at(world, index) if frame.head > 0 else row_at(world, frame.row)
 
@@ -156,7 +156,7 @@ def mark(world: WorldRecord, index: Scalar) -> bool:
         return False
     if ecn == _ECN:
         return True
-    # RFC 1624: the checksum's complement grows by what the field grows.
+    # RFC 1624: the checksum's complement grows by as much as the field does.
     checksum = np.int64(data[_CHECKSUM]) << 8 | np.int64(data[_CHECKSUM + 1])
     total = (checksum ^ 0xFFFF) + (_ECN - np.int64(ecn))
     total = (total & 0xFFFF) + (total >> 16)

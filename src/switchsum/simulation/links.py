@@ -2,7 +2,7 @@
 
 A link keeps its frames in one list, in the order in which they arrive: those in the queue, of which the first is being
 sent, behind those that are on the cable.  Service is in order, so that a frame's time of departure is known when it
-comes.  `departing` is the first frame that has not left, and is brought up to date (`catch_up`) before it is asked for.
+arrives.  `departing` is the first frame that has not left; `catch_up` brings it up to date before each use.
 
 Packets that wait between ingress and egress (`switching.py`) are not on the link yet; they count in its longest queue.
 
@@ -38,7 +38,7 @@ from .records import (
 )
 
 _DRAWS: Final = 4
-"""Draws for each frame."""
+"""Random numbers for each frame."""
 _LOSS, _BURST, _LATE, _LATE_BY = range(_DRAWS)
 _ONE: Final = 1.0 / (1 << 32)
 _LINE_BYTES: Final = 64
@@ -113,7 +113,7 @@ def _departure(link: LinkRecord, length: Scalar, start: Scalar) -> Scalar:
 
 @inner
 def _fate(link: LinkRecord) -> Scalar:
-    """Draw what becomes of the frame that has just entered the queue."""
+    """Draw at random what becomes of the frame that has just entered the queue."""
     number = link.entered - 1
     if link.chosen_next < link.chosen_count and integers_at(link.chosen, link.chosen_count)[link.chosen_next] == number:
         link.chosen_next += 1
@@ -133,13 +133,13 @@ def _fate(link: LinkRecord) -> Scalar:
 
 @inner
 def draw(link: LinkRecord, number: Scalar, what: Scalar) -> float:
-    """Return a number from 0 to 1, without 1, that belongs to a frame."""
+    """Return a random number from 0 to below 1, which belongs to a frame and a `draw`."""
     return np.int64(drawn_at(np.uint32(link.seed), np.uint32(number * _DRAWS + what))) * _ONE
 
 
 @inner
 def fetch_link(world: WorldRecord, number: Scalar) -> None:
-    """Have fetched what is looked at of a link for every frame."""
+    """Fetch the part of a link's record that each frame needs into the cache."""
     at = world.links + number * LINK_BYTES
     for offset in range(0, _MUCH_OF_A_LINK_BYTES, _LINE_BYTES):
         prefetch(at + offset)
@@ -147,7 +147,7 @@ def fetch_link(world: WorldRecord, number: Scalar) -> None:
 
 @inner
 def fetch_ends(world: WorldRecord, number: Scalar) -> None:
-    """Have fetched the frames between which a link's next one will lie, and of which some may have left."""
+    """Fetch the last frame of a link, behind which the next one will lie, and the first one that may have left."""
     link = links_of(world)[number]
     prefetch(world.frames + link.last * FRAME_BYTES)
     prefetch(world.frames + link.departing * FRAME_BYTES)
@@ -155,7 +155,7 @@ def fetch_ends(world: WorldRecord, number: Scalar) -> None:
 
 @inner
 def catch_up(world: WorldRecord, link: LinkRecord) -> None:
-    """Take the frames that have left out of the queue."""
+    """Take frames that have left the link out of its queue."""
     while link.departing != NONE:
         frame = frames_of(world)[link.departing]
         if frame.departs > world.now:
@@ -169,7 +169,7 @@ def catch_up(world: WorldRecord, link: LinkRecord) -> None:
 def first_off(world: WorldRecord, number: Scalar) -> Scalar:
     """Take the first frame, which arrives now, off its link; return its index, or NONE if it was lost.
 
-    Its event has been taken out.
+    The event of the arrival has been taken out before.
     """
     link = links_of(world)[number]
     catch_up(world, link)
@@ -225,7 +225,7 @@ def note(
 
 @inner
 def note_length(world: WorldRecord, index: Scalar, length: Scalar, at: Scalar, departs: Scalar, fate: Scalar) -> None:
-    """Write into the log what is known of a packet that is no frame yet."""
+    """Write a packet that is no frame yet into the log, as far as it is known."""
     entry: LogRecord = carray(pointer(world.log + world.log_used), (1,), LOG)[0]
     entry.at = at
     entry.departs = departs

@@ -1,4 +1,4 @@
-"""The event loop: frames arrive at switches and hosts, which make others of them, in the order of virtual time.
+"""The event loop: in the order of virtual time, frames arrive at switches and hosts, which then send others.
 
 It is one kernel.  It calls the native code of programs, engines and peers by address, so that it is compiled once for
 all of them.  It returns to Python when there is something that only Python can do: give it more memory, read the log,
@@ -57,7 +57,7 @@ _MIX: Final = 0x2545_F491_4F6C_DD1D
 
 @Outlined
 def run(address: int, until: int, most: int) -> int:
-    """Let things happen until a time is over or so many events are; return a `Stop`."""
+    """Handle events until a time is reached or a number of events is handled; return a `Stop`."""
     world: WorldRecord = carray(pointer(address), (1,), WORLD)[0]
     for _ in range(most):
         if world.near_count == 0:
@@ -86,7 +86,7 @@ def run(address: int, until: int, most: int) -> int:
 
 @Outlined
 def wake(address: int, host: int, at: int) -> int:
-    """Let a host look at a time whether it has something to do."""
+    """Wake a host at a time: it then looks whether it has something to do."""
     world: WorldRecord = carray(pointer(address), (1,), WORLD)[0]
     node = nodes_of(world)[host]
     if at < node.wakes_at:
@@ -105,7 +105,7 @@ def bring_up_to_date(address: int, link: int) -> int:
 
 @Outlined
 def schedule(address: int, link: int, at: int, data: int, length: int) -> int:
-    """Let a frame be put on a link at a time."""
+    """Add the event that puts a frame on a link at a time."""
     world: WorldRecord = carray(pointer(address), (1,), WORLD)[0]
     row = take_row(world)
     copy_bytes(row_at(world, row), data, length)
@@ -117,7 +117,7 @@ def schedule(address: int, link: int, at: int, data: int, length: int) -> int:
 
 @inner
 def _handle(world: WorldRecord, key: Scalar) -> None:
-    """Let an event happen."""
+    """Handle an event."""
     kind, index = events.kind_of(key), events.index_of(key)
     if kind == Happens.ARRIVAL:
         frame = first_off(world, index)
@@ -125,7 +125,7 @@ def _handle(world: WorldRecord, key: Scalar) -> None:
             _arrive(world, index, frame)
     elif kind == Happens.WAKE:
         node = nodes_of(world)[index]
-        if node.wakes_at == world.now:  # else it was put off, and another event is to come
+        if node.wakes_at == world.now:  # else the waking was put off, and another event will come for it
             node.wakes_at = NEVER
             _turn(world, index, NONE)
     elif kind == Happens.LATE:
@@ -142,12 +142,12 @@ def _handle(world: WorldRecord, key: Scalar) -> None:
 
 @inner
 def _look_ahead(world: WorldRecord) -> None:
-    """Have fetched what the next events need, while this one is handled: with many hosts nothing is in a cache.
+    """Fetch the memory that the next events need while this one is handled: with many hosts no cache has it.
 
-    Where it lies says what another record has, which is fetched while the events before it are handled.
+    Another record holds the address of that memory; that record is fetched while earlier events are handled.
     """
     if world.event_count == 0:
-        return  # with so few events everything is
+        return  # with so few events everything is in the cache
     for step in range(1, NEAR):
         key = events.key_near(world, NEAR - step)
         if events.kind_of(key) == Happens.ARRIVAL:
@@ -156,7 +156,7 @@ def _look_ahead(world: WorldRecord) -> None:
 
 @inner
 def _fetch(world: WorldRecord, number: Scalar, step: int) -> None:
-    """Have fetched what lies one step further behind the first frame of a link."""
+    """Fetch the record that is `step` references behind a link: the link, its first frame, the node, and so on."""
     if step == 1:
         fetch_link(world, number)
         return
@@ -186,7 +186,7 @@ def _fetch(world: WorldRecord, number: Scalar, step: int) -> None:
 
 @inner
 def _fetch_lines(address: Scalar, size: Scalar) -> None:
-    """Have some bytes at an address fetched."""
+    """Fetch some bytes at an address into the cache."""
     for offset in range(0, size, _LINE_BYTES):
         prefetch(address + offset)
 
@@ -219,7 +219,7 @@ def _arrive(world: WorldRecord, number: Scalar, index: Scalar) -> None:
 
 @inner
 def _take(world: WorldRecord, index: Scalar) -> None:
-    """Give a frame that has cost a node's processor its time to the node."""
+    """Give a frame to its node, after the node's processor has spent its time on it."""
     link = links_of(world)[frames_of(world)[index].link]
     node = nodes_of(world)[link.to]
     node.inbox -= 1
@@ -231,7 +231,7 @@ def _take(world: WorldRecord, index: Scalar) -> None:
 
 @inner
 def _turn(world: WorldRecord, index: Scalar, frame: Scalar) -> None:
-    """Let a host take a frame, if there is one, and do all that it can do now."""
+    """Let a host take a frame, if there is one, and do everything that it can do now."""
     node = nodes_of(world)[index]
     world.host_turns += 1
     number = node.link

@@ -1,6 +1,6 @@
 """A host of a collective without switches that add: frames in steps, a window, acknowledgements, repeats.
 
-A collective is a list of steps, the same for all hosts: in each one a host sends some frames to one host and gets as
+A collective is a list of steps, the same for all hosts: in each step a host sends some frames to one host and gets as
 many from another.  Frames are numbered through all steps.  A step may be *piped*: its n-th frame waits for the n-th one
 of the step before, as in a ring, where each frame is passed on at once.  Other steps wait for all frames before.
 
@@ -8,11 +8,11 @@ Such a list, with a window and with what came, is a *stream*.  A ring needs one 
 for each neighbour, and all of them go on at the same time: a frame to the parent waits for those of the children.
 
 The receiver acknowledges every fourth frame, the last one of a step, what is out of order, and what has waited for
-`_ACK_DELAY_S`.  The sender repeats what three later frames to the same host have overtaken (RFC 9002's threshold), and
-the oldest frame when nothing has come for a time-out.  That is RFC 6298's estimate, two round trips at least, of the
-host to which the frame goes: a host across the network answers a hundred times later than a neighbour, where many share
-a link.  As long as none was timed it is as long as a worker's.  Nothing is added: frames have the right lengths, and no
-values.
+`_ACK_DELAY_S`.  The sender repeats a frame that three later ones to the same host have overtaken (RFC 9002), and the
+oldest frame when nothing has come for a time-out.  The time-out is RFC 6298's, at least two round trips, for each
+host by itself: where many share a link, a host across the network answers a hundred times later than a neighbour.
+Before a round trip was timed, the time-out is that of a worker.  Nothing is added: frames have the right lengths, but
+no values.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ from switchsum.native.kernels.records import Float64, Int64, Record, dtype_of
 
 ETHERNET_BYTES: Final = 14
 PEER_BYTES: Final = 54
-"""Ethernet, and as much as IPv4 and TCP take."""
+"""Length of the headers: Ethernet, and as many bytes as IPv4 and TCP take."""
 ACK_BYTES: Final = 60
 _ETHERTYPE: Final = 0x88B5
 """EtherType for local experiments (IEEE 802)."""
 _NUMBER, _STEP, _UPTO, _IS_ACK, _STREAM = 16, 20, 24, 28, 29
-"""Offsets in a frame.  The last one is of the number that the receiver's stream has there."""
+"""Offsets of fields in a frame.  At the last offset is the number of the stream on the receiver."""
 _ACK_EVERY: Final = 4
 _ACK_DELAY_S: Final = 20e-6
 _THRESHOLD: Final = 3
@@ -53,7 +53,7 @@ class PeerRecord(Record):
     count: Int64
     """Number of streams."""
     unfinished: Int64
-    """Streams of which not all frames have come."""
+    """Number of streams that still miss frames."""
     store: Int64
     stride: Int64
     rows: Int64
@@ -68,14 +68,14 @@ class PeerRecord(Record):
 
 
 class StreamRecord(Record):
-    """Frames that go to other hosts one after the other, and as many that come from such hosts."""
+    """The frames of a list of steps: those that a host sends, one after the other, and as many that it gets."""
 
     peer: Int64
     """Address of the host's record."""
     far: Int64
     """The number of this stream on the other hosts."""
     needs: Int64
-    """Address of the addresses of `came` of other streams of this host: the frame of that number comes first there."""
+    """Address of addresses of `came` of other streams of this host: a frame waits for the same one of each of these."""
     needed: Int64
     """Number of these streams."""
     steps: Int64
@@ -85,15 +85,15 @@ class StreamRecord(Record):
     sources: Int64
     """Addresses of the rank to which, and from which, the frames of each step go."""
     piped: Int64
-    """Address of 1 for each step that is piped."""
+    """Address of a number for each step; 1: the step is piped."""
     frames: Int64
-    """Frames of all steps."""
+    """Number of frames in all steps."""
     last_bytes: Int64
     """Bytes of the last frame of each step, and of the others."""
     full_bytes: Int64
     window: Int64
     mask: Int64
-    """The rings of what was sent have one place more."""
+    """Places less one in the rings about frames that were sent; `number & mask` is a frame's place."""
     # What was sent.
     next: Int64
     base: Int64
@@ -103,13 +103,13 @@ class StreamRecord(Record):
     step: Int64
     """Step of the next frame."""
     acknowledged: Int64
-    """Address of a byte for each frame."""
+    """Address of a byte for each frame; 1: it is acknowledged."""
     orders: Int64
-    """Address of when each frame in flight was sent last, in frames."""
+    """Address of a number for each frame in flight: how many frames had been sent when it was sent last."""
     order: Int64
     heard_at: Float64
     timed: Int64
-    """The frame whose round trip is being timed; NONE: none is."""
+    """Number of the frame whose round trip is being timed; NONE: none is."""
     timed_at: Float64
     timed_step: Int64
     rounds: Int64
@@ -118,13 +118,13 @@ class StreamRecord(Record):
     repeats: Int64
     # What has come.
     came: Int64
-    """Address of a byte for each frame."""
+    """Address of a byte for each frame; 1: it has come."""
     prefix: Int64
-    """All frames before it have come."""
+    """Number of a frame; all frames before it have come."""
     prefixes: Int64
-    """Address of the same, for each step."""
+    """Address of the same number for each step."""
     pending: Int64
-    """Frames that were not acknowledged."""
+    """Frames that have come and were not acknowledged yet."""
     pending_step: Int64
     pending_number: Int64
     pending_since: Float64
@@ -137,7 +137,7 @@ class RoundRecord(Record):
     variation_s: Float64
     timeout_s: Float64
     newest: Int64
-    """The largest of the `orders` that it has acknowledged: what is on the way to another host proves nothing."""
+    """The largest of the `orders` that this host has acknowledged: frames to other hosts prove nothing about it."""
 
 
 PEER: Final = dtype_of(PeerRecord)
@@ -147,7 +147,7 @@ ROUND: Final = dtype_of(RoundRecord)
 
 @Outlined
 def begin(own: int, now: float) -> int:
-    """Begin."""
+    """Begin all streams."""
     peer: PeerRecord = carray(pointer(own), (1,), PEER)[0]
     peer.unfinished = peer.count
     for number in range(peer.count):
@@ -249,7 +249,7 @@ def _round_trips(stream: StreamRecord, step: Scalar) -> RoundRecord:
 
 @inner
 def _may_send(stream: StreamRecord) -> bool:
-    """Tell whether what the next frame is made of has come."""
+    """Tell whether the frames have come that the next frame is made of."""
     for number in range(stream.needed):
         if bytes_at(integers_at(stream.needs, stream.needed)[number], stream.frames)[stream.next] == 0:
             return False
@@ -328,7 +328,7 @@ def _repeat_overtaken(stream: StreamRecord, step: Scalar) -> None:
     firsts, rounds = integers_at(stream.firsts, stream.steps + 1), integers_at(stream.rounds, stream.steps)
     bound: Scalar = _round_trips(stream, step).newest - _THRESHOLD
     if rounds[stream.base_step] == rounds[step] and orders[stream.base & stream.mask] >= bound:
-        return  # nothing of it is older than the oldest one
+        return  # this host has no frame older than the oldest one
     of = stream.base_step
     for one in range(stream.base, stream.next):
         if one == firsts[of + 1]:
@@ -370,7 +370,7 @@ def _repeat(stream: StreamRecord, number: Scalar) -> None:
         step -= 1
     _put(stream, number, step)
     if number == stream.timed:
-        stream.timed = _NONE  # which of the two is acknowledged cannot be told
+        stream.timed = _NONE  # nobody can tell which of the two copies is acknowledged
     stream.repeats += 1
 
 

@@ -18,7 +18,7 @@ PICOSECONDS: Final = 1_000_000_000_000
 """Picoseconds in a second."""
 NEVER: Final = (1 << 63) - 1
 NEAR: Final = 8
-"""The next events, which are kept in their order; a power of two."""
+"""How many of the next events are kept in their order; a power of two."""
 NONE: Final = -1
 
 
@@ -55,7 +55,7 @@ class Stop(IntEnum):
     """Why the loop returns."""
 
     OVER = 0
-    """The time is over, or the turns are."""
+    """The time is over, or the number of events is reached."""
     FINISHED = 1
     """All hosts that were waited for have finished."""
     FAILED = 2
@@ -80,29 +80,29 @@ class Fate(IntEnum):
 
 
 class FrameRecord(Record):
-    """A frame that is somewhere."""
+    """A frame on a link, in a switch or on a host."""
 
     length: Int64
-    """Bytes."""
+    """Bytes of the frame."""
     row: Int64
     """The row that holds the frame, or its body; NONE: the body is in memory of its sender's."""
     head: Int64
     """Bytes of the frame that are in its own head; 0: the whole frame is in the row."""
     body: Int64
-    """Beginning of the rest of it: an offset in the row, or an address if there is no row."""
+    """Where the rest of the frame begins: an offset in the row, or an address if there is no row."""
     next: Int64
     """The frame behind it on its link or in a host's inbox; or the next free one."""
     link: Int64
     departs: Int64
-    """When the link has sent its last bit."""
+    """When the link has sent the frame's last bit."""
     fate: Int64
 
 
 class LinkRecord(Record):
     """One direction of a cable: from a port's queues to the node at the far end.
 
-    With many hosts nothing is in a cache, so that what is looked at for every frame lies in three lines of it, and the
-    record fills six.
+    With many hosts no record is in the cache.  So the fields that each frame needs lie in three cache lines, of the
+    six that the record fills.
     """
 
     # When a frame arrives.
@@ -113,7 +113,7 @@ class LinkRecord(Record):
     last: Int64
     """Frames on the way, in the queue or on the cable."""
     departing: Int64
-    """The first of them that is in the queue."""
+    """The first of these frames that is in the queue."""
     queued: Int64
     queued_bytes: Int64
     # When a frame is put on it.
@@ -121,7 +121,7 @@ class LinkRecord(Record):
     overhead: Int64
     """Bytes that each frame takes beside its own: preamble, checksum and gap."""
     busy: Int64
-    """When it has sent all that waits."""
+    """When the link has sent everything that waits."""
     queue_bytes: Int64
     queue_frames: Int64
     """Most bytes, and most frames, that wait or are being sent."""
@@ -133,16 +133,16 @@ class LinkRecord(Record):
     most_queued: Int64
     most_queued_bytes: Int64
     waited: Int64
-    """How long all of them waited until their first bit was sent."""
+    """Sum of the times that these frames waited until their first bit was sent."""
     special: Int64
-    """1: one of the fields below `logged` says something, or is written."""
+    """1: a field below `logged` is not at its default, or is written while frames pass."""
     tail: Int64
     """The node that sends."""
     queues: Int64
-    """Address of the queues in which packets wait between ingress and egress; 0: they go through both at once."""
+    """Address of the queues in which packets wait between ingress and egress; 0: packets do not wait there."""
     waiting: Int64
     waiting_bytes: Int64
-    """Packets in those queues, and their bytes."""
+    """Packets in these queues, and their bytes."""
     # Of links that are not plain.
     logged: Int64
     """1: note each frame; 2: with its bytes."""
@@ -157,9 +157,9 @@ class LinkRecord(Record):
     burst_ends: Float64
     """Probabilities, for each frame, that a burst of losses begins (`burst_begins`), or ends."""
     late_by: Int64
-    """Most by which a frame is late."""
+    """Longest time by which a late frame is late."""
     burst_bits_per_s: Int64
-    """At what rate a link with a bucket sends while it is ahead."""
+    """Rate at which a link with a bucket sends while it is ahead."""
     chosen: Int64
     """Address of the numbers of frames that are lost, in order."""
     outages: Int64
@@ -174,7 +174,7 @@ class LinkRecord(Record):
     # Of links with queues between ingress and egress.
     queue_count: Int64
     serves_at: Int64
-    """When it looks into its queues next."""
+    """When the link looks into its queues next."""
     pace: Int64
     pace_bits_per_s: Int64
     """At most one packet goes in so many picoseconds, and so many bits in a second; 0: no limit."""
@@ -186,16 +186,16 @@ class QueueRecord(Record):
 
     first: Int64
     last: Int64
-    """Places of packets, NONE if none waits."""
+    """Places of the first and the last packet; NONE if no packet waits."""
     count: Int64
     bytes: Int64
     most_frames: Int64
     most_bytes: Int64
-    """Beside those of the link; the packet that is being sent does not count here."""
+    """Limits of this queue, beside those of the link; the packet that is being sent does not count here."""
     pace: Int64
     pace_bits_per_s: Int64
     paced_until: Int64
-    """See `LinkRecord`, for this queue alone."""
+    """Pace of this queue alone; see `LinkRecord`."""
     dropped: Int64
 
 
@@ -205,7 +205,7 @@ class PlaceRecord(Record):
     address: Int64
     link: Int64
     next: Int64
-    """The place behind it in its queue."""
+    """The place of the next packet in the queue."""
     at: Int64
     """When its packet came to the queue."""
     marked: Int64
@@ -215,7 +215,7 @@ class PlaceRecord(Record):
 class NodeRecord(Record):
     """A switch or a host.
 
-    What each frame of a worker needs lies in the first three lines of a cache, and the record fills six.
+    The fields that each frame of a worker needs lie in the first three cache lines, of the six that the record fills.
     """
 
     kind: Int64
@@ -227,11 +227,11 @@ class NodeRecord(Record):
     wakes_at: Int64
     """When a host is woken next."""
     link: Int64
-    """The first one of a host."""
+    """Index of a host's link, the first one if it has several."""
     # A host with native code: what it is, and the addresses of its functions.
     own: Int64
     fetch: Int64
-    """Or 0."""
+    """Address of the function that fetches memory ahead; 0: there is none."""
     receive: Int64
     poll: Int64
     sent: Int64
@@ -241,27 +241,27 @@ class NodeRecord(Record):
     consumed: Int64
     """Address of the word that says how many frames have left."""
     queue_count: Int64
-    """Address of the number of frames that it sends."""
+    """Address of the number of frames in the host's queue."""
     blocked: Int64
     """Address of how many frames wait for their row."""
     finished: Int64
     """Address of how many operations have ended."""
     failure: Int64
-    """Address of why it gave up, 0 as long as it has not."""
+    """Address of the reason why the host gave up, 0 as long as it has not."""
     is_waited_for: Int64
     queue_rows: Int64
     queue_lengths: Int64
-    """Addresses of the rows of the frames that it sends, and of their lengths."""
+    """Addresses of the rows of the frames in its queue, and of their lengths."""
     store: Int64
-    """Address of those rows, and bytes from one to the next."""
+    """Address of the memory of rows, and bytes from one row to the next."""
     stride: Int64
     head: Int64
-    """Bytes of a frame after which it does not change while it is on the link; 0: all of it may."""
+    """Bytes at a frame's beginning that may change while it is on the link; 0: all of its bytes may."""
     body: Int64
-    """Address of what follows the head of every frame; 0: in each frame's row."""
+    """Address of the bytes that follow the head of every frame; 0: they are in each frame's row."""
     flags_at: Int64
     repeated: Int64
-    """Where in a frame its flags are, and those of which one says that this does not hold for it."""
+    """Offset of a frame's flags; with one of the flags `repeated` the frame is copied whole, whatever `head` says."""
     routes: Int64
     """Address of the number of the link over which each frame goes that it sends; 0: all go over `link`."""
     # A switch.
@@ -289,14 +289,14 @@ class NodeRecord(Record):
     inbox_room: Int64
     """Frames that wait for the processor, the one that it works on among them, and most of them."""
     refused: Int64
-    """Frames for which there was no room there."""
+    """Frames for which the inbox had no room."""
     finished_at: Int64
     """When a host that was waited for finished last."""
     padding: Annotated[npt.NDArray[np.int64], "i8", 5]
 
 
 class WorldRecord(Record):
-    """Everything."""
+    """Everything that the loop knows."""
 
     now: Int64
     links: Int64
@@ -313,7 +313,7 @@ class WorldRecord(Record):
     event_count: Int64
     event_room: Int64
     pushed: Int64
-    """Events ever: of two at the same time the earlier one comes first."""
+    """Number of events ever added: of two at the same time, the one added first comes first."""
     frames: Int64
     frame_room: Int64
     free_frame: Int64
@@ -327,19 +327,19 @@ class WorldRecord(Record):
     frame_bytes: Int64
     """The longest frame."""
     holders: Int64
-    """Address of how many frames each row has."""
+    """Address of a number for each row: how many frames hold it."""
     next_row: Int64
-    """Address of the row behind each free one."""
+    """Address of a number for each free row: the next free row."""
     free_row: Int64
     spare: Int64
-    """Frames, and events, that one event needs at most."""
+    """Most frames, and most events, that one event needs."""
     parked: Int64
     """Address of the `PlaceRecord`s."""
     place_count: Int64
     places: Int64
     """Address of the addresses of the free places, a stack that all lots share."""
     place_room: Int64
-    """How many there are."""
+    """Number of these places."""
     place_spare: Int64
     """Places that one event needs at most."""
     least_place: Int64
@@ -365,7 +365,7 @@ class WorldRecord(Record):
 
 
 class LogRecord(Record):
-    """What is noted of a frame; its bytes follow, padded to 8."""
+    """An entry of the log about a frame; the frame's bytes follow, padded to 8."""
 
     at: Int64
     """When it was put on the link, or came to a listener."""

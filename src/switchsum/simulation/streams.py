@@ -27,21 +27,21 @@ from switchsum.native.kernels.records import Float64, Int64, Record, dtype_of
 from switchsum.protocol.wire import ECN_CAPABLE, Address, internet_checksum
 
 _HEADER_BYTES: Final = 54
-"""Ethernet, IPv4, TCP."""
+"""Length of the headers: Ethernet, IPv4 and TCP."""
 _ACK_BYTES: Final = 60
 _ETHERNET: Final = struct.Struct("!6s6sH")
 _IPV4: Final = struct.Struct("!BBHHHBBHII")
 _TCP: Final = 6
 _TOS, _SEQUENCE, _ACKNOWLEDGED, _FLAGS = 15, 38, 42, 47
-"""Offsets in a frame."""
+"""Offsets of fields in a frame."""
 _ECHO, _ACK = 0x40, 0x10
-"""Flags of TCP: a mark has come; there is an acknowledgement."""
+"""Flags of TCP: ECE, a mark has come; ACK, the frame acknowledges."""
 _MARKED: Final = 3
 _RING: Final = 4096
-"""Frames that are known of; the window is smaller."""
+"""Places for the frames that the sender keeps track of; the window is smaller."""
 _MOST_IN_FLIGHT: Final = 2048.0
 _ROWS: Final = 256
-"""Frames that are sent in one turn at most."""
+"""Most frames that are sent in one turn."""
 _FIRST_WINDOW: Final = 10.0
 _LEAST_WINDOW: Final = 2.0
 _THRESHOLD: Final = 3
@@ -54,9 +54,9 @@ class StreamRecord(Record):
     """One end of a stream."""
 
     sends: Int64
-    """1: it is the sender."""
+    """1: this end is the sender."""
     obeys: Int64
-    """1: it asks for marks, and obeys them."""
+    """1: this end asks for marks, and obeys them."""
     length: Int64
     """Length of its frames."""
     # The sender.
@@ -66,19 +66,19 @@ class StreamRecord(Record):
     next: Int64
     """The number of the next new frame."""
     base: Int64
-    """The oldest that is not acknowledged."""
+    """The number of the oldest frame that is not acknowledged."""
     in_flight: Int64
     acknowledged: Int64
-    """Frames."""
+    """How many frames were acknowledged."""
     is_done: Int64
-    """Address of 1 for each frame that is acknowledged, in a ring."""
+    """Address of a ring with a number for each frame; 1: it is acknowledged."""
     orders: Int64
-    """Address of when each frame was sent last, counted in frames; likewise."""
+    """Address of a ring with the `order` of each frame when it was sent last."""
     order: Int64
     newest: Int64
-    """The largest of those that were acknowledged."""
+    """The largest of the `orders` of acknowledged frames."""
     cut_at: Int64
-    """`order` when the window was made smaller: what was sent before tells nothing new."""
+    """`order` when the window was last made smaller: the fate of earlier frames tells nothing new."""
     cuts: Int64
     repeats: Int64
     timed: Int64
@@ -198,7 +198,7 @@ def _stream_at(own: int) -> StreamRecord:
 
 @Outlined
 def _receive(own: int, frames: int, stride: int, rows: int, lengths: int, bodies: int, count: int, now: float) -> int:
-    """Take one frame: an acknowledgement, or one to acknowledge."""
+    """Take one frame: an acknowledgement, or a frame to acknowledge."""
     stream = _stream_at(own)
     header = bytes_at(frames, _HEADER_BYTES)
     if stream.sends == 0:
@@ -248,7 +248,7 @@ def _sent(own: int, count: int) -> int:
 
 @Outlined
 def _tell_wake_at(own: int, target: int) -> int:
-    """Write to an address when the time-out is."""
+    """Write the time of the time-out to an address."""
     stream = _stream_at(own)
     at = _timeout_at(stream) if stream.in_flight > 0 else np.inf
     carray(pointer(target), (1,), np.float64)[0] = at
@@ -333,7 +333,7 @@ def _put(stream: StreamRecord, number: Scalar) -> None:
 
 @inner
 def _queue(stream: StreamRecord) -> Scalar:
-    """Queue a frame of which nothing is filled in but the headers; return it."""
+    """Queue a frame that has only its headers so far; return it."""
     row = stream.row % _ROWS
     stream.row += 1
     words_at(stream.queue_rows, _ROWS)[stream.queued] = row

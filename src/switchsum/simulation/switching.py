@@ -60,7 +60,7 @@ _PORTS: Final = 0xFFFF
 """Bits of an output's port that are the port's number; those above name its queue."""
 _LEAD: Final = 26
 _AHEAD: Final = 3
-"""So many copies before a copy's turn its link's frames are fetched; the link says where, and is fetched before."""
+"""The frames of a copy's link are fetched so many copies ahead; the link itself still earlier, since it names them."""
 _MICROSECOND: Final = 1_000_000
 
 
@@ -86,7 +86,7 @@ def forward(world: WorldRecord, number: Scalar, port: Scalar, index: Scalar) -> 
 
 @inner
 def enqueue(world: WorldRecord, number: Scalar) -> None:
-    """Let the packet in a place wait in the queue of its port, or drop it."""
+    """Put the packet in a place into the queue of its port, or drop it."""
     place = places_of(world)[number]
     link = links_of(world)[place.link]
     words = integers_at(place.address, PLACE_WORDS)
@@ -124,7 +124,7 @@ def enqueue(world: WorldRecord, number: Scalar) -> None:
 def serve(world: WorldRecord, number: Scalar) -> None:
     """Let the next packet before a link go through egress, if it may."""
     link = links_of(world)[number]
-    if link.serves_at != world.now:  # it was put off or brought forward: another event is to come, or has been
+    if link.serves_at != world.now:  # the time was changed: another event will come for it, or has come
         return
     link.serves_at = NEVER
     choice = _next_queue(world, link)
@@ -161,7 +161,7 @@ def serve(world: WorldRecord, number: Scalar) -> None:
 
 @inner
 def places_of(world: WorldRecord) -> Table[PlaceRecord]:
-    """View what is known of the places."""
+    """View the records of the places."""
     return carray(pointer(world.parked), (world.place_count,), PLACE)  # type: ignore[no-any-return]
 
 
@@ -173,7 +173,7 @@ def queues_of(link: LinkRecord) -> Table[QueueRecord]:
 
 @inner
 def _next_queue(world: WorldRecord, link: LinkRecord) -> Scalar:
-    """Return the queue whose first packet may go first, of several the one with the highest number; NONE: all empty."""
+    """Return the queue whose first packet may go first; if several may, the highest number; NONE: all are empty."""
     queues = queues_of(link)
     best, choice = np.int64(NEVER), np.int64(NONE)
     for number in range(link.queue_count):
@@ -203,15 +203,15 @@ def _look_again(world: WorldRecord, link: LinkRecord, number: Scalar) -> None:
 
 @inner
 def _lasts(pace: Scalar, bits_per_s: Scalar, size: Scalar) -> Scalar:
-    """Return how long nothing else goes after a packet."""
+    """Return how long a link sends no other packet after this one."""
     return max(pace, size * 8 * PICOSECONDS // bits_per_s) if bits_per_s > 0 else pace
 
 
 @inner
 def _list_parked(world: WorldRecord, node: NodeRecord, room: Scalar) -> Scalar:
-    """Return the first of the places that a call has taken since there was room for so many; each leads to the next.
+    """Return the first of the places that a call has taken, since `room` of them were free; each leads to the next.
 
-    The stack says which ones only until a place is given back.
+    The stack names these places only until a place is given back.
     """
     world.place_room = integers_at(node.lot, LOT_WORDS)[ROOM]
     addresses, places = integers_at(world.places, world.place_count), places_of(world)
@@ -225,7 +225,7 @@ def _list_parked(world: WorldRecord, node: NodeRecord, room: Scalar) -> Scalar:
 
 @inner
 def _queue_parked(world: WorldRecord, node: NodeRecord, number: Scalar) -> None:
-    """Let packets that ingress has parked come to their queues, now or when the switch has processed them."""
+    """Bring packets that ingress has parked to their queues, now or when the switch has processed them."""
     while number != NONE:
         place = places_of(world)[number]
         following = place.next
@@ -249,7 +249,7 @@ def _free_place(world: WorldRecord, number: Scalar) -> None:
 
 @inner
 def _put_out(world: WorldRecord, node: NodeRecord, served: Scalar, since: Scalar, marked: Scalar) -> None:
-    """Put the frames that a program has made on their links; one for the link `served` has waited since a time."""
+    """Put the frames of a program on their links; a frame for the link `served` has waited since the time `since`."""
     made: Scalar = np.int64(longs_at(node.result, 2)[0])
     lost: Scalar = np.int64(longs_at(node.result, 2)[1])
     node.overflowed += lost
@@ -297,7 +297,7 @@ def _put_out(world: WorldRecord, node: NodeRecord, served: Scalar, since: Scalar
 
 @inner
 def _look_ahead(world: WorldRecord, node: NodeRecord, ports: npt.NDArray[np.uint32], place: int) -> None:
-    """Have fetched what the links of the next copies of a multicast need."""
+    """Fetch the records that the next copies of a multicast need into the cache."""
     if place + 2 * _AHEAD < len(ports):
         link = _link_behind(node, np.int64(ports[place + 2 * _AHEAD]) & _PORTS)
         if link != NONE:
@@ -318,7 +318,7 @@ def _link_behind(node: NodeRecord, port: Scalar) -> Scalar:
 
 @inner
 def _make_copy(world: WorldRecord, index: Scalar, address: Scalar, head: Scalar, offset: Scalar) -> None:
-    """Let a frame be the head at an address, and what begins `offset` bytes into the frame in its row."""
+    """Make a frame of the head at an address, and of the bytes from `offset` on in the frame in its row."""
     frame = frames_of(world)[index]
     if head + _LEAD <= HEAD_BYTES and head > 0:
         frame.head = head

@@ -35,7 +35,7 @@ class Worker:
         self.most_frames = 2 * config.window_slots
         stride = row_stride(FRAME_BYTES + payload_bytes(config.lanes_per_frame))
         self.rows = arena.zeros((self.most_frames, stride), np.uint8)
-        """Rows of its frames."""
+        """Rows of the frames that this worker sends."""
         self.engine = Engine(config, self.rows, LEAD_BYTES, zeros=arena.zeros)
 
     def facts(self) -> Mapping[str, int]:
@@ -91,5 +91,5 @@ class Worker:
 
     @property
     def repeats(self) -> int:
-        """Frames that it has sent again."""
+        """Frames that this worker has sent again."""
         return int(sum(self.engine.counts[one] for one in REPEATS))
