@@ -135,7 +135,7 @@ class Engine:
         self.lanes_per_frame = config.lanes_per_frame
         """32-bit lanes in a frame."""
         self.timeout_s = config.timeout_s
-        """Without progress for so long an operation fails."""
+        """Seconds without progress after which an operation fails."""
         self.pushed_before = pushed
         """How many frames the transport was handed before the engine's first."""
         self.state: State = allocate(config.window_slots, config.lanes_per_frame, zeros)
