@@ -47,12 +47,12 @@ def body_function(unit: Unit) -> ll.Function:
 
 
 def optional_headers(program: ir.Program) -> list[int]:
-    """Return the headers of the body that egress may make invalid; it changes nothing else of them."""
+    """Return the headers of the body that egress may make invalid; egress changes nothing else in these headers."""
     return [header for header in program.deparser[body_start(program) :] if header in _dropped(program)]
 
 
 def _dropped(program: ir.Program) -> set[int]:
-    """Return the headers that egress may make invalid, and does not change else."""
+    """Return the headers that egress may make invalid, but does not change otherwise."""
     statements = [statement for block in program.egress for statement in block.statements]
     dropped = {statement.header for statement in statements if isinstance(statement, ir.SetInvalid)}
     for statement in statements:
@@ -63,7 +63,7 @@ def _dropped(program: ir.Program) -> set[int]:
 
 
 def body_start(program: ir.Program) -> int:
-    """Return the index of the first of the deparser's headers from which on egress and update change none."""
+    """Return the index in the deparser's headers from which on egress and update change no header."""
     statements = [
         statement for graph in (program.egress, program.update) for block in graph for statement in block.statements
     ]
@@ -93,7 +93,7 @@ def _headers(emit: Emitter, hot: Value, target: Value, headers: Sequence[int]) -
                 elif isinstance(segment, Wide):
                     _copy_wide(emit, hot, address, segment)
                 else:
-                    # What follows begins so much earlier as the field is shorter than it might be.
+                    # The next field begins earlier, by as many bytes as this one is below its longest.
                     size, shift = variable_bytes(emit, hot, segment), segment.shift
                     source = emit.load(POINTER, emit.at(hot, unit.layout.pointers[segment.slot]), 8)
                     if shift:

@@ -50,7 +50,7 @@ class Unit:
     layout: Layout
     module: ll.Module
     debug: bool = False
-    """An index beyond an array's end stops the process."""
+    """True: an index beyond an array's end stops the process."""
     _helpers: dict[Hashable, ll.Value] = field(default_factory=dict)
     """Functions and constants that were made on demand."""
 
@@ -62,7 +62,7 @@ class Unit:
         return made
 
     def helper(self, key: Hashable, make: Callable[[], ll.Value]) -> ll.Value:
-        """Return what `make` makes at the first call with a key, which says what it is."""
+        """Return the object that `make` made at the first call with this key."""
         if key not in self._helpers:
             self._helpers[key] = make()
         return self._helpers[key]

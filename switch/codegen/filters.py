@@ -53,7 +53,7 @@ class TupleFilter:
         return self._bits.shape[2]
 
     def update(self, changed: dict[int, list[int]]) -> None:
-        """Note new values of entries, by the number of their tuple; one without any has lost entries, or is gone."""
+        """Note new values of entries by the number of their tuple; a tuple without any has lost entries, or is gone."""
         self._changes_left -= sum(len(values) or 1 for values in changed.values())
         if self._changes_left < 0 or max(changed) >= WORD_BITS * self.words:
             self._make()
@@ -90,7 +90,7 @@ class TupleFilter:
         for _ in range(CHOSEN):
             chosen.append(int(np.argmin(left @ shares)))
             left = left * shares[:, chosen[-1]]
-            shares[:, chosen[-1]] = 1  # once is enough
+            shares[:, chosen[-1]] = 1  # each byte is chosen once
         return chosen
 
     def _add(self, one: Tuple, values: Iterable[int]) -> None:

@@ -69,7 +69,7 @@ from .wide import WideFields
 LARGE_PARSER: Final = 512
 """Most blocks of a parser that LLVM optimises.  Its time grows faster than linearly if states form loops."""
 ARGUMENTS: tuple[ll.Type, ...] = (POINTER, POINTER, POINTER, POINTER, I64, POINTER)
-"""hot, storage, context, frame, length of the frame, address of the cursor."""
+"""Arguments of a graph: hot, storage, context, frame, length of the frame, address of the cursor."""
 
 
 def graph_function(unit: Unit, name: str) -> ll.Function:
@@ -179,7 +179,7 @@ class GraphEmitter:
             self._choose(action, targets)
 
     def _choose_member(self, table: int, selected: Value | None) -> None:
-        """Go from the row of an entry to that of a member of the action profile: its own, or one of its group's."""
+        """Go from an entry's row to the row of its member of the action profile, or of a member of its group."""
         build, emit = self._emit.build, self._emit
         number = emit.load(I32, emit.at(self._values.row(table), CHOICE_OFFSET), 4)
         with build.if_then(build.icmp_unsigned("!=", number, constant(32, 0))):
@@ -266,7 +266,7 @@ class GraphEmitter:
         header, build = self._program.headers[statement.header], self._emit.build
         whole = constant(64, header.width // 8)
         if statement.bits is not None and header.variable is not None:
-            # How much shorter the header is than it might be.  The parser has checked the length.
+            # By how much the header is shorter than its longest form.  The parser has checked the length.
             most = self._program.fields[header.variable].width // 8
             size = self._whole_bytes(statement.bits, 0)
             size = build.select(build.icmp_unsigned("<", size, constant(64, most)), size, constant(64, most))

@@ -44,7 +44,7 @@ its tuples, their numbers in the order of a lookup, and how many there are; of o
 CHOICE_OFFSET: Final = 4
 """Offset in a row of the number of its choice, 32 bits; 0: the row has an action itself."""
 CHOICE_BYTES: Final = 16
-"""An address and a length, 64 bits each."""
+"""Bytes of a choice: an address and a length, 64 bits each."""
 RANDOM_BIT: Final = 63
 """Bit of a choice's length that says that a random number chooses."""
 RANK_OFFSET, NEXT_OFFSET, MASK_OFFSET = 8, 24, 32
@@ -263,7 +263,7 @@ class PlaceLayout:
 
     @property
     def frame(self) -> int:
-        """Return the offset of the frame, which is also what a place has beside it."""
+        """Return the offset of the frame, which is also the number of bytes in a place beside the frame."""
         return -(-(self.HOT + self.hot_bytes + sum(self.sizes)) // ALIGN) * ALIGN
 
 

@@ -62,7 +62,7 @@ def hash_key(key: int, bits: int, seed: int = 0) -> int:
 
 
 def tag_of(state: int) -> int:
-    """Return what a slot's tag is for a key of that hash."""
+    """Return the tag of a slot whose key has that hash."""
     return state >> 56 | 1
 
 
@@ -114,10 +114,10 @@ class Lookup:
     def probe(
         self, emit: Emitter, state: Value, is_wanted: Callable[[Value], Value], missed: Callable[[], ll.Block]
     ) -> Value:
-        """Write the search for a row by a key's hash; return the row, of code that runs if there is one.
+        """Write the search for a row by a key's hash; return the row.  Code that is written next runs if it was found.
 
-        `is_wanted` compares the row at an address with the key; `missed` is the block where the code goes on if no row
-        is the one.
+        `is_wanted` compares the row at an address with the key; `missed` gives the block where the code goes on if no
+        row was found.
         """
         build = emit.build
         rows, slots, tags = self.word(emit, ROWS), self.word(emit, SLOTS), self.word(emit, TAGS)
@@ -252,7 +252,7 @@ class _TupleSearch:
         return made
 
     def _begin(self, *values: Value) -> list[Value]:
-        """Begin the loop; return variables of it that have these values in the first turn."""
+        """Begin the loop; return its variables, which have these values in the first turn."""
         build, before = self._emit.build, self._emit.build.block
         build.branch(self._head)
         build.position_at_end(self._head)
@@ -276,7 +276,7 @@ class _TupleSearch:
         return one, self._emit.build.icmp_unsigned("<", best, self._rank)
 
     def _find_chain(self, one: Value) -> Value:
-        """Write the search for the chain of a tuple; return its first row, of code that runs if there is a chain."""
+        """Write the search for a tuple's chain; return its first row.  Code written next runs if there is one."""
         emit, build, bits = self._emit, self._emit.build, self._layout.key_bits
         single = emit.load(I32, emit.at(one, SINGLE_OFFSET), 4)
         if not bits:  # all fields are ranges: there is one tuple, of one chain
@@ -342,7 +342,7 @@ class _TupleSearch:
         build.cbranch(build.icmp_unsigned("!=", after, constant(32, 0)), walk, self._ends(self._found, self._rank))
 
     def _ends(self, found: Value, rank: Value) -> ll.Block:
-        """Return the block in which a turn ends that the code makes end here, with that row."""
+        """End the turn here with that row as the best one; return the block to jump to."""
         self._next_found.add_incoming(found, self._emit.build.block)
         self._next_rank.add_incoming(rank, self._emit.build.block)
         return self._following

@@ -11,8 +11,8 @@ from switchsum.native.kernels.machinecode import target_machine
 OPTIMISATION: Final = 2
 """Level of the optimiser, as in -O2."""
 QUICK: Final = 1
-"""Level for programs of many tables.  What -O2 does beyond it, above all GVN, which follows each load back through all
-lookups, takes up to two thirds of their compilation; its code takes 0.97 to 1.02 of the time, in pairs."""
+"""Level for programs of many tables.  The further passes of -O2, above all GVN, which follows each load back through
+all lookups, take up to two thirds of their compilation; its code takes 0.97 to 1.02 of the time, in pairs."""
 MOST_TABLES: Final = 32
 """Most tables of a program that gets the level `OPTIMISATION`."""
 

@@ -41,8 +41,8 @@ class Parking:
         self._around = around
         self.place: PlaceLayout = place_layout(around.program, around.layout)
         self._turn = around.unit.function("turn", BIT, [*PASSING, I32, I32, I32])
-        """(packet, port, queue, depth): writes a packet to a free place if its port is held; returns whether that is
-        so.  Otherwise, if the packet comes from its place, tells it how it has waited."""
+        """(packet, port, queue, depth): writes a packet to a free place if its port is held; returns whether it was
+        held.  Otherwise, if the packet comes from its place, tells it how it has waited."""
         self._turn.attributes.add("noinline")
 
     def emit(self) -> None:
@@ -173,7 +173,7 @@ class Parking:
         build.ret(constant(1, 1))
 
     def _keep_wide_fields(self, emit: Emitter, packet: Passing, place: Value) -> None:
-        """Copy the bytes of each wide field to a place; fields that point to the cell of zeros go on doing so."""
+        """Copy the bytes of each wide field to a place; pointers to the cell of zeros stay as they are."""
         if not self.place.pointers:
             return
         build = emit.build

@@ -68,7 +68,7 @@ class TableRows:
         self._actions = {action.name: index for index, action in enumerate(spec.actions)}
         # Row 0 is the default action.  A table without a key has no other row.
         capacity = spec.size if spec.keys else 0
-        # Behind the entries' rows: one that does nothing, for empty groups, and one for each member of the profile.
+        # Behind the entries' rows: a row that does nothing, for empty groups, and a row for each member of the profile.
         members = 0 if table.profile is None else 1 + table.profile.size
         self._nothing = capacity + 1
         self._rows = _aligned_rows(capacity + 1 + members, self._layout.stride)
@@ -86,7 +86,7 @@ class TableRows:
         self._best = self._tuples[:, BEST_OFFSET : BEST_OFFSET + 16].view(np.uint64)
         self._order = np.zeros(tuples, np.uint32)
         self._most = 0
-        # By the number of the tuple, the values of the entries that it has got.
+        # New values of entries, by the number of their tuple.
         self._changed: dict[int, list[int]] = {}
         self._filter = TupleFilter(table.space, max(1, self._key_bytes)) if self._layout.filtered else None
         context[ROWS] = self._rows.ctypes.data
@@ -116,7 +116,7 @@ class TableRows:
             self._free(self._probe(row))
 
     def link(self, row: int, rank: Rank, place: Place) -> None:
-        """Make a row that was put findable."""
+        """Let lookups find a row that was written."""
         self._write(row, RANK_OFFSET, _encoded(rank), 16)
         self._write(row, NEXT_OFFSET, place.after, 4)
         if place.before:
@@ -127,7 +127,7 @@ class TableRows:
         self._stale.add(self)
 
     def unlink(self, row: int, place: Place) -> None:
-        """Make a row unfindable."""
+        """Let lookups find a row no more."""
         if place.before:
             self._write(place.before, NEXT_OFFSET, place.after, 4)
         elif place.after:

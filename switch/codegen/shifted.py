@@ -38,7 +38,7 @@ def take_shifted(emit: Emitter, target: Value, source: Value, size: Value, shift
 def put_shifted(emit: Emitter, target: Value, source: Value, size: Value, shift: int) -> None:
     """Copy a field of `size` bytes to the wire, behind the first bits of the byte at `target`.
 
-    Its last bits are then the first ones of a byte more, whose other bits are 0.
+    Its last bits are then the first bits of one more byte, whose other bits are 0.
     """
 
     def make() -> ll.Function:
@@ -60,7 +60,7 @@ def put_shifted(emit: Emitter, target: Value, source: Value, size: Value, shift:
 
 @contextmanager
 def behind_shifted(emit: Emitter, target: Value, shift: int) -> Iterator[None]:
-    """Keep the first `shift` bits of the byte at `target`, which `put_shifted` has written, while others are copied."""
+    """Keep the first `shift` bits of the byte at `target`, as `put_shifted` wrote them, while the others are copied."""
     build = emit.build
     if not shift:
         yield

@@ -160,7 +160,7 @@ class Values:
         return self._emit.resize(self.integer(value.value), value.width, value.signed)
 
     def _slice(self, value: ir.Expr, width: int) -> Value | None:
-        """Return the low bits of a wide field or of one shifted by a constant, without loading the rest of it."""
+        """Return the low bits of a wide field, or of a field shifted by a constant, without loading its other bits."""
         shift = 0
         if isinstance(value, ir.Binary) and value.op is Op.SHR and isinstance(value.right, ir.Const):
             shift, value = value.right.value, value.left
@@ -176,7 +176,7 @@ class Values:
             return self._from_memory(value)
         build, width = self._emit.build, value.width
         made = self._emit.resize(self.integer(value.value), width)
-        # Each step doubles what has been repeated so far.
+        # Each step doubles the number of copies.
         filled = value.value.width
         while filled < width:
             step = min(filled, width - filled)

@@ -57,7 +57,7 @@ class WideNode:
     """How a wide value is made.  Within a block, nodes that are made alike are one object, and computed once."""
 
     size: int
-    """Bytes."""
+    """Bytes of the value."""
     form: tuple[object, ...]
     """As a node of `Shape`, with `WideNode`s in the place of numbers."""
     value: Value = None
@@ -230,7 +230,7 @@ class WideFields:
         for slot in [slot for slot in self._pending if slot not in chosen]:
             node = self._pending[slot]
             if node.region != ("field", slot) and _depends_on(node, changing):
-                del self._pending[slot]  # it is not live, and its inputs are gone
+                del self._pending[slot]  # the field is not live, and its inputs are gone
 
     def _compute(self, outputs: Iterable[tuple[Value, WideNode]]) -> None:
         """Compute values into memory; values of equal size share one kernel."""

@@ -48,9 +48,9 @@ class PacketWords(NamedTuple):
     numbers: Indices
     """The ports' numbers."""
     rings: npt.NDArray[np.int64]
-    """The ring of each, `[n, RING_FIELDS]`."""
+    """The ring of each port, `[n, RING_FIELDS]`."""
     links: Links
-    """`[PORTS, LINK_FIELDS]`."""
+    """A row for each port number, `[PORTS, LINK_FIELDS]`."""
     turn: npt.NDArray[np.int64]
     """The port whose ring is emptied first.  It changes from call to call, since a batch may be full before the
     last."""
@@ -69,7 +69,7 @@ def packet_words(ports: int, sender: FrameSender) -> PacketWords:
 
 
 def packed_words(words: PacketWords) -> npt.NDArray[np.int64]:
-    """Return what operations make the words of; their owner must keep the words."""
+    """Return the addresses from which operations make the words again; their owner must keep the words."""
     arrays = packed([words.numbers, words.rings, words.links, words.turn])
     return np.concatenate([[len(words.numbers)], arrays, packed(words.sending)])
 

@@ -42,12 +42,12 @@ class ShmWords(NamedTuple):
     """All shared-memory ports, as kernels see them."""
 
     links: Links
-    """`[MAX_WORKERS, LINK_FIELDS]`."""
+    """A row for each link, `[MAX_WORKERS, LINK_FIELDS]`."""
     active: Indices
-    """The rows of `links` that are in use; in Python all, of which `known` are."""
+    """The rows of `links` that are in use.  In Python this array is longer: only its first `known` rows are in use."""
     port_of_link: Indices
     link_of_port: Indices
-    """-1: none."""
+    """The row in `links` for each port number; -1: no link."""
     bells: npt.NDArray[np.int64]
     """The eventfd that wakes the worker of each link."""
     known: npt.NDArray[np.int64]
@@ -122,7 +122,7 @@ def release(group: int) -> int:
 
 @Outlined
 def transmit(group: int, output: int) -> int:
-    """Copy frames to the workers on their ports, and wake the workers that sleep; none is left.
+    """Copy frames to the workers on their ports, and wake the workers that sleep; no frame is left over.
 
     The body of consecutive frames with equal bodies, as a multicast makes them, is copied once.  Ports must be below
     the length of `link_of_port`; for heads and bodies see `Output`.
@@ -204,7 +204,7 @@ def fall_asleep(group: int) -> int:
     """Ask every worker to ring the bell; return 0 if frames have arrived."""
     here: GroupRecord = carray(pointer(group), (1,), GROUP)[0]
     words = _words_at(here.own)
-    # Say it first and look afterwards: a worker that has published before it read the word is seen here.
+    # Ask first and look afterwards: a worker that has published before it read the word is seen here.
     _set_all_sleeping(words, 1)
     fence()
     if _any_waiting(words):

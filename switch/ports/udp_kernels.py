@@ -39,7 +39,7 @@ _OWN_BYTES: Final = 6
 
 
 class UdpWords(NamedTuple):
-    """The UDP port as kernels see it; it must be kept as long as they use it."""
+    """The UDP port as kernels see it; its owner must keep it as long as kernels use it."""
 
     descriptor: int
     """File descriptor of the socket."""
@@ -67,7 +67,7 @@ def udp_words(descriptor: int, number: int, switch: Address, *, together: bool) 
 
 
 def packed_words(words: UdpWords) -> npt.NDArray[np.int64]:
-    """Return what operations make the words of; their owner must keep the words."""
+    """Return the addresses from which operations make the words again; their owner must keep the words."""
     own = packed([words.descriptor, words.number, words.headers, words.own])
     return np.concatenate([own, packed(words.sending), packed(words.receiving)])
 
