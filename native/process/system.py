@@ -24,7 +24,7 @@ Watched = npt.NDArray[np.int32]
 """Descriptors to sleep on with `poll`, `[n, 2]`: `struct pollfd` as two words."""
 
 READY: Final = (select.POLLIN | select.POLLHUP | select.POLLERR) << 16
-"""Bits of a watched descriptor's second word that `poll` sets: something came, or it was hung up."""
+"""Bits of a watched descriptor's second word that `poll` sets: data came, or the other end hung up."""
 
 
 class _Types:
@@ -54,7 +54,7 @@ class _Types:
 _C: Final = _Types()
 _MSG_DONTWAIT: Final = 0x40
 _CLOCK_MONOTONIC: Final = 1
-"""Numbers that Linux gives them."""
+"""Linux's numbers for this flag and this clock."""
 
 
 def _call(builder: Any, name: str, result: Any, arguments: Sequence[Any]) -> Any:
@@ -109,7 +109,7 @@ def _read_bell(_context: Any, descriptor: Any) -> Any:
 
 
 def _many(name: str, *, with_timeout: bool = False) -> Callable[..., Any]:
-    """Return what declares sendmmsg or recvmmsg, which has a time-out behind its flags: none."""
+    """Return the declaration of sendmmsg, or of recvmmsg, which has one argument more: a time-out, always none."""
 
     def declare(_context: Any, descriptor: Any, messages: Any, count: Any) -> Any:
         def generate(_context: Any, builder: Any, _signature: Any, arguments: Any) -> Any:
@@ -152,7 +152,7 @@ def send_many(descriptor: int, messages: int, count: int) -> int:
 
 @intrinsic(_many("recvmmsg", with_timeout=True))
 def receive_many(descriptor: int, messages: int, count: int) -> int:
-    """Receive messages likewise."""
+    """Receive messages (address of their headers, how many) without waiting; return how many came, or -1."""
     return int(_library().recvmmsg(int(descriptor), ctypes.c_void_p(int(messages)), int(count), _MSG_DONTWAIT, None))
 
 
@@ -169,7 +169,7 @@ def monotonic() -> float:
 
 
 def watch(descriptors: Sequence[int]) -> Watched:
-    """Return what `poll` takes, for descriptors that become readable."""
+    """Return the argument of `poll` for descriptors that become readable."""
     return np.array([(descriptor, select.POLLIN) for descriptor in descriptors], np.int32).reshape(-1, 2)
 
 
@@ -177,7 +177,7 @@ def watch(descriptors: Sequence[int]) -> Watched:
 def poll(watched: int, count: int, timeout_ns: int) -> int:
     """Sleep until one of the watched descriptors (address, how many) is ready, at most so many nanoseconds.
 
-    Return how many are, 0 when the time has passed, negative when a signal came.
+    Return how many are ready, 0 when the time has passed, negative when a signal came.
     """
     limit = (ctypes.c_long * 2)(*divmod(int(timeout_ns), 1_000_000_000))
     return int(_library().ppoll(ctypes.c_void_p(int(watched)), ctypes.c_ulong(int(count)), limit, None))
@@ -192,14 +192,14 @@ def ring_bell(descriptor: int) -> None:
 
 @intrinsic(_read_bell)
 def silence_bell(descriptor: int) -> None:
-    """Take back all that an eventfd, which does not block, has been rung."""
+    """Set an eventfd that does not block back to 0, however often it was rung."""
     with contextlib.suppress(OSError):
         os.eventfd_read(int(descriptor))
 
 
 @intrinsic(_yield_core)
 def yield_core() -> None:
-    """Let others run that want the core; return at once where nobody does."""
+    """Let other threads that want the core run; return at once if there are none."""
     os.sched_yield()
 
 
