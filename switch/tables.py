@@ -199,10 +199,10 @@ class Mirror(Protocol):
         """Write the slots of the members between which the profile's choice of that number chooses, and how."""
 
     def link(self, row: int, rank: Rank, place: Place) -> None:
-        """Make a row that was put findable; only for tables with a key field that is not exact, as `unlink`."""
+        """Let lookups find a row that was put; only for tables with a key field that is not exact, as `unlink`."""
 
     def unlink(self, row: int, place: Place) -> None:
-        """Make a row unfindable, before it is removed."""
+        """Let lookups find a row no more, before it is removed."""
 
 
 class Chooses(Protocol):

@@ -127,7 +127,7 @@ class _End:
             self._record[name] = value
 
     def facts(self) -> Mapping[str, int]:
-        """Return fields of its `NodeRecord`."""
+        """Return the fields of this end's `NodeRecord`."""
         own = address_of(self._record)
         fields: Any = STREAM.fields
         found = {
@@ -167,12 +167,12 @@ class Sender(_End):
 
     @property
     def repeats(self) -> int:
-        """Frames that it has sent again."""
+        """Frames that this end has sent again."""
         return int(self._record["repeats"][0])
 
     @property
     def cuts(self) -> int:
-        """How often its window was halved."""
+        """How often this end halved its window."""
         return int(self._record["cuts"][0])
 
 

@@ -1,4 +1,4 @@
-"""The real worker engine as a host: its kernels by their addresses, its queue of frames, its arrays."""
+"""The real worker engine as a host of the simulation: addresses of its kernels, its queue of frames, its arrays."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class Worker:
         self.engine = Engine(config, self.rows, LEAD_BYTES, zeros=arena.zeros)
 
     def facts(self) -> Mapping[str, int]:
-        """Return fields of its `NodeRecord`."""
+        """Return the fields of this worker's `NodeRecord`."""
         state = self.engine.state
         return {
             "own": self.engine.address,
@@ -78,7 +78,7 @@ class Worker:
         return serial
 
     def finished(self, now_s: float) -> list[Finished]:
-        """Return the operations that have ended since this was asked last; raises what the engine gave up with."""
+        """Return the operations that have ended since this was asked last; raises the engine's error if it gave up."""
         self.engine.note(now_s)
         found: list[Finished] = []
         events = self.engine.events()
