@@ -1,4 +1,4 @@
-"""Messages of the method Agree: members ask the controller without which ranks an operation may go on."""
+"""Messages of the method Agree: members ask the controller which ranks an operation may go on without."""
 
 from __future__ import annotations
 

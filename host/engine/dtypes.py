@@ -35,5 +35,5 @@ def most_values(lanes_per_frame: int) -> int:
 
 
 def has_marks(dtype: int) -> bool:
-    """Tell whether sums may be too large for a dtype, so that each block has a mark for it."""
+    """Tell whether sums may be too large for a dtype; each block then has a mark that says so."""
     return INT8 <= dtype <= INT64

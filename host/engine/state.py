@@ -30,7 +30,7 @@ OPERATIONS: Final = 1024
 
 
 NEVER: Final = np.iinfo(np.int64).max
-"""Larger than every sequence."""
+"""Larger than every sequence number."""
 MOST_TREES: Final = 8
 WAYS: Final = 2
 """Ways of a round: over its slot alone, or over the job's fallback, which is further away (see `Slot.way`)."""
@@ -226,7 +226,7 @@ class RecoveryState(Record):
     passed: Annotated[Integers, "i8", MOST_TREES]
     """Highest sequence whose result has come, of each tree plus way: one may be slower than another."""
     arrived: Int64
-    """The highest of all in `passed`."""
+    """The highest sequence of all in `passed`."""
     searched: Int64
     """`arrived` when slots were last searched."""
     timed_at: Float64
@@ -311,9 +311,9 @@ class CongestionState(Record):
     least_s: Float64
     """The shortest of these round trips."""
     shortest_s: Float64
-    """The shortest of them since the latest round trip began."""
+    """The shortest of them since the present round trip began."""
     recent_s: Float64
-    """The shortest of them in the round trip before the latest one."""
+    """The shortest of them in the round trip before the present one."""
     loss_cut: Float64
     """The part that a loss takes away where queues are long."""
     gain: Float64
@@ -330,9 +330,9 @@ class Progress(Record):
     turn: Int64
     """Slot where the next one's columns begin."""
     waiting: Int64
-    """Slots in the phase of that name; the next field likewise."""
+    """Slots in phase WAITING."""
     blocked: Int64
-    """Slots whose contribution waits for its row; those that are withheld do not count."""
+    """Slots in phase BLOCKED whose contribution waits for its row; those that are withheld do not count."""
     rounds: Int64
     """Rounds since Python last looked."""
     failure: Int64

@@ -167,7 +167,7 @@ def _is_trusted(owner: int) -> bool:
 def _unmapped_root() -> int | None:
     """Return the owner that root's files show in a user namespace of this user alone, as `unshare -r` makes.
 
-    Other users' files show the same owner.  That is safe: they have no files below an ordinary user's home.
+    Other users' files show the same owner.  That is safe: other users have no files below an ordinary user's home.
     """
     try:
         mapped = [line.split() for line in Path("/proc/self/uid_map").read_text().splitlines()]

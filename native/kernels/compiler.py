@@ -60,7 +60,7 @@ class _Numbers(types.IntEnumClass):  # type: ignore[misc]
 
     @property
     def member_type(self) -> Any:
-        """numba's type of a member."""
+        """Type of a member for numba."""
         return types.int64
 
 

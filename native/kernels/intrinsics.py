@@ -66,7 +66,7 @@ def _carray() -> Any:
 
 
 carray: Any = array_at if PLAIN else Deferred(_carray)
-"""numba's function that views memory at an address as an array."""
+"""Function of numba that views memory at an address as an array."""
 
 
 def _pointer(_context: Any, address: Any) -> Any:

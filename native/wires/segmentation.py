@@ -1,6 +1,6 @@
 """Super-frames: many frames of one sender and length that cross the kernel as one, as TCP's do (UDP GSO).
 
-Sockets, queues and links cost the same for a super-frame as for a frame: it costs once for all frames in it.  A
+On its way through sockets, queues and limited links, a super-frame costs as much as one frame.  A
 super-frame is one Ethernet, IPv4 and UDP header with up to 64 KB behind it, and a virtio_net_hdr in front that says how
 long the pieces are.  Links of one machine hand it over as it is; where one leads out of it, network card or kernel cut
 it into ordinary frames and give each a UDP checksum.

@@ -72,7 +72,7 @@ def let_row_go(world: WorldRecord, row: Scalar) -> None:
 
 @inner
 def new_frame(world: WorldRecord, length: Scalar, row: Scalar) -> Scalar:
-    """Return a new frame in a row, whose holder the frame becomes; or in no row."""
+    """Return a new frame in a row that is held for it; or in no row."""
     frames = frames_of(world)
     index = world.free_frame
     frame = frames[index]
