@@ -1,4 +1,4 @@
-"""What the loop notes of frames: those on watched links, and those that came to hosts which Python reads for."""
+"""The loop's log of frames: on watched links, and at hosts whose frames Python reads."""
 
 from __future__ import annotations
 
@@ -20,20 +20,20 @@ class Noted:
     """A frame of the log."""
 
     at_s: float
-    """When it was put on its link, or came to its host."""
+    """When the frame was put on its link, or came to its host."""
     departs_s: float
     length: int
     link: int
-    """Number of the link; NONE: it came to a host."""
+    """Number of the link; NONE: the frame came to a host."""
     node: int
-    """Number of the host; NONE: it was put on a link."""
+    """Number of the host; NONE: the frame was put on a link."""
     fate: int
     frame: bytes
-    """Empty where bytes are not noted."""
+    """Bytes of the frame; empty where bytes are not noted."""
 
 
 class Log:
-    """The memory that the loop writes to, and what was read of it."""
+    """The memory that the loop writes its log to, and the part that was read."""
 
     def __init__(self, world: npt.NDArray[Any]) -> None:
         """Begin without memory; `world` is the record of the world."""

@@ -28,12 +28,12 @@ class Sent:
 
     at_s: float
     departs_s: float
-    """When the link has sent its last bit; for a frame that was dropped, when it came."""
+    """When the link has sent the frame's last bit; if the frame was dropped, when it came."""
     length: int
     dropped: bool
     """The queue was full."""
     lost: bool
-    """On the way."""
+    """The frame was lost on its way."""
     frame: bytes
     """Empty unless the link is watched with bytes."""
 
@@ -45,7 +45,7 @@ class QueueNow:
     frames: int = 0
     bytes: int = 0
     dropped: int = 0
-    """Packets that found it full since the start."""
+    """Packets that found the queue full since the start."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,9 +55,9 @@ class Discarded:
     no_link: int
     """Number of packets whose program chose a port without a link."""
     too_long: int
-    """They grew longer than frames may be here, or a packet made more copies than there is memory for."""
+    """Number of frames that grew longer than frames may be here, or for whose copies there was no memory."""
     processor: int
-    """Too many waited for its single processor (`SwitchTiming.waiting_frames`)."""
+    """Number of frames that found too many others waiting for the processor (`SwitchTiming.waiting_frames`)."""
 
 
 class LinkView:
@@ -71,7 +71,7 @@ class LinkView:
 
     def __init__(self, world: World, number: int, name: str, conditions: Link, tail: tuple[int, int]) -> None:
         self.name = name
-        """`tail->head`."""
+        """Name of the link, `tail->head`."""
         self.conditions = conditions
         self._home, self.number, self._tail = world, number, tail
         self._outage: npt.NDArray[np.int64] | None = None
@@ -111,7 +111,7 @@ class LinkView:
 
     @property
     def most_queued_bytes(self) -> int:
-        """Their bytes, at most."""
+        """Most bytes that were ever in the queue."""
         return self._count("most_queued_bytes")
 
     @property

@@ -23,11 +23,11 @@ class Placement:
     """The trees of a job, and the links of its hosts."""
 
     trees: Sequence[AggregationTree]
-    """Over which it is added; with rails one of each."""
+    """Trees over which the job's values are added; with rails, one tree for each rail."""
     parents: Sequence[Mapping[str, str]]
-    """The switch above each one, in each tree; with rails in all of them."""
+    """For each tree, the switch above each switch; with rails, one such mapping for all trees."""
     rails: Sequence[Cables]
-    """The links of the hosts: one of each, or several to as many switches."""
+    """Links of the hosts: each host has one, or several that lead to as many switches."""
     shares_mbit: Sequence[float] = ()
     """Rates over each rail, in Mbit/s. Empty: hosts have one link."""
 

@@ -113,7 +113,7 @@ class Places:
     """The places of all packets that wait between ingress and egress (`switch/parking.py`), for all switches."""
 
     def __init__(self, world: npt.NDArray[Any]) -> None:
-        """Begin without any; `world` is the record of the world."""
+        """Begin without places; `world` is the record of the world."""
         self._world = world
         self._records: npt.NDArray[Any] = np.zeros(0, PLACE)
         self._stack = np.zeros(0, np.int64)
@@ -122,11 +122,11 @@ class Places:
 
     @property
     def bytes(self) -> int:
-        """Memory that they take."""
+        """Bytes of memory that the places take."""
         return sum(memory.nbytes for memory in self._memory)
 
     def fit(self, switches: Iterable[SwitchNode], frame_bytes: int) -> None:
-        """See to it that a packet of each switch fits into a place, and tell their lots where places are."""
+        """Make places large enough for a packet of each switch, and tell the switches' lots where places are."""
         found = list(switches)
         stride = max((one.pipeline.place_bytes(frame_bytes) for one in found), default=0)
         if stride > self._stride:  # packets that wait stay where they are, in places that are not used again
@@ -136,7 +136,7 @@ class Places:
             one.lot[PLACES], one.lot[FRAME_BYTES] = address_of(self._stack), frame_bytes
 
     def grow(self, switches: Iterable[SwitchNode], frame_bytes: int) -> None:
-        """Make twice as many."""
+        """Double the number of places."""
         before, room = len(self._records), int(self._world["place_room"][0])
         more = max(_FIRST_PLACES, before, 2 * int(self._world["place_spare"][0]))
         memory = np.zeros(more * self._stride + _LINE_BYTES, np.uint8)

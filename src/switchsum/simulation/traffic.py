@@ -37,14 +37,14 @@ class TrafficRecord(Record):
     """Frames that are still to be sent."""
     drawn: Int64
     next_s: Float64
-    """When the next one is."""
+    """When the next frame is sent."""
     frames: Int64
     bytes: Int64
     marked: Int64
     """Frames, bytes and marked frames that have come. A marked frame is an IPv4 frame with the mark of congestion."""
     first_s: Float64
     last_s: Float64
-    """When the first one came, and the last one."""
+    """When the first frame came, and when the last one came."""
     row: Int64
     length: Int64
     """Length of its only frame."""
@@ -83,7 +83,7 @@ class Traffic:
     ) -> None:
         """Send `frames` frames from `start_s` on, with gaps of `gap_s` on average; without a frame only count.
 
-        Raises UsageError for gaps that are none.
+        Raises UsageError for a gap that is not above 0.
         """
         if frames and not (frame and math.isfinite(gap_s) and gap_s > 0):
             raise UsageError(f"a source needs a frame, and gaps above 0 s, not {gap_s:g} s")
@@ -96,7 +96,7 @@ class Traffic:
             self._record[name] = value
 
     def facts(self) -> Mapping[str, int]:
-        """Return fields of its `NodeRecord`."""
+        """Return the fields of this host's `NodeRecord`."""
         own = address_of(self._record)
         fields: Any = TRAFFIC.fields
         found = {
@@ -119,17 +119,17 @@ class Traffic:
 
     @property
     def bytes(self) -> int:
-        """Their bytes."""
+        """Bytes of the frames that have come."""
         return int(self._record["bytes"][0])
 
     @property
     def marked(self) -> int:
-        """How many of them had the mark of congestion (ECN)."""
+        """How many of the frames that have come had the mark of congestion (ECN)."""
         return int(self._record["marked"][0])
 
     @property
     def rate_bps(self) -> float:
-        """At how many bits a second they came, from the first one on."""
+        """Rate at which frames came, in bits per second, from the first frame on."""
         lasted = float(self._record["last_s"][0] - self._record["first_s"][0])
         return 8 * self.bytes * (1 - 1 / self.frames) / lasted if self.frames > 1 else 0.0
 

@@ -51,13 +51,13 @@ class NoLink(LocalError):
 
 
 class NativeHost(Protocol):
-    """What runs on a host, in native code."""
+    """The native code that runs on a host."""
 
     most_frames: int
     """Most frames that it may send in one turn."""
 
     def facts(self) -> Mapping[str, int]:
-        """Return fields of its `NodeRecord`."""
+        """Return the fields of this host's `NodeRecord`."""
         ...
 
 
@@ -214,12 +214,12 @@ class World:
 
     @property
     def events(self) -> int:
-        """How many events there were."""
+        """How many events were handled so far."""
         return int(self._record["handled"][0])
 
     @property
     def digest(self) -> str:
-        """Of all arrivals so far, 16 hexadecimal digits: runs with the same digest are the same."""
+        """Digest of all arrivals so far, 16 hexadecimal digits: runs with the same digest are the same."""
         return f"{int(self._record['digest'][0]) & (1 << 64) - 1:016x}"
 
     @property
@@ -355,7 +355,7 @@ class World:
         return [switch for switch in self._switches.values() if switch.holds]
 
     def _share(self) -> None:
-        """Write the addresses of what may have moved."""
+        """Write the addresses of arrays that may have moved."""
         record = self._record
         spare = int(record["spare"][0])
         if spare * 2 > len(self._frames):
@@ -386,7 +386,7 @@ class World:
         )
 
     def _grow_frames(self, room: int) -> None:
-        """Make room for so many frames."""
+        """Make room for `room` frames."""
         record, before = self._record, len(self._frames)
         size = room * (self._stride + HEAD_BYTES + FRAME.itemsize + 16)
         if size > self._most_bytes or room > MOST_INDICES:
@@ -408,7 +408,7 @@ class World:
         record["holders"], record["next_row"] = address_of(self._holders), address_of(self._next_row)
 
     def _grow_events(self, room: int) -> None:
-        """Make room for so many events."""
+        """Make room for `room` events."""
         # Four events that are below the same one share a cache line: events 1, 5, 9 begin one.
         events = _aligned(16 * room, 16).view(np.int64)
         events[: len(self._events)] = self._events
