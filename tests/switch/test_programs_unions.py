@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+import shutil
 from typing import Any
 
 import pytest
 
+from switchsum.differ.search import Differ, with_pushes
 from switchsum.switch.pipeline import EngineName, Pipeline
 
 from .conftest import PROGRAMS
@@ -105,3 +107,24 @@ def test_a_select_reads_the_last_union(engine: EngineName) -> None:
     frame = bytes.fromhex("060000 0102 b0 b0 01 02")
     # All three bytes are in unions: the copy repeats them, then the second is made invalid.
     assert pipeline.process(0, frame) == [(1, bytes.fromhex("060000 0102 b0 01 b0 b0 01 02"))]
+
+
+def test_packets_that_pop_unions_are_not_compared_with_bmv2() -> None:
+    """BMv2 puts them to the end of their stack."""
+    given = (PROGRAMS / "unions.json").read_bytes()
+    changed = with_pushes(given)
+    assert changed is not None
+    before, after = (Pipeline.load(one, engine="interpreter") for one in (given, changed))
+    popped, kept = bytes.fromhex("0900000000b0b0ff"), bytes.fromhex("0800000000b0b0ff")
+    assert before.process(0, popped) != after.process(0, popped)
+    assert before.process(0, kept) == after.process(0, kept)
+    assert with_pushes((PROGRAMS / "stacks.json").read_bytes()) is None
+
+
+@pytest.mark.bmv2
+@pytest.mark.skipif(shutil.which("simple_switch_grpc") is None, reason="simple_switch_grpc is not on PATH")
+def test_bmv2_agrees() -> None:
+    differ = Differ((PROGRAMS / "unions.json").read_bytes(), bmv2=True)
+    for seed in range(380, 384):  # a packet of 381 pops a union
+        assert differ.try_seed(seed) is None
+    assert differ.tally.packets > 100
