@@ -6,11 +6,12 @@ import contextlib
 import io
 import json
 import os
+import random
 import socket
 import subprocess
 import sys
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any
 from unittest.mock import patch
 
@@ -53,11 +54,17 @@ def system(*ports: str, listen: str = "127.0.0.1:0", lanes: int = 256) -> Iterat
         yield controller["controller"]
 
 
+UDP_PORTS = range(30_000, 32_768)
+"""Below the ports that Linux gives to sockets which ask for any (net.ipv4.ip_local_port_range)."""
+
+
 def free_udp_port() -> int:
-    """Return a UDP port of the loopback that nobody uses now."""
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
+    """Return a UDP port of the loopback that nobody uses now, nor is given by chance before it is used."""
+    while True:
+        port = random.choice(UDP_PORTS)
+        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe, suppress(OSError):
+            probe.bind(("127.0.0.1", port))
+            return port
 
 
 def run(*arguments: str, within: Sequence[str] = (), timeout_s: float = 50.0) -> subprocess.CompletedProcess[str]:
