@@ -66,7 +66,7 @@ def _of_cause(found: list[tuple[str, Finding]], *, is_only_job: bool) -> Alert:
     lose = f"{sum(len(one.ranks) for _, one in found)} links lose {low if low == high else f'{low} to {high}'}"
     is_simulated = not first.cause.startswith(("host ", "switch "))
     text = f"The drop simulator is on: {lose}" if is_simulated else f"At {first.cause} {lose}"
-    effect = "; no rank waits for long" if all(NO_WAIT in one.text for _, one in found) else ""
+    effect = f"; {NO_WAIT}" if all(NO_WAIT in one.text for _, one in found) else ""
     details = f"{jobs}.{f' {first.cause}' if is_simulated else ''}"
     return Alert(text=f"{text}{effect}.", details=details, jobs=names, **what)
 

@@ -8,7 +8,7 @@ from typing import Final
 from switchsum.protocol.frame import Reason
 from switchsum.view.facts import Facts
 from switchsum.view.findings import Finding
-from switchsum.view.late import WAITING_S, Late, find_late, more_said, said, stands, steps_of
+from switchsum.view.late import COMPUTES, WAITING_S, Late, find_late, more_said, said, stands, steps_of
 from switchsum.view.losses import explain_links
 from switchsum.view.rounds import newest_rounds
 from switchsum.view.words import called, capital, names, percent, places, ranks_text, runs, verb
@@ -218,7 +218,7 @@ def _explain_late(facts: Facts, late: Late) -> Finding:
         pid, host = worker.pid, worker.host
     if worker is not None and worker.recent.seconds > 0:
         busy = worker.recent.cpu_s / worker.recent.seconds
-        does = "computes" if busy >= BUSY * late.own_share else "sleeps, or waits for data or a lock,"
+        does = COMPUTES if busy >= BUSY * late.own_share else "sleeps, or waits for data or a lock,"
     command = f"py-spy record --pid {pid or 'PID'} --duration {PROFILE_S} --output rank{late.rank}.svg"
     return Finding(
         kind="late",

@@ -20,6 +20,8 @@ FEW_STEPS: Final = 10
 MOST_STEPS: Final = 100
 MOST_KEPT: Final = 16
 """Looks at jobs of which the steps are kept: a picture asks for those of each job seven times."""
+COMPUTES: Final = "computes"
+"""What a rank does that takes its core's time."""
 WAITING_S: Final = 2.0
 """A job that waits for less than this is at work."""
 OPEN_S: Final = 1.0
@@ -188,9 +190,10 @@ def more_said(late: Late, does: str, busy: float | None) -> str:
     """
     core = "" if busy is None else f", and its process takes {percent(busy)} of a core"
     place = f", call {late.place + 1} of {late.calls_per_step} in each step" if late.calls_per_step > 1 else ""
+    network = ": it is not the network" if does == COMPUTES else ""  # else it may wait for data that come by one
     return (
         f"The others wait for it, for {late.since_s:.0f} s or longer. It loses that time before {late.kind}{place}. "
-        f"It {does} for {percent(late.own_share)} of its time{core}: it is not the network. "
+        f"It {does} for {percent(late.own_share)} of its time{core}{network}. "
         f"Without this delay the job would be {percent(late.gain)} faster."
     )
 
