@@ -1,8 +1,8 @@
 """The tables of docs/results/scale.md: simulated times of 32 to 4,096 workers, beside a good ring and an ideal one.
 
-Run: python -m checks.lab.scale [--workers 64,256] [--again]   Each cell that is missing in scale_cells.json is
-simulated by the code of `switchsum simulate`, and written there, so that a run that was ended goes on where it was.
-Then the tables are written into the page.  Nothing here depends on the machine's load; all cells take hours of a core.
+Run: python -m checks.lab.scale [--workers 64,256] [--again] [--processes 16]   Each cell that is missing in
+scale_cells.json is simulated by the code of `switchsum simulate`, and written there, so that a run that was ended goes
+on where it was.  Then the tables are written into the page.  The figures do not depend on the machine's load.
 """
 
 from __future__ import annotations
@@ -11,7 +11,9 @@ import argparse
 import json
 import time
 from collections.abc import Iterator
+from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import dataclass
+from multiprocessing import get_context
 from pathlib import Path
 from typing import Any, Final
 
@@ -152,22 +154,29 @@ def publish(found: dict[str, Any]) -> None:
     PAGE.write_text(f"{before}{BEGIN}\n\n{table(found)}\n\n{END}{after}", encoding="utf-8")
 
 
+def missing(found: dict[str, Any], workers: list[int], *, again: bool) -> list[tuple[Row, str]]:
+    """Return the cells to simulate, long ones first: of many workers, and with loss."""
+    cells = [(row, kind) for one in workers for row in rows(one) for kind in kinds(row)]
+    cells = [(row, kind) for row, kind in cells if again or row.name(kind) not in found]
+    return sorted(cells, key=lambda cell: (-cell[0].workers, -cell[0].loss, cell[1] == "sparse"))
+
+
 def main() -> None:
     """Simulate what is missing, and write the page."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--workers", default=",".join(map(str, SHAPES)))
     parser.add_argument("--again", action="store_true", help="simulate cells that are there already")
+    parser.add_argument("--processes", type=int, default=1, help="cells simulated at the same time, each on a core")
     options = parser.parse_args()
     found: dict[str, Any] = json.loads(CELLS.read_text()) if CELLS.exists() else {}
-    for workers in map(int, options.workers.split(",")):
-        for row in rows(workers):
-            for kind in kinds(row):
-                name = row.name(kind)
-                if name in found and not options.again:
-                    continue
-                found[name] = cell(row, kind)
-                say(f"simulated: {name}: {found[name]['us']:,.1f} us, {found[name]['processor_s']} s of a core")
-                CELLS.write_text(json.dumps(found, indent=1, sort_keys=True) + "\n")
+    todo = missing(found, [int(one) for one in options.workers.split(",")], again=options.again)
+    with ProcessPoolExecutor(options.processes, get_context("spawn"), max_tasks_per_child=1) as pool:
+        names = {pool.submit(cell, row, kind): row.name(kind) for row, kind in todo}
+        for done in as_completed(names):
+            name = names[done]
+            found[name] = done.result()
+            say(f"simulated: {name}: {found[name]['us']:,.1f} us, {found[name]['processor_s']} s of a core")
+            CELLS.write_text(json.dumps(found, indent=1, sort_keys=True) + "\n")
     publish(found)
 
 
