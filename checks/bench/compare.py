@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
-from checks.bench.allreduce_worker import Run
 from checks.bench.choice import size_name
 from checks.bench.records import Record, Samples, pairs, record
 from switchsum.launch.options import rate_bits
@@ -18,6 +18,20 @@ OTHERS = {"gloo": "gloo", "openmpi": "Open MPI"}
 
 Cell = tuple[str, int]
 """Who (a lane build or a peer), and how many bytes."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Run:
+    """What one run of an allreduce took."""
+
+    seconds: float
+    """On the slowest rank."""
+    cpu_seconds: float
+    """Of all processes of the job together: ranks, switch, and what they had the kernel do."""
+    worker_seconds: float = 0.0
+    """Of the ranks alone, likewise."""
+    own_bytes: int = 0
+    """Most memory that a rank used beside its arrays and what it had used when it had joined; 0: not known."""
 
 
 def records(prefix: str, workers: int, taken: Mapping[Cell, Sequence[Run]], rate: str | None = None) -> list[Record]:
@@ -42,7 +56,7 @@ def _record(
         more["CPU s/GB"] = sum(one.cpu_seconds for one in runs) / len(runs) / gigabytes
         if all(one.worker_seconds for one in runs):
             more["of it a worker's"] = sum(one.worker_seconds for one in runs) / len(runs) / gigabytes
-        if size >= LARGE_BYTES:
+        if size >= LARGE_BYTES and all(one.own_bytes for one in runs):
             more["memory beside"] = runs[-1].own_bytes / size
         if rate is not None:
             more["share of line"] = made.value * 8e6 / rate_bits(rate)

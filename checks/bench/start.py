@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import dataclasses
+import subprocess
+import sys
 import time
 
 from checks.bench.choice import Choice
 from checks.bench.compare import OTHERS
-from checks.bench.jobs import Job, is_there, measure
 from checks.bench.records import Record, Samples, pairs, record
+from switchsum.laboratory import real
+from switchsum.laboratory.axes import OURS, Cell, Impossible
 
 WORKERS = 4
 TAKES = ("runs",)
@@ -16,7 +19,7 @@ TAKES = ("runs",)
 
 def run(choice: Choice) -> list[Record]:
     """Measure ourselves and the others in turn, with warm caches."""
-    peers = ["switchsum", *(peer for peer in OTHERS if is_there(peer))]
+    peers = [OURS, *(peer for peer in OTHERS if is_there(peer))]
     seconds: dict[str, list[float]] = {peer: [] for peer in peers}
     for turn in range(1 + choice.runs):  # the first one warms up
         for peer in peers:
@@ -43,8 +46,23 @@ def records(seconds: dict[str, list[float]]) -> list[Record]:
     return list(made.values())
 
 
+def is_there(peer: str) -> bool:
+    """Tell whether a peer is installed here."""
+    try:
+        real.check(_cell(peer))
+    except Impossible:
+        return False
+    return True
+
+
 def once(peer: str) -> float:
-    """Return the seconds from command to end."""
+    """Return the seconds from command to end; raises CalledProcessError."""
+    cell = _cell(peer)
+    command = real.Setting.of(cell).launch(cell, [sys.executable, "-m", "checks.bench.start_worker", peer])
     began = time.perf_counter()
-    measure({peer: Job(peer=peer, workers=WORKERS, sizes=(4,), runs=0)})
+    subprocess.run(command, check=True)
     return time.perf_counter() - began
+
+
+def _cell(peer: str) -> Cell:
+    return Cell(links="shm", protocol=peer, workers=WORKERS, bytes=4)

@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Final
 
 from checks.bench import compare
-from checks.bench.allreduce_worker import Run
 from checks.bench.choice import Choice
+from checks.bench.compare import Run
 from checks.bench.records import Record
 from switchsum.laboratory import real, sitting
 from switchsum.laboratory.axes import OURS, Cell, Impossible
@@ -74,10 +74,15 @@ def _is_chosen(cell: Cell, choice: Choice) -> bool:
     return (
         (not choice.workers or cell.workers in choice.workers)
         and (not choice.sizes or cell.bytes in choice.sizes)
-        and (not choice.lanes or lanes_of(cell) in choice.lanes)
+        and (not choice.lanes or lanes_of(cell) in choice.lanes or not _lanes_matter(cell))
         and (not mbits or cell.rate_mbit in mbits)
         and (not choice.peers or cell.protocol in (OURS, *choice.peers))
     )
+
+
+def _lanes_matter(cell: Cell) -> bool:
+    """Tell whether a cell's frames have to do with its lanes: those of rivals have, where the MTU follows from them."""
+    return cell.protocol == OURS or cell.links == "veth"
 
 
 def _is_possible(cell: Cell) -> bool:
@@ -96,7 +101,7 @@ def run_of(outcome: Outcome) -> Run:
         seconds=outcome.ms / 1e3,
         cpu_seconds=outcome.cpu_s or 0.0,
         worker_seconds=outcome.worker_cpu_s or 0.0,
-        own_bytes=0,
+        own_bytes=round(1e6 * (outcome.memory_mb or 0.0)),
     )
 
 

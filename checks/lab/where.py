@@ -15,14 +15,17 @@ import tempfile
 import time
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from functools import partial
 from pathlib import Path
 from typing import Final
 
-from checks.bench.allreduce_worker import SMALL_BYTES, SMALL_REPEATS
-from checks.bench.jobs import Job, command
-from checks.bench.turns import Player
+from switchsum.laboratory import real
+from switchsum.laboratory.axes import Cell
+from switchsum.laboratory.session import Session
+from switchsum.launch.options import rate_bits
 
+SMALL_BYTES: Final = 4096
+SMALL_CALLS: Final = 200
+"""Allreduces of small arrays are made one after the other."""
 FREQUENCY: Final = 1999
 """Samples a second and core: no divisor of the kernel's ticks."""
 CLASSES: Final = {
@@ -45,7 +48,7 @@ OURS: Final = {
 """Of compiled code of our own, likewise."""
 Found = dict[str, Counter[tuple[str, str]]]
 """By role, how many samples by class and function."""
-ROLES: Final = {"allreduce_worker": "worker", "switchsum switch": "switch", "switchsum controller": "controller"}
+ROLES: Final = {"laboratory.rank": "worker", "switchsum switch": "switch", "switchsum controller": "controller"}
 _LINE: Final = re.compile(r"\s*(\d+)\s+([\d.]+):\s+([0-9a-f]+)\s+(.*?)\s+\(([^()]*|\[[^]]*\].*?)\)\s*$")
 
 
@@ -121,22 +124,26 @@ def table(found: Found, runs: int, most: int) -> list[str]:
     return lines
 
 
-def measure(job: Job, size: int, runs: int, most: int) -> list[str]:
+def measure(cell: Cell, runs: int, most: int) -> list[str]:
     """Return the table of one job."""
-    with tempfile.TemporaryDirectory() as scratch, Player(partial(command, job), job.workers) as player:
-        player.play(size)
-        roles, data = roles_of(player.session), Path(scratch, "perf.data")
+    setting = real.Setting.of(cell)
+    order = real.order_of(cell, setting, cell.seed)
+    with (
+        tempfile.TemporaryDirectory() as scratch,
+        Session(lambda path: setting.command(cell, path), cell.workers) as session,
+    ):
+        session.ask(order)
+        roles, data = roles_of(session.process.pid), Path(scratch, "perf.data")
         perf = ["perf", "record", "-q", "-k", "CLOCK_MONOTONIC", "-e", "cpu-clock", "-F", str(FREQUENCY), "-a"]
         recording = subprocess.Popen([*perf, "-o", str(data)], stderr=subprocess.DEVNULL)
         time.sleep(1)
-        taken = [player.play(size) for _ in range(runs)]
+        taken = [session.ask(order)[0] for _ in range(runs)]
         recording.terminate()
         recording.wait()
         script = ["perf", "script", "-i", str(data), "-F", "pid,time,ip,sym,dso"]
         done = subprocess.run(script, capture_output=True, text=True, check=True)
-    repeats = SMALL_REPEATS if size <= SMALL_BYTES else 1
-    times = [(run.began, run.began + run.seconds * repeats) for run in taken]
-    return table(shares(done.stdout.splitlines(), roles, times), runs * repeats, most)
+    times = [(run["began"], run["began"] + run["seconds"] * cell.calls) for run in taken]
+    return table(shares(done.stdout.splitlines(), roles, times), runs * cell.calls, most)
 
 
 def main() -> None:
@@ -148,24 +155,25 @@ def main() -> None:
     parser.add_argument("--rate", help="of links, as for tc; without: shared memory")
     parser.add_argument("--runs", type=int, default=5)
     parser.add_argument("--functions", type=int, default=0, help="name so many of the most costly")
-    parser.add_argument("--peer", default="switchsum")
+    parser.add_argument("--peer", default=Cell().protocol)
     options = parser.parse_args()
     os.environ["SWITCHSUM_PERF_MAP"] = "1"
     for lanes in options.lanes:
-        job = Job(
-            peer=options.peer,
+        cell = Cell(
+            links="veth" if options.rate else "shm",
+            protocol=options.peer,
             workers=options.workers,
-            sizes=(options.size,),
-            runs=options.runs,
-            lanes=lanes,
-            rate=options.rate,
+            bytes=options.size,
+            lanes=str(lanes),
+            rate_mbit=rate_bits(options.rate) / 1e6 if options.rate else None,
+            calls=SMALL_CALLS if options.size <= SMALL_BYTES else 1,
         )
         where = f"links of {options.rate}" if options.rate else "shared memory"
         sys.stdout.write(
             f"\n{options.peer}, {lanes:,} lanes, {where}, {options.workers} workers, {options.size:,} bytes\n\n"
         )
         sys.stdout.flush()
-        sys.stdout.write("\n".join(measure(job, options.size, options.runs, options.functions)) + "\n")
+        sys.stdout.write("\n".join(measure(cell, options.runs, options.functions)) + "\n")
         sys.stdout.flush()
 
 

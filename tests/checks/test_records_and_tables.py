@@ -6,7 +6,6 @@ import importlib
 import json
 import re
 import sys
-import time
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -15,12 +14,11 @@ import numpy as np
 import pytest
 
 import checks.bench.__main__ as bench
-from checks.bench import allreduce_worker, compare, kernels, page, plots, swept
+from checks.bench import compare, kernels, page, plots, swept
 from checks.bench.__main__ import PARTS, main, options_of
-from checks.bench.allreduce_worker import Run
 from checks.bench.choice import NARROWING
+from checks.bench.compare import Run
 from checks.bench.records import RESULTS, Record, Samples, measured_on, record, save, spread
-from switchsum.laboratory.peers import Array, Peer
 
 
 def one(name: str, value: float = 1.0, **more: float) -> Record:
@@ -128,26 +126,6 @@ def test_kernels_that_are_slow_beside_a_copy_are_named() -> None:
     fine, slow = (record("kernels.pack", Samples(values=[limit * share]), "copies", "") for share in (0.99, 1.01))
     assert kernels.exceeded([fine]) == []
     assert kernels.exceeded([slow, fine]) == [f"kernels.pack: {slow.value:.1f} copies, at most {limit}"]
-
-
-def test_a_wrong_sum_ends_a_measurement(monkeypatch: pytest.MonkeyPatch) -> None:
-    # The session has other tests' processes, too, whose time is gone from its sum when they end.
-    monkeypatch.setattr(allreduce_worker, "session_seconds", time.process_time)
-
-    def double(array: Array) -> None:
-        array *= 3  # what ranks 0 and 1 have together
-
-    peer = Peer(rank=0, workers=2, allreduce=double, barrier=lambda: None)
-    run, own_seconds = allreduce_worker.measure(peer, 40_000, 1e-5, 0)
-    assert run is not None
-    assert min(run.seconds, run.cpu_seconds, own_seconds) > 0
-
-    def wrong(array: Array) -> None:
-        double(array)
-        array[-1] += np.float32(0.5)
-
-    with pytest.raises(AssertionError):
-        allreduce_worker.measure(Peer(rank=0, workers=2, allreduce=wrong, barrier=lambda: None), 40_000, 1e-5, 0)
 
 
 def test_plots_find_their_records() -> None:

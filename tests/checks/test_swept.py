@@ -8,9 +8,9 @@ from dataclasses import replace
 
 import pytest
 
-from checks.bench import links, loss, scaling, swept, udp, veth
-from checks.bench.allreduce_worker import Run
+from checks.bench import allreduce, links, loss, scaling, swept, udp, veth
 from checks.bench.choice import Choice
+from checks.bench.compare import Run
 from checks.bench.records import RESULTS
 from switchsum.laboratory.axes import OURS, Cell
 from switchsum.laboratory.outcome import Outcome
@@ -18,6 +18,7 @@ from switchsum.laboratory.sweep_file import load
 from switchsum.protocol.errors import LocalError
 
 NAMES = {
+    "allreduce": r"allreduce\.shm\.",
     "links": r"allreduce\.\d+[gm]bit\.(?!.*tcp$)",
     "loss": r"loss\.stretch\.",
     "scaling": r"scaling\.",
@@ -34,7 +35,7 @@ def measured(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
     def measure(part: str, choice: Choice) -> dict[Cell, list[Run]]:
         parts.append(part)
-        outcome = Outcome.of(0.01, 1_000_000, cpu_s=0.03, worker_cpu_s=0.02)
+        outcome = Outcome.of(0.01, 1_000_000, cpu_s=0.03, worker_cpu_s=0.02, memory_mb=50)
         sweep = swept.narrowed(load(swept.SWEEPS / f"{part}.yaml"), choice)
         return {cell: [swept.run_of(replace(outcome, ms=10 + 100 * cell.loss))] * 7 for cell in sweep.cells}
 
@@ -47,7 +48,7 @@ def measured(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 def test_every_record_of_the_pages_is_one_of_its_sweep(measured: list[str]) -> None:
     published = {row["name"] for row in json.loads(RESULTS.read_text())}
-    found = {part.__name__.rpartition(".")[2]: part.run(Choice()) for part in (udp, scaling, veth, links)}
+    found = {part.__name__.rpartition(".")[2]: part.run(Choice()) for part in (allreduce, udp, scaling, veth, links)}
     found["loss"] = [*loss.stretch()]
     assert sorted(measured) == sorted(found) == sorted(path.stem for path in swept.SWEEPS.glob("*.yaml"))
     for part, records in found.items():
@@ -57,6 +58,9 @@ def test_every_record_of_the_pages_is_one_of_its_sweep(measured: list[str]) -> N
     [one] = [record for record in found["udp"] if record.name == "allreduce.udp.20MB.4workers.256"]
     assert one.value == pytest.approx(2000)
     assert one.more["CPU s/GB"] == pytest.approx(1.5 * one.more["of it a worker's"])
+    [one] = [record for record in found["allreduce"] if record.name == "allreduce.shm.100MB.4workers.2048"]
+    assert one.more["memory beside"] == 0.5
+    assert one.more["x gloo"] == one.more["x Open MPI"] == 1
     at_5_percent = {record.name: record.value for record in found["loss"]}["loss.stretch.50permille.4workers.256"]
     assert at_5_percent == pytest.approx(1.5)
 
@@ -76,3 +80,10 @@ def test_a_choice_narrows_a_sweep_down_and_one_without_cells_is_refused(monkeypa
     ]
     with pytest.raises(LocalError, match=r"links\.yaml has no such cell"):
         swept.narrowed(sweep, Choice(workers=(5,)))
+
+
+def test_a_choice_of_lanes_leaves_rivals_in_shared_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(swept, "check", lambda cell: None)
+    chosen = Choice(workers=(8,), sizes=(100_000_000,), lanes=(2048,), peers=("gloo",))
+    narrow = swept.narrowed(load(swept.SWEEPS / "allreduce.yaml"), chosen)
+    assert sorted((cell.protocol, cell.lanes) for cell in narrow.cells) == [("gloo", "256"), (OURS, "2048")]

@@ -2,65 +2,13 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 from checks.bench import compare, page, start
-from checks.bench.allreduce_worker import Run
+from checks.bench.compare import Run
 from checks.bench.records import Record, pairs, processor, save
-from checks.bench.turns import Player, in_turn
-
-RANK = """
-import socket, sys
-turns = socket.socket(socket.AF_UNIX)
-turns.connect(sys.argv[1])
-lines = turns.makefile("rw")
-for line in lines:
-    if line == "13\\n":
-        raise SystemExit(3)
-    run = '{"seconds": 0.5, "cpu_seconds": 2, "own_bytes": %s}' % line.strip() if sys.argv[2] == "0" else "null"
-    lines.write('{"run": %s, "own_seconds": 0.25}\\n' % run)
-    lines.flush()
-"""
-
-
-def ranks(path: Path) -> list[str]:
-    python = f"{sys.executable} -S -c '{RANK.replace(chr(39), chr(34) * 3)}' {path}"
-    return ["sh", "-c", f"{python} 0 & one=$!; {python} 1; two=$?; wait $one && exit $two"]
-
-
-def test_a_player_runs_when_it_is_its_turn_and_ends_with_the_block() -> None:
-    with Player(ranks, 2) as player:
-        for size in (4, 8):
-            assert player.play(size) == Run(seconds=0.5, cpu_seconds=2, worker_seconds=0.5, own_bytes=size)
-    assert player.process.returncode == 0
-
-
-def test_a_job_that_ends_before_its_turn_is_an_error() -> None:
-    with pytest.raises(subprocess.CalledProcessError), Player(ranks, 2) as player:
-        player.play(13)
-    with pytest.raises(subprocess.CalledProcessError), Player(lambda _: ["false"], 2) as player:
-        player.play(4)
-
-
-def test_everybody_runs_once_in_each_turn() -> None:
-    played = []
-
-    class Fake:
-        def __init__(self, name: str) -> None:
-            self.name = name
-
-        def play(self, size: int) -> Run:
-            played.append((self.name, size))
-            return Run(seconds=len(played), cpu_seconds=0, own_bytes=0)
-
-    taken = in_turn({"a": Fake("a"), "b": Fake("b")}, {"a": (8, 4), "b": (8,)}, runs=2)
-    assert played == [("a", 4)] * 3 + [("a", 8), ("b", 8)] * 3
-    assert [run.seconds for run in taken["a", 4]] == [2, 3], "the first warms up"
-    assert [run.seconds for run in taken["b", 8]] == [7, 9]
 
 
 def test_a_ratio_is_of_pairs_and_not_of_medians() -> None:
@@ -70,7 +18,7 @@ def test_a_ratio_is_of_pairs_and_not_of_medians() -> None:
 
 
 def run_of(seconds: float) -> Run:
-    return Run(seconds=seconds, cpu_seconds=3 * seconds, worker_seconds=seconds, own_bytes=0)
+    return Run(seconds=seconds, cpu_seconds=3 * seconds, worker_seconds=seconds)
 
 
 def test_a_record_has_the_interval_of_its_ratio_and_the_workers_own_time() -> None:

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from switchsum.cli.simulate import SimulateOptions
-from switchsum.laboratory import counted, real, simulated, supports
+from switchsum.laboratory import counted, memory, real, simulated, supports
 from switchsum.laboratory.axes import Cell, Impossible
 from switchsum.laboratory.checks import check
 from switchsum.laboratory.sparse_hosts import Peers, Stream, topk_allgather
@@ -72,6 +72,30 @@ def test_overlap_says_which_blocks_workers_have_in_common(overlap: str) -> None:
         own, whole = supports.own_and_sum(rank, **how)
         assert np.array_equal(own, arrays[rank])
         assert np.array_equal(whole, total)
+
+
+def test_a_sum_is_near_where_no_value_is_off(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(supports, "_PIECE", 7)
+    right = np.arange(20, dtype=np.float32)
+    off = right.copy()
+    off[-1] += np.float32(0.5)
+    assert supports.is_near(right.copy(), right, 1e-5)
+    assert supports.error_of(right.copy(), right) == 0
+    assert not supports.is_near(off, right, 1e-2)
+    assert supports.is_near(off, right, 0.03)
+    assert supports.error_of(off, right) == pytest.approx(0.25 / np.sum(right**2))
+    off[3] = np.nan
+    assert not supports.is_near(off, right, 1.0)
+
+
+def test_the_most_memory_is_counted_anew() -> None:
+    if not memory.count_anew():
+        pytest.skip("the kernel does not let the count begin anew")
+    before = memory.held_bytes()
+    np.ones(20_000_000)  # freed at once
+    assert memory.most_bytes() - before > 100_000_000
+    assert memory.count_anew()
+    assert memory.most_bytes() - before < 100_000_000
 
 
 def test_cells_that_differ_in_bytes_and_loss_share_a_job_of_the_right_command() -> None:

@@ -24,6 +24,10 @@ class Outcome:
     """Seconds for which processors worked for all processes of the job; virtual links: None."""
     worker_cpu_s: float | None = None
     """Those of them that the workers used."""
+    memory_mb: float | None = None
+    """Most megabytes that a worker held in the call beside its arrays and what it held when it had joined, on the
+    worker where they are most.
+    """
     sum_error: float | None = None
     """Energy of the sum's error over that of the right sum, on the worker where it is largest; None: nobody looked."""
     right: bool | None = None

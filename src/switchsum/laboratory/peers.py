@@ -32,15 +32,15 @@ class Peer:
 
 
 @contextmanager
-def with_switchsum(lanes: str = "int32") -> Iterator[Peer]:
-    """Join the job of `switchsum run`; `lanes` are what floats travel as."""
+def with_switchsum() -> Iterator[Peer]:
+    """Join the job of `switchsum run`."""
     import switchsum  # noqa: PLC0415 - each peer is imported by its own ranks alone
 
     with switchsum.connect() as joined:
         yield Peer(
             rank=joined.rank,
             workers=joined.world_size,
-            allreduce=lambda array: joined.allreduce(array, lanes=lanes),
+            allreduce=joined.allreduce,
             barrier=joined.barrier,
             comm=joined,
         )
@@ -88,7 +88,6 @@ def with_openmpi() -> Iterator[Peer]:
 
 PEERS = {
     "switchsum": with_switchsum,
-    "switchsum-int16": lambda: with_switchsum("int16"),
     "gloo": with_gloo,
     "openmpi": with_openmpi,
 }

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from switchsum.connections.controller_client import ControllerClient
-from switchsum.laboratory import supports
+from switchsum.laboratory import memory, supports
 from switchsum.laboratory.axes import Cell
 from switchsum.laboratory.peers import PEERS, Peer, with_member
 from switchsum.laboratory.processor_time import session_seconds
@@ -25,6 +25,8 @@ from switchsum.protocol import rpc
 
 _TOLERANCE = {"int32": 1e-5, "int16": 1e-2, "int8": 1.0}
 """How far a sum may be off, relative to the largest one."""
+_KEPT_BYTES = 16_000_000
+"""Largest array that is kept for a cell's next run: jobs that wait for their turn hold no large ones."""
 
 
 class Rank:
@@ -34,6 +36,7 @@ class Rank:
         self._peer = peer
         self._loss = 0.0
         self._drawn: tuple[str, Any, Any] = "", None, None
+        self._joined_bytes = memory.held_bytes()
 
     def run(self, order: Mapping[str, Any]) -> dict[str, Any]:
         """Run a cell once; return what it took here."""
@@ -41,9 +44,11 @@ class Rank:
         peer = self._peer
         own, total = self._arrays(cell, order)
         self._lose(cell.loss)
-        array = own.copy()
+        array = own if cell.calls == 1 and not self._keeps(own) else own.copy()
+        arrays_bytes = sum({id(one): one.nbytes for one in (own, total, array)}.values())
         call = call_of(cell, lanes, order["block"])
         comm = peer.comm
+        has_memory = memory.count_anew()
         peer.barrier()
         worked, of_job = time.process_time(), session_seconds() if peer.rank == 0 else 0.0
         peer.barrier()
@@ -58,14 +63,16 @@ class Rank:
                 peer.allreduce(array)
         seconds = (time.perf_counter() - started) / cell.calls
         after = comm.statistics() if comm is not None else None
+        most = memory.most_bytes() - self._joined_bytes - arrays_bytes
         peer.barrier()
         worked = time.process_time() - worked
         of_job = session_seconds() - of_job if peer.rank == 0 else 0.0
         tolerance = _TOLERANCE["int8" if cell.collective == "thc" else lanes]
-        most = tolerance * max(1.0, float(np.max(np.abs(total), initial=0)))
-        right = bool(np.max(np.abs(array - total), initial=0) <= most)
-        answer = {"seconds": seconds, "right": right, "sum_error": supports.error_of(array, total)}
+        answer = {"began": started, "seconds": seconds, "right": supports.is_near(array, total, tolerance)}
+        answer |= {"sum_error": supports.error_of(array, total)}
         answer |= {"cpu_s": of_job / cell.calls, "worker_cpu_s": worked / cell.calls}
+        if has_memory:
+            answer["memory_bytes"] = max(0, most)
         if before is not None:
             for name in ("bytes_sent", "frames_sent", "repeats"):
                 answer[name] = getattr(after, name) - getattr(before, name)
@@ -73,14 +80,20 @@ class Rank:
         return answer
 
     def _arrays(self, cell: Cell, order: Mapping[str, Any]) -> tuple[supports.Array, supports.Array]:
-        """Return this rank's array and the sum; they are kept for the cell's next run."""
+        """Return this rank's array and the sum; small ones are kept for the cell's next run."""
         how: dict[str, Any] = {"values": cell.bytes // 4, "block": order["block"], "kind": cell.values}
         how |= {"density": cell.density, "overlap": cell.overlap}
         key = json.dumps([how, order["seed"]])
         if self._drawn[0] != key:
-            drawn = supports.own_and_sum(self._peer.rank, ranks=self._peer.workers, seed=order["seed"], **how)
-            self._drawn = key, *drawn
+            self._drawn = "", None, None  # the former ones are freed before these are made
+            own, total = supports.own_and_sum(self._peer.rank, ranks=self._peer.workers, seed=order["seed"], **how)
+            if not self._keeps(own):
+                return own, total
+            self._drawn = key, own, total
         return self._drawn[1], self._drawn[2]
+
+    def _keeps(self, own: supports.Array) -> bool:
+        return own.nbytes <= _KEPT_BYTES
 
     def _lose(self, loss: float) -> None:
         """Have the switch lose this share of frames each way."""

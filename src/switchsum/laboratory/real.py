@@ -208,7 +208,10 @@ class Setting:
 
     def command(self, cell: Cell, path: Path) -> list[str]:
         """Return the command of the job, whose ranks meet at the socket `path`."""
-        rank = [sys.executable, "-m", "switchsum.laboratory.rank", self.protocol, str(path)]
+        return self.launch(cell, [sys.executable, "-m", "switchsum.laboratory.rank", self.protocol, str(path)])
+
+    def launch(self, cell: Cell, rank: Sequence[str]) -> list[str]:
+        """Return the command of a job whose ranks run a command."""
         if self.protocol == OURS:
             return [*_launch(options_of(cell), self.lanes), "--", *rank]
         if self.protocol not in PEERS:
@@ -243,6 +246,17 @@ def _launch(options: RunOptions, lanes: int) -> list[str]:
     return [sys.executable, "-m", "switchsum", *map(str, words)]
 
 
+def order_of(cell: Cell, setting: Setting, seed: int) -> str:
+    """Return the line that has all ranks of a job run a cell once."""
+    order = {
+        "cell": {name: value for name, value in cell.record.items() if value != getattr(Cell(), name)},
+        "lanes": lanes_of(cell)[1],
+        "block": cell.block or (1 if cell.collective == "topk" else setting.lanes),
+        "seed": seed,
+    }
+    return json.dumps(order)
+
+
 class Jobs:
     """The jobs that are warm."""
 
@@ -259,18 +273,13 @@ class Jobs:
         """Run a cell once, and once before without a figure if it is new to its job; raises LocalError."""
         setting = Setting.of(cell)
         session = self._session(setting, cell)
-        order = {
-            "cell": {name: value for name, value in cell.record.items() if value != getattr(Cell(), name)},
-            "lanes": lanes_of(cell)[1],
-            "block": cell.block or (1 if cell.collective == "topk" else setting.lanes),
-            "seed": seed,
-        }
+        order = order_of(cell, setting, seed)
         key = setting, replace(cell, seed=0, loss=0.0)
         try:
             if key not in self._known:
-                session.ask(json.dumps(order))
+                session.ask(order)
                 self._known.add(key)
-            said = session.ask(json.dumps(order))
+            said = session.ask(order)
         except subprocess.CalledProcessError as error:
             self._end(setting, failed=True)
             raise LocalError(
@@ -303,6 +312,7 @@ def _outcome(cell: Cell, said: Sequence[dict[str, Any]]) -> Outcome:
     if not all(one["right"] for one in said):
         raise LocalError("a sum was wrong, so this run does not count")
     has_counts = all("bytes_sent" in one for one in said)
+    has_memory = all("memory_bytes" in one for one in said)
     return Outcome.of(
         max(one["seconds"] for one in said),
         cell.bytes,
@@ -311,6 +321,7 @@ def _outcome(cell: Cell, said: Sequence[dict[str, Any]]) -> Outcome:
         repeats=sum(one["repeats"] for one in said) if has_counts else None,
         cpu_s=sum(one["cpu_s"] for one in said),
         worker_cpu_s=sum(one["worker_cpu_s"] for one in said),
+        memory_mb=max(one["memory_bytes"] for one in said) / 1e6 if has_memory else None,
         sum_error=max(one["sum_error"] for one in said),
         right=True,
     )

@@ -1,0 +1,42 @@
+"""Jobs that wait for orders: they answer in their turn, and end with the block."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from switchsum.laboratory.session import Session
+
+RANK = """
+import socket, sys
+orders = socket.socket(socket.AF_UNIX)
+orders.connect(sys.argv[1])
+lines = orders.makefile("rw")
+for line in lines:
+    if line == "13\\n":
+        raise SystemExit(3)
+    lines.write('{"seconds": %s}\\n' % line.strip())
+    lines.flush()
+"""
+
+
+def ranks(path: Path) -> list[str]:
+    python = f"{sys.executable} -S -c '{RANK.replace(chr(39), chr(34) * 3)}' {path}"
+    return ["sh", "-c", f"{python} & one=$!; {python}; two=$?; wait $one && exit $two"]
+
+
+def test_a_job_answers_when_it_is_its_turn_and_ends_with_the_block() -> None:
+    with Session(ranks, 2) as session:
+        for order in (4, 8):
+            assert session.ask(str(order)) == [{"seconds": order}] * 2
+    assert session.process.returncode == 0
+
+
+def test_a_job_that_ends_before_its_turn_is_an_error() -> None:
+    with pytest.raises(subprocess.CalledProcessError), Session(ranks, 2) as session:
+        session.ask("13")
+    with pytest.raises(subprocess.CalledProcessError), Session(lambda _: ["false"], 2) as session:
+        session.ask("4")
