@@ -74,6 +74,33 @@ def test_overlap_says_which_blocks_workers_have_in_common(overlap: str) -> None:
         assert np.array_equal(whole, total)
 
 
+def test_jobs_share_slots_and_the_aggregator_adds_what_finds_them_taken() -> None:
+    cell = Cell(workers=2, jobs=2, rate_mbit=100_000.0, shared_slots=104)
+    few, fast = (simulated.run(replace(cell, aggregator_mbit=rate), 0) for rate in (None, 400_000.0))
+    ample = simulated.run(replace(cell, shared_slots=512), 0)
+    own = simulated.run(replace(cell, shared_slots=None), 0)
+    assert few.right
+    assert fast.ms < few.ms
+    assert own.ms < ample.ms < few.ms
+    assert (few.taken or 0.0) > 0.05
+    assert (ample.taken, own.taken) == (0.0, None)
+    wrong: list[tuple[str, Cell]] = [
+        ("aggregator_mbit", replace(cell, shared_slots=None, aggregator_mbit=1e5)),
+        ("shared_slots", replace(cell, protocol="ring")),
+        ("shared_slots", replace(cell, protocol="switchml", jobs=1)),
+        ("shared_slots", replace(cell, collective="topk", jobs=1)),
+        ("shared_slots", replace(cell, shared_slots=2000)),
+        ("slots", replace(cell, slots=200)),
+        ("topology", replace(cell, topology="leaf-spine,2,1,2")),
+        ("shared_slots", Cell(links="shm", shared_slots=104)),
+    ]
+    for axis, one in wrong:
+        with pytest.raises(Impossible) as refused:
+            check(one)
+        assert refused.value.axis == axis
+    check(cell)
+
+
 def test_a_sum_is_near_where_no_value_is_off(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(supports, "_PIECE", 7)
     right = np.arange(20, dtype=np.float32)

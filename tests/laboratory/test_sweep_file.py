@@ -81,6 +81,8 @@ def test_what_is_wrong_is_said_with_its_line(tmp_path: Path, text: str, line: st
         ("loss: 0\nworkers: [8, 40]\n", "line 2: workers: one switch has bits for 32 workers, not 40: give a topology"),
         ("workers: 40\nlinks: shm\n", "line 1: workers: a job has 1 to 32 workers, not 40: --topology"),
         ("jobs: 2\nslots: [64,\n  600]\n", "line 3: slots: a job of 2 has 1 to 512 slots, not 600"),
+        ("jobs: 2\nshared_slots: [none,\n  2000]\n", "line 3: shared_slots: a switch has 1 to 1024 slots, not 2000"),
+        ("jobs: 2\naggregator: 1gbit\n", "line 2: aggregator: an aggregator is there for shared slots only"),
         ("workers: 2\nlinks: shm\nslots: 2000\n", "line 3: slots: "),
         (
             "workers: 2\nprotocol: [nccl]\n",

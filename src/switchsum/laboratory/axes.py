@@ -13,6 +13,7 @@ Value = int | float | str | bool | None
 
 VIRTUAL: Final = "virtual"
 OURS: Final = "switchsum"
+NONE: Final = "none"
 _MOST_LANES: Final = 4096
 
 
@@ -66,6 +67,10 @@ class Cell:
     """Number of jobs, of `workers` each, that add at the same time."""
     slots: int | None = None
     """Slots of a job; None: as many as its members keep in flight."""
+    shared_slots: int | None = None
+    """Slots of the switch that all jobs share. None: each job has slots of its own."""
+    aggregator_mbit: float | None = None
+    """Rate of the link to the aggregator, which adds what finds its shared slot taken. None: that of all links."""
     servers: int | None = None
     """Hosts that serve the workers of another protocol; None: as many as the protocol says."""
     frame_cost: str | None = None
@@ -113,6 +118,10 @@ def _whole(least: int) -> Callable[[str], int]:
         return value
 
     return read
+
+
+def _whole_or_none(least: int) -> Callable[[str], int | None]:
+    return lambda text: None if text == NONE else _whole(least)(text)
 
 
 def _one_of(*names: str) -> Callable[[str], str]:
@@ -196,6 +205,8 @@ AXES: Final = {
     "topology": Axis(field="topology", read=_text),
     "jobs": Axis(field="jobs", read=_whole(1)),
     "slots": Axis(field="slots", read=_whole(1)),
+    "shared_slots": Axis(field="shared_slots", read=_whole_or_none(1)),
+    "aggregator": Axis(field="aggregator_mbit", read=_rate),
     "servers": Axis(field="servers", read=_whole(1)),
     "frame_cost": Axis(field="frame_cost", read=_frame_cost),
     "switch": Axis(field="switch", read=_text),
@@ -221,7 +232,7 @@ def written(field: str, value: Value) -> str:
         return f"{value} B"
     if field in ("density", "loss") and isinstance(value, float):
         return f"{100 * value:g} %"
-    if field == "rate_mbit" and isinstance(value, float):
+    if field in ("rate_mbit", "aggregator_mbit") and isinstance(value, float):
         return f"{value / 1000:g} Gbit/s" if value >= 1000 else f"{value:g} Mbit/s"
     if field == "delay_us":
         return f"{value:g} us"

@@ -20,6 +20,8 @@ class Outcome:
     """Frames that links took, or that workers sent."""
     repeats: int | None = None
     """Frames that were sent again."""
+    taken: float | None = None
+    """Share of rounds whose shared slot another job had, so that the aggregator added; None: no slots are shared."""
     cpu_s: float | None = None
     """Seconds for which processors worked for all processes of the job; virtual links: None."""
     worker_cpu_s: float | None = None

@@ -19,6 +19,10 @@ _UNITS: Final = {
     "sent_mb": "MB that a worker sends",
     "frames": "frames",
     "repeats": "frames sent again",
+    "taken": "share of rounds that the aggregator added",
+    "cpu_s": "processor time of the job, s",
+    "worker_cpu_s": "processor time of the workers, s",
+    "memory_mb": "MB that a worker holds beside its arrays",
     "sum_error": "energy of the error over that of the sum",
 }
 _DECADE: Final = 10.0

@@ -34,7 +34,16 @@ MOST_RANKS: Final = 64
 """Most ranks of all jobs that are kept warm. The job that was used longest ago ends first."""
 TIMEOUT_S: Final = 60.0
 """How long ranks wait for one another."""
-_OF_VIRTUAL_LINKS: Final = ("delay_us", "queue", "frame_cost", "jobs", "recording", "step")
+_OF_VIRTUAL_LINKS: Final = (
+    "delay_us",
+    "queue",
+    "frame_cost",
+    "jobs",
+    "shared_slots",
+    "aggregator_mbit",
+    "recording",
+    "step",
+)
 _OF_OUR_SWITCH: Final = ("loss", "topology", "slots", "switch", "fusion", "collective")
 _SLOTS: Final = 1024
 _AXIS_OF_WORD: Final = {

@@ -10,7 +10,7 @@ import numpy as np
 
 from switchsum.cli.simulate import SimulateOptions
 from switchsum.cli.topology import read
-from switchsum.laboratory import counted, others, replay, simulated_ranks, supports
+from switchsum.laboratory import counted, others, replay, shared_slots, simulated_ranks, supports
 from switchsum.laboratory.axes import OURS, Cell, Impossible
 from switchsum.laboratory.outcome import Outcome
 from switchsum.planning import topology
@@ -81,6 +81,7 @@ def check(cell: Cell) -> None:
         others.load(cell, (OURS, *RIVALS))
         cell = replace(cell, lanes="", servers=None, fusion=False)
     others.refuse_servers(cell)
+    shared_slots.check(cell, has_steps=_has_steps(cell))
     for name, reason in _OF_REAL_LINKS.items():
         if getattr(cell, name) != getattr(Cell(), name):
             raise Impossible(name, reason)
@@ -172,6 +173,8 @@ def _one(cell: Cell, seed: int, draw: replay.Draw | None = None) -> Outcome:
         return _outcome(cell, wanted, others.simulate(cell, wanted, arrays))
     if cell.protocol in counted.WAYS:
         return counted.run(cell, wanted, *arrays(wanted))
+    if cell.shared_slots is not None:
+        return shared_slots.run(cell, wanted, arrays)
     if cell.protocol == OURS and _has_steps(cell):
         return simulated_ranks.run(cell, wanted, _block_of(cell), *arrays(wanted))
     way = "switches" if cell.protocol == OURS else cell.protocol
