@@ -101,7 +101,7 @@ bench: $(STAMP) ## measure; ONLY=switch, programs, interfaces, tables, kernels, 
 bench-small: $(STAMP) ## under a minute; fails when a kernel is slow beside a plain copy in the same process
 	$(BIN)/python -m checks.bench --small
 
-scale: $(STAMP) ## the table of docs/results/scale.md: simulated times of 32 to 4,096 workers (hours of a core; ARGS='--workers 64')
+scale: $(STAMP) ## the table of docs/results/scale.md: simulated times of 32 to 4,096 workers (an hour and more of a core; ARGS='--workers 64')
 	$(BIN)/python -m checks.lab.scale $(ARGS)
 
 queueing: $(STAMP) ## queues in virtual time beside M/D/1 and beside their rates (a minute of a quiet core; ARGS='--share 0.1')

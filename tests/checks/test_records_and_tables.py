@@ -78,6 +78,7 @@ def test_the_pages_are_those_of_the_records() -> None:
         "not-built",
         "bmv2",
         "late-ranks",
+        "loss-in-trees",
         "processor-time",
         "pytorch-tests",
         "searches",
