@@ -112,6 +112,7 @@ header lanes_t {
 }
 
 // The payload of a contribution with 8 bits for each lane of 16: byte 2j is for lane j, byte 2j + 1 for lane j + LANES.
+// With 4 bits for each lane of 8, the upper half of byte j is for lane j, and the lower one for lane j + 2 * LANES.
 #define HEADERS_PAIR(i, j) chunk_t c##i;
 header narrow_t {
     CHUNKS_PAIRS(HEADERS_PAIR)

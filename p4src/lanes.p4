@@ -18,7 +18,7 @@
             mask = LANES_TIMES_32(int32); \
         } else if (hdr.agg.format == format_t.INT16 || hdr.agg.format == format_t.WIDENED) { \
             mask = LANES_TIMES_32(int16); \
-        } else if (hdr.agg.format == format_t.INT8) { \
+        } else if (hdr.agg.format == format_t.INT8 || hdr.agg.format == format_t.NIBBLES) { \
             mask = LANES_TIMES_32(int8); \
         } else { \
             mask = LANES_TIMES_32(int64); \
@@ -33,7 +33,7 @@
 #define LANES_TOP_BIT \
         (hdr.agg.format == format_t.INT32 ? 8w31 \
             : (hdr.agg.format == format_t.INT16 || hdr.agg.format == format_t.WIDENED ? 8w15 \
-                : (hdr.agg.format == format_t.INT8 ? 8w7 : 8w63)))
+                : (hdr.agg.format == format_t.INT8 || hdr.agg.format == format_t.NIBBLES ? 8w7 : 8w63)))
 
 // Combines the lanes of a frame with those of a cell, and gives the frame the cell's.
 //
@@ -55,13 +55,24 @@ control Lanes(inout headers_t hdr, in bit<32> cell, inout flags_t flags, in bool
 
     // Two chunks of lanes of 16 bits from one of 8: each byte without its sign, then with it.
     const chunk_t BYTES = LANES_TIMES_32(64w0x00FF00FF00FF00FF);
-    const chunk_t SIGNS = LANES_TIMES_32(64w0x7F807F807F807F80);
+    const chunk_t BYTE_SIGNS = LANES_TIMES_32(64w0x7F807F807F807F80);
 #define LANES_WIDEN(i, j) \
-        hdr.lanes.c##i = ((hdr.narrow.c##i >> 8 & BYTES) + SIGNS) ^ SIGNS; \
-        hdr.lanes.c##j = ((hdr.narrow.c##i & BYTES) + SIGNS) ^ SIGNS;
+        hdr.lanes.c##i = ((hdr.narrow.c##i >> 8 & BYTES) + BYTE_SIGNS) ^ BYTE_SIGNS; \
+        hdr.lanes.c##j = ((hdr.narrow.c##i & BYTES) + BYTE_SIGNS) ^ BYTE_SIGNS;
     action widen() {
         hdr.lanes.setValid();
         CHUNKS_PAIRS(LANES_WIDEN)
+    }
+
+    // Likewise lanes of 8 bits from halves of bytes.
+    const chunk_t NIBBLES = LANES_TIMES_32(64w0x0F0F0F0F0F0F0F0F);
+    const chunk_t NIBBLE_SIGNS = LANES_TIMES_32(64w0x7878787878787878);
+#define LANES_WIDEN_NIBBLES(i, j) \
+        hdr.lanes.c##i = ((hdr.narrow.c##i >> 4 & NIBBLES) + NIBBLE_SIGNS) ^ NIBBLE_SIGNS; \
+        hdr.lanes.c##j = ((hdr.narrow.c##i & NIBBLES) + NIBBLE_SIGNS) ^ NIBBLE_SIGNS;
+    action widen_nibbles() {
+        hdr.lanes.setValid();
+        CHUNKS_PAIRS(LANES_WIDEN_NIBBLES)
     }
 
 #define LANES_STORE(i) sums.write(cell * CHUNKS + i, hdr.lanes.c##i);
@@ -115,7 +126,11 @@ control Lanes(inout headers_t hdr, in bit<32> cell, inout flags_t flags, in bool
     apply {
         if (gives) {
             if (hdr.narrow.isValid()) {
-                widen();
+                if (hdr.agg.format == format_t.NIBBLES) {
+                    widen_nibbles();
+                } else {
+                    widen();
+                }
             }
             if (is_empty) {
                 store();
@@ -143,6 +158,7 @@ control Lanes(inout headers_t hdr, in bit<32> cell, inout flags_t flags, in bool
 #undef LANES_LOW_MASK
 #undef LANES_TOP_BIT
 #undef LANES_WIDEN
+#undef LANES_WIDEN_NIBBLES
 #undef LANES_STORE
 #undef LANES_FETCH
 #undef LANES_DIFFERENT

@@ -195,6 +195,7 @@ parser SwitchParser(packet_in packet, out headers_t hdr, inout metadata_t meta,
     state judge_narrow {
         transition select(hdr.agg.kind, hdr.agg.format) {
             (kind_t.CONTRIBUTION, format_t.WIDENED): parse_narrow;
+            (kind_t.CONTRIBUTION, format_t.NIBBLES): parse_narrow;
             default: refuse_lengths;
         }
     }

@@ -29,7 +29,7 @@ const bit<16> IPV4_BYTES = 20;
 const bit<16> UDP_BYTES = 8;
 const bit<16> AGGREGATION_BYTES = 48;
 const bit<16> PAYLOAD_BYTES = LANES * 4;
-const bit<16> NARROW_BYTES = PAYLOAD_BYTES / 2;       // 8 bits for each lane of 16
+const bit<16> NARROW_BYTES = PAYLOAD_BYTES / 2;       // half of each lane
 const bit<16> PADDING_BYTES = PAYLOAD_BYTES - 512;    // see chunks.p4
 
 // Lengths of a whole datagram, as UDP and IPv4 have them.
@@ -90,7 +90,8 @@ enum bit<8> format_t {
     INT16 = 2,
     INT8 = 3,
     INT64 = 4,
-    WIDENED = 7    // 16 bits to a lane, for which a contribution may have 8
+    WIDENED = 7,    // 16 bits to a lane, for which a contribution may have 8
+    NIBBLES = 8     // 8 bits to a lane, for which a contribution may have 4
 }
 const bit<8> FORMAT_LAST = 4;    // without gaps
 

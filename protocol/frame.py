@@ -108,16 +108,22 @@ class LaneFormat(IntEnum):
     INT64 = 4
     WIDENED = 7
     """Lanes of 16 bits, for which a contribution may have 8: the switch widens these."""
+    NIBBLES = 8
+    """Lanes of 8 bits, for which a contribution may have 4: the switch widens these."""
 
     @property
     def bits(self) -> int:
         """Width of one lane in bits."""
-        return (0, 32, 16, 8, 64, 0, 0, 16)[self]
+        return (0, 32, 16, 8, 64, 0, 0, 16, 8)[self]
 
     @property
     def value_bits(self) -> int:
         """Width of what a contribution adds to one lane."""
-        return 8 if self is LaneFormat.WIDENED else self.bits
+        return self.bits // 2 if self in WIDENED_FORMATS else self.bits
+
+
+WIDENED_FORMATS: Final = (LaneFormat.WIDENED, LaneFormat.NIBBLES)
+"""Formats of which a contribution may have half of each lane."""
 
 
 class Flag(IntFlag):
@@ -422,7 +428,7 @@ def payload_bytes(lanes_per_frame: int) -> int:
 
 
 def narrow_bytes(lanes_per_frame: int) -> int:
-    """Return the length of a payload of 8 bits for each lane of 16, which the switch widens."""
+    """Return the length of a payload of half of each lane, which the switch widens."""
     return payload_bytes(lanes_per_frame) // 2
 
 

@@ -20,6 +20,8 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
+from .frame import LaneFormat
+
 NOT_FINITE: Final = 255
 """Exponent of a block with an infinity or a NaN."""
 
@@ -91,3 +93,15 @@ def mixed(words: npt.NDArray[np.uint32]) -> npt.NDArray[np.uint32]:
 def dequantise(sums: npt.NDArray[np.int64], exponent: int, workers: int, bits: int) -> npt.NDArray[np.float64]:
     """Turn integer sums back into values."""
     return sums.astype(np.float64) * step(exponent, workers, bits)
+
+
+def widened(payload: bytes, lane_format: LaneFormat = LaneFormat.WIDENED) -> npt.NDArray[np.uint8]:
+    """Return the lanes of a narrow payload.
+
+    Of lanes of 16 bits, byte 2j is for lane j, and 2j + 1 for the one half the lanes on.  Of lanes of 8 bits, the upper
+    half of byte j is for lane j, and the lower one for the one half the lanes on.
+    """
+    if lane_format is LaneFormat.NIBBLES:
+        pairs = np.frombuffer(payload, np.int8)
+        return np.concatenate([pairs >> 4, (pairs << 4).astype(np.int8) >> 4]).view(np.uint8)
+    return np.frombuffer(payload, np.int8).reshape(-1, 2).T.astype(">i2").reshape(-1).view(np.uint8)

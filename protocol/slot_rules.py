@@ -68,6 +68,7 @@ from .frame import (
     LOWER_BYTES,
     NO_BLOCK,
     PADDING_LESS_BYTES,
+    WIDENED_FORMATS,
     WIRE_VERSION,
     Flag,
     Header,
@@ -80,6 +81,7 @@ from .frame import (
     narrow_bytes,
     payload_bytes,
 )
+from .lanes import widened
 from .serial import is_older
 from .wire import Address, Packet, build_frame, internet_checksum, parse_frame, udp_checksum
 
@@ -234,7 +236,7 @@ class ReferenceSwitch:
     def _payload_sizes(self, header: Header) -> tuple[int, ...]:
         if header.flags & Flag.PAYLOAD:
             whole = payload_bytes(self.lanes_per_frame)
-            is_widened = header.kind == Kind.CONTRIBUTION and header.format == LaneFormat.WIDENED
+            is_widened = header.kind == Kind.CONTRIBUTION and header.format in WIDENED_FORMATS
             return (whole, narrow_bytes(self.lanes_per_frame)) if is_widened else (whole,)
         return (0, max(0, payload_bytes(self.lanes_per_frame) - PADDING_LESS_BYTES))
 
@@ -277,7 +279,9 @@ class ReferenceSwitch:
     def lanes_of(self, packet: Packet) -> npt.NDArray[np.uint8]:
         """Return a frame's lanes, widened if they are narrow."""
         is_narrow = len(packet.payload) == narrow_bytes(self.lanes_per_frame)
-        return widened(packet.payload) if is_narrow else np.frombuffer(packet.payload, np.uint8)
+        if is_narrow:
+            return widened(packet.payload, LaneFormat(packet.header.format))
+        return np.frombuffer(packet.payload, np.uint8)
 
     def combine(self, cell: Cell, packet: Packet) -> bool:
         """Rows 6 and 8: store the round's first lanes, combine later ones; True when the sum of a lane overflowed."""
@@ -382,11 +386,6 @@ class ReferenceSwitch:
             header = replace(header, flags=header.flags & ~Flag.PAYLOAD)
         payload = cell.lanes.tobytes() if header.flags & Flag.PAYLOAD else b""
         return build_frame(self.address, destination, header, payload)
-
-
-def widened(payload: bytes) -> npt.NDArray[np.uint8]:
-    """Return lanes of 16 bits for a narrow payload: byte 2j is for lane j, 2j + 1 for the one half the lanes on."""
-    return np.frombuffer(payload, np.int8).reshape(-1, 2).T.astype(">i2").reshape(-1).view(np.uint8)
 
 
 def _checksums_are_right(frame: bytes) -> bool:

@@ -27,7 +27,7 @@ LUA_NAMES: dict[type[IntEnum], str] = {Kind: "KINDS", Operator: "OPERATORS", Lan
 ROW_BYTES = 4
 CELL_WIDTH = 2 + max(len(field.name) for field in FIELDS.values() if field.size == 1)
 """Of one byte in the drawing, without its border: names of one-byte fields have room."""
-MOST_LISTED = 5
+MOST_LISTED = 6
 """An enumeration of so many numbers is listed in its field's row of the table."""
 
 

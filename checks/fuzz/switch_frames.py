@@ -10,7 +10,7 @@ import numpy as np
 from checks.fuzz.both import Both
 from checks.fuzz.choices import Choices, damage
 from switchsum.protocol import wire
-from switchsum.protocol.frame import Flag, Header, Kind, LaneFormat, narrow_bytes
+from switchsum.protocol.frame import WIDENED_FORMATS, Flag, Header, Kind, narrow_bytes
 from switchsum.testing.encapsulations import encapsulations
 from switchsum.testing.rig import CPU_PORT, EPOCH, FIRST_SLOT, FLOOD_GROUP, FORWARDING, JOB, SWITCH, Rig, cookie, worker
 
@@ -59,13 +59,13 @@ class Target:
             slot=choices.pick((*(FIRST_SLOT + slot for slot in (0, 0, 1, 7, 8, -1)), 1024, 1 << 31, 0xFFFF_FFFF)),
             number=choices.pick((0, 1, 2, 3, 4, 0x7FFF_FFFF, 0x8000_0000, 0xFFFF_FFFF)),
             flags=Flag.PAYLOAD if has_payload else Flag(0),
-            format=choices.pick((1, 2, 3, 7)),
+            format=choices.pick((1, 2, 3, 7, 8)),
             next_block=choices.pick((0, 1, 0xFFFF_FFFF)),
             bitmap=choices.number(1),
             cookie=choices.pick((cookie(rank), cookie(rank), cookie(rank), 0)) if kind is Kind.CONTRIBUTION else 0,
         )
         source = SWITCH if from_controller else worker(rank)
-        is_narrow = header.format == LaneFormat.WIDENED and choices.below(4) > 0
+        is_narrow = header.format in WIDENED_FORMATS and choices.below(4) > 0
         payload = self._lanes[: narrow_bytes(LANES)] if is_narrow else self._lanes
         frame = wire.build_frame(source, SWITCH, header, payload if has_payload else b"")
         if choices.below(2):

@@ -13,7 +13,7 @@ import numpy as np
 from checks.fuzz.both import Both
 from checks.fuzz.choices import Choices, damage
 from switchsum.protocol import wire
-from switchsum.protocol.frame import Flag, Header, Kind, LaneFormat, narrow_bytes
+from switchsum.protocol.frame import WIDENED_FORMATS, Flag, Header, Kind, narrow_bytes
 from tests.p4.test_trees import ABOVE, EPOCH, FIRST, JOB, LANES, UP, Pair, program
 
 MEMBERS: Final = 3
@@ -63,12 +63,12 @@ class Target:
             slot=first + choices.pick((0, 0, 0, 1, 2, -1)),
             number=choices.pick(_NUMBERS),
             flags=(Flag.PAYLOAD if has_payload else Flag(0)) | choices.pick((0, 0, 0, *map(int, Flag))),
-            format=choices.pick((1, 2, 3, 7)),
+            format=choices.pick((1, 2, 3, 7, 8)),
             next_block=choices.pick((0, 1, 0xFFFF_FFFF)),
             bitmap=choices.number(1),
             cookie=choices.pick((who.cookie, who.cookie, who.cookie, 0)),
         )
-        is_narrow = header.format == LaneFormat.WIDENED and choices.below(4) > 0
+        is_narrow = header.format in WIDENED_FORMATS and choices.below(4) > 0
         payload = self._lanes[: narrow_bytes(LANES)] if is_narrow else self._lanes
         frame = wire.build_frame(who.address, pair.own, header, payload if has_payload else b"")
         if choices.below(4) == 0:

@@ -17,7 +17,7 @@ from switchsum.protocol.errors import UnsupportedDtype, UsageError
 from switchsum.protocol.frame import MAX_WORKERS
 
 from ..engine.dtypes import most_values
-from ..engine.operation import Operation, check
+from ..engine.operation import INT4, INT4_LEAST, INT4_MOST, Operation, check
 
 Array = npt.NDArray[Any]
 
@@ -54,7 +54,7 @@ class Options:
     operator: str = "sum"
     """One of `switchsum.host.engine.operation.OPERATORS`."""
     lanes: str = "int32"
-    """One of `switchsum.host.engine.operation.FLOAT_LANES`."""
+    """One of `switchsum.host.engine.operation.LANES`."""
     narrow: bool = False
     """Sums of float64 may go through float32."""
     saturate: bool = False
@@ -132,6 +132,8 @@ def native_values(array: Array, how: Options, *, copy: bool = False) -> Array:
     if how.narrow and dtype == np.float64 and how.operator in ("sum", "average"):
         dtype = np.dtype(np.float32)
     check(dtype, how.operator, how.lanes)
+    if how.lanes == INT4 and array.size and (array.min() < INT4_LEAST or array.max() > INT4_MOST):
+        raise UsageError(f"int4 lanes take values from {INT4_LEAST} to {INT4_MOST}, not {array.min()} to {array.max()}")
     in_place = array.flags.c_contiguous and array.flags.aligned and array.dtype == dtype and not copy
     with np.errstate(over="ignore"):  # beyond float32 is infinite there
         values = array if in_place else np.array(array, dtype=dtype, order="C")

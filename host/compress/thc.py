@@ -1,11 +1,12 @@
-"""All values in 8 bits each way, after a rotation that makes them look alike (THC, NSDI 2024).
+"""All values in 8 bits or in 4, after a rotation that makes them look alike (THC, NSDI 2024).
 
 A Hadamard rotation spreads each value over its block.  What is sent has nearly a normal distribution then, whatever
 the gradient looks like, and no level is wasted on a rare large value.  All ranks rotate alike.  So the switch adds
-levels as they are, four to a word of 32 bits, and the sum is rotated back once.
+levels as they are, and the sum is rotated back once.
 
-THC sends 4 bits up and 8 down.  Here both ways take 8, since a word goes up as wide as its sum comes down.  In return
-4 ranks have 64 levels, where THC has 16 for any number of ranks.
+THC sends 4 bits up and 8 down: any number of ranks has 16 levels each.  So does ``Thc(bits=4)``, in lanes "int4", which
+the switch widens.  With 8 bits a word of 32 bits holds four levels, and goes up as wide as its sum comes down.  Then
+4 ranks have 64 levels each.
 """
 
 from __future__ import annotations
@@ -23,10 +24,12 @@ from switchsum.native.kernels.floats import restore_floats, usual_floats
 from switchsum.native.kernels.mixing import drawn_at
 from switchsum.protocol.errors import UsageError
 
+from ..engine.operation import INT4
 from .base import Communicates, Compressor, CompressorState, Exchanged, Floats, Part, Steps, name_of
 from .small_blocks import Scales, agree_finely, factors_of, units_of
 
 Words = npt.NDArray[np.int32]
+Levels = npt.NDArray[np.int8]
 Lengths = npt.NDArray[np.int64]
 
 BLOCK: Final = 1024
@@ -45,12 +48,18 @@ From Max, Quantizing for Minimum Distortion, 1960, and its later extensions; 16 
 """
 
 
-def levels_for(ranks: int) -> int:
+FEW: Final = min(STEPS)
+"""Levels of 4 bits."""
+WIDTHS: Final = (4, 8)
+"""Bits that a value may go up in."""
+
+
+def levels_for(ranks: int, bits: int = 8) -> int:
     """Return how many levels each rank has, so that no digit of the sum overflows; raises UsageError."""
     levels = 1 << (DIGITS // ranks).bit_length() - 1 if ranks <= DIGITS else 0
     if levels not in STEPS:
         raise UsageError(f"thc adds at most {DIGITS // min(STEPS)} ranks, not {ranks}: use int10")
-    return levels
+    return levels if bits > WIDTHS[0] else FEW
 
 
 def lengths_of(size: int) -> Lengths:
@@ -76,37 +85,48 @@ class _Plan:
         """Return what each block is multiplied by while it is rotated: less than 1 where a sum could be infinite."""
         return np.where(self.scales > LARGE, 1 / LARGE, 1.0).astype(np.float32)
 
-    def words(self, values: Floats) -> Words:
-        """Return the levels of this rank's values, four to a word."""
+    def words(self, values: Floats, bits: int) -> Words | Levels:
+        """Return the levels of this rank's values: four to a word, or of 4 bits each."""
         turned = np.empty(int(self.lengths.sum()), np.float32)
         rotate(values, self.lengths, self.downs, self.seed, turned)
-        words = np.empty(turned.size // PER_WORD, np.int32)
         factors = factors_of(1 / STEPS[self.levels], self.scales * self.downs)
+        if bits == WIDTHS[0]:
+            few = np.empty(turned.size, np.int8)
+            place_few(turned, self.lengths, factors, few)
+            return few
+        words = np.empty(turned.size // PER_WORD, np.int32)
         place(turned, self.lengths, factors, self.levels, words)
         return words
 
-    def values(self, words: Words, ranks: int, size: int) -> Floats:
+    def values(self, words: Words | Levels, ranks: int, size: int) -> Floats:
         """Return the average that the words of so many ranks, added up, are worth."""
-        turned, values = np.empty(words.size * PER_WORD, np.float32), np.empty(size, np.float32)
+        turned, values = np.empty(int(self.lengths.sum()), np.float32), np.empty(size, np.float32)
         units = units_of(self.scales * self.downs * STEPS[self.levels], ranks)
-        take(words, self.lengths, units, ranks, self.levels, turned)
+        if words.dtype == np.int8:
+            take_few(words.view(np.int8), self.lengths, units, ranks, turned)
+        else:
+            take(words.view(np.int32), self.lengths, units, ranks, self.levels, turned)
         rotate_back(turned, self.lengths, np.reciprocal(self.downs), self.seed, values)
         return values
 
 
 class Thc(Compressor):
-    """Sends every value in 8 bits each way, after a rotation (THC, NSDI 2024).
+    """Sends every value in 8 bits each way, or in 4 up and 8 down, after a rotation (THC, NSDI 2024).
 
-    Up to 16 ranks share 256 levels: 2 ranks have 128 each, 4 have 64, 8 have 32 and 16 have 16.  What rounding loses is
-    0.1 % of a gradient's energy with 64 levels and 1.2 % with 16.  Use it within `ErrorFeedback`.
-    `switchsum.torch.compress` calls that "thc".
+    Up to 16 ranks share 256 levels: 2 ranks have 128 each, 4 have 64, 8 have 32 and 16 have 16.  With 4 bits each rank
+    has 16.  What rounding loses is 0.1 % of a gradient's energy with 64 levels and 1.2 % with 16.  Use it within
+    `ErrorFeedback`.  `switchsum.torch.compress` calls that "thc" and "thc:4".
     """
 
-    def __init__(self, seed: int = 0) -> None:
-        """Choose the seed; the same on all ranks.
+    def __init__(self, seed: int = 0, bits: int = 8) -> None:
+        """Choose how a value is sent; the same on all ranks.
 
         Args:
             seed: Number that the signs of the rotation are drawn from.
+            bits: Bits in which a value goes up: 8 or 4.
+
+        Raises:
+            UsageError: There are no such bits.
 
         Example:
             >>> import numpy as np
@@ -118,11 +138,14 @@ class Thc(Compressor):
             True
 
         """
+        if bits not in WIDTHS:
+            raise UsageError(f"thc sends 4 or 8 bits up, not {bits}")
         self._seed = seed
+        self._bits = bits
         self._steps = Steps()
 
     def _exchange_parts(self, comm: Communicates, parts: Sequence[Part], values: Floats) -> Exchanged:
-        levels = levels_for(comm.world_size)
+        levels = levels_for(comm.world_size, self._bits)
         step = self._steps.count(parts)
         lengths = lengths_of(values.size)
         spread = _root_mean_squares(values, lengths)
@@ -132,9 +155,9 @@ class Thc(Compressor):
             seed=int(np.random.default_rng([self._seed, step, *name_of(parts)]).integers(1 << 32)),
             scales=agree_finely(comm, spread, 1, spread.size),
         )
-        words = plan.words(values)
+        words = plan.words(values, self._bits)
         own = plan.values(words, 1, values.size)
-        comm.allreduce(words)
+        comm.allreduce(words, lanes=INT4 if self._bits == WIDTHS[0] else "int32")
         return Exchanged(own=own, mean=plan.values(words, comm.world_size, values.size))
 
     def _state(self) -> CompressorState:
@@ -261,4 +284,35 @@ def take(words: Words, lengths: Lengths, units: Floats, ranks: int, levels: int,
                 level = np.int32(np.int32(np.int32(given[i] >> shift) & mask) + above)
                 to[i] = np.float32(np.float32(level) - middle) * unit
             start += count
+    restore_floats(mode)
+
+
+@kernel
+def place_few(turned: Floats, lengths: Lengths, factors: Floats, few: Levels) -> None:
+    """Write each value's level, of 16, counted from -8 on."""
+    mode = usual_floats()
+    most, least = np.float32(FEW // 2 - 1), np.float32(-(FEW // 2))
+    start = 0
+    for index in range(len(lengths)):
+        end, factor = start + lengths[index], factors[index]
+        given, to = turned[start:end], few[start:end]
+        for i in range(given.size):
+            level = np.floor(np.float32(given[i] * factor))
+            level = level if level < most else most  # a value that is no number, too
+            to[i] = np.int8(level if level > least else least)
+        start = end
+    restore_floats(mode)
+
+
+@kernel
+def take_few(sums: Levels, lengths: Lengths, units: Floats, ranks: int, turned: Floats) -> None:
+    """Write what such levels of so many ranks, added up, are worth in their blocks' units."""
+    mode = usual_floats()
+    start, above = 0, np.float32(ranks / 2)
+    for index in range(len(lengths)):
+        end, unit = start + lengths[index], units[index]
+        given, to = sums[start:end], turned[start:end]
+        for i in range(given.size):
+            to[i] = np.float32(np.float32(given[i]) + above) * unit
+        start = end
     restore_floats(mode)

@@ -1,9 +1,9 @@
 """Hot loops over one block of integers, and of floats of which the largest or the smallest is wanted.
 
-A lane is as wide as a value.  A *mapping* says what a lane holds: the value as it is, or a signed integer that sorts as
-the value does.  A block of a sum that does not fit its lanes is added again in *parts*, none of which can overflow:
-values of 8 and 16 bits in lanes of 32, some of the values in each part; wider ones by halves, the low ones first, in
-lanes of 32 and 64 bits.
+A lane is as wide as a value; of values from -8 to 7 half of each lane may travel, which the switch widens.  A *mapping*
+says what a lane holds: the value as it is, or a signed integer that sorts as the value does.  A block of a sum that
+does not fit its lanes is added again in *parts*, none of which can overflow: values of 8 and 16 bits in lanes of 32, some of
+the values in each part; wider ones by halves, the low ones first, in lanes of 32 and 64 bits.
 """
 
 from __future__ import annotations
@@ -59,6 +59,24 @@ def pack_integers(dtype: int, mapping: int, infinity: int, source: int, count: i
         _pack(mapping, infinity, longs_at(source, count), longs_at(target, count))
     used = count << (dtype - INT8)
     bytes_at(target + used, 4 * words - used)[:] = 0
+    return 0
+
+
+@Outlined
+def pack_nibbles(source: int, count: int, target: int, words: int) -> int:
+    """Write a block of `count` bytes, each from -8 to 7, into the `2 * words` bytes of a frame; the rest become zero.
+
+    The upper half of byte j is value j, and the lower one value j + 2 * words.
+    """
+    half = 2 * words
+    firsts = min(count, half)
+    seconds = count - firsts
+    values, frame = bytes_at(source, count), bytes_at(target, half)
+    for i in range(seconds):
+        frame[i] = np.uint8(np.uint8(values[i] << np.uint8(4)) | np.uint8(values[half + i] & np.uint8(15)))
+    for i in range(seconds, firsts):
+        frame[i] = np.uint8(values[i] << np.uint8(4))
+    frame[firsts:] = 0
     return 0
 
 

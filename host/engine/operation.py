@@ -69,6 +69,13 @@ FLOAT_LANES: Final = {
     EACH: LaneFormat.INT32,
 }
 """Lane formats for sums of floats, by the name that users write."""
+INT4: Final = "int4"  # for sums of int8 whose values are -8 to 7: half a lane travels up
+INT4_LEAST: Final = -8
+INT4_MOST: Final = 7
+INT4_MOST_WORKERS: Final = 16
+"""Most workers: 16 times -8 is the least number of a lane of 8 bits."""
+LANES: Final = (*FLOAT_LANES, INT4)
+"""All lanes that users may name."""
 _WAYS_OUT: Final = {
     "float64": "allow narrow=True, or cast it to float32 first: array.astype(np.float32)",
     "complex64": "reduce array.view(np.float32) instead",
@@ -96,7 +103,7 @@ class Operation:
     operator: str = "sum"
     """One of `OPERATORS`."""
     lanes: str = "int32"
-    """One of `FLOAT_LANES`: what floats that are added travel as; others travel as themselves."""
+    """One of `LANES`: what floats that are added travel as, or int8 of so few bits; others travel as themselves."""
     dtype: np.dtype[Any] | None = None
     """Dtype of the values that are added. None: there are none."""
     size: int = 0
@@ -141,6 +148,8 @@ class Operation:
         if self.address:
             return
         code, format_ = self.code, self.format
+        if self.lanes == INT4 and world_size > INT4_MOST_WORKERS:
+            raise UsageError(f"int4 lanes add at most {INT4_MOST_WORKERS} ranks, not {world_size}: leave lanes= out")
         per_block = lanes_per_frame * LaneFormat.INT32.bits // format_.bits
         if code == EXACT:
             per_block = most_values(lanes_per_frame)
@@ -196,6 +205,8 @@ class Operation:
     @property
     def format(self) -> LaneFormat:
         """Format of the lanes that values travel in."""
+        if self.lanes == INT4:
+            return LaneFormat.NIBBLES
         return _INTEGER_LANES.get(self.code, FLOAT_LANES[self.lanes])
 
     @property
@@ -265,8 +276,8 @@ def check(dtype: np.dtype[Any], operator: str, lanes: str) -> None:
     """Refuse what the switch cannot combine; raises UsageError or UnsupportedDtype."""
     if operator not in OPERATORS:
         raise UsageError(f"op must be one of {', '.join(OPERATORS)}, not {operator!r}")
-    if lanes not in tuple(FLOAT_LANES):
-        raise UsageError(f"lanes must be one of {', '.join(FLOAT_LANES)}, not {lanes!r}")
+    if lanes not in LANES:
+        raise UsageError(f"lanes must be one of {', '.join(LANES)}, not {lanes!r}")
     native = dtype.newbyteorder("=")
     is_float, is_integer = native in _FLOATS, native.kind in "iu"
     is_bool = native.kind == "b"
@@ -279,5 +290,8 @@ def check(dtype: np.dtype[Any], operator: str, lanes: str) -> None:
         raise UnsupportedDtype(f"the switch adds float32, float16, bfloat16 and integers, not {dtype.name}: {way_out}")
     if operator == "average" and is_integer:
         raise UnsupportedDtype(f"{dtype.name} cannot be averaged: use op='sum', and divide the sum yourself")
-    if lanes != "int32" and not (is_float and operator in ("sum", "average")):
+    if lanes == INT4:
+        if native != np.int8 or operator != "sum":
+            raise UsageError(f"int4 lanes are for sums of int8, not for {operator} of {dtype.name}")
+    elif lanes != "int32" and not (is_float and operator in ("sum", "average")):
         raise UsageError(f"{lanes} lanes are for sums and averages of floats, not for {operator} of {dtype.name}")

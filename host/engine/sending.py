@@ -329,7 +329,8 @@ def _body_of(core: Core, slot: Slot, operation: OperationRecord) -> Scalar:
     """Return what the slot's contribution consists of, a `Body`."""
     if slot.payload == 0:
         return np.int64(Body.NONE)
-    is_narrow = operation.format == LaneFormat.WIDENED and core.member.takes_narrow == 1
+    is_widened = operation.format in (LaneFormat.WIDENED, LaneFormat.NIBBLES)
+    is_narrow = is_widened and slot.stage == WHOLE and core.member.takes_narrow == 1
     return np.int64(Body.NARROW) if is_narrow else np.int64(Body.LANES)
 
 
@@ -346,6 +347,8 @@ def _write_lanes(core: Core, slot: Slot, operation: OperationRecord, body: int, 
         call(core.kernels.pack_part, dtype, operation.unsigned, slot.stage - 1, source, count, target, words)
     elif dtype == EXACT:
         call(core.kernels.pack_exact, source, count, target, words)
+    elif dtype >= INT8 and body == Body.NARROW:
+        call(core.kernels.pack_nibbles, source, count, target, words)
     elif dtype >= INT8:
         call(core.kernels.pack_integers, dtype, operation.mapping, operation.infinity, source, count, target, words)
     elif operation.format == LaneFormat.INT32:

@@ -74,7 +74,7 @@ class Body(IntEnum):
     """Nothing, or padding."""
     LANES = 1
     NARROW = 2
-    """8 bits for each lane of 16."""
+    """Half of each lane, which the switch widens."""
 
 
 WHOLE: Final = 0
@@ -139,7 +139,8 @@ BLOCK_KERNELS: Final = (
     *(kernels.scan, kernels.pack, kernels.unpack, kernels.fill_nan),
     *(narrow.pack_narrow, narrow.unpack_narrow, narrow.limit),
     *(exact.pack_exact, exact.unpack_exact),
-    *(integers.pack_integers, integers.pack_part, integers.unpack_integers, integers.unpack_part),
+    *(integers.pack_integers, integers.pack_nibbles, integers.pack_part),
+    *(integers.unpack_integers, integers.unpack_part),
 )
 """Kernels that the state machine calls by address. Each has a field of its name in `BlockKernels`."""
 
@@ -152,6 +153,7 @@ class BlockKernels(Record):
     pack_narrow: Int64
     pack_exact: Int64
     pack_integers: Int64
+    pack_nibbles: Int64
     pack_part: Int64
     unpack: Int64
     unpack_narrow: Int64
@@ -192,7 +194,7 @@ class MemberRecord(Record):
     bit: Int64
     """This member's bit in bitmaps."""
     takes_narrow: Int64
-    """1: the switch widens values of 8 bits."""
+    """1: the switch widens values of 8 and of 4 bits."""
     scales: Annotated[Floats, "f8", max(LaneFormat) + 1, 256]
     """Factors of values, by lane format and exponent."""
     steps: Annotated[Floats, "f8", max(LaneFormat) + 1, 256]

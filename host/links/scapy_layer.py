@@ -123,6 +123,26 @@ class NarrowLanes(Packet):
     fields_desc = [NarrowLanesField("lanes", "b")]  # noqa: RUF012
 
 
+class NibblesField(LanesField):
+    """Numbers of 4 bits, two to a byte: the upper halves are those of the first half of the lanes."""
+
+    def getfield(self, pkt: Packet, s: bytes) -> tuple[bytes, list[int]]:
+        """Read the numbers; nothing is left."""
+        return b"", [(half ^ 8) - 8 for shift in (4, 0) for byte in s for half in (byte >> shift & 15,)]
+
+    def addfield(self, pkt: Packet, s: bytes, val: Any) -> bytes:
+        """Write the numbers, of which there is an even number."""
+        half = len(val) // 2
+        return s + bytes((upper & 15) << 4 | lower & 15 for upper, lower in zip(val[:half], val[half:], strict=True))
+
+
+class Nibbles(Packet):
+    """A payload of 4 bits for each lane of 8."""
+
+    name = "int4 lanes to be widened"
+    fields_desc = [NibblesField("lanes", "b")]  # noqa: RUF012
+
+
 class Int64Lanes(Packet):
     """A payload of 64-bit lanes."""
 
@@ -136,8 +156,11 @@ LANES = {
     LaneFormat.INT8: Int8Lanes,
     LaneFormat.INT64: Int64Lanes,
     LaneFormat.WIDENED: Int16Lanes,
+    LaneFormat.NIBBLES: Int8Lanes,
 }
 """The layer of each lane format's payload."""
+NARROW: dict[int, type[Packet]] = {LaneFormat.WIDENED: NarrowLanes, LaneFormat.NIBBLES: Nibbles}
+"""The layer of a payload that the switch widens."""
 
 
 class Aggregation(Packet):
@@ -149,12 +172,12 @@ class Aggregation(Packet):
     def guess_payload_class(self, payload: bytes) -> Any:
         """Return the layer of the lanes; what follows a header without payload is padding."""
         if int(self.flags) & Flag.PAYLOAD and self.format in LANES:
-            return NarrowLanes if self._is_narrow(len(payload)) else LANES[self.format]
+            return NARROW[self.format] if self._is_narrow(len(payload)) else LANES[self.format]
         return super().guess_payload_class(payload)
 
     def _is_narrow(self, length: int) -> bool:
         """Tell whether the switch is to widen a payload; what a switch sends up, from the service's port, is wide."""
-        is_widened = self.kind == Kind.CONTRIBUTION and self.format == LaneFormat.WIDENED
+        is_widened = self.kind == Kind.CONTRIBUTION and self.format in NARROW
         port = getattr(self.underlayer, "sport", None)
         return is_widened and length in map(narrow_bytes, LANE_BUILDS) and port != AGGREGATION_PORT
 

@@ -306,7 +306,14 @@ def _make_mistakes(communicator: Communicator) -> None:
     with pytest.raises(UsageError, match="sum, average, max, min, or"):
         communicator.allreduce(np.ones(3, np.float32), op="product")
     with pytest.raises(UsageError, match="int32, int16, int8"):
+        communicator.allreduce(np.ones(3, np.float32), lanes="int5")
+    with pytest.raises(UsageError, match="int4 lanes are for sums of int8, not for sum of float32"):
         communicator.allreduce(np.ones(3, np.float32), lanes="int4")
+    with pytest.raises(UsageError, match="int4 lanes are for sums of int8, not for max of int8"):
+        communicator.allreduce(np.ones(3, np.int8), op="max", lanes="int4")
+    for _ in range(2):
+        with pytest.raises(UsageError, match="int4 lanes take values from -8 to 7, not 1 to 8"):
+            communicator.allreduce(np.array([1, 8], np.int8), lanes="int4")
     with pytest.raises(UsageError, match="int8 lanes are for sums and averages of floats"):
         communicator.allreduce(np.ones(3, np.float32), op="max", lanes="int8")
     with pytest.raises(UnsupportedDtype, match="integers and bool"):

@@ -46,6 +46,7 @@ MAKERS: dict[str, Callable[[], Compressor]] = {
     "terngrad": lambda: TernGrad(bucket=100),
     "packed": Packed,
     "thc": Thc,
+    "thc of 4 bits": lambda: Thc(bits=4),
     "int8": lambda: BlockScaled("int8", block=16),
     "powersgd": lambda: PowerSgd(2),
     "dgc": lambda: DeepGradientCompression(0.1, warm_up=2, clip=5.0),
@@ -290,9 +291,10 @@ def test_bad_settings_and_dtypes_are_refused(ranks: list[Communicator]) -> None:
         lambda: ErrorFeedback(BlockTopK(0.2, block=16)),
         lambda: ErrorFeedback(PowerSgd(2)),
         lambda: ErrorFeedback(Thc()),
+        lambda: ErrorFeedback(Thc(bits=4)),
         lambda: DeepGradientCompression(0.1, clip=5.0),
     ],
-    ids=["top-k", "global top-k", "ok-topk", "blocks", "powersgd", "thc", "dgc"],
+    ids=["top-k", "global top-k", "ok-topk", "blocks", "powersgd", "thc", "thc of 4 bits", "dgc"],
 )
 def test_a_step_that_scalers_skip_is_seen_by_all_and_leaves_nothing_behind(
     ranks: list[Communicator], make: Callable[[], Compressor], bad: float

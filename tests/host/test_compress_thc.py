@@ -8,7 +8,18 @@ import numpy as np
 import pytest
 
 from switchsum.host.compress import Thc
-from switchsum.host.compress.thc import BLOCK, STEPS, lengths_of, levels_for, place, rotate, rotate_back, take
+from switchsum.host.compress.thc import (
+    BLOCK,
+    STEPS,
+    lengths_of,
+    levels_for,
+    place,
+    place_few,
+    rotate,
+    rotate_back,
+    take,
+    take_few,
+)
 from switchsum.protocol.errors import UsageError
 from switchsum.testing import on_ranks
 
@@ -64,24 +75,47 @@ def test_a_digit_holds_the_levels_of_all_ranks(ranks: int, levels: int) -> None:
     np.testing.assert_array_equal(sums, np.sign(turned) * ranks * (levels - 1) / 2)
 
 
-def test_sixteen_ranks_lose_little_and_seventeen_are_refused() -> None:
-    arrays = [RNG.standard_normal(20_000).astype(np.float32) for _ in range(16)]
-    found = on_ranks(16, lambda comm: Thc().exchange(comm, "x", arrays[comm.rank]))
+def test_four_bits_hold_sixteen_levels_of_sixteen_ranks() -> None:
+    lengths, ones = lengths_of(2 * BLOCK), np.ones(2, np.float32)
+    turned = np.concatenate([np.linspace(-10, 10, 2 * BLOCK - 3), [np.inf, -np.inf, np.nan]]).astype(np.float32)
+    few, sums = np.empty(2 * BLOCK, np.int8), np.empty(2 * BLOCK, np.float32)
+    place_few(turned, lengths, ones, few)
+    assert (few.min(), few.max()) == (-8, 7)
+    np.testing.assert_array_equal(few[:-1], np.clip(np.floor(turned[:-1]), -8, 7))
+    take_few(np.multiply(few, 16), lengths, ones, 16, sums)
+    np.testing.assert_array_equal(sums, 16 * (few + np.float32(0.5)))
+
+
+@pytest.mark.parametrize(("ranks", "bits"), [(16, 8), (4, 4), (16, 4)])
+def test_sixteen_levels_lose_little_and_seventeen_ranks_are_refused(ranks: int, bits: int) -> None:
+    arrays = [RNG.standard_normal(20_000).astype(np.float32) for _ in range(ranks)]
+    found = on_ranks(ranks, lambda comm: Thc(bits=bits).exchange(comm, "x", arrays[comm.rank]))
     for array, one in zip(arrays, found, strict=True):
         assert np.sum((one.own - array) ** 2) <= 0.013 * np.sum(array**2)
+        np.testing.assert_allclose(one.mean, np.mean([one.own for one in found], axis=0), atol=1e-5)
     with pytest.raises(UsageError, match="thc adds at most 16 ranks, not 17: use int10"):
-        levels_for(17)
+        levels_for(17, bits)
+    with pytest.raises(UsageError, match="thc sends 4 or 8 bits up, not 5"):
+        Thc(bits=5)
 
 
-def test_a_value_takes_little_more_than_a_byte_each_way() -> None:
+@pytest.mark.parametrize("scale", [1e-20, 1.0, 1e30])
+def test_a_gradient_of_any_tail_loses_as_little(scale: float) -> None:
+    array = (RNG.standard_normal(50_000) ** 3 * scale).astype(np.float32)
+    [one] = on_ranks(1, lambda comm: Thc(bits=4).exchange(comm, "x", array))
+    assert np.sum(((one.own - array) / scale) ** 2) <= 0.013 * np.sum((array / scale) ** 2)
+
+
+@pytest.mark.parametrize(("bits", "most_up"), [(8, 1.1), (4, 0.6)])
+def test_a_value_takes_little_more_than_its_bits_each_way(bits: int, most_up: float) -> None:
     size = 1_000_000
     values = RNG.standard_normal(size).astype(np.float32)
 
     def moved(comm: object) -> tuple[int, int]:
-        Thc().exchange(comm, "x", values)  # type: ignore[arg-type]
+        Thc(bits=bits).exchange(comm, "x", values)  # type: ignore[arg-type]
         counts = comm.statistics()  # type: ignore[attr-defined]
         return counts.bytes_sent, counts.bytes_received
 
     for up, down in on_ranks(2, moved):
-        assert up < 1.1 * size
+        assert up < most_up * size
         assert down < 1.1 * size

@@ -20,7 +20,7 @@ from switchsum.protocol import lanes as definition
 from switchsum.protocol.errors import (
     UsageError,
 )
-from switchsum.protocol.frame import FRAME_BYTES, Flag, Operator
+from switchsum.protocol.frame import FRAME_BYTES, Flag, Kind, LaneFormat, Operator
 from switchsum.protocol.wire import Packet, parse_frame
 from switchsum.testing.cluster import Cluster, ClusterConfig
 from switchsum.testing.engine import EngineByHand
@@ -140,6 +140,38 @@ def test_values_of_8_bits_are_the_same_where_frames_may_not_grow(dtype: np.dtype
         sums |= {array.tobytes() for array in arrays}
         sizes.append({len(packet.payload) for packet in packets if packet.header.flags & Flag.PAYLOAD})
     assert len(sums) == 1
+    assert sizes == [{4096}, {8192}]
+
+
+@pytest.mark.parametrize("workers", [1, 3, 16])
+@pytest.mark.parametrize("size", [1, 32, 33, 1000])
+def test_values_of_4_bits_add_up_in_lanes_of_8(workers: int, size: int) -> None:
+    cluster = Cluster(ClusterConfig(workers=workers))
+    packets = recording(cluster)
+    arrays = [
+        np.full(size, -8, np.int8) if workers == 16 else RNG.integers(-8, 8, size, np.int8) for _ in range(workers)
+    ]
+    arrays[0][0] = 7  # no block is all zero
+    outputs = [array.copy() for array in arrays]
+    assert not any(event.overflowed for event in cluster.allreduce(outputs, lanes="int4"))
+    check_sums(arrays, outputs, 16)
+    sent = [
+        packet for packet in packets if packet.header.flags & Flag.PAYLOAD and packet.header.kind == Kind.CONTRIBUTION
+    ]
+    assert {len(packet.payload) for packet in sent} == {2 * cluster.config.lanes_per_frame}
+    assert {packet.header.format for packet in sent} == {LaneFormat.NIBBLES}
+
+
+def test_values_of_4_bits_are_the_same_where_frames_may_not_grow() -> None:
+    arrays = [np.random.default_rng(rank).integers(-8, 8, 20_000, np.int8) for rank in range(3)]
+    sizes = []
+    for growth_bytes in (None, 512):
+        cluster = Cluster(ClusterConfig(workers=3, lanes_per_frame=2048, growth_bytes=growth_bytes))
+        packets = recording(cluster)
+        outputs = [array.copy() for array in arrays]
+        cluster.allreduce(outputs, lanes="int4")
+        check_sums(arrays, outputs, 2048)
+        sizes.append({len(packet.payload) for packet in packets if packet.header.flags & Flag.PAYLOAD})
     assert sizes == [{4096}, {8192}]
 
 

@@ -16,7 +16,8 @@ from switchsum.native.kernels import floats
 from switchsum.native.kernels.decorators import kernel
 from switchsum.native.kernels.loading import address_of
 from switchsum.protocol import lanes
-from switchsum.protocol.slot_rules import widened
+from switchsum.protocol.frame import LaneFormat
+from switchsum.protocol.lanes import widened
 
 from .digits import digits_of, put_sums
 
@@ -150,6 +151,17 @@ def test_narrow_values_are_the_definition(code: int, dtype: np.dtype[Any], bits:
         wanted = (expected * step).astype(np.float32).astype(dtype)
     np.testing.assert_array_equal(results[:-1].view(f"u{dtype.itemsize}"), wanted.view(f"u{dtype.itemsize}"))
     assert results[-1] == 0
+
+
+@pytest.mark.parametrize("count", [1, 15, 16, 17, 32])
+def test_halves_of_bytes_are_the_definition(count: int) -> None:
+    values = np.resize(np.arange(-8, 8, dtype=np.int8), count)
+    frame = np.full(17, 0x5A, np.uint8)
+    integers.pack_nibbles(address_of(values), count, address_of(frame), 8)
+    packed = widened(frame[:-1].tobytes(), LaneFormat.NIBBLES).view(np.int8)
+    np.testing.assert_array_equal(packed[:count], values)
+    assert not packed[count:].any()
+    assert frame[-1] == 0x5A
 
 
 def test_rounding_at_random_is_right_in_the_mean() -> None:

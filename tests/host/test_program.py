@@ -13,6 +13,7 @@ from switchsum.protocol.frame import (
     FIELDS,
     IPV4_BYTES,
     NO_BLOCK,
+    WIDENED_FORMATS,
     Flag,
     Header,
     Kind,
@@ -85,6 +86,10 @@ def test_allreduce_through_the_program(lanes: int, growth: int | None) -> None:
     cluster.allreduce(outputs, lanes="int8")
     assert len({output.tobytes() for output in outputs}) == 1
     assert np.abs(outputs[0] - np.sum(arrays, axis=0)).max() <= 3 * 2**3 / 127
+    few = [random.integers(-8, 8, 100 * lanes - 7, np.int8) for _ in range(3)]
+    outputs = [array.copy() for array in few]
+    cluster.allreduce(outputs, lanes="int4")
+    check_sums(few, outputs, lanes)
 
 
 def random_frame(random: np.random.Generator, config: ClusterConfig, base: int) -> tuple[int, bytes]:
@@ -92,8 +97,8 @@ def random_frame(random: np.random.Generator, config: ClusterConfig, base: int) 
     rank = int(random.integers(config.workers))
     payload = b""
     flags = Flag(0)
-    lane_format = LaneFormat(int(random.choice([1, 1, 1, 2, 3, 4, 7])))
-    if lane_format is LaneFormat.WIDENED and random.random() < 0.7:
+    lane_format = LaneFormat(int(random.choice([1, 1, 1, 2, 3, 4, 7, 8])))
+    if lane_format in WIDENED_FORMATS and random.random() < 0.7:
         flags = Flag.PAYLOAD
         payload = random.bytes(narrow_bytes(config.lanes_per_frame))
     elif random.random() < 0.7:

@@ -26,7 +26,7 @@ from switchsum.protocol.frame import (
     Operator,
     Reason,
 )
-from switchsum.protocol.slot_rules import widened
+from switchsum.protocol.lanes import widened
 from switchsum.protocol.wire import Address, build_frame, format_ip, format_mac, parse_frame
 
 SWITCH = Address(mac=0x02_00_00_00_00_01, ip=0x0A_00_00_01, port=AGGREGATION_PORT)
@@ -102,6 +102,16 @@ def test_contributions_that_the_switch_widens_are_told_by_kind_length_and_sender
     layer = Ether(build_frame(sender, dataclasses.replace(SWITCH, ip=SWITCH.ip + 9), header, payload))[Aggregation]
     lanes = widened(payload) if is_narrow else np.frombuffer(payload, np.uint8)
     assert layer.lanes == lanes.view(">i2").tolist()
+    assert bytes(layer.payload) == bytes(type(layer.payload)(lanes=layer.lanes)) == payload
+
+
+@pytest.mark.parametrize(("size", "is_narrow"), [(512, True), (1024, False)])
+def test_values_of_4_bits_are_shown_in_the_order_of_their_lanes(size: int, is_narrow: bool) -> None:
+    payload = np.random.default_rng(size).integers(0, 256, size, np.uint8).tobytes()
+    header = Header(kind=Kind.CONTRIBUTION, format=LaneFormat.NIBBLES, flags=Flag.PAYLOAD)
+    layer = Ether(build_frame(WORKER, SWITCH, header, payload))[Aggregation]
+    lanes = widened(payload, LaneFormat.NIBBLES) if is_narrow else np.frombuffer(payload, np.uint8)
+    assert layer.lanes == lanes.view(np.int8).tolist()
     assert bytes(layer.payload) == bytes(type(layer.payload)(lanes=layer.lanes)) == payload
 
 

@@ -11,6 +11,7 @@ import pytest
 
 from switchsum.protocol.frame import (
     NO_BLOCK,
+    WIDENED_FORMATS,
     Flag,
     Header,
     Kind,
@@ -294,12 +295,12 @@ def random_frame(random: np.random.Generator, pair: Pair, base: int) -> tuple[in
         block=int(random.choice([3, 3, 3, 3, 4])),
         next_block=int(random.choice([5, 9, NO_BLOCK])),
         next_exponent=int(random.integers(256)),
-        format=LaneFormat(int(random.choice([1, 1, 1, 1, 2, 3, 4, 7]))),
+        format=LaneFormat(int(random.choice([1, 1, 1, 1, 2, 3, 4, 7, 8]))),
         operator=Operator(int(random.choice([1, 1, 1, 1, 2, 3, 4]))),
         bitmap=int(random.integers(4)),
     )
     lanes = random.integers(-(2**31), 2**31, LANES).astype(">i4").tobytes() if flags & Flag.PAYLOAD else b""
-    if lanes and header.format == LaneFormat.WIDENED and random.random() < 0.7:
+    if lanes and header.format in WIDENED_FORMATS and random.random() < 0.7:
         lanes = lanes[: narrow_bytes(LANES)]
     if random.random() < 0.05:
         field = str(random.choice(["job", "epoch", "rank", "tree", "cookie", "slot"]))

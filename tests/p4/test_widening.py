@@ -1,4 +1,4 @@
-"""Contributions of 8 bits a value, which the switch widens before it adds them in lanes of 16 bits."""
+"""Contributions of half of each lane, 8 bits or 4, which the switch widens before it adds them."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from switchsum.protocol.frame import (
     may_be_narrow,
     narrow_bytes,
 )
-from switchsum.protocol.slot_rules import widened
+from switchsum.protocol.lanes import widened
 from switchsum.testing.rig import FLOOD_GROUP, FORWARDING, LIMITED_GROWTH, SWITCH, Rig, cookie, worker
 
 RNG = np.random.default_rng(8)
@@ -33,8 +33,12 @@ def narrow(rig: Rig) -> bytes:
     return RNG.permutation(np.resize(np.arange(256, dtype=np.uint8), size)).tobytes()
 
 
-def lanes(payload: bytes) -> Lanes:
-    return np.frombuffer(payload, ">i2").astype(np.int64)
+WIDTHS = {LaneFormat.WIDENED: ">i2", LaneFormat.NIBBLES: ">i1"}
+FORMATS = pytest.mark.parametrize("lane_format", WIDTHS, ids=[one.name for one in WIDTHS])
+
+
+def lanes(payload: bytes, lane_format: LaneFormat) -> Lanes:
+    return np.frombuffer(payload, WIDTHS[lane_format]).astype(np.int64)
 
 
 def send(rig: Rig, rank: int, number: int, payload: bytes, **fields: int) -> dict[int, list[wire.Packet]]:
@@ -45,26 +49,28 @@ def send(rig: Rig, rank: int, number: int, payload: bytes, **fields: int) -> dic
     return rig.send(rank, wire.build_frame(worker(rank), SWITCH, made.header, payload, checksum=True))
 
 
-def test_values_of_8_bits_add_up_in_lanes_of_16(rig: Rig) -> None:
+@FORMATS
+def test_values_add_up_in_lanes_twice_as_wide(rig: Rig, lane_format: LaneFormat) -> None:
     if not may_be_narrow(rig.lanes_per_frame, LIMITED_GROWTH):
         pytest.skip("frames of this build may grow as far on the embedded switch alone: the next test")
     for number, operator in enumerate((Operator.SUM, Operator.SUM, Operator.MAX, Operator.MIN, Operator.OR), 1):
         payloads = [narrow(rig) for _ in range(rig.workers)]
-        wide = [lanes(widened(payload).tobytes()) for payload in payloads]
-        if number == 2:  # a switch below, or a worker whose frames may not grow, has lanes of 16 bits
-            wide[1] = RNG.integers(-8000, 8000, 2 * rig.lanes_per_frame)
-            payloads[1] = wide[1].astype(">i2").tobytes()
+        wide = [lanes(widened(payload, lane_format).tobytes(), lane_format) for payload in payloads]
+        if number == 2:  # a switch below, or a worker whose frames may not grow, has whole lanes
+            limit = 1 << (lane_format.bits - 2)
+            wide[1] = RNG.integers(-limit, limit, wide[0].size)
+            payloads[1] = wide[1].astype(WIDTHS[lane_format]).tobytes()
         for rank in range(rig.workers - 1):
-            assert send(rig, rank, number, payloads[rank], operator=operator) == {}
-        answers = send(rig, rig.workers - 1, number, payloads[-1], operator=operator)
+            assert send(rig, rank, number, payloads[rank], format=lane_format, operator=operator) == {}
+        answers = send(rig, rig.workers - 1, number, payloads[-1], format=lane_format, operator=operator)
         assert sorted(answers) == [rank + 1 for rank in range(rig.workers)]
         expected = getattr(np, operator.function).reduce(wide)
         for [packet] in answers.values():
-            assert (packet.header.kind, packet.header.format) == (Kind.RESULT, LaneFormat.WIDENED)
+            assert (packet.header.kind, packet.header.format) == (Kind.RESULT, lane_format)
             assert packet.header.flags == Flag.PAYLOAD
-            np.testing.assert_array_equal(lanes(packet.payload), expected)
-        [again] = send(rig, 1, number, payloads[1], operator=operator)[2]
-        np.testing.assert_array_equal(lanes(again.payload), expected)
+            np.testing.assert_array_equal(lanes(packet.payload, lane_format), expected)
+        [again] = send(rig, 1, number, payloads[1], format=lane_format, operator=operator)[2]
+        np.testing.assert_array_equal(lanes(again.payload, lane_format), expected)
     assert rig.events(Reason.OVERFLOW) == 0
 
 
@@ -81,18 +87,20 @@ def test_what_is_answered_otherwise_has_no_payload(rig: Rig) -> None:
     assert all(packet.header.flags == Flag.MISMATCH | Flag.PAYLOAD for [packet] in answers.values())
 
 
-def test_it_is_refused_where_the_result_would_grow_too_far(limited_rig: Rig) -> None:
+@FORMATS
+def test_it_is_refused_where_the_result_would_grow_too_far(limited_rig: Rig, lane_format: LaneFormat) -> None:
     rig, payload = limited_rig, narrow(limited_rig)
-    answers = [send(rig, rank, 1, payload) for rank in range(rig.workers)]
+    answers = [send(rig, rank, 1, payload, format=lane_format) for rank in range(rig.workers)]
     if may_be_narrow(rig.lanes_per_frame, LIMITED_GROWTH):
         assert len(answers[-1]) == rig.workers
     else:
         for rank in range(rig.workers):
             [reject] = answers[rank][rank + 1]
             assert (reject.header.kind, reject.header.reason) == (Kind.REJECT, Reason.PADDING)
-        payload = widened(payload).tobytes()
-        answers = [send(rig, rank, 1, payload) for rank in range(rig.workers)]
-        np.testing.assert_array_equal(lanes(answers[-1][1][0].payload), rig.workers * lanes(payload))
+        payload = widened(payload, lane_format).tobytes()
+        answers = [send(rig, rank, 1, payload, format=lane_format) for rank in range(rig.workers)]
+        sums = rig.workers * lanes(payload, lane_format)
+        np.testing.assert_array_equal(lanes(answers[-1][1][0].payload, lane_format), sums)
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from switchsum.protocol import wire
-from switchsum.protocol.frame import NO_BLOCK, Flag, Header, Kind, LaneFormat, Operator
+from switchsum.protocol.frame import NO_BLOCK, WIDENED_FORMATS, Flag, Header, Kind, LaneFormat, Operator
 from switchsum.testing.encapsulations import encapsulations
 from switchsum.testing.rig import CPU_PORT, EPOCH, FIRST_SLOT, JOB, SWITCH, Rig, cookie, worker
 
@@ -79,7 +79,7 @@ class Traffic:
             )
             fields[field] = int(rng.integers(16))
         payload = self._lanes[rng.integers(8)].astype(">i4").tobytes() if with_payload else self._rig.padding
-        if with_payload and fields["format"] == LaneFormat.WIDENED and rng.integers(4):
+        if with_payload and fields["format"] in WIDENED_FORMATS and rng.integers(4):
             payload = payload[: len(payload) // 2]
         return wire.build_frame(worker(rank), SWITCH, Header(**fields), payload, checksum=checksum)
 

@@ -17,7 +17,7 @@ from scapy.layers.l2 import Ether
 from scapy.utils import wrpcap
 
 from switchsum.protocol.frame import FIELDS, NO_BLOCK, Flag, Header, Kind, LaneFormat, Reason
-from switchsum.protocol.slot_rules import widened
+from switchsum.protocol.lanes import widened
 from switchsum.protocol.wire import build_frame
 from switchsum.testing.rig import SWITCH, worker
 
@@ -119,13 +119,17 @@ def test_lanes_are_numbers_of_their_format(lane_format: LaneFormat, tmp_path: Pa
 
 
 @TSHARK
-def test_what_the_switch_widens_is_shown_in_the_order_of_its_lanes(tmp_path: Path) -> None:
+@pytest.mark.parametrize(("lane_format", "dtype"), [(LaneFormat.WIDENED, ">i2"), (LaneFormat.NIBBLES, ">i1")])
+def test_what_the_switch_widens_is_shown_in_the_order_of_its_lanes(
+    tmp_path: Path, lane_format: LaneFormat, dtype: str
+) -> None:
     payload = np.random.default_rng(1).integers(0, 256, 512, np.uint8).tobytes()
-    header = Header(kind=Kind.CONTRIBUTION, format=LaneFormat.WIDENED, flags=Flag.PAYLOAD)
+    header = Header(kind=Kind.CONTRIBUTION, format=lane_format, flags=Flag.PAYLOAD)
     capture = tmp_path / "frames.pcap"
     senders = [worker(0), replace(worker(0), port=SWITCH.port)]  # what a switch sends up has been widened
     wrpcap(str(capture), [Ether(build_frame(sender, SWITCH, header, payload)) for sender in senders])
-    found = fields(capture, "switchsum.lane.widened", "switchsum.expert.length", home=tmp_path)
-    lanes = [widened(payload).view(">i2").tolist(), np.frombuffer(payload, ">i2").tolist()]
-    assert [[int(value) for value in frame["switchsum.lane.widened"]] for frame in found] == lanes
+    lane = f"switchsum.lane.{lane_format.name.lower()}"
+    found = fields(capture, lane, "switchsum.expert.length", home=tmp_path)
+    lanes = [widened(payload, lane_format).view(dtype).tolist(), np.frombuffer(payload, dtype).tolist()]
+    assert [[int(value) for value in frame[lane]] for frame in found] == lanes
     assert not any("switchsum.expert.length" in frame for frame in found)

@@ -203,6 +203,16 @@ def _widened(play: Play) -> None:
         play.contribute(0, None, step, format=LaneFormat.WIDENED)
 
 
+@case("widened", "payloads of 4 bits a lane, whole ones, and both in one round")
+def _nibbles(play: Play) -> None:
+    narrow = play.payload_bytes // 2
+    for step, some in enumerate((set(play.ranks), {0}, set(play.ranks) - {0}, set())):
+        for rank in play.ranks:
+            payload = play.random.bytes(narrow if rank in some else play.payload_bytes)
+            play.contribute(rank, payload, step, format=LaneFormat.NIBBLES)
+        play.contribute(0, None, step, format=LaneFormat.NIBBLES)
+
+
 @case("mark", "flag 8 of one contribution, of a first, a middle and a last one, and of one with another tag")
 def _mark(play: Play) -> None:
     for step, of in enumerate(play.ranks):

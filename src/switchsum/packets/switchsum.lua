@@ -28,6 +28,7 @@ local FORMATS = {
   [3] = "int8",
   [4] = "int64",
   [7] = "widened",
+  [8] = "nibbles",
 }
 local REASONS = {
   [0] = "none",
@@ -97,7 +98,7 @@ local switchsum = Proto("switchsum", "switchsum in-network allreduce")
 
 local TYPES = { [1] = ftypes.UINT8, [2] = ftypes.UINT16, [4] = ftypes.UINT32, [8] = ftypes.UINT64 }
 local LANES = { int32 = { ftypes.INT32, 4 }, int16 = { ftypes.INT16, 2 }, int8 = { ftypes.INT8, 1 },
-  int64 = { ftypes.INT64, 8 }, widened = { ftypes.INT16, 2 } }
+  int64 = { ftypes.INT64, 8 }, widened = { ftypes.INT16, 2 }, nibbles = { ftypes.INT8, 1 } }
 
 local fields = {}
 for _, row in ipairs(HEADER) do
@@ -149,16 +150,27 @@ local function add_header(tree, buffer)
   return values
 end
 
--- A worker's contribution has 8 bits for each lane of 16; what a switch sends up, whose port is the service's, has 16.
+-- A worker's contribution has half of each lane; what a switch sends up, whose port is the service's, has all.
 local function is_narrow(length, values, port)
-  return KINDS[values.kind] == "contribution" and FORMATS[values.format] == "widened" and NARROWS[length]
+  local format = FORMATS[values.format]
+  return KINDS[values.kind] == "contribution" and (format == "widened" or format == "nibbles") and NARROWS[length]
     and port ~= AGGREGATION_PORT
 end
 
--- Byte 2j is for lane j, byte 2j + 1 for the lane half the lanes further on.
-local function add_narrow(tree, buffer)
+-- Byte 2j is for lane j, byte 2j + 1 for the lane half the lanes further on; or the halves of byte j are for these.
+local function add_narrow(tree, buffer, format)
   local length = buffer:len()
-  local lanes = tree:add(switchsum, buffer(), string.format("%d lanes that the switch widens", length))
+  local count = format == "nibbles" and 2 * length or length
+  local lanes = tree:add(switchsum, buffer(), string.format("%d lanes that the switch widens", count))
+  if format == "nibbles" then
+    for first = 0, 4, 4 do
+      for at = 0, length - 1 do
+        local value = buffer(at, 1):bitfield(first, 4)
+        lanes:add(fields["lane.nibbles"], buffer(at, 1), value < 8 and value or value - 16)
+      end
+    end
+    return
+  end
   for first = 0, 1 do
     for at = first, length - 1, 2 do
       lanes:add(fields["lane.widened"], buffer(at, 1), buffer(at, 1):int())
@@ -169,7 +181,7 @@ end
 local function add_payload(tree, buffer, values, port)
   local length, format = buffer:len(), FORMATS[values.format]
   if values.payload and is_narrow(length, values, port) then
-    add_narrow(tree, buffer)
+    add_narrow(tree, buffer, format)
   elseif values.payload then
     if not PAYLOADS[length] then
       tree:add_proto_expert_info(experts.length)

@@ -12,7 +12,17 @@ from typing import Final
 
 import numpy as np
 
-from switchsum.protocol.frame import WIRE_VERSION, Flag, Header, Kind, LaneFormat, Operator, Reason, payload_bytes
+from switchsum.protocol.frame import (
+    WIDENED_FORMATS,
+    WIRE_VERSION,
+    Flag,
+    Header,
+    Kind,
+    LaneFormat,
+    Operator,
+    Reason,
+    payload_bytes,
+)
 from switchsum.protocol.slot_rules import Cell, Member, ReferenceSwitch, Replies, Tag
 from switchsum.protocol.wire import Address, Packet, build_frame, parse_frame
 
@@ -369,7 +379,7 @@ class FillsUp(_Believes):
     def put_right(self, packet: Packet, member: Member) -> tuple[Header, bytes]:
         """Return the header, and the lanes with zeros behind them."""
         whole = payload_bytes(self.lanes_per_frame)
-        is_short = packet.header.flags & Flag.PAYLOAD and packet.header.format != LaneFormat.WIDENED
+        is_short = packet.header.flags & Flag.PAYLOAD and packet.header.format not in WIDENED_FORMATS
         return packet.header, packet.payload.ljust(whole, b"\0") if is_short else packet.payload
 
 

@@ -91,9 +91,11 @@ METHODS: Final[Mapping[str, Method]] = MappingProxyType(
             own_lanes="int8 sends everything, in these lanes",
         ),
         "thc": Method(
-            make=lambda _: ErrorFeedback(Thc()),
+            make=lambda asked: ErrorFeedback(Thc(bits=int(asked.number or 8))),
+            number=COUNT,
             example="thc",
-            own_lanes="thc sends everything, four values to 32 bits",
+            numbered="thc:4",
+            own_lanes="thc sends everything, in 8 bits or 4",
         ),
         "blocks": Method(
             make=lambda asked: SmallBlocks(int(asked.number), asked.lanes), number=COUNT, example="blocks:32"

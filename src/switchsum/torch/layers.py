@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from switchsum.host.api.sparse import AUTO_BLOCK
 from switchsum.host.compress.base import Part, split
-from switchsum.host.engine.operation import EACH, FLOAT_LANES
+from switchsum.host.engine.operation import EACH, FLOAT_LANES, INT4
 
 Floats = npt.NDArray[np.float32]
 
@@ -93,6 +93,8 @@ class Counted:
 
 def _payload(array: npt.NDArray[Any], options: dict[str, Any]) -> int:
     """Return the bytes that an array travels as."""
+    if options.get("lanes") == INT4:
+        return -(-array.size // 2)
     is_narrow = array.dtype.kind not in "iub" and options.get("lanes", "int32") != "int32"
     if not is_narrow:
         return array.nbytes
