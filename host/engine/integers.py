@@ -2,8 +2,8 @@
 
 A lane is as wide as a value; of values from -8 to 7 half of each lane may travel, which the switch widens.  A *mapping*
 says what a lane holds: the value as it is, or a signed integer that sorts as the value does.  A block of a sum that
-does not fit its lanes is added again in *parts*, none of which can overflow: values of 8 and 16 bits in lanes of 32, some of
-the values in each part; wider ones by halves, the low ones first, in lanes of 32 and 64 bits.
+does not fit its lanes is added again in *parts*, none of which can overflow: values of 8 and 16 bits in lanes of 32,
+some of the values in each part; wider ones by halves, the low ones first, in lanes of 32 and 64 bits.
 """
 
 from __future__ import annotations
