@@ -7,7 +7,7 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from .lanes import NOT_FINITE
+from .lane_scales import NOT_FINITE
 
 EACH_BITS: Final = 25
 """A value with an exponent of its own is scaled to so many bits: the 24 of a float32, and one more."""

@@ -15,50 +15,17 @@ random instead, which is off by less than a step and right in the mean.
 
 from __future__ import annotations
 
-from typing import Final
-
 import numpy as np
 import numpy.typing as npt
 
 from .frame import LaneFormat
-
-NOT_FINITE: Final = 255
-"""Exponent of a block with an infinity or a NaN."""
-
-WIDE_BITS: Final = 32
-"""Width of lanes that have room for all bits of a float32."""
-
-FRACTION_BITS: Final = 16
-"""Bits behind the point that random rounding looks at: 2**16 places between two integers."""
-GOLDEN: Final = 0x9E37_79B9
-"""2**32 over the golden ratio: its multiples are spread evenly."""
-
-NARROW_SUM_BITS: Final = 16
-"""Width of the lanes in which values of 16 and of 8 bits add up."""
-
-
-def full_scale(workers: int, bits: int) -> int:
-    """Return what values of 32, 16 or 8 bits are scaled to, so that the sum of `workers` fits its lane.
-
-    Values of 32 bits stay below it, for a float32 is below its power of two by a 2**-24th of that at least.
-    """
-    if bits == WIDE_BITS:
-        return 1 << (bits - 1) >> (workers - 1).bit_length()
-    return min((1 << (bits - 1)) - 1, ((1 << (NARROW_SUM_BITS - 1)) - 1) // workers)
+from .lane_scales import FRACTION_BITS, GOLDEN, full_scale, step
 
 
 def block_exponent(values: npt.NDArray[np.float32]) -> int:
     """Return the largest biased IEEE exponent (0 to 255) of a block of float32."""
     bits = np.ascontiguousarray(values).view(np.uint32) & np.uint32(0x7FFF_FFFF)
     return int(bits.max(initial=0)) >> 23
-
-
-def step(exponent: int, workers: int, bits: int) -> float:
-    """Return the value of one unit of a lane; every finite float32 of that exponent is below ``step * full_scale``.
-
-    Subnormals (exponent 0) share the range of exponent 1.
-    """
-    return 2.0 ** (max(exponent, 1) - 126) / full_scale(workers, bits)
 
 
 def quantise(values: npt.NDArray[np.float32], exponent: int, workers: int, bits: int) -> npt.NDArray[np.int64]:

@@ -27,7 +27,7 @@ from switchsum.host.compress import block_scaled, packed, small_blocks
 from switchsum.host.engine import dtypes, each, kernels, narrow
 from switchsum.host.engine.operation import EACH
 from switchsum.native.kernels.loading import address_of
-from switchsum.protocol import lanes as definition
+from switchsum.protocol import lane_scales
 from switchsum.protocol.errors import UsageError
 from switchsum.protocol.frame import FRAME_BYTES, LANE_BYTES
 
@@ -128,8 +128,8 @@ def through_lanes(dtype: str, lanes: str, arrays: Sequence[Array], frame_lanes: 
     """Return the sum as workers and switch make it."""
     code, kind = DTYPES[dtype]
     bits, ranks = VALUE_BITS[lanes], len(arrays)
-    lane_bits = max(bits, definition.NARROW_SUM_BITS)
-    full = definition.full_scale(ranks, bits)
+    lane_bits = max(bits, lane_scales.NARROW_SUM_BITS)
+    full = lane_scales.full_scale(ranks, bits)
     size, per_block = len(arrays[0]), frame_lanes * 32 // lane_bits
     result = np.zeros(size, kind)
     for block, start in enumerate(range(0, size, per_block)):
@@ -140,15 +140,15 @@ def through_lanes(dtype: str, lanes: str, arrays: Sequence[Array], frame_lanes: 
         frame = np.zeros(per_block, f">i{lane_bits // 8}")
         for rank, source in enumerate(sources):
             at = address_of(frame)
-            if bits == definition.WIDE_BITS:
+            if bits == lane_scales.WIDE_BITS:
                 kernels.pack(code, source, count, at, frame_lanes, scale)
             else:
                 seed = int(np.random.default_rng([rank, block]).integers(1 << 32))
                 narrow.pack_narrow(code, 2, source, count, at, frame_lanes, scale, seed)  # as the switch widens them
             total += frame
         frame[:] = total
-        target, step = address_of(result[start:]), definition.step(exponent, ranks, bits)
-        if bits == definition.WIDE_BITS:
+        target, step = address_of(result[start:]), lane_scales.step(exponent, ranks, bits)
+        if bits == lane_scales.WIDE_BITS:
             kernels.unpack(code, address_of(frame), count, target, step)
         else:
             narrow.unpack_narrow(code, address_of(frame), count, target, step)
@@ -191,7 +191,7 @@ def in_blocks(lanes: str, arrays: Sequence[Array], block: int = 0) -> Array:
     """Return the sum of float32 as `BlockScaled` makes it."""
     ranks, size, block = len(arrays), len(arrays[0]), block or BLOCKS[lanes]
     scales = agreed(arrays, block, -(-size // block), small_blocks.COARSE)
-    steps = definition.full_scale(ranks, VALUE_BITS[lanes])
+    steps = lane_scales.full_scale(ranks, VALUE_BITS[lanes])
     turns = [small_blocks.turn_of(rank, ranks) for rank in range(ranks)]
     parts = [
         block_scaled.quotients_of(one, block, scales, steps, SEED, turn)

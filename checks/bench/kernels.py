@@ -15,7 +15,7 @@ from switchsum.native.kernels.atomics import copy_bytes
 from switchsum.native.kernels.decorators import kernel
 from switchsum.native.kernels.loading import address_of
 from switchsum.native.kernels.memory import call
-from switchsum.protocol import lanes
+from switchsum.protocol import lane_scales
 from switchsum.switch.batch import Output
 from switchsum.testing.embedded import Embedded
 from switchsum.testing.rig import Rig
@@ -72,7 +72,7 @@ def _unpacks(code: int, source: int, target: int, step: float, repeats: int) -> 
 def loops() -> dict[str, Callable[[], object]]:
     """Return what is timed, by name; each touches `REPEATS * VALUES` values."""
     source, target = address_of(_FLOATS), address_of(_WORDS)
-    scale, step = lanes.full_scale(4, 32) * 2.0 ** (126 - 130), lanes.step(130, 4, 32)
+    scale, step = lane_scales.full_scale(4, 32) * 2.0 ** (126 - 130), lane_scales.step(130, 4, 32)
     scan, pack, unpack = kernels.scan.address, kernels.pack.address, kernels.unpack.address
     return {
         "copy": lambda: _copies(source, target, REPEATS),
@@ -92,7 +92,7 @@ def _compressors() -> dict[str, Callable[[], object]]:
     scales, steps = small_blocks.scales_of(tops, small_blocks.FINE), layout.steps(4)
     factors, units = small_blocks.factors_of(steps, scales), small_blocks.units_of(scales, steps)
     values, words, bits = np.zeros_like(given), layout.pack(given, scales, steps, 1, 0), given.view(np.uint32)
-    of_64 = np.full(size // 64, 127 << lanes.FRACTION_BITS, np.float32) / np.abs(given).max()
+    of_64 = np.full(size // 64, 127 << lane_scales.FRACTION_BITS, np.float32) / np.abs(given).max()
 
     def repeated(loop: Callable[[], object]) -> Callable[[], object]:
         return lambda: [loop() for _ in range(turns)] and None

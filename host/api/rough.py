@@ -12,7 +12,8 @@ from typing import Any, Final, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from switchsum.protocol.lanes import GOLDEN, mixed
+from switchsum.protocol.lane_scales import GOLDEN
+from switchsum.protocol.lanes import mixed
 
 BLOCK: Final = 1024
 """Values with a scale of their own, whose four bytes are little beside theirs."""

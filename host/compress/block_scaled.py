@@ -18,7 +18,7 @@ from switchsum.native.kernels.decorators import kernel
 from switchsum.native.kernels.floats import restore_floats, usual_floats
 from switchsum.native.kernels.mixing import turned_at
 from switchsum.protocol.errors import UsageError
-from switchsum.protocol.lanes import FRACTION_BITS, full_scale
+from switchsum.protocol.lane_scales import FRACTION_BITS, full_scale
 
 from .base import Begun, Communicates, Compressor, CompressorState, Exchanged, Floats, Part, Steps, name_of
 from .small_blocks import Scales, agree, factors_of, turn_of, units_of

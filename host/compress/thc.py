@@ -24,7 +24,6 @@ from switchsum.native.kernels.floats import restore_floats, usual_floats
 from switchsum.native.kernels.mixing import drawn_at
 from switchsum.protocol.errors import UsageError
 
-from ..engine.operation import INT4
 from .base import Communicates, Compressor, CompressorState, Exchanged, Floats, Part, Steps, name_of
 from .small_blocks import Scales, agree_finely, factors_of, units_of
 
@@ -157,7 +156,7 @@ class Thc(Compressor):
         )
         words = plan.words(values, self._bits)
         own = plan.values(words, 1, values.size)
-        comm.allreduce(words, lanes=INT4 if self._bits == WIDTHS[0] else "int32")
+        comm.allreduce(words, lanes="int4" if self._bits == WIDTHS[0] else "int32")
         return Exchanged(own=own, mean=plan.values(words, comm.world_size, values.size))
 
     def _state(self) -> CompressorState:

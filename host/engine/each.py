@@ -16,7 +16,7 @@ from switchsum.native.kernels.floats import restore_floats, usual_floats
 from switchsum.native.kernels.memory import Scalar
 from switchsum.native.kernels.plain import wrapping
 from switchsum.protocol.each_lanes import EACH_BITS, MINUS, NO_NUMBER, PLUS
-from switchsum.protocol.lanes import NOT_FINITE
+from switchsum.protocol.lane_scales import NOT_FINITE
 
 Words = npt.NDArray[np.uint32]
 """Float32 as bits, or lanes."""

@@ -39,7 +39,7 @@ from switchsum.protocol.frame import (
     padding_bytes,
     payload_bytes,
 )
-from switchsum.protocol.lanes import NOT_FINITE, full_scale, step
+from switchsum.protocol.lane_scales import NOT_FINITE, full_scale, step
 from switchsum.protocol.wire import lower_headers
 
 from .by_hand import restore_by_hand

@@ -15,7 +15,7 @@ import numpy as np
 from switchsum.native.kernels.floats import restore_floats, usual_floats
 from switchsum.native.kernels.memory import floats_at, swap, words_at
 from switchsum.native.kernels.outlined import Outlined
-from switchsum.protocol.lanes import NOT_FINITE
+from switchsum.protocol.lane_scales import NOT_FINITE
 
 from .dtypes import DIGITS
 

@@ -20,7 +20,7 @@ from switchsum.native.kernels.decorators import inner
 from switchsum.native.kernels.floats import restore_floats, usual_floats
 from switchsum.native.kernels.memory import Scalar, floats_at, halves_at, swap, words_at
 from switchsum.native.kernels.outlined import Outlined
-from switchsum.protocol.lanes import NOT_FINITE
+from switchsum.protocol.lane_scales import NOT_FINITE
 
 from .dtypes import BFLOAT16, EXACT, FLOAT16, FLOAT32, INT8
 from .integers import ALL_ZERO, is_zero

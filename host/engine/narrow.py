@@ -16,7 +16,7 @@ from switchsum.native.kernels.floats import restore_floats, usual_floats
 from switchsum.native.kernels.memory import Scalar, bytes_at, floats_at, halves_at, swap, words_at
 from switchsum.native.kernels.mixing import drawn_at
 from switchsum.native.kernels.outlined import Outlined
-from switchsum.protocol.lanes import FRACTION_BITS, NOT_FINITE
+from switchsum.protocol.lane_scales import FRACTION_BITS, NOT_FINITE
 
 from .dtypes import BFLOAT16, FLOAT32
 from .kernels import HALF_BIAS_GAP, HALF_INFINITY, HALF_TO_SINGLE, as_bfloat16, as_float16

@@ -14,7 +14,7 @@ import numpy.typing as npt
 from switchsum.native.kernels.decorators import inner
 from switchsum.native.kernels.memory import Scalar, bytes_at, call, longs_at, prefetch, words_at
 from switchsum.protocol.frame import AT, FRAME_BYTES, LANE_BYTES, NO_BLOCK, Flag, Kind, LaneFormat, Operator, Reason
-from switchsum.protocol.lanes import NOT_FINITE
+from switchsum.protocol.lane_scales import NOT_FINITE
 
 from .calls import keep_end
 from .congestion import note_mark

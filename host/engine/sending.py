@@ -21,7 +21,7 @@ from switchsum.protocol.frame import (
     Kind,
     LaneFormat,
 )
-from switchsum.protocol.lanes import NOT_FINITE
+from switchsum.protocol.lane_scales import NOT_FINITE
 
 from .calls import keep_begin
 from .congestion import append, has_room, is_full, take_first

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from switchsum.protocol.lanes import GOLDEN
+from switchsum.protocol.lane_scales import GOLDEN
 
 from .decorators import inner
 from .memory import Scalar

@@ -11,6 +11,7 @@ import numpy.typing as npt
 import pytest
 
 from switchsum.host.api.communicator import Communicator
+from switchsum.protocol import lane_scales
 from switchsum.protocol import lanes as definition
 
 RANKS = 3
@@ -59,12 +60,12 @@ def check_block(blocks: Sequence[Array], result: Array, divisor: int, value_bits
     """Check one block of floats."""
     workers = len(blocks)
     exponent = max(definition.block_exponent(block) for block in blocks)
-    if exponent == definition.NOT_FINITE:
+    if exponent == lane_scales.NOT_FINITE:
         assert np.isnan(result.astype(np.float32)).all()
         return
     exact = np.sum([block.astype(np.float64) for block in blocks], axis=0) / divisor
     steps = workers / 2 if value_bits == 32 else workers
-    bound = steps * definition.step(exponent, workers, value_bits) / divisor
+    bound = steps * lane_scales.step(exponent, workers, value_bits) / divisor
     with np.errstate(over="ignore"):
         low, high = (
             (exact + sign * (bound + np.abs(exact) * 2.0**-50)).astype(np.float32).astype(result.dtype)

@@ -15,7 +15,8 @@ from switchsum.host.compress import BlockScaled, ErrorFeedback, Part
 from switchsum.host.compress.block_scaled import quotients_of
 from switchsum.host.compress.small_blocks import COARSE, FINE, NO_NUMBER, magnitudes, scales_of, turn_of
 from switchsum.protocol.frame import FRAME_BYTES
-from switchsum.protocol.lanes import FRACTION_BITS, GOLDEN, mixed
+from switchsum.protocol.lane_scales import FRACTION_BITS, GOLDEN
+from switchsum.protocol.lanes import mixed
 from switchsum.testing.local import communicators
 
 from .checks import RANKS, on_all

@@ -15,7 +15,8 @@ from switchsum.host.compress import Packed, Part
 from switchsum.host.compress.packed import Layout
 from switchsum.host.compress.small_blocks import FINE, magnitudes, scales_of, units_of
 from switchsum.protocol.errors import UsageError
-from switchsum.protocol.lanes import GOLDEN, mixed
+from switchsum.protocol.lane_scales import GOLDEN
+from switchsum.protocol.lanes import mixed
 
 from .checks import RANKS
 

@@ -16,6 +16,7 @@ from switchsum.host.engine.operation import Operation
 from switchsum.host.engine.state import OPERATIONS, Count
 from switchsum.native.kernels.plain import PLAIN
 from switchsum.native.wires.rows import LEAD_BYTES, allocate_rows
+from switchsum.protocol import lane_scales
 from switchsum.protocol import lanes as definition
 from switchsum.protocol.errors import (
     UsageError,
@@ -198,7 +199,7 @@ def test_averages_of_the_largest_values_are_finite(dtype: np.dtype[Any], lanes: 
         found = arrays[0].astype(np.float64)
         assert np.abs(found).max() <= largest
         bits = {"int32": 32, "int16": 16, "int8": 8}[lanes]
-        step = definition.step(definition.block_exponent(values.astype(np.float32)), workers, bits)
+        step = lane_scales.step(definition.block_exponent(values.astype(np.float32)), workers, bits)
         tolerance = step + float(facts.eps) * largest
         np.testing.assert_allclose(found, values.astype(np.float64), rtol=0, atol=tolerance)
 

@@ -15,7 +15,7 @@ from switchsum.host.engine import dtypes, integers, kernels, narrow
 from switchsum.native.kernels import floats
 from switchsum.native.kernels.decorators import kernel
 from switchsum.native.kernels.loading import address_of
-from switchsum.protocol import lanes
+from switchsum.protocol import lane_scales, lanes
 from switchsum.protocol.frame import LaneFormat
 from switchsum.protocol.lanes import widened
 
@@ -79,7 +79,7 @@ def test_pack_is_the_definition(code: int, dtype: np.dtype[Any], data: st.DataOb
     exponent = min(254, finite_exponent(values) + data.draw(st.integers(0, 3)))
     width = len(values) + data.draw(st.integers(0, 5))
     frame = np.full(width + 1, GUARD, ">i4")
-    scale = lanes.full_scale(workers, 32) * 2.0 ** (126 - max(exponent, 1))
+    scale = lane_scales.full_scale(workers, 32) * 2.0 ** (126 - max(exponent, 1))
     kernels.pack(code, address_of(values), len(values), address_of(frame), width, scale)
     expected = lanes.quantise(values.astype(np.float32), exponent, workers, 32)
     np.testing.assert_array_equal(frame[: len(values)], expected)
@@ -98,7 +98,7 @@ def test_unpack_is_the_definition(code: int, dtype: np.dtype[Any], data: st.Data
     frame = sums.astype(">i4")
     values = np.zeros(size + 1, dtype)
     share = data.draw(st.sampled_from([1.0, 1.0 / workers]))
-    step = lanes.step(exponent, workers, 32) * share
+    step = lane_scales.step(exponent, workers, 32) * share
     kernels.unpack(code, address_of(frame), size, address_of(values), step)
     with np.errstate(over="ignore"):
         expected = (sums * step).astype(np.float32).astype(dtype)
@@ -115,10 +115,10 @@ def test_every_float16_and_bfloat16_comes_back() -> None:
             one = np.array([value], dtype)
             exponent = max(0, kernels.scan(code, address_of(one), 1))
             frame = np.zeros(1, np.uint32)
-            scale = lanes.full_scale(1, 32) * 2.0 ** (126 - max(exponent, 1))
+            scale = lane_scales.full_scale(1, 32) * 2.0 ** (126 - max(exponent, 1))
             kernels.pack(code, address_of(one), 1, address_of(frame), 1, scale)
             back = np.zeros(1, dtype)
-            kernels.unpack(code, address_of(frame), 1, address_of(back), lanes.step(exponent, 1, 32))
+            kernels.unpack(code, address_of(frame), 1, address_of(back), lane_scales.step(exponent, 1, 32))
             assert back[0] == value
 
 
@@ -131,9 +131,9 @@ def test_narrow_values_are_the_definition(code: int, dtype: np.dtype[Any], bits:
     seed = data.draw(st.integers(0, 2**32 - 1))
     exponent = min(254, finite_exponent(values) + data.draw(st.integers(0, 3)))
     words = -(-len(values) // 2) + data.draw(st.integers(0, 30))
-    scale = lanes.full_scale(workers, bits) * 2.0 ** (126 - max(exponent, 1))
+    scale = lane_scales.full_scale(workers, bits) * 2.0 ** (126 - max(exponent, 1))
     expected = lanes.quantise_at_random(values.astype(np.float32), exponent, workers, bits, seed)
-    assert np.abs(expected).max() <= lanes.full_scale(workers, bits)
+    assert np.abs(expected).max() <= lane_scales.full_scale(workers, bits)
     for value_bytes in {1, 2} if bits == 8 else {2}:  # lanes of 16 bits take values of 8, too
         frame = np.full(2 * words * value_bytes + 1, 0x5A, np.uint8)
         at = address_of(frame)
@@ -145,7 +145,7 @@ def test_narrow_values_are_the_definition(code: int, dtype: np.dtype[Any], bits:
         assert frame[-1] == 0x5A
 
     results = np.zeros(len(values) + 1, dtype)
-    step = lanes.step(exponent, workers, bits)
+    step = lane_scales.step(exponent, workers, bits)
     narrow.unpack_narrow(code, address_of(packed), len(values), address_of(results), step)
     with np.errstate(over="ignore"):
         wanted = (expected * step).astype(np.float32).astype(dtype)
@@ -170,7 +170,7 @@ def test_rounding_at_random_is_right_in_the_mean() -> None:
     drawn = [lanes.quantise_at_random(values, exponent, 4, 8, seed) for seed in range(4000)]
     mean = lanes.dequantise(np.mean(drawn, axis=0), exponent, 4, 8)
     # The variance of one draw is at most a quarter of a step's square.
-    tolerance = 6 * lanes.step(exponent, 4, 8) / 2 / np.sqrt(len(drawn))
+    tolerance = 6 * lane_scales.step(exponent, 4, 8) / 2 / np.sqrt(len(drawn))
     np.testing.assert_allclose(mean, values, atol=tolerance)
 
 
@@ -210,8 +210,8 @@ def test_what_a_thread_has_asked_of_its_floats_changes_no_bit(
     values = np.sort(values[np.isfinite(values.astype(np.float32))])
     numbers = np.random.default_rng(3).integers(-(1 << 31), 1 << 31, 64)
     tiny = np.array([1e-45, -3e-39, 1.2e-38, 1.0], np.float32)
-    steps = {(e, bits): lanes.step(e, 3, bits) for e in (*range(40), 100, 127, 200, 254) for bits in (32, 16)}
-    scales = {(e, w): lanes.full_scale(3, w) * 2.0 ** (126 - max(e, 1)) for e in range(255) for w in (32, 16, 8)}
+    steps = {(e, bits): lane_scales.step(e, 3, bits) for e in (*range(40), 100, 127, 200, 254) for bits in (32, 16)}
+    scales = {(e, w): lane_scales.full_scale(3, w) * 2.0 ** (126 - max(e, 1)) for e in range(255) for w in (32, 16, 8)}
 
     def everything() -> list[bytes]:
         made: list[bytes] = []

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from switchsum.protocol import lanes
+from switchsum.protocol import lane_scales, lanes
 from switchsum.protocol.frame import MOST_WORKERS
 
 WORKERS = st.sampled_from([*range(1, 33), 257, 258, 259, MOST_WORKERS])
@@ -20,9 +20,9 @@ def test_the_sum_fits_and_keeps_the_bound(data: st.DataObject, workers: int, bit
     blocks = data.draw(hnp.arrays(np.float32, (workers, 5), elements=FLOATS))
     exponent = max(lanes.block_exponent(block) for block in blocks)
     sums = np.sum([lanes.quantise(block, exponent, workers, bits) for block in blocks], axis=0)
-    assert np.abs(sums).max() < 1 << (max(bits, lanes.NARROW_SUM_BITS) - 1)
+    assert np.abs(sums).max() < 1 << (max(bits, lane_scales.NARROW_SUM_BITS) - 1)
     exact = blocks.astype(np.float64).sum(axis=0)
-    bound = workers / 2 * lanes.step(exponent, workers, bits)
+    bound = workers / 2 * lane_scales.step(exponent, workers, bits)
     # What float64 itself rounds here comes on top.
     bound += np.abs(exact).max() * 2.0**-50
     assert np.abs(lanes.dequantise(sums, exponent, workers, bits) - exact).max() <= bound
@@ -32,7 +32,7 @@ def test_the_sum_fits_and_keeps_the_bound(data: st.DataObject, workers: int, bit
     ("workers", "steps"), [(1, 127), (16, 127), (258, 127), (259, 126), (1024, 31), (MOST_WORKERS, 7)]
 )
 def test_so_many_workers_have_all_steps_of_8_bits(workers: int, steps: int) -> None:
-    assert lanes.full_scale(workers, 8) == steps
+    assert lane_scales.full_scale(workers, 8) == steps
 
 
 @pytest.mark.parametrize(
@@ -49,4 +49,4 @@ def test_an_empty_block_has_exponent_zero() -> None:
 
 def test_the_largest_float_uses_the_full_scale() -> None:
     largest = np.array([np.finfo(np.float32).max], dtype=np.float32)
-    assert lanes.quantise(largest, 254, 4, 32)[0] == pytest.approx(lanes.full_scale(4, 32), rel=1e-6)
+    assert lanes.quantise(largest, 254, 4, 32)[0] == pytest.approx(lane_scales.full_scale(4, 32), rel=1e-6)

@@ -8,7 +8,7 @@ import numpy.typing as npt
 from switchsum.host.engine.dtypes import FLOAT32
 from switchsum.host.engine.kernels import fill_nan, pack, scan, unpack
 from switchsum.native.kernels.loading import address_of
-from switchsum.protocol.lanes import NOT_FINITE, WIDE_BITS, full_scale, step
+from switchsum.protocol.lane_scales import NOT_FINITE, WIDE_BITS, full_scale, step
 
 from .seam import Array
 
