@@ -58,7 +58,7 @@ def test_what_is_right_in_the_mean_or_has_feedback_of_its_own_has_none_around_it
 @pytest.mark.parametrize(
     ("how", "text"),
     [
-        ("gzip", "no compression 'gzip': use one of int16, int16:32, int10, int8, int8:32, thc, thc:4, blocks:32, topk:0.01"),
+        ("gzip", "no compression 'gzip': use one of int16, int16:32, int10, int8, int8:32, thc, thc:4, blocks:32"),
         ("", "use one of"),
         ("topk", "topk takes a share above 0 and up to 1, as in topk:0.01"),
         ("topk:", "as in topk:0.01"),
