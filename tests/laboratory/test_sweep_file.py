@@ -75,6 +75,14 @@ def test_what_is_wrong_is_said_with_its_line(tmp_path: Path, text: str, line: st
     assert wrong(tmp_path, text) == [line]
 
 
+def test_an_empty_axis_is_said_beside_what_else_is_wrong(tmp_path: Path) -> None:
+    assert wrong(tmp_path, "workerz: 4\nloss: []\nbytes: [x]\n") == [
+        "line 1: unknown key 'workerz': did you mean workers?",
+        "line 2: loss: this axis is empty; it needs at least one value",
+        "line 3: bytes: a size is written like 100MB or 64KiB and above 0, not 'x'",
+    ]
+
+
 @pytest.mark.parametrize(
     ("text", "line"),
     [

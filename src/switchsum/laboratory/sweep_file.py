@@ -184,7 +184,7 @@ class _Reader:
                 self._wrong.append((line, f"{name}: the value {value} stands there twice"))
             values.append(value)
             self._value_lines[axis.field, value] = line
-        if not values and not self._wrong:
+        if isinstance(node, yaml.SequenceNode) and not node.value:
             self._wrong.append((node.start_mark.line + 1, f"{name}: this axis is empty; it needs at least one value"))
         self._axes[axis.field] = values
 
