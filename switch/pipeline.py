@@ -241,7 +241,7 @@ class Pipeline:
         """Return how a kernel runs batches into `output` while the caller holds `lock`; None if it cannot."""
         return self._engine.entry(output)
 
-    @property
+    @functools.cached_property
     def sees_waiting(self) -> bool:
         """Whether it matters to the program that packets wait between ingress and egress."""
         return sees_waiting(self._program)

@@ -9,13 +9,15 @@ from typing import Any, Final
 
 import numpy as np
 
-from switchsum.native.kernels.memory import bytes_at
+from switchsum.native.kernels.decorators import inner
+from switchsum.native.kernels.memory import bytes_at, prefetch
 from switchsum.native.kernels.outlined import Outlined
 from switchsum.protocol.frame import FRAME_BYTES
 
 from .header import slot_of
-from .receiving import fetch_ahead, fetch_lines
-from .state import CONGESTION, CORE, OPERATION, OPERATIONS, ROW, SLOT, state_at
+from .kernels import item_bytes
+from .receiving import fetch_lines
+from .state import CONGESTION, CORE, OPERATION, OPERATIONS, ROW, SLOT, State, state_at
 
 
 def _offset(record: np.dtype[Any], field: str) -> int:
@@ -33,6 +35,10 @@ _ROW_BYTES: Final = ROW.itemsize
 _OPERATION_BYTES: Final = OPERATION.itemsize
 _CONGESTION_BYTES: Final = CONGESTION.itemsize
 _WORD_BYTES: Final = 8
+_PAIR_BYTES: Final = 128
+"""Bytes of two cache lines: a processor that fetches one of them fetches the other as well."""
+_MOST_AHEAD_BYTES: Final = 1024
+"""Bytes of each block that are fetched ahead. The processor sees by itself how a longer block goes on."""
 _EXPONENTS: Final = 256
 """Exponents in a row of the two tables. Each round needs the record before `_SCALES` and from `_BEHIND_STEPS` on."""
 
@@ -63,10 +69,29 @@ def fetch(arrays: int, start: int, lanes: int, step: int) -> int:
         fetch_lines(state.operations.ctypes.data + operation * _OPERATION_BYTES, _OPERATION_BYTES)
         fetch_lines(state.congestion.ctypes.data + slot.tree * _CONGESTION_BYTES, _CONGESTION_BYTES)
         return 0
-    fetch_ahead(state, start, lanes)
+    _fetch_blocks(state, index, lanes)
     scale = (state.operations[operation].format * _EXPONENTS + slot.next_exponent) * _WORD_BYTES
     fetch_lines(at + _SCALES + scale, _WORD_BYTES)
     fetch_lines(at + _STEPS + scale, _WORD_BYTES)
     row = 2 * index + (~slot.number & 1)
-    fetch_lines(core.sending.store + row * core.sending.stride, core.sending.stride)
+    fetch_much(core.sending.store + row * core.sending.stride, core.sending.stride)
     return 0
+
+
+@inner
+def _fetch_blocks(state: State, index: int, lanes: int) -> None:
+    """Fetch the lanes of a result, and the blocks that its slot writes, sends and names when it takes the result."""
+    slot = state.slots[index]
+    operation = state.operations[slot.operation % OPERATIONS]
+    size = operation.per_block * item_bytes(operation.dtype)
+    fetch_much(lanes, size)
+    fetch_much(operation.address + slot.block * size, size)
+    fetch_much(operation.address + slot.next_block * size, size)
+    fetch_much(operation.address + (slot.next_block + operation.columns) * size, size)
+
+
+@inner
+def fetch_much(address: int, size: int) -> None:
+    """Fetch the beginning of many bytes, by pairs of lines: only so many lines can be on their way."""
+    for offset in range(0, min(size, _MOST_AHEAD_BYTES), _PAIR_BYTES):
+        prefetch(address + offset)

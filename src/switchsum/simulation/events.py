@@ -8,8 +8,9 @@ Nothing is allocated: `WorldRecord.spare` events are free before each event is h
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Final
 
+import numpy as np
 import numpy.typing as npt
 
 from switchsum.native.kernels.decorators import inner
@@ -20,6 +21,7 @@ from .records import NEAR, WorldRecord
 _KIND_BITS: Final = 3
 _INDEX_BITS: Final = 22
 _RING: Final = NEAR - 1
+_EVENT_BYTES: Final = 16
 MOST_INDICES: Final = 1 << _INDEX_BITS
 """Numbers of frames, links and nodes are below this."""
 
@@ -56,10 +58,15 @@ def push(world: WorldRecord, at: int, kind: int, index: int) -> None:
 @inner
 def _put_aside(world: WorldRecord, at: int, key: int) -> None:
     """Put an event into the heap."""
-    events = integers_at(world.events, 2 * world.event_room)
     place = world.event_count
     world.event_count = place + 1
-    _lift(events, place, at, key)
+    _lift(world.events, place, at, key)
+
+
+@inner
+def _event(events: int, place: int) -> npt.NDArray[np.int64]:
+    """View time and key of an event of the heap."""
+    return integers_at(events + place * _EVENT_BYTES, 2)
 
 
 @inner
@@ -97,47 +104,54 @@ def take_first(world: WorldRecord) -> Scalar:
         world.near_count -= 1
         return key
     # The first event of the heap takes a place among the near ones, behind all others.
-    events = integers_at(world.events, 2 * world.event_room)
-    world.near_at[first] = events[0]
-    world.near_key[first] = events[1]
+    least = _event(world.events, 0)
+    world.near_at[first] = least[0]
+    world.near_key[first] = least[1]
     count -= 1
     world.event_count = count
     if count > 0:
-        _sink(events, count, events[2 * count], events[2 * count + 1])
+        last = _event(world.events, count)
+        _sink(world.events, count, last[0], last[1])
     return key
 
 
 @inner
-def _lift(events: npt.NDArray[Any], place: int, at: int, key: int) -> None:
+def _lift(events: int, place: int, at: int, key: int) -> None:
     """Put an event at its place, from the end."""
     while place > 0:
         above = (place - 1) >> 2
-        if events[2 * above] < at or (events[2 * above] == at and events[2 * above + 1] < key):
+        former = _event(events, above)
+        if former[0] < at or (former[0] == at and former[1] < key):
             break
-        events[2 * place] = events[2 * above]
-        events[2 * place + 1] = events[2 * above + 1]
+        _write(events, place, former[0], former[1])
         place = above
-    events[2 * place] = at
-    events[2 * place + 1] = key
+    _write(events, place, at, key)
 
 
 @inner
-def _sink(events: npt.NDArray[Any], count: int, at: int, key: int) -> None:
+def _sink(events: int, count: int, at: int, key: int) -> None:
     """Put an event at its place, from the top."""
     place = 0
     while True:
-        least = 4 * place + 1
-        if least >= count:
+        child = 4 * place + 1
+        if child >= count:
             break
-        for other in range(least + 1, min(least + 4, count)):
-            if events[2 * other] < events[2 * least] or (
-                events[2 * other] == events[2 * least] and events[2 * other + 1] < events[2 * least + 1]
-            ):
-                least = other
-        if events[2 * least] > at or (events[2 * least] == at and events[2 * least + 1] > key):
+        least, event = child, _event(events, child)
+        least_at, least_key = event[0], event[1]
+        for other in range(child + 1, min(child + 4, count)):
+            event = _event(events, other)
+            if event[0] < least_at or (event[0] == least_at and event[1] < least_key):
+                least, least_at, least_key = other, event[0], event[1]
+        if least_at > at or (least_at == at and least_key > key):
             break
-        events[2 * place] = events[2 * least]
-        events[2 * place + 1] = events[2 * least + 1]
+        _write(events, place, least_at, least_key)
         place = least
-    events[2 * place] = at
-    events[2 * place + 1] = key
+    _write(events, place, at, key)
+
+
+@inner
+def _write(events: int, place: int, at: int, key: int) -> None:
+    """Write time and key of an event of the heap."""
+    event = _event(events, place)
+    event[0] = at
+    event[1] = key

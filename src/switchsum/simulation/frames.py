@@ -8,16 +8,30 @@ from __future__ import annotations
 from typing import Final
 
 import numpy as np
+import numpy.typing as npt
 
 from switchsum.native.kernels.atomics import copy_bytes
 from switchsum.native.kernels.decorators import inner
 from switchsum.native.kernels.intrinsics import carray, pointer
 from switchsum.native.kernels.memory import Scalar, bytes_at, integers_at
-from switchsum.native.kernels.records import Table
 from switchsum.native.wires.rows import LEAD_BYTES
 
-from .records import FRAME, HEAD_BYTES, LINK, NODE, NONE, FrameRecord, LinkRecord, NodeRecord, WorldRecord
+from .records import (
+    FRAME,
+    FRAME_BYTES,
+    HEAD_BYTES,
+    LINK,
+    LINK_BYTES,
+    NODE,
+    NODE_BYTES,
+    NONE,
+    FrameRecord,
+    LinkRecord,
+    NodeRecord,
+    WorldRecord,
+)
 
+_WORD_BYTES: Final = 8
 _TYPE: Final = 12
 _IPV4_HIGH: Final = 8
 _TOS: Final = 15
@@ -28,54 +42,65 @@ _IPV4_END: Final = 34
 
 
 @inner
-def frames_of(world: WorldRecord) -> Table[FrameRecord]:
-    """View the frames."""
-    return carray(pointer(world.frames), (world.frame_room,), FRAME)  # type: ignore[no-any-return]
+def frame_at(world: WorldRecord, index: Scalar) -> FrameRecord:
+    """Return a frame's record."""
+    return carray(pointer(world.frames + index * FRAME_BYTES), (1,), FRAME)[0]  # type: ignore[no-any-return]
 
 
 @inner
-def links_of(world: WorldRecord) -> Table[LinkRecord]:
-    """View the links."""
-    return carray(pointer(world.links), (world.link_count,), LINK)  # type: ignore[no-any-return]
+def link_at(world: WorldRecord, number: Scalar) -> LinkRecord:
+    """Return a link's record."""
+    return carray(pointer(world.links + number * LINK_BYTES), (1,), LINK)[0]  # type: ignore[no-any-return]
 
 
 @inner
-def nodes_of(world: WorldRecord) -> Table[NodeRecord]:
-    """View the nodes."""
-    return carray(pointer(world.nodes), (world.node_count,), NODE)  # type: ignore[no-any-return]
+def node_at(world: WorldRecord, number: Scalar) -> NodeRecord:
+    """Return a node's record."""
+    return carray(pointer(world.nodes + number * NODE_BYTES), (1,), NODE)[0]  # type: ignore[no-any-return]
+
+
+@inner
+def _holders_of(world: WorldRecord, row: Scalar) -> npt.NDArray[np.int64]:
+    """View the number of frames that hold a row."""
+    return integers_at(world.holders + row * _WORD_BYTES, 1)
+
+
+@inner
+def _row_behind(world: WorldRecord, row: Scalar) -> npt.NDArray[np.int64]:
+    """View the number of the free row behind a free row."""
+    return integers_at(world.next_row + row * _WORD_BYTES, 1)
 
 
 @inner
 def take_row(world: WorldRecord) -> Scalar:
     """Return a free row, which then has one holder."""
     row = world.free_row
-    world.free_row = integers_at(world.next_row, world.frame_room)[row]
-    integers_at(world.holders, world.frame_room)[row] = 1
+    world.free_row = _row_behind(world, row)[0]
+    _holders_of(world, row)[0] = 1
     return row
 
 
 @inner
 def hold_row(world: WorldRecord, row: Scalar) -> None:
     """Add a holder to a row."""
-    integers_at(world.holders, world.frame_room)[row] += 1
+    _holders_of(world, row)[0] += 1
 
 
 @inner
 def let_row_go(world: WorldRecord, row: Scalar) -> None:
     """Take a holder from a row; without any the row is free."""
-    holders = integers_at(world.holders, world.frame_room)
-    holders[row] -= 1
-    if holders[row] == 0:
-        integers_at(world.next_row, world.frame_room)[row] = world.free_row
+    holders = _holders_of(world, row)
+    holders[0] -= 1
+    if holders[0] == 0:
+        _row_behind(world, row)[0] = world.free_row
         world.free_row = row
 
 
 @inner
 def new_frame(world: WorldRecord, length: Scalar, row: Scalar) -> Scalar:
     """Return a new frame in a row that is held for it; or in no row."""
-    frames = frames_of(world)
     index = world.free_frame
-    frame = frames[index]
+    frame = frame_at(world, index)
     world.free_frame = frame.next
     world.free_frames -= 1
     frame.length = length
@@ -87,7 +112,7 @@ def new_frame(world: WorldRecord, length: Scalar, row: Scalar) -> Scalar:
 @inner
 def give_back(world: WorldRecord, index: Scalar) -> None:
     """Forget a frame."""
-    frame = frames_of(world)[index]
+    frame = frame_at(world, index)
     if frame.row != NONE:
         let_row_go(world, frame.row)
     frame.next = world.free_frame
@@ -110,21 +135,21 @@ def head_at(world: WorldRecord, index: Scalar) -> Scalar:
 @inner
 def body_at(world: WorldRecord, index: Scalar) -> Scalar:
     """Return the address of what follows a frame's own head."""
-    frame = frames_of(world)[index]
+    frame = frame_at(world, index)
     return frame.body if frame.row == NONE else row_at(world, frame.row) + frame.body
 
 
 @inner
 def start_at(world: WorldRecord, index: Scalar) -> Scalar:
     """Return the address of a frame's first byte; if the frame is a copy, only its head is there."""
-    frame = frames_of(world)[index]
+    frame = frame_at(world, index)
     return head_at(world, index) if frame.head > 0 else row_at(world, frame.row)
 
 
 @inner
 def whole_at(world: WorldRecord, index: Scalar) -> Scalar:
     """Return the address of a whole frame, put together if it is a copy; valid until the next call."""
-    frame = frames_of(world)[index]
+    frame = frame_at(world, index)
     if frame.head == 0:
         return row_at(world, frame.row)
     copy_to(world, index, world.assembly)
@@ -134,7 +159,7 @@ def whole_at(world: WorldRecord, index: Scalar) -> Scalar:
 @inner
 def copy_to(world: WorldRecord, index: Scalar, target: Scalar) -> None:
     """Write a frame to an address."""
-    frame = frames_of(world)[index]
+    frame = frame_at(world, index)
     if frame.head == 0:
         copy_bytes(target, row_at(world, frame.row), frame.length)
         return
@@ -145,10 +170,10 @@ def copy_to(world: WorldRecord, index: Scalar, target: Scalar) -> None:
 @inner
 def mark(world: WorldRecord, index: Scalar) -> bool:
     """Mark an IPv4 frame whose sender understands ECN as one that has met congestion; return whether it is one."""
-    frame = frames_of(world)[index]
+    frame = frame_at(world, index)
     if frame.length < _IPV4_END:
         return False
-    if frame.head == 0 and integers_at(world.holders, world.frame_room)[frame.row] > 1:
+    if frame.head == 0 and _holders_of(world, frame.row)[0] > 1:
         _unshare(world, index)
     data = bytes_at(start_at(world, index), _IPV4_END)
     ecn = data[_TOS] & _ECN
@@ -169,7 +194,7 @@ def mark(world: WorldRecord, index: Scalar) -> bool:
 @inner
 def _unshare(world: WorldRecord, index: Scalar) -> None:
     """Give a frame a row of its own: others have its body, but must not have what changes in its headers."""
-    frame = frames_of(world)[index]
+    frame = frame_at(world, index)
     row = take_row(world)
     copy_bytes(row_at(world, row), row_at(world, frame.row), frame.length)
     let_row_go(world, frame.row)

@@ -407,8 +407,13 @@ class Job:
     def begin(self, arrays: Arrays, *, operator: str = "sum", lanes: str = "int32") -> None:
         """Begin to add arrays, one of each rank."""
         now = self.network.now
+        known: dict[Any, Operation] = {}
         for worker, number, array in zip(self.workers, self.numbers, arrays, strict=True):
-            worker.begin(Operation.of(array, operator=operator, lanes=lanes), array.reshape(-1), now)
+            # An engine copies the record of an operation when it takes it, so that ranks may have the same one.
+            alike = array.dtype, array.shape
+            if alike not in known:
+                known[alike] = Operation.of(array, operator=operator, lanes=lanes)
+            worker.begin(known[alike], array.reshape(-1), now)
             self.network.world.wake(number)
 
     def ended(self, began_s: float) -> Ended:

@@ -21,7 +21,7 @@ from switchsum.native.kernels.memory import Scalar, integers_at, prefetch
 from switchsum.native.kernels.mixing import drawn_at
 
 from . import events
-from .frames import copy_to, frames_of, give_back, links_of, mark
+from .frames import copy_to, frame_at, give_back, link_at, mark
 from .records import (
     FRAME_BYTES,
     LINK_BYTES,
@@ -48,8 +48,8 @@ _MUCH_OF_A_LINK_BYTES: Final = 192
 @inner
 def send(world: WorldRecord, number: Scalar, index: Scalar, ready: Scalar) -> None:
     """Put a frame on a link, which sends it at the time `ready` at the earliest; or drop it."""
-    link = links_of(world)[number]
-    length = frames_of(world)[index].length
+    link = link_at(world, number)
+    length = frame_at(world, index).length
     catch_up(world, link)
     if link.queued >= link.queue_frames or link.queued_bytes + length > link.queue_bytes:
         link.dropped += 1
@@ -65,10 +65,10 @@ def put_on(
     world: WorldRecord, number: Scalar, index: Scalar, ready: Scalar, since: Scalar, marks: Scalar | bool
 ) -> None:
     """Put a frame, which has waited since a time, on a link whose queue is up to date and has room; mark it or not."""
-    link = links_of(world)[number]
+    link = link_at(world, number)
     if marks and mark(world, index):
         link.marked += 1
-    frame = frames_of(world)[index]
+    frame = frame_at(world, index)
     link.entered += 1
     link.bytes += frame.length
     link.queued += 1
@@ -94,7 +94,7 @@ def put_on(
         link.first = index
         events.push(world, frame.departs + link.delay, Happens.ARRIVAL, number)
     else:
-        frames_of(world)[link.last].next = index
+        frame_at(world, link.last).next = index
     link.last = index
 
 
@@ -148,16 +148,24 @@ def fetch_link(world: WorldRecord, number: Scalar) -> None:
 @inner
 def fetch_ends(world: WorldRecord, number: Scalar) -> None:
     """Fetch the last frame of a link, behind which the next one will lie, and the first one that may have left."""
-    link = links_of(world)[number]
+    link = link_at(world, number)
     prefetch(world.frames + link.last * FRAME_BYTES)
     prefetch(world.frames + link.departing * FRAME_BYTES)
+
+
+@inner
+def fetch_second(world: WorldRecord, number: Scalar) -> None:
+    """Fetch the frame behind the first one that may have left: its time of departure is looked at, too."""
+    link = link_at(world, number)
+    if link.departing != NONE:
+        prefetch(world.frames + frame_at(world, link.departing).next * FRAME_BYTES)
 
 
 @inner
 def catch_up(world: WorldRecord, link: LinkRecord) -> None:
     """Take frames that have left the link out of its queue."""
     while link.departing != NONE:
-        frame = frames_of(world)[link.departing]
+        frame = frame_at(world, link.departing)
         if frame.departs > world.now:
             break
         link.queued -= 1
@@ -171,15 +179,15 @@ def first_off(world: WorldRecord, number: Scalar) -> Scalar:
 
     The event of the arrival has been taken out before.
     """
-    link = links_of(world)[number]
+    link = link_at(world, number)
     catch_up(world, link)
     index = link.first
-    frame = frames_of(world)[index]
+    frame = frame_at(world, index)
     link.first = frame.next
     if frame.next == NONE:
         link.last = NONE
     else:
-        events.push(world, frames_of(world)[frame.next].departs + link.delay, Happens.ARRIVAL, number)
+        events.push(world, frame_at(world, frame.next).departs + link.delay, Happens.ARRIVAL, number)
     if link.special == 0:
         return index
     if frame.fate == Fate.LOST or (link.outage_count > 0 and _was_down(link, frame.departs, world.now)):
@@ -206,7 +214,7 @@ def _was_down(link: LinkRecord, departed: Scalar, arrived: Scalar) -> bool:
 @inner
 def next_departure(world: WorldRecord, link: LinkRecord) -> Scalar:
     """Return when the next frame leaves the queue."""
-    return np.int64(NEVER) if link.departing == NONE else frames_of(world)[link.departing].departs
+    return np.int64(NEVER) if link.departing == NONE else frame_at(world, link.departing).departs
 
 
 @inner
@@ -214,7 +222,7 @@ def note(
     world: WorldRecord, index: Scalar, frame: Scalar, at: Scalar, departs: Scalar, fate: Scalar, with_bytes: bool
 ) -> None:
     """Write a frame into the log; `index` as in `LogRecord`."""
-    length = frames_of(world)[frame].length
+    length = frame_at(world, frame).length
     note_length(world, index, length, at, departs, fate)
     if with_bytes:
         entry: LogRecord = carray(pointer(world.log + world.log_used - LOG_BYTES), (1,), LOG)[0]

@@ -11,6 +11,7 @@ from typing import Final
 
 import numpy as np
 
+from switchsum.host.engine.fetching import fetch_much
 from switchsum.native.kernels.atomics import copy_bytes
 from switchsum.native.kernels.decorators import inner
 from switchsum.native.kernels.intrinsics import carray, pointer
@@ -20,17 +21,17 @@ from switchsum.native.kernels.outlined import Outlined
 from . import events
 from .frames import (
     body_at,
-    frames_of,
+    frame_at,
     give_back,
     head_at,
-    links_of,
+    link_at,
     new_frame,
-    nodes_of,
+    node_at,
     row_at,
     start_at,
     take_row,
 )
-from .links import catch_up, fetch_ends, fetch_link, first_off, next_departure, note, send
+from .links import catch_up, fetch_ends, fetch_link, fetch_second, first_off, next_departure, note, send
 from .records import (
     FRAME_BYTES,
     NEAR,
@@ -49,9 +50,9 @@ from .records import (
 from .switching import enqueue, forward, serve
 
 _SECONDS: Final = 1.0 / PICOSECONDS
+_WORD_BYTES: Final = 8
 _LINE_BYTES: Final = 64
 _MUCH_OF_A_NODE_BYTES: Final = 320
-_MOST_AHEAD_BYTES: Final = 1024
 _MIX: Final = 0x2545_F491_4F6C_DD1D
 
 
@@ -88,7 +89,7 @@ def run(address: int, until: int, most: int) -> int:
 def wake(address: int, host: int, at: int) -> int:
     """Wake a host at a time: it then looks whether it has something to do."""
     world: WorldRecord = carray(pointer(address), (1,), WORLD)[0]
-    node = nodes_of(world)[host]
+    node = node_at(world, host)
     if at < node.wakes_at:
         node.wakes_at = at
         events.push(world, at, Happens.WAKE, host)
@@ -99,7 +100,7 @@ def wake(address: int, host: int, at: int) -> int:
 def bring_up_to_date(address: int, link: int) -> int:
     """Take the frames that have left out of a link's queue."""
     world: WorldRecord = carray(pointer(address), (1,), WORLD)[0]
-    catch_up(world, links_of(world)[link])
+    catch_up(world, link_at(world, link))
     return 0
 
 
@@ -110,7 +111,7 @@ def schedule(address: int, link: int, at: int, data: int, length: int) -> int:
     row = take_row(world)
     copy_bytes(row_at(world, row), data, length)
     index = new_frame(world, length, row)
-    frames_of(world)[index].link = link
+    frame_at(world, index).link = link
     events.push(world, at, Happens.SENT, index)
     return 0
 
@@ -124,16 +125,16 @@ def _handle(world: WorldRecord, key: Scalar) -> None:
         if frame != NONE:
             _arrive(world, index, frame)
     elif kind == Happens.WAKE:
-        node = nodes_of(world)[index]
+        node = node_at(world, index)
         if node.wakes_at == world.now:  # else the waking was put off, and another event will come for it
             node.wakes_at = NEVER
             _turn(world, index, NONE)
     elif kind == Happens.LATE:
-        _arrive(world, frames_of(world)[index].link, index)
+        _arrive(world, frame_at(world, index).link, index)
     elif kind == Happens.TAKEN:
         _take(world, index)
     elif kind == Happens.SENT:
-        send(world, frames_of(world)[index].link, index, world.now)
+        send(world, frame_at(world, index).link, index, world.now)
     elif kind == Happens.QUEUED:
         enqueue(world, index)
     else:
@@ -146,8 +147,8 @@ def _look_ahead(world: WorldRecord) -> None:
 
     Another record holds the address of that memory; that record is fetched while earlier events are handled.
     """
-    if world.event_count == 0:
-        return  # with so few events everything is in the cache
+    if world.looks_ahead == 0 or world.event_count == 0:
+        return  # with so few hosts, or events, everything is in the cache
     for step in range(1, NEAR):
         key = events.key_near(world, NEAR - step)
         if events.kind_of(key) == Happens.ARRIVAL:
@@ -160,27 +161,33 @@ def _fetch(world: WorldRecord, number: Scalar, step: int) -> None:
     if step == 1:
         fetch_link(world, number)
         return
-    link = links_of(world)[number]
-    node = nodes_of(world)[link.to]
+    link = link_at(world, number)
+    node = node_at(world, link.to)
     if step == 2:
         prefetch(world.frames + link.first * FRAME_BYTES)
         _fetch_lines(head_at(world, link.first), 2 * _LINE_BYTES)
         _fetch_lines(world.nodes + link.to * NODE_BYTES, _MUCH_OF_A_NODE_BYTES)
         return
-    frame = frames_of(world)[link.first]
+    frame = frame_at(world, link.first)
     start = start_at(world, link.first)
     body = body_at(world, link.first) if frame.head > 0 else start + node.head
     if step == 3:
         fetch_ends(world, number)
         prefetch(world.frames + frame.next * FRAME_BYTES)
         if node.kind == Kind.SWITCH:
-            _fetch_lines(body, min(frame.length - frame.head, _MOST_AHEAD_BYTES))
+            fetch_much(body, frame.length - frame.head)
         else:
             fetch_link(world, node.link)
             _fetch_lines(node.own, 2 * _LINE_BYTES)
-    elif node.kind == Kind.ENGINE and node.fetch != 0:
+        return
+    if step == 4:
+        fetch_second(world, number)
+        prefetch(world.holders + frame.row * _WORD_BYTES)
+    if node.kind == Kind.ENGINE and node.fetch != 0:
         if step == 4:
             fetch_ends(world, node.link)
+        elif step == 5:
+            fetch_second(world, node.link)
         call(node.fetch, node.own, start, body, step - 4)
 
 
@@ -194,10 +201,10 @@ def _fetch_lines(address: Scalar, size: Scalar) -> None:
 @inner
 def _arrive(world: WorldRecord, number: Scalar, index: Scalar) -> None:
     """Give a frame to the node at the far end of its link."""
-    link = links_of(world)[number]
-    node = nodes_of(world)[link.to]
+    link = link_at(world, number)
+    node = node_at(world, link.to)
     node.frames += 1
-    length = frames_of(world)[index].length
+    length = frame_at(world, index).length
     world.digest = (world.digest ^ (world.now << 20 ^ number << 40 ^ length)) * _MIX
     if node.kind == Kind.LISTENER:
         world.host_turns += 1
@@ -220,8 +227,8 @@ def _arrive(world: WorldRecord, number: Scalar, index: Scalar) -> None:
 @inner
 def _take(world: WorldRecord, index: Scalar) -> None:
     """Give a frame to its node, after the node's processor has spent its time on it."""
-    link = links_of(world)[frames_of(world)[index].link]
-    node = nodes_of(world)[link.to]
+    link = link_at(world, frame_at(world, index).link)
+    node = node_at(world, link.to)
     node.inbox -= 1
     if node.kind == Kind.SWITCH:
         forward(world, link.to, link.to_port, index)
@@ -232,10 +239,10 @@ def _take(world: WorldRecord, index: Scalar) -> None:
 @inner
 def _turn(world: WorldRecord, index: Scalar, frame: Scalar) -> None:
     """Let a host take a frame, if there is one, and do everything that it can do now."""
-    node = nodes_of(world)[index]
+    node = node_at(world, index)
     world.host_turns += 1
     number = node.link
-    link = links_of(world)[number]
+    link = link_at(world, number)
     catch_up(world, link)
     integers_at(node.consumed, 1)[0] = link.entered - link.queued
     now = world.now * _SECONDS
@@ -243,8 +250,8 @@ def _turn(world: WorldRecord, index: Scalar, frame: Scalar) -> None:
     if frame != NONE:
         words = words_at(scratch + 8, 2)
         words[0] = 0
-        words[1] = frames_of(world)[frame].length
-        integers_at(scratch, 1)[0] = body_at(world, frame) if frames_of(world)[frame].head > 0 else 0
+        words[1] = frame_at(world, frame).length
+        integers_at(scratch, 1)[0] = body_at(world, frame) if frame_at(world, frame).head > 0 else 0
         start = start_at(world, frame) - node.lead
         call(node.receive, node.own, start, 0, scratch + 8, scratch + 12, scratch, 1, now)
         give_back(world, frame)
@@ -286,7 +293,7 @@ def _send_all(world: WorldRecord, node: NodeRecord, number: Scalar, queued: Scal
             index = new_frame(world, length, row)
         else:
             index = new_frame(world, length, NONE)
-            frame = frames_of(world)[index]
+            frame = frame_at(world, index)
             frame.head = node.head
             frame.body = node.body if node.body != 0 else start + node.head
             copy_bytes(head_at(world, index), start, node.head)

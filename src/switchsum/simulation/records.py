@@ -135,17 +135,17 @@ class LinkRecord(Record):
     waited: Int64
     """Sum of the times that these frames waited until their first bit was sent."""
     special: Int64
-    """1: a field below `logged` is not at its default, or is written while frames pass."""
-    tail: Int64
-    """The node that sends."""
+    """1: a field below `tail` is not at its default, or is written while frames pass."""
+    logged: Int64
+    """1: note each frame; 2: with its bytes."""
     queues: Int64
     """Address of the queues in which packets wait between ingress and egress; 0: packets do not wait there."""
     waiting: Int64
     waiting_bytes: Int64
     """Packets in these queues, and their bytes."""
     # Of links that are not plain.
-    logged: Int64
-    """1: note each frame; 2: with its bytes."""
+    tail: Int64
+    """The node that sends."""
     loss: Float64
     burst_begins: Float64
     late: Float64
@@ -344,6 +344,8 @@ class WorldRecord(Record):
     """Places that one event needs at most."""
     least_place: Int64
     """Places with smaller numbers have become too small, and are not used again."""
+    looks_ahead: Int64
+    """1: there are so many hosts that memory is fetched before an event needs it."""
     scratch: Int64
     """Address of four words for calls."""
     assembly: Int64

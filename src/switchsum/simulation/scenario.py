@@ -90,6 +90,8 @@ class Scenario:
                 f"a topology of {hosts} hosts has room for 2 to {hosts // self.jobs} workers{of_each}, "
                 f"not {self.workers}"
             )
+        if "halving-doubling" in self.against:
+            peers.halving_doubling(0, self.workers)
 
     @property
     def hosts(self) -> list[str]:
@@ -329,17 +331,19 @@ def arrays_of(scenario: Scenario) -> tuple[list[npt.NDArray[np.float32]], npt.ND
     random = np.random.default_rng(scenario.seed)
     common = random.random(blocks) < scenario.density
 
-    def draw(value: float) -> npt.NDArray[np.float32]:
+    def draw(array: npt.NDArray[np.float32], value: float) -> npt.NDArray[np.float32]:
         is_drawn = scenario.density < 1 and not scenario.has_common_blocks
         kept = random.random(blocks) < scenario.density if is_drawn else common
-        array = np.repeat(np.where(kept, value, 0).astype(np.float32), per_block)[:values]
-        return np.ascontiguousarray(array)
+        array[:] = np.repeat(np.where(kept, value, 0).astype(np.float32), per_block)[:values]
+        return array
 
     if scenario.shares_array:
-        array = draw(1.0)
+        array = draw(np.empty(values, np.float32), 1.0)
         return [array] * scenario.workers, array * scenario.workers
-    arrays = [draw(rank % 7 + 1) for rank in range(scenario.workers)]
-    return arrays, np.sum(arrays, axis=0, dtype=np.float32)
+    # One behind the other, so that the system has large pages for them.
+    arrays = np.empty((scenario.workers, values), np.float32)
+    own = [draw(array, rank % 7 + 1) for rank, array in enumerate(arrays)]
+    return own, np.sum(arrays, axis=0, dtype=np.float32)
 
 
 def _result(network: Network, way: str, ended: Sequence[jobs.Ended], repeats: int, is_right: bool | None) -> Result:

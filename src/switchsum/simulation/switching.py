@@ -27,19 +27,19 @@ from switchsum.switch.parking import QUEUE as PRIORITY
 
 from . import events
 from .frames import (
-    frames_of,
+    frame_at,
     give_back,
     head_at,
     hold_row,
     let_row_go,
-    links_of,
+    link_at,
     new_frame,
-    nodes_of,
+    node_at,
     row_at,
     take_row,
     whole_at,
 )
-from .links import catch_up, fetch_ends, fetch_link, note_length, put_on, send
+from .links import catch_up, fetch_ends, fetch_link, fetch_second, note_length, put_on, send
 from .records import (
     HEAD_BYTES,
     NEVER,
@@ -60,17 +60,17 @@ _PORTS: Final = 0xFFFF
 """Bits of an output's port that are the port's number; those above name its queue."""
 _LEAD: Final = 26
 _AHEAD: Final = 3
-"""The frames of a copy's link are fetched so many copies ahead; the link itself still earlier, since it names them."""
+"""A copy's link is fetched three times so many copies ahead, then the frames that it names, and then one more."""
 _MICROSECOND: Final = 1_000_000
 
 
 @inner
 def forward(world: WorldRecord, number: Scalar, port: Scalar, index: Scalar) -> None:
     """Run a switch's program on a frame that has come, and put what comes out on its links or into its queues."""
-    node = nodes_of(world)[number]
+    node = node_at(world, number)
     scratch = world.scratch
     integers_at(scratch, 1)[0] = whole_at(world, index)
-    words_at(scratch + 8, 2)[0] = frames_of(world)[index].length
+    words_at(scratch + 8, 2)[0] = frame_at(world, index).length
     words_at(scratch + 8, 2)[1] = port
     room = world.place_room
     if node.lot != 0:
@@ -88,7 +88,7 @@ def forward(world: WorldRecord, number: Scalar, port: Scalar, index: Scalar) -> 
 def enqueue(world: WorldRecord, number: Scalar) -> None:
     """Put the packet in a place into the queue of its port, or drop it."""
     place = places_of(world)[number]
-    link = links_of(world)[place.link]
+    link = link_at(world, place.link)
     words = integers_at(place.address, PLACE_WORDS)
     queue = queues_of(link)[words[PRIORITY]]
     size = words[BYTES]
@@ -123,7 +123,7 @@ def enqueue(world: WorldRecord, number: Scalar) -> None:
 @inner
 def serve(world: WorldRecord, number: Scalar) -> None:
     """Let the next packet before a link go through egress, if it may."""
-    link = links_of(world)[number]
+    link = link_at(world, number)
     if link.serves_at != world.now:  # the time was changed: another event will come for it, or has come
         return
     link.serves_at = NEVER
@@ -147,7 +147,7 @@ def serve(world: WorldRecord, number: Scalar) -> None:
     words[DEQ_DEPTH] = queue.count
     link.paced_until = world.now + _lasts(link.pace, link.pace_bits_per_s, size)
     queue.paced_until = world.now + _lasts(queue.pace, queue.pace_bits_per_s, size)
-    node = nodes_of(world)[link.tail]
+    node = node_at(world, link.tail)
     room = world.place_room
     integers_at(node.lot, LOT_WORDS)[ROOM] = room
     integers_at(world.scratch, 1)[0] = place.address
@@ -287,7 +287,7 @@ def _put_out(world: WorldRecord, node: NodeRecord, served: Scalar, since: Scalar
         if out == served:
             put_on(world, out, copy, world.now, since, marked)
         elif served == NONE and node.processing > 0:
-            frames_of(world)[copy].link = out
+            frame_at(world, copy).link = out
             events.push(world, world.now + node.processing, Happens.SENT, copy)
         else:
             send(world, out, copy, world.now)
@@ -298,14 +298,18 @@ def _put_out(world: WorldRecord, node: NodeRecord, served: Scalar, since: Scalar
 @inner
 def _look_ahead(world: WorldRecord, node: NodeRecord, ports: npt.NDArray[np.uint32], place: int) -> None:
     """Fetch the records that the next copies of a multicast need into the cache."""
+    if place + 3 * _AHEAD < len(ports):
+        link = _link_behind(node, np.int64(ports[place + 3 * _AHEAD]) & _PORTS)
+        if link != NONE:
+            fetch_link(world, link)
     if place + 2 * _AHEAD < len(ports):
         link = _link_behind(node, np.int64(ports[place + 2 * _AHEAD]) & _PORTS)
         if link != NONE:
-            fetch_link(world, link)
+            fetch_ends(world, link)
     if place + _AHEAD < len(ports):
         link = _link_behind(node, np.int64(ports[place + _AHEAD]) & _PORTS)
         if link != NONE:
-            fetch_ends(world, link)
+            fetch_second(world, link)
 
 
 @inner
@@ -319,7 +323,7 @@ def _link_behind(node: NodeRecord, port: Scalar) -> Scalar:
 @inner
 def _make_copy(world: WorldRecord, index: Scalar, address: Scalar, head: Scalar, offset: Scalar) -> None:
     """Make a frame of the head at an address, and of the bytes from `offset` on in the frame in its row."""
-    frame = frames_of(world)[index]
+    frame = frame_at(world, index)
     if head + _LEAD <= HEAD_BYTES and head > 0:
         frame.head = head
         frame.body = offset

@@ -31,6 +31,8 @@ EVENTS_AT_ONCE: Final = 500_000
 """Number of events after which the loop returns, so that Ctrl-C and other signals are heard."""
 _CHUNKS_WITHOUT_HOSTS: Final = 10
 """Number of returns without work for any host, in a run that has no end. Then it is ended."""
+_FEW_NODES: Final = 16
+"""Nodes that fit a processor's caches, so that nothing needs to be fetched ahead for them."""
 _LINE_BYTES: Final = 64
 _FIRST_ROOM: Final = 4096
 """Frames for which there is room at first; it is doubled when it may not be enough."""
@@ -197,8 +199,8 @@ class World:
         return ctypes.string_at(start, head) + ctypes.string_at(body, length - head)
 
     def log_link(self, number: int, *, with_bytes: bool = False) -> None:
-        """Note the frames that are put on a link from now on, with their bytes or without."""
-        self.links[number]["logged"] = 2 if with_bytes else 1
+        """Note the frames that are put on a link from now on, with their bytes if that was ever asked for."""
+        self.links[number]["logged"] = max(int(self.links[number]["logged"]), 2 if with_bytes else 1)
         self.log.is_used = True
 
     def queue(self, node: int, port: int, priority: int) -> Any:
@@ -364,6 +366,7 @@ class World:
             self._grow_events(spare * 4)
         record["links"], record["link_count"] = address_of(self.links), len(self.links)
         record["nodes"], record["node_count"] = address_of(self.nodes), len(self.nodes)
+        record["looks_ahead"] = len(self.nodes) > _FEW_NODES
         record["scratch"], record["assembly"] = address_of(self._scratch), address_of(self._assembly)
         self.log.share(spare + 1, self.frame_bytes)
 
