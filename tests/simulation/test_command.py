@@ -46,6 +46,13 @@ def test_programs_get_json_and_other_tools_their_files(tmp_path: Path) -> None:
     assert {event["ph"] for event in events} == {"M", "C", "X"}
 
 
+def test_a_capture_has_its_frames_beside_a_trace_of_all_links(tmp_path: Path) -> None:
+    alone, beside = tmp_path / "alone.pcap", tmp_path / "beside.pcap"
+    simulate("--pcap", f"h1->s1={alone}")
+    simulate("--pcap", f"h1->s1={beside}", "--trace", str(tmp_path / "trace.json"))
+    assert beside.read_bytes() == alone.read_bytes()
+
+
 def test_a_queue_is_drawn() -> None:
     found = simulate("--plot", "h1->s1")
     assert "Queue of h1->s1 in bytes (simulated)" in found.stdout
@@ -68,6 +75,7 @@ def test_a_window_is_drawn_too_and_processors_may_cost_what_was_measured() -> No
         (["--bytes", "500TB"], "GB of memory"),
         (["--bytes", "1GB", "--longest", "1s"], "h of one core"),
         (["--against", "telepathy"], "not telepathy"),
+        (["--topology", "star,6", "--against", "ring,halving-doubling"], "power of two of hosts, not 6"),
         (["--density", "2"], "a density must be 0 to 1"),
         (["--lanes", "77"], "'77' must be"),
         (["--plot", "h1->h2"], "there is no link 'h1->h2'"),
