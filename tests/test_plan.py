@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 
+import numpy as np
 import pytest
 from typer.testing import CliRunner
 
 from switchsum.cli import application
+from switchsum.laboratory.recording import Recorder, travels
 from switchsum.planning.advice import Question, advice, ways
 from switchsum.protocol.errors import UsageError
 
@@ -47,7 +50,30 @@ def test_what_is_set_already_is_no_advice() -> None:
     assert advice(Question(machines=1, ranks=4, rate_bps=1e9, size=1000))[0].startswith("All ranks are on one machine")
 
 
-@pytest.mark.parametrize("wrong", [{"machines": 1}, {"mtu": 500}, {"lanes": "int7"}, {"size": 1}])
+def test_blocks_of_zeros_cost_switches_nothing() -> None:
+    sparse = replace(FOUR, density=0.1)
+    assert seconds(sparse, "a switch on one") == pytest.approx(seconds(FOUR, "a switch on one") / 10)
+    assert seconds(sparse, "gloo") == seconds(FOUR, "gloo")
+    assert advice(sparse)[0].startswith("a switch on each machine, for a part of the values: 9.")
+
+
+def test_a_recorded_step_says_its_bytes_and_how_many_blocks_travel(tmp_path: Path) -> None:
+    for rank in range(2):
+        with Recorder(tmp_path / "run", rank=rank, world_size=2) as recorder:
+            for step in range(2):
+                gradient = np.zeros(1024, np.float32)
+                gradient[256 * rank * step] = 1
+                recorder.note("layer", gradient)
+    assert [travels(tmp_path / "run", step) for step in range(2)] == [(4096, 0.25), (4096, 0.5)]
+    options = ["plan", "--machines", "4", "--rate", "1gbit", "--recording", str(tmp_path / "run"), "--step", "1"]
+    found = CliRunner().invoke(application("plan"), options, catch_exceptions=False)
+    assert "4,096 bytes; any rank has values in 50.0% of the blocks" in found.stdout
+    for wrong, says in ((["--step", "2"], "no step 2: its steps are 0 to 1"), (["--model", "1MB"], "either")):
+        with pytest.raises(UsageError, match=says):
+            CliRunner().invoke(application("plan"), [*options, *wrong], catch_exceptions=False)
+
+
+@pytest.mark.parametrize("wrong", [{"density": 0.0}, {"machines": 1}, {"mtu": 500}, {"lanes": "int7"}, {"size": 1}])
 def test_what_cannot_be_is_refused(wrong: dict[str, object]) -> None:
     with pytest.raises(UsageError):
         replace(FOUR, **wrong)  # type: ignore[arg-type]

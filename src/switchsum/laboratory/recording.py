@@ -221,6 +221,19 @@ def load(name: str | Path) -> list[Recording]:
     return found
 
 
+def travels(name: str | Path, step: int = 0) -> tuple[int, float]:
+    """Return the bytes of a step in float32, and the share of its blocks in which any rank has values.
+
+    Raises RecordingError.
+    """
+    ranks = [one.steps() for one in load(name)]
+    if step not in ranks[0]:
+        raise RecordingError(f"{name} has no step {step}: its steps are {min(ranks[0])} to {max(ranks[0])}")
+    calls = [*zip(*(one[step] for one in ranks), strict=True)]
+    blocks = np.concatenate([np.any([call.blocks for call in same], axis=0) for same in calls])
+    return 4 * sum(same[0].values for same in calls), float(blocks.mean())
+
+
 def read(path: Path) -> Recording:
     """Read the recording of one rank; raises RecordingError, with the line that is wrong."""
     try:

@@ -37,6 +37,8 @@ class Question:
     """Bytes of the gradients in float32."""
     lanes: str = "int32"
     """Lane format of the sums."""
+    density: float = 1.0
+    """Share of the blocks in which any rank has values. Switches add these alone; a ring sends all."""
 
     def __post_init__(self) -> None:
         """Raise UsageError for what cannot be."""
@@ -48,6 +50,8 @@ class Question:
             raise UsageError(f"lanes must be {', '.join(_SHARES)}, not {self.lanes}")
         if self.size < 4:
             raise UsageError(f"gradients have at least 4 bytes, not {self.size}")
+        if not 0 < self.density <= 1:
+            raise UsageError(f"a density must be above 0 and at most 1, not {self.density:g}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,7 +69,7 @@ class Way:
 def ways(question: Question) -> list[Way]:
     """Return the ways that the machines have, the fastest first."""
     machines, ranks, size = question.machines, question.ranks, question.size
-    up, down = (share * size * _stretch(question) for share in _SHARES[question.lanes])
+    up, down = (share * size * question.density * _stretch(question) for share in _SHARES[question.lanes])
     total = machines * ranks
     tcp = (question.mtu + ETHERNET_BYTES + _OVERHEAD) / (question.mtu - _TCP_BYTES)
     found = [("gloo's ring, float32", 2 * (total - 1) / total * size * tcp, "every machine's link")]
@@ -98,7 +102,7 @@ def advice(question: Question) -> list[str]:
     found = []
     best = ways(question)[0]
     ring = next(way for way in ways(question) if way.name.startswith("gloo"))
-    if not question.has_switch and question.ranks == 1 and question.lanes == "int32":
+    if not question.has_switch and question.ranks == 1 and (question.lanes, question.density) == ("int32", 1.0):
         found.append(
             "Dense float32 gains nothing over a ring here: one rank a machine, and no programmable switch in the "
             "network."
