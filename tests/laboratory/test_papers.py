@@ -6,7 +6,10 @@ from pathlib import Path
 
 import pytest
 
+from checks.lab import papers_page
 from switchsum.laboratory.checks import check
+from switchsum.laboratory.outcome import Outcome
+from switchsum.laboratory.results import Results, Run
 from switchsum.laboratory.sweep_file import load
 
 ROOT = Path(__file__).parents[2]
@@ -27,3 +30,34 @@ def test_the_page_names_each_sweep() -> None:
     page = (ROOT / "docs" / "papers.md").read_text()
     for path in (ROOT / "papers").glob("*.yaml"):
         assert f"`papers/{path.name}`" in page
+
+
+@pytest.mark.parametrize("table", papers_page.TABLES, ids=lambda table: f"{table.page}-{table.sweep}")
+def test_each_figure_of_a_page_is_of_cells_of_its_sweep(table: papers_page.Table) -> None:
+    cells = load(ROOT / "papers" / f"{table.sweep}.yaml").cells
+    rows = papers_page.rows_of(table)
+    for name, of_row in table.rows.items():
+        assert len(rows[name]) == len(table.columns)
+        for of_column in filter(None, table.columns):
+            wanted = {**of_row, **of_column}
+            matching = [cell for cell in cells if all(getattr(cell, axis) == wanted[axis] for axis in wanted)]
+            assert len(matching) == 1, (name, of_column)
+
+
+def test_a_figure_that_is_another_one_is_named(tmp_path: Path) -> None:
+    table = papers_page.TABLES[4]
+    with Results.begin(tmp_path, "") as results:
+        for cell in load(ROOT / "papers" / "atp-cells.yaml").cells:
+            ms = 0.365 if cell.protocol == "switchsum" else 0.797 if cell.jobs == 8 else 0.5
+            outcome = Outcome(ms=ms, mb_per_s=1.0)
+            results.add(Run(cell=cell, repetition=0, sitting=0, wall_s=0.0, outcome=outcome))
+    found = [*papers_page.differing(table, results)]
+    assert len(found) == 3
+    assert found[0].startswith("papers.md, atp-cells, atp, 1,024 cells for all, {'jobs': 1}: 0.426 ms, and it is 0.5")
+
+
+@pytest.mark.parametrize(
+    ("value", "written"), [(3.565, "3.56"), (0.0122, "1.2e-2"), (2.04e-18, "2e-18"), (506.4, "506"), (1.44, "1.4")]
+)
+def test_a_figure_has_as_many_digits_as_the_page(value: float, written: str) -> None:
+    assert papers_page._as_written(value, written) == written

@@ -1,0 +1,245 @@
+"""Figures of docs/papers.md and papers-sparse.md beside those of `make papers`: `python -m checks.lab.papers_page`.
+
+The pages are written by hand.  This names each figure of their tables that is another one in `build/papers`, and exits
+with 1 if there is any.
+"""
+
+from __future__ import annotations
+
+import argparse
+import re
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import median
+from typing import Any, Final
+
+from switchsum.laboratory.axes import OURS
+from switchsum.laboratory.results import Results
+from switchsum.laboratory.simulated import IDEAL_SWITCHES
+from switchsum.protocol.errors import UsageError
+
+ROOT: Final = Path(__file__).parents[2]
+BUILT: Final = ROOT / "build" / "papers"
+
+Values = Mapping[str, Any]
+"""Some values of a cell, by field."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Table:
+    """A table of a page, and which cells of a sweep its figures are."""
+
+    page: str
+    begins: str
+    """First cell of its head."""
+    sweep: str
+    rows: Mapping[str, Values]
+    """Rows by their first cell."""
+    columns: Sequence[Values]
+    """Columns from the second on; one without values is no figure of the sweep."""
+    figure: str = "ms"
+
+
+def _shares(*percent: float) -> dict[str, Values]:
+    return {f"{one:g} %": {"density": one / 100} for one in percent}
+
+
+def _workers(*numbers: int) -> list[Values]:
+    return [{"workers": number} for number in numbers]
+
+
+_TWO: Final = (OURS, "omnireduce")
+_SPLIT: Final = "sparcml-split"
+TABLES: Final = (
+    Table(
+        page="papers",
+        begins="density",
+        sweep="omnireduce-density",
+        rows=_shares(1, 10, 20, 60, 100),
+        columns=[{"protocol": name, "overlap": overlap} for overlap in ("all", "random", "none") for name in _TWO],
+    ),
+    Table(
+        page="papers",
+        begins="values in a block",
+        sweep="omnireduce-blocks",
+        rows={f"{block}": {"block": block, "density": 0.01} for block in (32, 64, 128, 256)},
+        columns=[{"protocol": name, "fusion": fused} for name in _TWO for fused in (False, True)],
+    ),
+    Table(
+        page="papers",
+        begins="4 MB at 10 Gbit/s",
+        sweep="switchml-workers",
+        rows={
+            name: {"protocol": protocol, "rate_mbit": 1e4}
+            for name, protocol in (
+                (OURS, OURS),
+                ("ring", "ring"),
+                ("halving-doubling", "halving-doubling"),
+                ("formula of switches", IDEAL_SWITCHES),
+            )
+        },
+        columns=_workers(2, 4, 8, 16),
+    ),
+    Table(
+        page="papers",
+        begins="loss on each link, 8 workers",
+        sweep="switchml-loss",
+        rows={name: {"protocol": name} for name in (OURS, "ring")},
+        columns=[{"loss": loss} for loss in (0.0, 0.0001, 0.001, 0.01)],
+    ),
+    Table(
+        page="papers",
+        begins="jobs",
+        sweep="atp-cells",
+        rows={
+            "switchsum, slots of its own for each job": {"protocol": OURS},
+            "atp, 1,024 cells for all": {"protocol": "atp"},
+        },
+        columns=[{"jobs": jobs} for jobs in (1, 2, 4, 8)],
+    ),
+    Table(
+        page="papers",
+        begins="network",
+        sweep="blink-shapes",
+        rows={
+            "two machines of two hosts (examples/topologies/two-boxes.yaml)": {
+                "topology": "examples/topologies/two-boxes.yaml"
+            },
+            "pairs of unequal links (examples/topologies/unequal-pairs.yaml)": {
+                "topology": "examples/topologies/unequal-pairs.yaml"
+            },
+            "leaf and spine, equal links": {"topology": "leaf-spine,2,2,2"},
+        },
+        columns=[{"protocol": OURS}, {"protocol": "ring"}],
+    ),
+    Table(
+        page="papers-sparse",
+        begins="density",
+        sweep="sparcml",
+        rows=_shares(0.1, 1, 10),
+        columns=[
+            {"protocol": name, "workers": workers, "collective": "topk"}
+            for workers in (2, 4, 16)
+            for name in (OURS, _SPLIT)
+        ],
+    ),
+    Table(
+        page="papers-sparse",
+        begins="workers",
+        sweep="sparcml-regression",
+        rows={f"{workers}": {"workers": workers, "rate_mbit": 100.0} for workers in (4, 8, 16)},
+        columns=[
+            {"protocol": OURS, "collective": "topk"},
+            {"protocol": _SPLIT, "collective": "topk"},
+            {"protocol": OURS, "collective": "allreduce"},
+            {"protocol": "ring", "collective": "allreduce"},
+        ],
+    ),
+    Table(
+        page="papers-sparse",
+        begins="way",
+        sweep="oktopk-volume",
+        rows={
+            "ours, places at random": {"protocol": OURS, "overlap": "random"},
+            "ours, the same places": {"protocol": OURS, "overlap": "all"},
+            "Ok-Topk": {"protocol": "oktopk", "overlap": "random"},
+            "gTopk": {"protocol": "gtopk", "overlap": "random"},
+            "TopkA": {"protocol": "topka", "overlap": "random"},
+            "SparCML split, at random": {"protocol": _SPLIT, "overlap": "random"},
+        },
+        columns=[*_workers(2, 4, 8, 16), {}],
+        figure="sent_mb",
+    ),
+    Table(
+        page="papers-sparse",
+        begins="density",
+        sweep="flare-sparse",
+        rows=_shares(0.1, 1, 5, 20),
+        columns=[
+            {"protocol": name, "overlap": overlap, "collective": "topk"}
+            for overlap in ("random", "all")
+            for name in (OURS, _SPLIT)
+        ],
+    ),
+    Table(
+        page="papers-sparse",
+        begins="workers",
+        sweep="thc-error",
+        rows={
+            "THC, 1.1 bytes a value": {"collective": "thc"},
+            "int8 lanes, 1.24 bytes": {"collective": "allreduce", "lanes": "int8"},
+            "int16 lanes, 2.24 bytes": {"collective": "allreduce", "lanes": "int16"},
+            "int32 lanes, 4.41 bytes": {"collective": "allreduce", "lanes": "int32"},
+        },
+        columns=_workers(2, 4, 8, 16),
+        figure="sum_error",
+    ),
+)
+"""Tables of the pages; of two that begin alike, the first one of the page first."""
+
+
+def tables_of(text: str) -> Iterator[tuple[str, dict[str, list[str]]]]:
+    """Yield the first cell of the head of each table, and its rows by their first cell."""
+    for found in re.finditer(r"(?:^\|.*\n)+", text, re.MULTILINE):
+        head, _, *rows = [[cell.strip(" *`") for cell in line.strip("|").split("|")] for line in found[0].splitlines()]
+        yield head[0].replace("`", ""), {name.replace("`", ""): cells for name, *cells in rows}
+
+
+def rows_of(table: Table) -> dict[str, list[str]]:
+    """Return the rows of a table as the page has them."""
+    text = (ROOT / "docs" / f"{table.page}.md").read_text()
+    alike = [one for one in TABLES if (one.page, one.begins) == (table.page, table.begins)]
+    return [rows for begins, rows in tables_of(text) if begins == table.begins][alike.index(table)]
+
+
+def differing(table: Table, results: Results) -> Iterator[str]:
+    """Yield a line for each figure that is another one; raises UsageError where the sweep has none."""
+    rows = rows_of(table)
+    for name, of_row in table.rows.items():
+        for said, of_column in zip(rows[name], table.columns, strict=True):
+            if not of_column:
+                continue
+            found = _median(results, {**of_row, **of_column}, table.figure)
+            written = said.split()[0]
+            if _as_written(found, written) != written:
+                yield f"{table.page}.md, {table.sweep}, {name}, {dict(of_column)}: {said}, and it is {found:.4g}"
+
+
+def _median(results: Results, values: Values, figure: str) -> float:
+    found: list[float] = [
+        getattr(run.outcome, figure)
+        for run in results.runs
+        if run.outcome is not None and all(getattr(run.cell, name) == value for name, value in values.items())
+    ]
+    if not found:
+        raise UsageError(f"{results.folder} has no run of {dict(values)}")
+    return median(found)
+
+
+def _as_written(value: float, written: str) -> str:
+    """Write a value with as many digits as a page has of it."""
+    if "e" in written:
+        text = f"{value:.{len(written.partition('e')[0].partition('.')[2])}e}"
+        return re.sub(r"e([+-])0", r"e\1", text)
+    return f"{value:.{len(written.partition('.')[2])}f}"
+
+
+def main() -> int:
+    """Compare all tables."""
+    parser = argparse.ArgumentParser(prog="python -m checks.lab.papers_page", description=__doc__)
+    parser.add_argument("--built", type=Path, default=BUILT, metavar="FOLDER", help="folders of the sweeps' results")
+    built = parser.parse_args().built
+    wrong: list[str] = []
+    for table in TABLES:
+        wrong += differing(table, Results.read(built / table.sweep))
+    figures = sum(len(table.rows) * sum(map(bool, table.columns)) for table in TABLES)
+    sys.stdout.write("".join(f"{line}\n" for line in wrong))
+    sys.stdout.write(f"{figures} figures in {len(TABLES)} tables; {len(wrong)} are others in {built}\n")
+    sys.stdout.flush()
+    return 1 if wrong else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
