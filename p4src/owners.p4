@@ -21,6 +21,9 @@
 //    |                                      | fallback                     | next block, it is over        |
 //  G | any                                  | QUERY or SET                 | STATE says in its cookie who  |
 //    |                                      |                              | holds the slot                |
+//  H | nobody, an operation that is over,   | RESULT of the fallback, with | as F, and the operation owns  | COMPLETED
+//    | an orphan                            | a next block                 | the slot, whose cells are     |
+//    |                                      |                              | emptied; not called TAKEN     |
 //
 // At the fallback Slot takes what was passed on, and every answer goes to the switch that passed it on.
 
@@ -42,15 +45,19 @@ typedef bit<113> owner_t;
 // Looks whose the slot is.  takes: the frame takes it.  passes: the frame goes on to the fallback.
 control Owners(inout headers_t hdr, inout metadata_t meta, inout owner_t owner, in bit<16> now, out bool takes,
         out bool passes) {
+    bool is_free;
+
     apply {
         takes = false;
         passes = false;
+        is_free = owner[OWNERS_JOB] == 0 || owner[OWNERS_IS_OVER] == 1 || now - owner[OWNERS_HEARD] > ORPHAN_AGE;
         if (meta.traffic == traffic_t.STATE_REQUEST) {    // row G
             hdr.agg.cookie = owner[OWNERS_IS_OVER] == 1 ? 64w0 : owner[OWNERS_OPERATION];
-        } else if (meta.traffic == traffic_t.RELAYED) {    // row F
+        } else if (meta.traffic == traffic_t.RELAYED) {    // rows F and H
             meta.reply = reply_t.MEMBERS;
             if (owner[OWNERS_OPERATION] != OWNERS_OWN) {
-                hdr.agg.reason = reason_t.TAKEN;
+                takes = is_free && hdr.agg.kind == kind_t.RESULT && hdr.agg.next_block != NO_BLOCK;
+                hdr.agg.reason = takes ? hdr.agg.reason : reason_t.TAKEN;
             } else if (hdr.agg.kind == kind_t.RESULT && hdr.agg.next_block == NO_BLOCK) {
                 owner[OWNERS_IS_OVER] = 1;
             }
@@ -59,23 +66,21 @@ control Owners(inout headers_t hdr, inout metadata_t meta, inout owner_t owner, 
             if (owner[OWNERS_OPERATION] == OWNERS_OWN) {    // row B
                 owner[OWNERS_HEARD] = now;
                 meta.reason = reason_t.CONTRIBUTED;
-            } else if (owner[OWNERS_JOB] == 0 || owner[OWNERS_IS_OVER] == 1
-                    || now - owner[OWNERS_HEARD] > ORPHAN_AGE) {    // row A
+            } else if (is_free || (owner[OWNERS_JOB] == hdr.agg.job
+                    && (owner[OWNERS_NUMBER] - hdr.agg.number)[31:31] == 1)) {    // row A
                 takes = true;
-            } else if (owner[OWNERS_JOB] == hdr.agg.job && (owner[OWNERS_NUMBER] - hdr.agg.number)[31:31] == 1) {
-                takes = true;
+                meta.reason = reason_t.CONTRIBUTED;
             } else {    // row C
                 meta.reason = reason_t.TAKEN;
-            }
-            if (takes) {
-                owner = OWNERS_OWN ++ hdr.agg.number ++ now ++ 1w0;
-                meta.reason = reason_t.CONTRIBUTED;
             }
         } else if (owner[OWNERS_OPERATION] == OWNERS_OWN) {    // rows D and E
             owner[OWNERS_HEARD] = now;
         } else {    // row C
             passes = true;
             meta.reason = reason_t.TAKEN;
+        }
+        if (takes) {
+            owner = OWNERS_OWN ++ hdr.agg.number ++ now ++ 1w0;
         }
     }
 }

@@ -6,8 +6,8 @@ says the same once more, and is searched for wrong sums and dead ends.
 
 A job that shares slots has none of its own on the switch that its workers are connected to.  It has some on its
 *fallback*, another switch of the same program.  An *operation* is what has one digest: a call of the workers, or rather
-its column in one slot.  Its first round is without lanes (its block is NO_BLOCK), and *claims* the slot.  So does
-each later round whose number is a multiple of eight, for a slot that was taken may be free by then.
+its column in one slot.  Its first round is without lanes (its block is NO_BLOCK), and *claims* the slot.  An
+operation that finds it taken may get it later, between two of its rounds (row H).
 
     row | the slot's owner         | what came                  | what happens
     ----|--------------------------|----------------------------|------------------------------------------------------
@@ -23,6 +23,8 @@ each later round whose number is a multiple of eight, for a slot that was taken 
       F | any                      | RESULT or HELD of the      | all members get it.  If the slot is this operation's
         |                          | fallback                   | and there is no next block, the operation is over
       G | any                      | QUERY or SET               | STATE says in its cookie who holds the slot
+      H | nobody, an operation     | RESULT of the fallback,    | as F, and the operation owns the slot, both cells of
+        | that is over, an orphan  | which names a next block   | which are emptied; the result is not called TAKEN
 
 The fallback takes what is passed on as `slot_rules` says, and a final contribution as `tree_rules` does (row 15).  It
 gives all its answers to the switch that passes on, under that switch's own rank: one replica, which row F multiplies.
@@ -36,6 +38,9 @@ Why these rules are right, whatever is lost, repeated or late, and whoever takes
 * **A slot may be taken in the middle of a round.**  Then some contributions to the round are lost with the cell, and
   some go to the fallback.  Members repeat until they have the result.  A repeat goes where the slot's owner says *now*,
   so that all contributions come together in one place.  A round may be complete in both, with one and the same sum.
+* **An operation that met a taken slot gets it once it is free** (row H), between two of its rounds: all members have
+  contributed to the one, and none to the next, for the result that tells them of it is in the switch.  One that comes
+  late, or again, gives the slot to an operation in the middle of a round, which is as if it had been taken then.
 * **A member may be one round ahead of what is repeated.**  It has the result that another one lost with the cell.  HELD
   goes to all members, and a member that misses its bit in one about the round before repeats its contribution to it.
 * **A worker that has the last result may leave.**  So the last round is kept where nobody takes it: only the fallback
@@ -140,9 +145,13 @@ class SharedSwitch(TreeSwitch):
 
     # The rules of sharing.
 
+    def is_free(self, owner: Owner | None) -> bool:
+        """Rows A and H: tell whether any operation may take a slot."""
+        return owner is None or owner.is_over or (self._age() - owner.heard) % _AGES > ORPHAN_AGE
+
     def may_take(self, owner: Owner | None, header: Header) -> bool:
         """Row A: tell whether a claim takes a slot that is not its operation's."""
-        if owner is None or owner.is_over or (self._age() - owner.heard) % _AGES > ORPHAN_AGE:
+        if owner is None or self.is_free(owner):
             return True
         return owner.job == header.job and is_older(owner.number, header.number)
 
@@ -160,6 +169,12 @@ class SharedSwitch(TreeSwitch):
         """Row E: tell whether an answer is an operation's last result, which only the fallback gives."""
         return answer.kind == Kind.RESULT and answer.next_block == NO_BLOCK
 
+    def _take(self, header: Header) -> None:
+        self.empty(header.slot)
+        self.owners[header.slot] = Owner(
+            job=header.job, epoch=header.epoch, digest=header.digest, number=header.number, heard=self._age()
+        )
+
     def _age(self) -> int:
         return self.now_us // AGE_US % _AGES
 
@@ -173,10 +188,7 @@ class SharedSwitch(TreeSwitch):
         is_own = owner is not None and owner.is_of(header)
         if header.block == NO_BLOCK:
             if not is_own and self.may_take(owner, header):
-                self.empty(header.slot)
-                self.owners[header.slot] = Owner(
-                    job=header.job, epoch=header.epoch, digest=header.digest, number=header.number, heard=self._age()
-                )
+                self._take(header)
                 is_own = True
             elif is_own and owner is not None:
                 owner.heard = self._age()
@@ -271,10 +283,13 @@ class SharedSwitch(TreeSwitch):
         return self._relay(replace(header, slot=slot + fallback.first_slot), packet)
 
     def _relay(self, header: Header, packet: Packet) -> Replies:
-        """Row F: what the fallback says goes to all members."""
+        """Rows F and H: what the fallback says goes to all members."""
         owner = self.owners.get(header.slot)
         if owner is None or not owner.is_of(header):
-            header = replace(header, reason=Reason.TAKEN)
+            if header.kind == Kind.RESULT and header.next_block != NO_BLOCK and self.is_free(owner):
+                self._take(header)
+            else:
+                header = replace(header, reason=Reason.TAKEN)
         elif header.kind == Kind.RESULT and header.next_block == NO_BLOCK:
             owner.is_over = True
         if header.kind == Kind.RESULT:

@@ -1,6 +1,7 @@
 """The figures of docs/results/shared-slots.md: what shared slots cost, and what they bring beside reserved ones.
 
-Run: python -m checks.lab.shared_slots [--only cost,split,few,crowd]   It is simulated: load does not matter.
+Run: python -m checks.lab.shared_slots [--only cost,few,few8,short,some,some8,crowd]
+It is simulated: load does not matter.
 
 Each job has four workers at one switch, with links of 100 Gbit/s.  The aggregator has such a link, too.
 """
@@ -25,10 +26,12 @@ WORKERS: Final = 4
 LANES: Final = 256
 MBIT: Final = 100_000.0
 CABLE: Final = Link(delay_s=1e-6)
-"""A round trip over one switch holds 50 frames."""
+"""A round trip over one switch holds 24 frames."""
 PARTS: Final = 8
-FEW: Final = 104
+FEW: Final = 48
 """Slots of which each of eight jobs has a part that holds a quarter of a round trip."""
+SOME: Final = 104
+"""Slots of which each part holds half of a round trip."""
 MANY: Final = 256
 FALLBACK: Final = "spare"
 
@@ -108,7 +111,8 @@ def cost_rows() -> Iterator[str]:
 
 def rows(active: int, slots: int, size: int = 4_000_000) -> Iterator[str]:
     """Yield how jobs with an eighth of the slots each go, and how such that share all of them."""
-    yield f"| {active} of {PARTS} jobs, {slots} slots | last, us | first, us | of the parts' time | taken | repeats |"
+    title = f"{active} of {PARTS} jobs, {slots} slots, {size // 1_000_000} MB"
+    yield f"| {title} | last, us | first, us | of the parts' time | taken | repeats |"
     yield "|---|---|---|---|---|---|"
     own = add(active, size, slots // PARTS, shares=False, slots=slots)
     ways = {"a part each": own}
@@ -124,8 +128,11 @@ def rows(active: int, slots: int, size: int = 4_000_000) -> Iterator[str]:
 
 TABLES: Final[dict[str, Callable[[], Iterator[str]]]] = {
     "cost": cost_rows,
-    "split": lambda: rows(PARTS, FEW),
     "few": lambda: rows(2, FEW),
+    "few8": lambda: rows(PARTS, FEW),
+    "short": lambda: rows(PARTS, FEW, 1_000_000),
+    "some": lambda: rows(2, SOME),
+    "some8": lambda: rows(PARTS, SOME),
     "crowd": lambda: rows(PARTS, 2 * MANY),
 }
 

@@ -2,14 +2,15 @@
  *
  * The rules are those of protocol/shared_rules.py.  They need less than shared.pml: no stamps, no verdict, no release.
  *
- * An operation has three rounds: the first one is without lanes and *claims* the slot.  With four, the third one claims it
- * anew, for a slot that was taken may be free by then.  A claim takes the slot if it is
+ * An operation has three rounds: the first one is without lanes and *claims* the slot.  A claim takes the slot if it is
  * free, and is passed on to the fallback in any case, which completes it.  So a claim waits for nobody else's slot.
  * A later round's contribution is added in the slot if the operation owns it, and passed on to the fallback if not.  The
  * last result goes to the fallback, which alone gives it to members: so a member that has it may leave (`LEAVES`).  The
  * slot is free when the fallback has said the last result, or when nothing came for long; its cells are emptied when
- * another operation takes it.  A member repeats until it has the result, always to the switch: where that leads to may
- * have changed.  HELD goes to all members of the job, and who is one round further then repeats the round before.
+ * another operation takes it.  An operation that met a taken slot gets it with a result of the fallback, if it is free
+ * then; such a result may be late, or come again.  A member repeats until it has the result, always to the switch: where
+ * that leads to may have changed.  HELD goes to all members of the job, and who is one round further then repeats the
+ * round before.
  *
  * Results are not kept on the way: a copy for each member is lost or taken; a repeat asks where it leads to.  Frames to
  * the fallback come in any order, and `STRAYS` of them twice.  Broken rules are macros; checks/verify/designs.py. */
@@ -40,7 +41,7 @@
 #define PER 3
 #endif
 #define TOTAL (PER * OPERATIONS)
-#define IS_CLAIM(r) ((r) % PER == 0 || (PER == 4 && (r) % PER == 2))
+#define IS_CLAIM(r) ((r) % PER == 0)
 #define IS_LAST(r) ((r) % PER == PER - 1)
 #define VERSION(r) ((r) & 1)
 
@@ -88,6 +89,18 @@ byte clears, f_clears, expiries, strays;
     && seen[VERSION(r)] == BOTH && !(f_number[PLACE(x, r)] == (r) && f_seen[PLACE(x, r)] == BOTH))
 #define MATTERS(x, r) (IN_SLOT(x, r) -> (JOINS(x, r) || IS_ASKED_FOR_LAST(x, r)) : (TAKES(x, r) || (!(passed[x] & (1 << (r))) && FALLS(x, r))))
 
+inline take(x, r) {
+    owner = JOB(x); owner_operation = (r) / PER; is_free = 0;
+#ifndef BREAK_NOT_EMPTIED
+    seen[0] = 0; seen[1] = 0
+#endif
+}
+
+/* The fallback says the result of a round that is not the last one, and the slot is free. */
+#define SAID(x, v) f_number[2 * JOB(x) + (v)]
+#define GETS(x, v) (f_seen[2 * JOB(x) + (v)] == BOTH && !IS_LAST(SAID(x, v)) && (owner == NOBODY || is_free) \
+    && !(owner == JOB(x) && owner_operation == SAID(x, v) / PER))
+
 /* A contribution comes to the switch. */
 inline arrive(x, r) {
     if
@@ -120,11 +133,7 @@ inline arrive(x, r) {
         fi
     :: else ->
         if
-        :: TAKES(x, r) ->
-            owner = JOB(x); owner_operation = (r) / PER; is_free = 0;
-#ifndef BREAK_NOT_EMPTIED
-            seen[0] = 0; seen[1] = 0
-#endif
+        :: TAKES(x, r) -> take(x, r)
         :: else
         fi;
         passed[x] = passed[x] | (1 << (r))
@@ -201,6 +210,8 @@ end:
         passed[x] = passed[x] & ~(1 << (round[x] - 2)); r = round[x] - 2; fall(x, r); r = 0 }
     :: d_step { last_of[JOB(x)] && (x & 1) == 0 -> fall_last(x, LAST_OF_OWNER) }
     :: d_step { last_of[JOB(x)] && (x & 1) == 0 -> last_of[JOB(x)] = 0 }
+    :: d_step { (x & 1) == 0 && GETS(x, 0) -> r = SAID(x, 0); take(x, r); r = 0 }
+    :: d_step { (x & 1) == 0 && GETS(x, 1) -> r = SAID(x, 1); take(x, r); r = 0 }
     :: d_step { HAS_RESULT(x) ->
         /* What the slot answers with is of this job and round. */
         assert(copy_of[x] == round[x] + 1 || IS_KEPT_THERE(round[x]) || !IN_SLOT(x, round[x])

@@ -12,6 +12,7 @@ result (`Flag.MARK`), one of the result itself to this rank alone.  So the windo
 A contribution that finds the window full is withheld, with its slot in phase `BLOCKED`.  It is sent when results have
 made room, first come first served.  All ranks get results in one order, so that they withhold and send the same slots.
 Where a loss has changed the order, ranks might wait for one another: a time-out sends one more (`recovery.probe`).
+The way over the fallback has a small window of its own.  If it is full, owners also wait there for their last results.
 
 A late rank makes no queue grow, so that nobody's window shrinks.  A lost frame says little, for networks lose frames
 that no queue has dropped, and a smaller window makes each of these losses dearer.  With `loss_cut` a loss takes a part
@@ -41,6 +42,8 @@ FIRST: Final = 128
 """Most contributions in flight over a tree before any result."""
 LEAST: Final = 1.0
 """Least contributions that may always be in flight over a tree."""
+_MOST_PASSED: Final = 4
+"""Most contributions in flight that the fallback adds; docs/results/shared-slots.md has times with more and fewer."""
 PATIENCE: Final = 64
 _MOST_PATIENCE: Final = 16 * PATIENCE
 _FEW: Final = 2.0
@@ -59,14 +62,17 @@ def share_out(state: State, trees: npt.NDArray[np.integer[Any]]) -> None:
     slots["tree"] = trees
     core["progress"]["blocked"] += np.count_nonzero(slots["withheld"])
     slots["withheld"] = here["withheld"] = here["head"] = 0
-    here["slots"], here["base"] = counts, np.cumsum(counts) - counts
+    here["slots"], here["most"], here["base"] = counts, counts, np.cumsum(counts) - counts
     here["in_flight"] = np.bincount(trees[slots["phase"] != Phase.IDLE], minlength=MOST_TREES)
+    if core["member"]["shares"]:  # and has one tree: the second window is that of the way over the fallback
+        here["slots"][1] = here["base"][1] = len(slots)
+        here["limit"][1] = here["most"][1] = _MOST_PASSED
 
 
 @inner
 def is_full(state: State, slot: Slot) -> bool:
     """Tell whether a slot's contribution must be withheld: the window is full, or others were there first."""
-    here = state.congestion[slot.tree]
+    here = state.congestion[slot.tree + slot.passes]
     others = here.in_flight - (slot.phase != Phase.IDLE)
     return bool(here.withheld > 0 or others + 1 > here.limit)
 
@@ -75,7 +81,7 @@ def is_full(state: State, slot: Slot) -> bool:
 def append(state: State, index: int) -> None:
     """Withhold a slot's contribution, behind those that are withheld already."""
     slot = state.slots[index]
-    here = state.congestion[slot.tree]
+    here = state.congestion[slot.tree + slot.passes]
     place = (here.head + here.withheld) % here.slots
     state.withheld[here.base + place] = index
     here.withheld += 1
@@ -108,7 +114,7 @@ def note_mark(state: State, slot: Slot, sequence: int, is_marked: bool, carries:
     twice that part, averaged; with a `gain` of 0 it stays 1, and half is taken away each time, as in ATP and RFC 3168.
     Rounds that `carries` no lanes say little: they are short.
     """
-    core, here = state.core[0], state.congestion[slot.tree]
+    core, here = state.core[0], state.congestion[slot.tree + (slot.way if is_marked else slot.passes)]
     if not (carries or is_marked):
         return
     here.came += 1
@@ -122,9 +128,9 @@ def note_mark(state: State, slot: Slot, sequence: int, is_marked: bool, carries:
     if is_marked:
         core.progress.counts[Count.MARKED] += 1
         _cut(core, here, sequence, max(here.share / 2, _LEAST_CUT))
-    elif here.limit < here.slots:
+    elif here.limit < here.most:
         more = 1.0 if here.cut_at < 0 else 1.0 / here.limit
-        here.limit = min(here.limit + more, float(here.slots))
+        here.limit = min(here.limit + more, float(here.most))
 
 
 @inner

@@ -360,7 +360,7 @@ def repeat_overtaken(state: State, now: float) -> None:
             recovery.credit -= 1
         if ACTIONS[slot.phase, Event.OVERTAKEN] == Action.REPEAT:
             if slot.held == 0:
-                note_loss(state, slot.tree, state.last_sent[index])
+                note_loss(state, slot.tree + slot.passes, state.last_sent[index])
             _repeat(state, index, now)
             progress.counts[Count.OVERTAKEN] += 1
     recovery.credit = 0

@@ -33,8 +33,6 @@ from .rules import ACTIONS, PHASES, Action, Event
 from .state import OPERATION, OPERATIONS, WHOLE, Body, Core, Count, OperationRecord, Outstanding, Phase, Slot, State
 
 NO_RANK: Final = -1
-_CLAIM_EVERY: Final = 8
-"""Each round whose number is a multiple of this claims a shared slot anew, on all ranks: it may be free by now."""
 _ODD: Final = 0x9E37_79B1
 """Factor of serial numbers: numbers near each other then differ in many bits."""
 _WORD_MASK: Final = 0xFFFF_FFFF
@@ -163,13 +161,12 @@ def _choose_first(core: Core, slot: Slot, operation: OperationRecord) -> None:
 @inner
 def choose_block(core: Core, slot: Slot, operation: OperationRecord, block: int, exponent: int) -> None:
     """Prepare the round of a block that somebody named, with the largest exponent that anybody has in it."""
-    claims = core.member.shares == 1 and slot.number % _CLAIM_EVERY == 0 and slot.block != NO_BLOCK
     slot.stage = operation.split
-    slot.block = NO_BLOCK if claims else block
-    slot.exponent = 0 if claims else exponent
+    slot.block = block
+    slot.exponent = exponent
     slot.named = 1
     slot.payload = 0
-    if slot.next_block == block and not claims:
+    if slot.next_block == block:
         slot.payload = int(exponent != NOT_FINITE)
         name_next(core, slot, operation, block + operation.columns)
 
@@ -179,10 +176,13 @@ def contribute(state: State, index: int, now: float) -> None:
     """Pack the slot's contribution into its row and queue it; put it off while the window is full."""
     core = state.core[0]
     slot = state.slots[index]
+    state.congestion[slot.tree + slot.passes].in_flight -= slot.phase != Phase.IDLE
+    slot.passes = int(core.member.shares == 1 and slot.way != 0 and slot.block != NO_BLOCK)
+    state.congestion[slot.tree + slot.passes].in_flight += slot.phase != Phase.IDLE
     if is_full(state, slot):
         enter(state, slot, Event.ROW_HELD)
         core.progress.blocked -= 1
-        state.congestion[slot.tree].in_flight -= 1
+        state.congestion[slot.tree + slot.passes].in_flight -= 1
         append(state, index)
     else:
         _pack_and_queue(state, index, now)
@@ -191,8 +191,9 @@ def contribute(state: State, index: int, now: float) -> None:
 @inner
 def release(state: State, tree: int, now: float) -> None:
     """Send what was withheld, as far as the window has room."""
-    while has_room(state.congestion[tree]):
-        send_withheld(state, tree, now)
+    for path in range(tree, tree + state.core[0].member.shares + 1):
+        while has_room(state.congestion[path]):
+            send_withheld(state, path, now)
 
 
 @inner
@@ -217,8 +218,7 @@ def _pack_and_queue(state: State, index: int, now: float) -> None:
         return
     _write_frame(state, index, row)
     slot.way = way_of(core, slot, slot.way != 0, slot.next_block)
-    slot.repeats = 0
-    slot.held = 0
+    slot.repeats = slot.held = 0
     if enter(state, slot, Event.CONTRIBUTED) == Action.ACKNOWLEDGE:
         acknowledge(core, slot)
     queue_contribution(state, index, row, now)
@@ -234,7 +234,7 @@ def way_of(core: Core, slot: Slot, is_taken: bool, next_block: int) -> Scalar:
 @inner
 def enter(state: State, slot: Slot, event: int) -> Scalar:
     """Take a slot to the phase that follows on an event, and return the `Action` that the table names."""
-    progress, congestion = state.core[0].progress, state.congestion[slot.tree]
+    progress, congestion = state.core[0].progress, state.congestion[slot.tree + slot.passes]
     was, then = slot.phase, PHASES[slot.phase, event]
     progress.waiting += then == Phase.WAITING
     progress.waiting -= was == Phase.WAITING

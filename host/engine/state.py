@@ -283,7 +283,9 @@ class CongestionState(Record):
     in_flight: Int64
     """Slots that wait for a result, or for their row alone."""
     slots: Int64
-    """The tree's slots, which is the largest window."""
+    """The tree's slots."""
+    most: Int64
+    """The largest window."""
     base: Int64
     """Where in the array `withheld` the tree's ring of slots begins."""
     head: Int64
@@ -399,6 +401,8 @@ class Slot(Record):
     """1: its contribution waits for the window."""
     way: UInt8
     """1: the result comes from the fallback, which jobs that share slots have, and no second tree."""
+    passes: UInt8
+    """1: the fallback adds the contribution, so that it counts in the window of that way."""
 
 
 class OperationRecord(Record):
@@ -498,9 +502,9 @@ class State(NamedTuple):
     last_sent: npt.NDArray[np.int64]
     """Sequence of the last transmission of each slot that waits, side by side and quick to search; else `NEVER`."""
     withheld: npt.NDArray[np.int64]
-    """A ring for each tree of the slots whose contributions are withheld."""
+    """A ring for each tree of the slots whose contributions are withheld, and one for the way over the fallback."""
     congestion: Table[CongestionState]
-    """One record for each tree."""
+    """One record for each tree; where jobs share slots, the second one is for the way over the fallback."""
 
 
 def allocate(window: int, lanes_per_frame: int, zeros: Callable[..., npt.NDArray[Any]] = np.zeros) -> State:
@@ -521,7 +525,7 @@ def allocate(window: int, lanes_per_frame: int, zeros: Callable[..., npt.NDArray
         queue=zeros((2, 2 * window), np.int32),
         kept=np.zeros((window, lanes_per_frame), np.uint32),
         last_sent=last_sent,
-        withheld=zeros(window, np.int64),
+        withheld=zeros(2 * window, np.int64),
         congestion=table(zeros(MOST_TREES, CONGESTION)),
     )
 
@@ -546,6 +550,6 @@ def state_at(arrays: int) -> State:
         carray(pointer(here.queue), (2, rows), np.int32),
         carray(pointer(here.kept), (slots, here.lanes_per_frame), np.uint32),
         integers_at(here.last_sent, slots),
-        integers_at(here.withheld, slots),
+        integers_at(here.withheld, rows),
         carray(pointer(here.congestion), (MOST_TREES,), CONGESTION),
     )

@@ -145,6 +145,28 @@ def test_a_slot_that_becomes_free_is_taken_in_the_midst_of_an_operation() -> Non
     check(long)
 
 
+def test_few_contributions_are_on_the_way_to_the_fallback_and_the_others_follow_in_turn() -> None:
+    jobs = Jobs(slots=16, terrible=False)
+    jobs.begin(0, size=400 * LANES)
+    run_together(jobs.clusters, lambda: len(jobs.sharing.here.owners) == 16)
+    jobs.clusters[0].workers.clear()  # they keep all slots
+    begun = jobs.begin(1, size=400 * LANES)
+    engines = [worker.engine for worker in jobs.clusters[1].workers]
+    most = 0
+
+    def is_done() -> bool:
+        nonlocal most
+        most = max(most, *(int(engine.state.congestion["in_flight"][1]) for engine in engines))
+        pairs = zip(begun, jobs.clusters[1].workers, strict=True)
+        return all(serial in worker.finished for (serial, _), worker in pairs)
+
+    run_together(jobs.clusters, is_done)
+    check(begun)
+    assert most == 4
+    assert jobs.count(1, Count.TAKEN) > 1200
+    assert jobs.count(1, Count.PROBES) + jobs.count(1, Count.OVERTAKEN) == 0
+
+
 @pytest.mark.parametrize("which", ["here", "there"])
 def test_a_switch_that_is_cleared_costs_no_sum(which: str) -> None:
     jobs = Jobs(seed=1)

@@ -322,6 +322,39 @@ def test_held_goes_to_all_members_here_and_from_the_fallback(both: Both) -> None
     both.there.check_counters()
 
 
+def test_an_operation_that_met_a_taken_slot_gets_it_once_it_is_free(both: Both) -> None:
+    begin(both, 7)
+    begin(both, 8)
+    both.contribute(8, 0, 30, number=2, next_block=5)
+    told = both.contribute(8, 1, 40, number=2, next_block=5)
+    assert (kinds(told), both.here.definition.owners[FIRST].job) == (RESULT_TAKEN, 7)
+    both.contribute(7, 0, 3, number=2)
+    both.contribute(7, 1, 4, number=2)  # job 7 needs the slot no more
+    both.contribute(8, 0, 50, number=3, block=5, next_block=9)
+    told = both.contribute(8, 1, 60, number=3, block=5, next_block=9)  # row H: the fallback has added this round
+    assert (kinds(told), sums(told), both.here.definition.owners[FIRST].job) == (RESULT_OURS, [110, 110], 8)
+    both.contribute(8, 0, 70, number=4, block=9, next_block=12)
+    assert both.here.counted == [Reason.CONTRIBUTED]
+    told = both.contribute(8, 1, 80, number=4, block=9, next_block=12)
+    assert (kinds(told), sums(told)) == (RESULT_OURS, [150, 150])
+    both.here.check_counters()
+    both.there.check_counters()
+
+
+def test_a_result_gives_nobody_a_slot_that_is_taken_or_that_the_operation_needs_no_more(both: Both) -> None:
+    begin(both, 8, next_block=NO_BLOCK)  # nothing is left to be added
+    assert both.here.definition.owners[FIRST].is_over
+    begin(both, 7)
+    told = both.claim(8, 0, next_block=NO_BLOCK, flags=Flag.REPEAT)
+    assert (kinds(told), both.here.definition.owners[FIRST].job) == (RESULT_TAKEN, 7)
+    both.contribute(7, 0, 3, number=2)
+    both.contribute(7, 1, 4, number=2)
+    both.contribute(8, 0, 3, number=2)
+    told = both.contribute(8, 1, 4, number=2)  # nor does a last result, with which the operation is over
+    assert (kinds(told), both.here.definition.owners[FIRST].job) == (RESULT_TAKEN, 7)
+    both.here.check_counters()
+
+
 def test_an_operation_without_lanes_is_over_with_its_claim(both: Both) -> None:
     begin(both, 7, next_block=NO_BLOCK)
     assert both.here.definition.owners[FIRST].is_over

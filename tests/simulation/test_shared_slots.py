@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from checks.lab.shared_slots import CABLE, MANY, add
+from checks.lab.shared_slots import CABLE, FEW, MANY, add
 
 
 def test_a_job_that_nobody_disturbs_pays_little_and_repeats_nothing() -> None:
@@ -20,6 +20,15 @@ def test_jobs_that_want_the_same_slots_add_exactly_and_repeat_next_to_nothing(ac
     found = add(active, 1_000_000, MANY, shares=True)
     assert found.taken > 0
     assert found.repeats < 1_000_000 / 1024 / 100
+
+
+def test_eight_jobs_on_few_slots_take_no_longer_than_with_a_part_each_and_two_of_them_far_less() -> None:
+    """A part holds a quarter of a round trip; 1.15 and 1 / 1.5 are asked for."""
+    for active, most in ((8, 1.15), (2, 1 / 1.5)):
+        own = add(active, 4_000_000, FEW // 8, shares=False, slots=FEW)
+        shared = add(active, 4_000_000, FEW, shares=True, slots=FEW)
+        assert shared.repeats == 0
+        assert max(shared.seconds) < most * max(own.seconds)
 
 
 def test_a_lost_frame_costs_a_shared_job_few_repeats() -> None:
