@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -40,3 +41,13 @@ def test_a_job_that_ends_before_its_turn_is_an_error() -> None:
         session.ask("13")
     with pytest.raises(subprocess.CalledProcessError), Session(lambda _: ["false"], 2) as session:
         session.ask("4")
+
+
+def test_a_rank_that_ended_before_its_turn_is_an_error() -> None:
+    with Session(ranks, 2) as session:
+        session.ask("4")
+        for rank in session._ranks:
+            rank.shutdown(socket.SHUT_WR)  # so the ranks end
+        session.process.wait()
+        with pytest.raises(subprocess.CalledProcessError):
+            session.ask("4")

@@ -49,8 +49,11 @@ class Session:
     def ask(self, order: str) -> list[dict[str, Any]]:
         """Send a line to all ranks and return their answers; raises CalledProcessError if the job ends instead."""
         self._await_ranks()
-        for rank in self._ranks:
-            rank.sendall(f"{order}\n".encode())
+        try:
+            for rank in self._ranks:
+                rank.sendall(f"{order}\n".encode())
+        except OSError:  # a rank has ended
+            self._fail()
         return [self._answer(rank) for rank in self._ranks]
 
     def _await_ranks(self) -> None:
