@@ -114,6 +114,7 @@ def test_each_way_of_the_page_is_measured_on_one_backend_but_torchft() -> None:
 
 
 @pytest.mark.timeout(120)
+@pytest.mark.filterwarnings("ignore:The 'warn' method is deprecated:DeprecationWarning")  # torchft 0.2 calls it
 def test_torchft_trains_as_our_own_diloco_does() -> None:
     pytest.importorskip("torchft", reason="torchft is not installed")
     ways = [replace(OUTER[name], every=EVERY) for name in ("gloo, torchft DiLoCo 50", "gloo, DiLoCo 50")]
