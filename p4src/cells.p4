@@ -9,9 +9,14 @@
 #include "slot.p4"
 #include "owners.p4"
 
+// Who has contributed and who has asked, in one word: each access costs BMv2 time.
+typedef bit<64> seen_t;
+#define CELLS_ASKED 63:32
+#define CELLS_SEEN 31:0
+
 control Cells(inout headers_t hdr, inout metadata_t meta, in bit<48> time) {
     register<tag_t>(CELLS) tags;
-    register<bitmap_t>(CELLS) seen_members;
+    register<seen_t>(CELLS) seen_members;
     register<outcome_t>(CELLS) outcomes;
     register<owner_t>(SLOTS) owners;    // of slots that are shared
 
@@ -23,6 +28,7 @@ control Cells(inout headers_t hdr, inout metadata_t meta, in bit<48> time) {
     owner_t owner;
     bool takes;
     bool passes;
+    seen_t seen;
 
     apply {
         // Nothing else says where a slot's state lies, so that frames of different slots cannot meet in a cell: switches
@@ -41,11 +47,13 @@ control Cells(inout headers_t hdr, inout metadata_t meta, in bit<48> time) {
         }
         if (!passes && meta.traffic != traffic_t.RELAYED) {
             tags.read(cell.tag, cell.index);
-            seen_members.read(cell.seen, cell.index);
+            seen_members.read(seen, cell.index);
+            cell.asked = seen[CELLS_ASKED];
+            cell.seen = seen[CELLS_SEEN];
             outcomes.read(cell.outcome, cell.index);
             slot.apply(hdr, meta, cell);
             tags.write(cell.index, cell.tag);
-            seen_members.write(cell.index, cell.seen);
+            seen_members.write(cell.index, cell.asked ++ cell.seen);
             outcomes.write(cell.index, cell.outcome);
         }
         if (meta.traffic == traffic_t.SHARED || meta.traffic == traffic_t.PASSED) {
@@ -53,5 +61,8 @@ control Cells(inout headers_t hdr, inout metadata_t meta, in bit<48> time) {
         }
     }
 }
+
+#undef CELLS_ASKED
+#undef CELLS_SEEN
 
 #endif

@@ -42,7 +42,9 @@
 //
 //    | the cell's state                     | what came                    | what happens                  | counted as
 // ---|--------------------------------------|------------------------------|-------------------------------|------------
-// 13 | complete, not final; a switch above  | the same number, a repeat    | the partial goes up again     | REPEATED
+// 13 | complete, not final; a switch above  | the same number: the first   | the partial goes up again     | REPEATED
+//    |                                      | repeat, a recall, or a       |                               |
+//    |                                      | member's second repeat since |                               |
 //    |   test_a_leaf_sends_its_partial_up_again_until_it_has_the_result
 // 14 | final; a switch above                | a repeat that is a recall,   | the result goes up as a       | REPEATED
 //    |                                      | or a final contribution      | contribution that is final    |
@@ -58,6 +60,9 @@
 //    |   test_what_the_switch_above_has_to_say_reaches_all_members
 // 18 | any other                            | anything from above          | dropped                       | STALE
 //    |   test_a_result_counts_only_from_the_switch_above_and_once
+// 19 | complete, not final; a switch above  | the same number, any other   | the sender gets HELD          | HELD
+//    |                                      | repeat                       |                               |
+//    |   test_one_repeat_stands_for_all_members_until_one_repeats_again
 //
 // Nothing here belongs to one architecture: cells.p4 keeps the state, lanes.p4 the lanes, reply.p4 sends what came of it.
 
@@ -94,6 +99,7 @@ struct cell_t {
     bit<32> index;
     tag_t tag;
     bitmap_t seen;
+    bitmap_t asked;    // who has repeated since the partial went up again last (rows 13 and 19)
     outcome_t outcome;
 }
 
@@ -107,6 +113,7 @@ control Slot(inout headers_t hdr, inout metadata_t meta, inout cell_t cell) {
     action open() {
         cell.tag = SLOT_OWN_TAG;
         cell.seen = 0;
+        cell.asked = 0;
         cell.outcome = NO_OUTCOME;
     }
 
@@ -126,6 +133,7 @@ control Slot(inout headers_t hdr, inout metadata_t meta, inout cell_t cell) {
     action overwrite() {
         cell.tag = hdr.agg.number ++ cell.tag[SLOT_ALL_BUT_NUMBER];
         cell.seen = hdr.agg.bitmap;
+        cell.asked = 0;
         cell.outcome = 8w0 ++ cell.outcome[SLOT_NEXT];
     }
 
@@ -230,12 +238,19 @@ control Slot(inout headers_t hdr, inout metadata_t meta, inout cell_t cell) {
                 if ((cell.seen & meta.member) == 0) {
                     join();
                 }
-                if (cell.seen == meta.everybody) {
+                if (cell.seen == meta.everybody && meta.reason == reason_t.REPEATED
+                        && cell.asked != 0 && (cell.asked & meta.member) == 0
+                        && (cell.outcome[SLOT_FLAGS] & FLAG_FINAL) == 0 && (hdr.agg.flags & FLAG_RECALL) == 0) {
+                    cell.asked = cell.asked | meta.member;    // row 19
+                    meta.reason = reason_t.HELD;
+                    describe(kind_t.HELD, FLAG_PAYLOAD, reply_t.SENDER);
+                } else if (cell.seen == meta.everybody) {
                     if ((cell.outcome[SLOT_FLAGS] & FLAG_FINAL) == 0 || (meta.reason == reason_t.REPEATED
                             && ((hdr.agg.flags & FLAG_RECALL) != 0 || meta.traffic == traffic_t.FINAL))) {
                         uplink.apply();    // rows 13 and 14
                     }
                     if (meta.reply == reply_t.UPSTREAM) {
+                        cell.asked = meta.reason == reason_t.REPEATED ? meta.member : 0;
                         describe(kind_t.CONTRIBUTION, 0, reply_t.UPSTREAM);
                     } else if (meta.reason == reason_t.REPEATED) {
                         describe(kind_t.RESULT, FLAG_FINAL, reply_t.SENDER);

@@ -150,6 +150,8 @@ class Cell:
     QUERY shows exponent 255 and `next_block` 0 for an unused cell, which is all zeros."""
     flags: int = 0
     """Flags of the round: each is set if any contribution set it."""
+    asked: int = 0
+    """In a tree, a bit for each member that has repeated since the partial went up again last."""
 
 
 class ReferenceSwitch:
@@ -216,7 +218,7 @@ class ReferenceSwitch:
         """
         cell = self.cell(request)
         if request.kind == Kind.SET:
-            cell.number, cell.seen, cell.flags = request.number, request.bitmap, 0
+            cell.number, cell.seen, cell.flags, cell.asked = request.number, request.bitmap, 0, 0
         return self.answer(cell, request, Kind.STATE)
 
     def _take_other_kind(self, port: int, packet: Packet) -> Replies:
@@ -271,6 +273,7 @@ class ReferenceSwitch:
         cell.next_block = NO_BLOCK
         cell.next_exponent = 0
         cell.flags = 0
+        cell.asked = 0
 
     def has_contributed(self, cell: Cell, member: Member) -> bool:
         """Rows 10 and 11: tell whether the member has contributed; a second contribution is not combined."""

@@ -14,7 +14,9 @@ once the result from above has overwritten the partial.
     ----|------------------------|------------------------------|------------------------------------|------------
      12 | complete, by 4 to 9    |                              | with a switch above: the partial   | COMPLETED
         |                        |                              | goes up; else as in `slot_rules`   |
-     13 | complete, not final    | a repeat                     | the partial goes up again          | REPEATED
+     13 | complete, not final    | the first repeat, a recall,  | the partial goes up again          | REPEATED
+        |                        | or a member's second repeat  |                                    |
+        |                        | since the partial last did   |                                    |
      14 | final                  | a repeat that is a recall,   | the result goes up, as a           | REPEATED
         |                        | or a final contribution      | contribution that is final         |
      15 | any but settled ones   | a switch's contribution that | its lanes become the result, all   | COMPLETED
@@ -24,6 +26,7 @@ once the result from above has overwritten the partial.
         |                        | version's own number         | is final; all members get it       |
      17 | complete, not final    | HELD or REJECT from above    | all members get it                 | HELD, or why
      18 | any other              | whatever comes from above    | dropped                            | STALE
+     19 | complete, not final    | any other repeat             | the sender gets HELD               | HELD
 
 A version is *settled* when it is final, or complete at the root.  Row 11 (a repeat gets the stored result) is for
 settled versions; at the root, rows 13 and 14 do not exist.
@@ -32,7 +35,10 @@ What comes from above counts only if it has the address, the port and the cookie
 sends a RESULT is dropped.  Only switches' contributions may say that they are final, overflowed or mismatched.
 
 What can be lost, and why workers alone recover it.  A partial or a result that is lost between switches is missed by
-workers, who repeat; row 13 sends the partial up again, and the switch above answers it as it answers a worker.
+workers, who repeat; row 13 sends the partial up again, and the switch above answers it as it answers a worker.  All
+members of a switch miss the same result at the same time.  Row 19 lets one of their repeats stand for all: if each sent
+the partial up, lanes and all, 32 members would fill the link to the switch above 32 times.  Nobody waits for another
+member: whoever repeats again sends it up.
 
 A switch that restarts is filled again as `slot_rules` says: each worker repeats the round that it waits for and the
 one before.  But where the result of the one before has reached a leaf, that leaf's partial is gone.  If the root
@@ -129,6 +135,10 @@ class TreeSwitch(ReferenceSwitch):
         """Row 14: tell whether a repeat to a final version asks for its result on behalf of others."""
         return bool(header.flags & (Flag.RECALL | Flag.FINAL))
 
+    def stands_for_all(self, member: Member, cell: Cell, header: Header) -> bool:
+        """Rows 13 and 19: tell whether a member's repeat sends the partial up again, for all that have asked since."""
+        return cell.asked == 0 or bool(cell.asked & member.bit) or bool(header.flags & Flag.RECALL)
+
     def is_result_taken(self, cell: Cell, number: int, upstream: Upstream) -> bool:
         """Rows 16 to 18: tell whether what comes from above for a number is meant for what the version holds."""
         return cell.seen == upstream.everybody and cell.number == number and not cell.flags & Flag.FINAL
@@ -163,8 +173,14 @@ class TreeSwitch(ReferenceSwitch):
         upstream = self._upstream(packet.header)
         if upstream is None or cell.seen != member.everybody:
             return super()._take_repeat(port, member, cell, packet)
-        if self.is_settled(cell, member.everybody, upstream) and not self.goes_up_again(packet.header):
-            return super()._take_repeat(port, member, cell, packet)
+        if self.is_settled(cell, member.everybody, upstream):
+            if not self.goes_up_again(packet.header):
+                return super()._take_repeat(port, member, cell, packet)
+        elif not self.stands_for_all(member, cell, packet.header):  # row 19
+            cell.asked |= member.bit
+            self.events[Reason.HELD] += 1
+            return [(port, self.frame(packet.source, cell, self.answer(cell, packet.header, Kind.HELD)))]
+        cell.asked = member.bit
         self.events[Reason.REPEATED] += 1
         return self._send_up(upstream, cell, packet.header)  # rows 13 and 14
 

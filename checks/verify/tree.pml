@@ -198,7 +198,8 @@ inline contribute(c, l, w, r) {
     fi
 }
 
-/* A repeat to a complete version that is not final sends the partial up again ... */
+/* A repeat to a complete version that is not final sends the partial up again ...  One for which another member's stands
+ * (row 19) is here one that comes later, for the same member's next repeat sends it up. */
 #ifdef BREAK_NO_RESEND
 #define SENDS_AGAIN(c, l, r) 0
 #else

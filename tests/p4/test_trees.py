@@ -166,6 +166,32 @@ def test_a_leaf_sends_its_partial_up_again_until_it_has_the_result(engine: Engin
     pair.check_counters()
 
 
+def test_one_repeat_stands_for_all_members_until_one_repeats_again(engine: Engine) -> None:
+    pair = Pair(engine, members=3)
+    for place in range(3):
+        pair.contribute(place, 3)
+
+    def answer_to(place: int, **fields: int) -> tuple[int, Kind]:
+        [(port, header)] = headers(pair.contribute(place, 3, flags=Flag.PAYLOAD | Flag.REPEAT, **fields))
+        return port, Kind(header.kind)
+
+    up = (UP, Kind.CONTRIBUTION)
+    assert answer_to(1) == up
+    assert answer_to(0) == (1, Kind.HELD)
+    assert answer_to(2) == (3, Kind.HELD)
+    assert pair.counted == [Reason.HELD]
+    assert answer_to(0) == up  # again
+    assert answer_to(1) == (2, Kind.HELD)  # it asked before that
+    recalled = pair.contribute(2, 3, flags=Flag.PAYLOAD | Flag.REPEAT | Flag.RECALL)
+    assert [port for port, _ in recalled] == [UP]
+    pair.tell(kind=Kind.HELD, flags=0)  # who has asked is still known
+    assert answer_to(1) == (2, Kind.HELD)
+    for place in range(3):  # the next round of this cell begins anew
+        pair.contribute(place, 3, number=3)
+    assert answer_to(0, number=3) == up
+    pair.check_counters()
+
+
 def test_a_recall_sends_the_result_up_as_final(engine: Engine) -> None:
     pair = Pair(engine, members=1)
     pair.contribute(0, 3)

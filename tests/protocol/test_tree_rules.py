@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from switchsum.protocol.frame import NO_BLOCK, Flag, Header, Kind, Operator, Reason
-from switchsum.protocol.slot_rules import Cell
+from switchsum.protocol.slot_rules import Cell, Member
 from switchsum.protocol.tree_rules import TreeMember, TreeSwitch, Upstream
 from switchsum.protocol.wire import Address, build_frame, parse_frame
 
@@ -270,7 +270,12 @@ class NoRecall(TreeSwitch):
         return False
 
 
-@pytest.mark.parametrize("broken", [AnyNumber, OpenRound, PartialAsResult, NoRecall])
+class OneAlone(TreeSwitch):
+    def stands_for_all(self, member: Member, cell: Cell, header: Header) -> bool:
+        return cell.asked == 0
+
+
+@pytest.mark.parametrize("broken", [AnyNumber, OpenRound, PartialAsResult, NoRecall, OneAlone])
 def test_a_broken_rule_is_noticed(broken: type[TreeSwitch]) -> None:
     for seed in range(400):
         try:
