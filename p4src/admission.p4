@@ -12,6 +12,14 @@ control Admission(inout headers_t hdr, inout metadata_t meta, inout standard_met
     // What each member has sent, whatever became of it; the default action counts what is not admitted.
     direct_counter(CounterType.packets_and_bytes) contributions;
 
+    action check(bit<32> first_slot, bit<32> slot_count, cookie_t cookie) {
+        if (hdr.agg.cookie != cookie) {
+            meta.reason = reason_t.COOKIE;
+        } else if (hdr.agg.slot - first_slot >= slot_count) {
+            meta.reason = reason_t.SLOT;
+        }
+    }
+
     // member: this rank's bit. everybody: the bits of all members. first_slot, slot_count: the job's share of the
     // switch; a slot in front of it is far behind it, as numbers without sign are. group: multicast group of the
     // members, one replica each with the rank as its instance. cookie: what this member alone writes into its frames;
@@ -22,11 +30,7 @@ control Admission(inout headers_t hdr, inout metadata_t meta, inout standard_met
         meta.everybody = everybody;
         meta.group = group;
         meta.traffic = traffic_t.CONTRIBUTION;
-        if (hdr.agg.cookie != cookie) {
-            meta.reason = reason_t.COOKIE;
-        } else if (hdr.agg.slot - first_slot >= slot_count) {
-            meta.reason = reason_t.SLOT;
-        }
+        check(first_slot, slot_count, cookie);
     }
 
     // A member of a job that shares slots.  is_fallback: this switch is the job's fallback.
@@ -36,11 +40,7 @@ control Admission(inout headers_t hdr, inout metadata_t meta, inout standard_met
         meta.everybody = everybody;
         meta.group = group;
         meta.traffic = is_fallback == 1 ? traffic_t.PASSED : traffic_t.SHARED;
-        if (hdr.agg.cookie != cookie) {
-            meta.reason = reason_t.COOKIE;
-        } else if (hdr.agg.slot - first_slot >= slot_count) {
-            meta.reason = reason_t.SLOT;
-        }
+        check(first_slot, slot_count, cookie);
     }
 
     // A member that is a switch.  passes_up: this switch has one above for this tree of the job.
@@ -56,11 +56,7 @@ control Admission(inout headers_t hdr, inout metadata_t meta, inout standard_met
             meta.traffic = traffic_t.PARTIAL;
             meta.member = member;
         }
-        if (hdr.agg.cookie != cookie) {
-            meta.reason = reason_t.COOKIE;
-        } else if (hdr.agg.slot - first_slot >= slot_count) {
-            meta.reason = reason_t.SLOT;
-        }
+        check(first_slot, slot_count, cookie);
     }
 
     action refuse() {

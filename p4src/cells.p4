@@ -9,14 +9,9 @@
 #include "slot.p4"
 #include "owners.p4"
 
-// Who has contributed and who has asked, in one word: each access costs BMv2 time.
-typedef bit<64> seen_t;
-#define CELLS_ASKED 63:32
-#define CELLS_SEEN 31:0
-
 control Cells(inout headers_t hdr, inout metadata_t meta, in bit<48> time) {
     register<tag_t>(CELLS) tags;
-    register<seen_t>(CELLS) seen_members;
+    register<bit<64>>(CELLS) seen_members;    // behind who has asked: each access costs BMv2 time
     register<outcome_t>(CELLS) outcomes;
     register<owner_t>(SLOTS) owners;    // of slots that are shared
 
@@ -28,7 +23,7 @@ control Cells(inout headers_t hdr, inout metadata_t meta, in bit<48> time) {
     owner_t owner;
     bool takes;
     bool passes;
-    seen_t seen;
+    bit<64> seen;
 
     apply {
         // Nothing else says where a slot's state lies, so that frames of different slots cannot meet in a cell: switches
@@ -48,8 +43,8 @@ control Cells(inout headers_t hdr, inout metadata_t meta, in bit<48> time) {
         if (!passes && meta.traffic != traffic_t.RELAYED) {
             tags.read(cell.tag, cell.index);
             seen_members.read(seen, cell.index);
-            cell.asked = seen[CELLS_ASKED];
-            cell.seen = seen[CELLS_SEEN];
+            cell.asked = seen[63:32];
+            cell.seen = seen[31:0];
             outcomes.read(cell.outcome, cell.index);
             slot.apply(hdr, meta, cell);
             tags.write(cell.index, cell.tag);
@@ -61,8 +56,5 @@ control Cells(inout headers_t hdr, inout metadata_t meta, in bit<48> time) {
         }
     }
 }
-
-#undef CELLS_ASKED
-#undef CELLS_SEEN
 
 #endif

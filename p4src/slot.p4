@@ -25,8 +25,7 @@
 //    |   test_slots_and_versions_do_not_touch_each_other
 //  7 | the member is not in seen            | the same, without lanes      | joins seen                    | CONTRIBUTED
 //    |   test_skipped_blocks_cost_no_payload
-//  8 | the member is not in seen            | as in 6, and a lane          | as in 6; overflow flag        | OVERFLOW
-//    |                                      | overflows                    |                               |
+//  8 | the member is not in seen            | as in 6, a lane overflows    | as in 6; overflow flag        | OVERFLOW
 //    |   test_lanes_of_every_format_add_and_overflow_apart
 //  9 | the member is not in seen            | the same number, another tag | joins seen; mismatch flag     | MISMATCH
 //    |   test_what_does_not_belong_together_is_a_mismatch
@@ -42,26 +41,20 @@
 //
 //    | the cell's state                     | what came                    | what happens                  | counted as
 // ---|--------------------------------------|------------------------------|-------------------------------|------------
-// 13 | complete, not final; a switch above  | the same number: the first   | the partial goes up again     | REPEATED
-//    |                                      | repeat, a recall, or a       |                               |
-//    |                                      | member's second repeat since |                               |
+// 13 | complete, not final; a switch above  | a repeat that stands for all | the partial goes up again     | REPEATED
 //    |   test_a_leaf_sends_its_partial_up_again_until_it_has_the_result
-// 14 | final; a switch above                | a repeat that is a recall,   | the result goes up as a       | REPEATED
-//    |                                      | or a final contribution      | contribution that is final    |
+// 14 | final; a switch above                | a recall, or a final frame   | the result goes up as final   | REPEATED
 //    |   test_a_recall_sends_the_result_up_as_final
 // 15 | complete and final: no; else any     | a switch's contribution that | it becomes the result, which  | COMPLETED
 //    |                                      | is final, number not older   | all members get               |
 //    |   test_a_final_contribution_becomes_the_result
-// 16 | complete, not final                  | the same number, RESULT from | it becomes the result, which  | COMPLETED
-//    |                                      | above                        | all members get               |
+// 16 | complete, not final                  | its RESULT from above        | becomes final, for all members| COMPLETED
 //    |   test_a_leaf_sends_its_partial_up_again_until_it_has_the_result
-// 17 | complete, not final                  | the same number, HELD or     | all members get it            | HELD, or why
-//    |                                      | REJECT from above            |                               |
+// 17 | complete, not final                  | its HELD, REJECT from above  | all members get it            | HELD, or why
 //    |   test_what_the_switch_above_has_to_say_reaches_all_members
 // 18 | any other                            | anything from above          | dropped                       | STALE
 //    |   test_a_result_counts_only_from_the_switch_above_and_once
-// 19 | complete, not final; a switch above  | the same number, any other   | the sender gets HELD          | HELD
-//    |                                      | repeat                       |                               |
+// 19 | complete, not final; a switch above  | any other repeat             | dropped                       | REPEATED
 //    |   test_one_repeat_stands_for_all_members_until_one_repeats_again
 //
 // Nothing here belongs to one architecture: cells.p4 keeps the state, lanes.p4 the lanes, reply.p4 sends what came of it.
@@ -99,7 +92,7 @@ struct cell_t {
     bit<32> index;
     tag_t tag;
     bitmap_t seen;
-    bitmap_t asked;    // who has repeated since the partial went up again last (rows 13 and 19)
+    bitmap_t asked;    // who has repeated since the partial went up again last
     outcome_t outcome;
 }
 
@@ -242,8 +235,6 @@ control Slot(inout headers_t hdr, inout metadata_t meta, inout cell_t cell) {
                         && cell.asked != 0 && (cell.asked & meta.member) == 0
                         && (cell.outcome[SLOT_FLAGS] & FLAG_FINAL) == 0 && (hdr.agg.flags & FLAG_RECALL) == 0) {
                     cell.asked = cell.asked | meta.member;    // row 19
-                    meta.reason = reason_t.HELD;
-                    describe(kind_t.HELD, FLAG_PAYLOAD, reply_t.SENDER);
                 } else if (cell.seen == meta.everybody) {
                     if ((cell.outcome[SLOT_FLAGS] & FLAG_FINAL) == 0 || (meta.reason == reason_t.REPEATED
                             && ((hdr.agg.flags & FLAG_RECALL) != 0 || meta.traffic == traffic_t.FINAL))) {

@@ -26,7 +26,7 @@ once the result from above has overwritten the partial.
         |                        | version's own number         | is final; all members get it       |
      17 | complete, not final    | HELD or REJECT from above    | all members get it                 | HELD, or why
      18 | any other              | whatever comes from above    | dropped                            | STALE
-     19 | complete, not final    | any other repeat             | the sender gets HELD               | HELD
+     19 | complete, not final    | any other repeat             | dropped                            | REPEATED
 
 A version is *settled* when it is final, or complete at the root.  Row 11 (a repeat gets the stored result) is for
 settled versions; at the root, rows 13 and 14 do not exist.
@@ -38,7 +38,8 @@ What can be lost, and why workers alone recover it.  A partial or a result that 
 workers, who repeat; row 13 sends the partial up again, and the switch above answers it as it answers a worker.  All
 members of a switch miss the same result at the same time.  Row 19 lets one of their repeats stand for all: if each sent
 the partial up, lanes and all, 32 members would fill the link to the switch above 32 times.  Nobody waits for another
-member: whoever repeats again sends it up.
+member: whoever repeats again sends it up.  A repeat of row 19 gets no answer, for workers learn from answers how soon
+the root gives one, and what comes from above for the repeat that went up goes to all members.
 
 A switch that restarts is filled again as `slot_rules` says: each worker repeats the round that it waits for and the
 one before.  But where the result of the one before has reached a leaf, that leaf's partial is gone.  If the root
@@ -178,8 +179,7 @@ class TreeSwitch(ReferenceSwitch):
                 return super()._take_repeat(port, member, cell, packet)
         elif not self.stands_for_all(member, cell, packet.header):  # row 19
             cell.asked |= member.bit
-            self.events[Reason.HELD] += 1
-            return [(port, self.frame(packet.source, cell, self.answer(cell, packet.header, Kind.HELD)))]
+            return self.drop(Reason.REPEATED)
         cell.asked = member.bit
         self.events[Reason.REPEATED] += 1
         return self._send_up(upstream, cell, packet.header)  # rows 13 and 14

@@ -171,24 +171,24 @@ def test_one_repeat_stands_for_all_members_until_one_repeats_again(engine: Engin
     for place in range(3):
         pair.contribute(place, 3)
 
-    def answer_to(place: int, **fields: int) -> tuple[int, Kind]:
-        [(port, header)] = headers(pair.contribute(place, 3, flags=Flag.PAYLOAD | Flag.REPEAT, **fields))
-        return port, Kind(header.kind)
+    def goes_up(place: int, *, number: int = 1, recall: bool = False) -> bool:
+        flags = Flag.PAYLOAD | Flag.REPEAT | (Flag.RECALL if recall else 0)
+        ports = [port for port, _ in pair.contribute(place, 3, number=number, flags=flags)]
+        assert ports in ([UP], [])
+        assert pair.counted == [Reason.REPEATED]
+        return ports == [UP]
 
-    up = (UP, Kind.CONTRIBUTION)
-    assert answer_to(1) == up
-    assert answer_to(0) == (1, Kind.HELD)
-    assert answer_to(2) == (3, Kind.HELD)
-    assert pair.counted == [Reason.HELD]
-    assert answer_to(0) == up  # again
-    assert answer_to(1) == (2, Kind.HELD)  # it asked before that
-    recalled = pair.contribute(2, 3, flags=Flag.PAYLOAD | Flag.REPEAT | Flag.RECALL)
-    assert [port for port, _ in recalled] == [UP]
+    assert goes_up(1)
+    assert not goes_up(0)
+    assert not goes_up(2)
+    assert goes_up(0)  # again
+    assert not goes_up(1)  # it asked before that
+    assert goes_up(2, recall=True)
     pair.tell(kind=Kind.HELD, flags=0)  # who has asked is still known
-    assert answer_to(1) == (2, Kind.HELD)
+    assert not goes_up(1)
     for place in range(3):  # the next round of this cell begins anew
         pair.contribute(place, 3, number=3)
-    assert answer_to(0, number=3) == up
+    assert goes_up(0, number=3)
     pair.check_counters()
 
 
