@@ -45,7 +45,7 @@ def main() -> None:
         found = speeds(*case, times)
         workers = len(case[0].network(case[2]).hosts)
         median, best = statistics.median(found) / 1e6, max(found) / 1e6
-        print(f"{workers:,} workers: {median:.2f} million frames/s of a core, at best {best:.2f}")
+        print(f"{workers:,} workers: {median:.2f} million frames/s of a core, at best {best:.2f}", flush=True)
 
 
 if __name__ == "__main__":

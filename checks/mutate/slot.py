@@ -117,7 +117,7 @@ PROGRAM: Final[dict[str, Edit]] = {
     ),
     "row 11: a repeat is held": lambda p: p.always(p.condition(COMPLETE), outcome=False),
     "row 12: the last alone gets the result": lambda p: p.always(
-        p.condition("meta.reason == reason_t.REPEATED"), outcome=True
+        p.condition("meta.reason == reason_t.REPEATED", 1), outcome=True
     ),
 }
 """Changes of the P4 program."""

@@ -36,6 +36,7 @@ OTHERS: dict[str, Any] = {
     "clip": 3.0,
     "density": 0.101,
     "momentum": 0.8,
+    "bits": 4,
 }
 """Another value of an argument of that name; of other numbers one more."""
 
