@@ -48,6 +48,7 @@ def test_a_file_is_read() -> None:
         ("[s1, s2]\nhosts", "[s1, s2, s2]\nhosts", "s2: 2 nodes have this name"),
         ("[s1, s2]\nhosts", "[s1, s2, h1]\nhosts", "h1: 2 nodes have this name"),
         ("h3: }", "h3: , h3: }", "h3: it stands there 2 times"),
+        ("h3: }", '"\u202e": , "\u202e": }', r"'\u202e': it stands there 2 times"),
         ("[h1, s1]", "[h1, s9]", "link h1 to s9: there is no node s9"),
         ("[h1, s1]", "[h1, h1]", "link h1 to h1: both ends are the same node"),
         ("[h1, s1]", "[h1, h2]", "link h1 to h2: hosts do not forward, so one end of a link is a switch"),

@@ -282,7 +282,9 @@ def _doubled(root: Any) -> Iterator[str]:
         is_mapping = isinstance(node, yaml.MappingNode)
         waiting += [part for pair in node.value for part in pair] if is_mapping else node.value
         keys = Counter(str(key.value)[:MOST_CHARACTERS] for key, _ in node.value) if is_mapping else Counter[str]()
-        yield from (f"{key}: it stands there {count} times" for key, count in keys.items() if count > 1)
+        for key, count in keys.items():
+            if count > 1:
+                yield f"{key if key.isprintable() else _shown(key)}: it stands there {count} times"
 
 
 def _names(value: Any, what: str, found: list[str]) -> Iterator[str]:
