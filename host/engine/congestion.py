@@ -19,11 +19,11 @@ that no queue has dropped, and a smaller window makes each of these losses deare
 away where round trips take twice as long as the shortest one, so that half of what is in flight lies in queues.
 
 Others may fill a queue and not obey its marks, as most TCP does.  Then all results are marked, however small the window
-is.  So the window has a *floor*, which is 1 at first:
+is.  So the window has a *floor*: 1 at first, and halved by a round trip without marks.  While all are marked at it:
 
-* It grows by one after `PATIENCE` round trips with the window at the floor and all results marked.
-* A loss halves it, and so does each round trip without marks.  If two in flight were too many, the next try is
-  after twice as many round trips: many jobs fill the queue then, and not somebody who does not obey.
+* After `PATIENCE` round trips the floor grows to 2, then by one in every `_STEP` round trips.  Above `_FEW` it grows in
+  each, and a loss halves it, as TCP's own window.
+* A loss sets a smaller floor to 1, and the next try is after twice as many round trips: many jobs fill the queue then.
 """
 
 from __future__ import annotations
@@ -46,7 +46,9 @@ _MOST_PASSED: Final = 4
 """Most contributions in flight that the fallback adds; docs/results/shared-slots.md has times with more and fewer."""
 PATIENCE: Final = 64
 _MOST_PATIENCE: Final = 16 * PATIENCE
-_FEW: Final = 2.0
+_STEP: Final = 8
+"""Round trips after which a loss of the last step is known: with 1, 32 jobs that all try lose a tenth of all frames."""
+_FEW: Final = 4.0
 _QUEUED: Final = 2.0
 """With a round trip of so many times the shortest one, half of what is in flight lies in queues."""
 _LEAST_CUT: Final = 0.3
@@ -152,14 +154,13 @@ def _end_round_trip(core: Core, here: CongestionState) -> None:
         here.in_vain = 0
     elif here.marked == here.came and here.limit <= here.floor:
         here.in_vain += 1
-        if here.in_vain >= here.patience:
+        if here.in_vain >= (here.patience if here.floor <= LEAST else _STEP if here.floor <= _FEW else 1):
             here.in_vain = 0
             here.floor = min(here.floor + 1.0, float(here.slots))
             here.limit = here.floor
     here.recent_s = here.shortest_s
     here.shortest_s = np.inf
-    here.came = 0
-    here.marked = 0
+    here.came = here.marked = 0
     here.ends = core.sending.sequence
 
 
@@ -181,7 +182,7 @@ def note_loss(state: State, tree: int, sequence: int) -> None:
         here.in_vain = 0
         is_small = here.floor <= _FEW
         here.patience = min(2 * here.patience, _MOST_PATIENCE) if is_small else PATIENCE
-        here.floor = max(here.floor / 2, LEAST)
+        here.floor = LEAST if is_small else here.floor / 2
         here.limit = max(min(here.limit, here.floor), LEAST)
     if here.loss_cut > 0 and here.latest_s > _QUEUED * here.least_s:
         _cut(core, here, sequence, here.loss_cut)

@@ -307,7 +307,7 @@ class CongestionState(Record):
     in_vain: Int64
     """Round trips with all results marked although the window was at its floor."""
     patience: Int64
-    """After so many such round trips the floor grows."""
+    """After so many such round trips the floor grows beyond 1."""
     lost_at: Int64
     """The last sequence when the floor was made smaller for a loss."""
     latest_s: Float64

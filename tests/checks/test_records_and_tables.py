@@ -68,6 +68,7 @@ def test_the_pages_are_those_of_the_records() -> None:
         "watching",
         "scale",
         "shared-slots",
+        "congestion",
         "slow-links",
         "sparse",
         "sparse-blocks",
