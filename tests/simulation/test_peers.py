@@ -41,6 +41,12 @@ def test_a_good_collective_is_near_its_ideal(algorithm: str) -> None:
     assert ideal < ended.seconds < 1.08 * ideal  # acknowledgements go the same way
 
 
+def test_frames_that_wait_for_a_slow_link_are_no_loss() -> None:
+    ended, repeats = run(star(4, 5.0), CABLE, "ring")
+    assert repeats == 0
+    assert ended.seconds < 1.08 * peers.ideal_ring_s(4, SIZE, CABLE, 5e6, 1500)
+
+
 def test_an_ideal_ring_sends_twice_the_array_but_for_the_share_of_one_host() -> None:
     assert peers.ideal_ring_s(4, 1460, replace(CABLE, overhead_bytes=24), 8e9, 1500) == pytest.approx(
         1.5 * (1500 + 14 + 24) / 1e9

@@ -11,8 +11,8 @@ The receiver acknowledges every fourth frame, the last one of a step, what is ou
 `_ACK_DELAY_S`.  The sender repeats a frame that three later ones to the same host have overtaken (RFC 9002), and the
 oldest frame when nothing has come for a time-out.  The time-out is RFC 6298's, at least two round trips, for each
 host by itself: where many share a link, a host across the network answers a hundred times later than a neighbour.
-Before a round trip was timed, the time-out is that of a worker.  Nothing is added: frames have the right lengths, but
-no values.
+Before a round trip was timed, the time-out is that of a worker, or longer on slow links.  Nothing is added: frames have
+the right lengths, but no values.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _ACK_EVERY: Final = 4
 _ACK_DELAY_S: Final = 20e-6
 _THRESHOLD: Final = 3
 FIRST_TIMEOUT_S: Final = 0.02
-"""First time-out, as a worker's `probe_initial_s`."""
+"""First time-out, as a worker's `probe_initial_s`; slow links have a longer one."""
 _NONE: Final = -1
 _MOST_DOUBLINGS: Final = 6
 

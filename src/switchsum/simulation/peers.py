@@ -164,7 +164,18 @@ def _stretch(mtu: int, conditions: Link) -> float:
 class Peer:
     """One host of such a collective."""
 
-    def __init__(self, rank: int, streams: Sequence[Stream], size: int, mtu: int, window: int, arena: Arena) -> None:
+    def __init__(
+        self,
+        rank: int,
+        streams: Sequence[Stream],
+        size: int,
+        mtu: int,
+        window: int,
+        arena: Arena,
+        timeout_s: float = FIRST_TIMEOUT_S,
+    ) -> None:
+        """`timeout_s` is its time-out before a round trip was timed."""
+        self._timeout_s = timeout_s
         ring = 1 << (4 * window).bit_length()
         self.most_frames = len(streams) * ring + 64
         self._record, self._streams = arena.zeros(1, PEER), arena.zeros(len(streams), STREAM)
@@ -197,7 +208,7 @@ class Peer:
         frames = int(firsts[-1])
         targets = sorted({step.to for step in steps})
         rounds = arena.zeros(len(targets), ROUND)
-        rounds["timeout_s"] = FIRST_TIMEOUT_S
+        rounds["timeout_s"] = self._timeout_s
         of_target = {target: address_of(rounds[place:]) for place, target in enumerate(targets)}
         self._keep.append(rounds)
         record["far"], record["needed"] = stream.far, len(stream.needs)
@@ -286,7 +297,7 @@ def run(
             share, first = math.ceil(size * rate / sum(rates)), len(nodes)
             for rank, host in enumerate(hosts):
                 own = [_moved(stream, first) for stream in streams(algorithm, rank, len(hosts))]
-                peers.append(Peer(first + rank, own, share, mtu, window, arena))
+                peers.append(Peer(first + rank, own, share, mtu, window, arena, _first_timeout_s(window, mtu, rate)))
                 nodes.append(host if rail == 0 else f"{host}.{rail}")
                 of_groups[-1].append(network.native_host(nodes[-1], peers[-1], cost))
                 [leaf] = {*cables[host].ends} - {host}
@@ -302,6 +313,14 @@ def run(
         network.run(until_s)
     ended = [_ended(world, began, found, len(hosts)) for found, hosts in zip(of_groups, groups, strict=True)]
     return ended, sum(peer.repeats for peer in peers)
+
+
+def _first_timeout_s(window: int, mtu: int, rate_bps: float) -> float:
+    """Return the first time-out at a rate: a frame, and what acknowledges it, may wait behind a window of frames each.
+
+    It is twice as long as that takes, as later time-outs are.
+    """
+    return max(FIRST_TIMEOUT_S, 4 * window * (mtu + ETHERNET_BYTES) * 8 / rate_bps)
 
 
 def _moved(stream: Stream, first: int) -> Stream:
