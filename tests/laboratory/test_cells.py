@@ -169,6 +169,30 @@ def test_errors_of_narrow_lanes_and_thc_are_figures() -> None:
         check(replace(cell, collective="thc", workers=32))
 
 
+def test_workers_may_send_more_slowly_than_they_receive() -> None:
+    cell = Cell(workers=4, bytes=SIZE, rate_mbit=100.0, values="normal")
+    ways = ("allreduce", "int10", "thc", "thc:4")
+    slow, equal = (
+        [simulated.run(replace(cell, collective=way, uplink_mbit=mbit), 0).ms for way in ways] for mbit in (5.0, None)
+    )
+    assert all(more > 1.3 * less for more, less in pairwise(slow))  # 4.35, 1.52, 1.09 and 0.59 bytes a value go up
+    assert equal[3] > 0.9 * equal[2]  # and with thc:4 1.09 come down
+    plain = replace(cell, values="whole", uplink_mbit=5.0)
+    ours, ring = (simulated.run(replace(plain, protocol=name), 0).ms for name in ("switchsum", "ring"))
+    assert ours > 8e-3 * SIZE * 1114 / 1024 / 5.0
+    assert ring > 1.3 * ours
+    wrong: list[tuple[str, Cell]] = [
+        ("uplink_mbit", replace(plain, protocol="switchml")),
+        ("uplink_mbit", replace(plain, protocol="oktopk", collective="topk")),
+        ("uplink_mbit", Cell(links="udp", uplink_mbit=5.0)),
+        ("workers", replace(cell, collective="thc:4", workers=32)),
+    ]
+    for axis, one in wrong:
+        with pytest.raises(Impossible) as refused:
+            check(one)
+        assert refused.value.axis == axis
+
+
 def test_another_systems_protocol_adds_the_same_arrays_on_the_same_links() -> None:
     ours, other = (simulated.run(Cell(workers=3, bytes=SIZE, protocol=name), 0) for name in ("switchsum", "switchml"))
     assert other.right

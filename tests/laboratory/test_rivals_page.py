@@ -1,4 +1,4 @@
-"""docs/rivals.md: its figures are those of its sweeps and programs."""
+"""docs/rivals.md, and the table of slow uplinks: their figures are those of their sweeps and programs."""
 
 from __future__ import annotations
 
@@ -46,6 +46,18 @@ def test_figures_that_take_no_time_are_the_sweeps() -> None:
     for cell in sweep_file.load(path).cells:
         if cell.bytes == 4 and cell.protocol in ("switchsum", "omnireduce", "parameter_server", "ring"):
             assert f"{simulated.run(cell, 0).ms:.3g}" == f"{float(table[cell.protocol][0]):.3g}"
+
+
+def test_times_on_slow_uplinks_are_those_of_their_sweep() -> None:
+    page = (ROOT / "docs" / "results" / "slow-links.md").read_text()
+    table = table_of(page.split("## Where ranks send more slowly")[1])
+    cells = sweep_file.load(ROOT / "examples" / "sweeps" / "uplinks.yaml").cells
+    ways = {("ring", "allreduce"): 0, ("switchsum", "allreduce"): 1, ("switchsum", "thc:4"): 4}
+    assert len(cells) == sum(map(len, table.values()))
+    for cell in cells:
+        if cell.uplink_mbit == 5 and (cell.protocol, cell.collective) in ways:
+            column = ways[cell.protocol, cell.collective]
+            assert f"{simulated.run(cell, 0).ms:,.0f}" == table["5 Mbit/s"][column]
 
 
 @pytest.mark.slow

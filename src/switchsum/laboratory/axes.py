@@ -38,7 +38,9 @@ class Cell:
     bytes: int = 1_000_000
     """Bytes of each worker's array of float32."""
     collective: str = "allreduce"
-    """`allreduce`; `topk`: each worker sends the values that are not zero, by `allreduce_topk`; `thc`: `Thc`."""
+    """`allreduce`; `topk`: each worker sends the values that are not zero, by `allreduce_topk`; `int10`, `thc` and
+    `thc:4`: the compressors `Packed`, `Thc` and `Thc(bits=4)`.
+    """
     values: str = "whole"
     """What values that are not zero are: small `whole` numbers, or draws from a `normal` distribution."""
     density: float = 1.0
@@ -53,6 +55,8 @@ class Cell:
     """Lanes of a frame and their format, as in `2048,int8`; empty: as many as the MTU allows, int32."""
     rate_mbit: float | None = None
     """Rate of each link and direction, in Mbit/s. None: 10 Gbit/s on virtual links, no limit on others."""
+    uplink_mbit: float | None = None
+    """Rate at which workers send, in Mbit/s, where it is another one; None: that of the links."""
     delay_us: float | None = None
     """Delay of each cable, in microseconds. None: 1 us."""
     queue: str | None = None
@@ -190,7 +194,7 @@ AXES: Final = {
     "protocol": Axis(field="protocol", read=_text),
     "workers": Axis(field="workers", read=_whole(2)),
     "bytes": Axis(field="bytes", read=conditions.parse_size),
-    "collective": Axis(field="collective", read=_one_of("allreduce", "topk", "thc")),
+    "collective": Axis(field="collective", read=_one_of("allreduce", "topk", "int10", "thc", "thc:4")),
     "values": Axis(field="values", read=_one_of("whole", "normal")),
     "density": Axis(field="density", read=_share(1.0)),
     "overlap": Axis(field="overlap", read=_one_of("random", "all", "none")),
@@ -198,6 +202,7 @@ AXES: Final = {
     "fusion": Axis(field="fusion", read=_truth),
     "lanes": Axis(field="lanes", read=_lanes),
     "rate": Axis(field="rate_mbit", read=_rate),
+    "uplink": Axis(field="uplink_mbit", read=_rate),
     "delay": Axis(field="delay_us", read=_delay),
     "queue": Axis(field="queue", read=_queue),
     "loss": Axis(field="loss", read=_share(1.0, is_below=True)),
@@ -232,7 +237,7 @@ def written(field: str, value: Value) -> str:
         return f"{value} B"
     if field in ("density", "loss") and isinstance(value, float):
         return f"{100 * value:g} %"
-    if field in ("rate_mbit", "aggregator_mbit") and isinstance(value, float):
+    if field in ("rate_mbit", "uplink_mbit", "aggregator_mbit") and isinstance(value, float):
         return f"{value / 1000:g} Gbit/s" if value >= 1000 else f"{value:g} Mbit/s"
     if field == "delay_us":
         return f"{value:g} us"

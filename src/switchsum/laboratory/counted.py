@@ -53,7 +53,7 @@ WAYS: Final[dict[str, Way]] = {
 _IN_PAIRS: Final = ("gtopk", "sparcml-doubling")
 _KEEPS_ALL: Final = ("topka", "sparcml-doubling", "sparcml-split")
 """The ways whose sums are all sums."""
-_OF_LINKS: Final = ("loss", "topology", "jobs", "slots", "queue", "frame_cost", "fusion", "lanes")
+_OF_LINKS: Final = ("loss", "topology", "jobs", "slots", "queue", "frame_cost", "fusion", "lanes", "uplink_mbit")
 
 
 def check(cell: Cell) -> None:

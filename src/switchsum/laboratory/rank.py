@@ -20,7 +20,7 @@ from switchsum.laboratory import memory, supports
 from switchsum.laboratory.axes import Cell
 from switchsum.laboratory.peers import PEERS, Peer, with_member
 from switchsum.laboratory.processor_time import session_seconds
-from switchsum.laboratory.simulated_ranks import call_of
+from switchsum.laboratory.simulated_ranks import COMPRESSORS, call_of
 from switchsum.protocol import rpc
 
 _TOLERANCE = {"int32": 1e-5, "int16": 1e-2, "int8": 1.0}
@@ -67,7 +67,7 @@ class Rank:
         peer.barrier()
         worked = time.process_time() - worked
         of_job = session_seconds() - of_job if peer.rank == 0 else 0.0
-        tolerance = _TOLERANCE["int8" if cell.collective == "thc" else lanes]
+        tolerance = _TOLERANCE["int8" if cell.collective in COMPRESSORS else lanes]
         answer = {"began": started, "seconds": seconds, "right": supports.is_near(array, total, tolerance)}
         answer |= {"sum_error": supports.error_of(array, total)}
         answer |= {"cpu_s": of_job / cell.calls, "worker_cpu_s": worked / cell.calls}

@@ -35,6 +35,7 @@ MOST_RANKS: Final = 64
 TIMEOUT_S: Final = 60.0
 """How long ranks wait for one another."""
 _OF_VIRTUAL_LINKS: Final = (
+    "uplink_mbit",
     "delay_us",
     "queue",
     "frame_cost",

@@ -72,13 +72,24 @@ def scenario_of(cell: Cell, seed: int = 0) -> Scenario:
         against="",
         seed=seed,
     )
-    return replace(options.scenario(), link_mtu=cell.mtu)
+    wanted = options.scenario()
+    planned = wanted.planned if cell.uplink_mbit is None else _with_uplinks(wanted.planned, cell.uplink_mbit)
+    return replace(wanted, link_mtu=cell.mtu, planned=planned)
+
+
+def _with_uplinks(planned: topology.Network, mbit: float) -> topology.Network:
+    """Return a network whose hosts send at another rate than they receive."""
+    hosts = {*planned.hosts}
+    cables = (replace(cable, up_mbit=mbit) if hosts & {*cable.ends} else cable for cable in planned.cables)
+    return replace(planned, cables=tuple(cables))
 
 
 def check(cell: Cell) -> None:
     """Raise Impossible if a cell cannot be simulated: before anything runs."""
     if cell.protocol not in (OURS, *RIVALS):
         others.load(cell, (OURS, *RIVALS))
+        if cell.uplink_mbit is not None:
+            raise Impossible("uplink_mbit", f"{cell.protocol} is simulated on links with one rate for both directions")
         cell = replace(cell, lanes="", servers=None, fusion=False)
     others.refuse_servers(cell)
     shared_slots.check(cell, has_steps=_has_steps(cell))

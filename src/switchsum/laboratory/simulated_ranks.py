@@ -6,12 +6,16 @@ No process is started: the ranks reach the simulation by its socket, as those of
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from functools import partial
+from types import MappingProxyType
 from typing import Any, Final
 
 import numpy as np
 
+from switchsum.host.compress.base import Compressor
+from switchsum.host.compress.packed import Packed
 from switchsum.host.compress.thc import Thc, levels_for
 from switchsum.host.connect import VIRTUAL as LINK
 from switchsum.host.connect import connect
@@ -26,13 +30,17 @@ from switchsum.simulation.scenario import Scenario, jobs_of
 MOST_RANKS: Final = 64
 """Each is a thread."""
 _CONTROLLER: Final = "unix:virtual-time-has-no-controller"
+COMPRESSORS: Final[Mapping[str, Callable[[], Compressor]]] = MappingProxyType(
+    {"int10": Packed, "thc": Thc, "thc:4": partial(Thc, bits=4)}
+)
+"""Collectives that compress all values."""
 Call = Callable[[Any, Any], object]
 """Takes a communicator and an array, which gets the sum."""
 
 
 def check(cell: Cell) -> None:
     """Raise Impossible if a collective cannot have so many ranks."""
-    if cell.collective == "thc":
+    if cell.collective in ("thc", "thc:4"):
         try:
             levels_for(cell.workers)
         except UsageError as error:
@@ -43,8 +51,9 @@ def call_of(cell: Cell, lanes: str, block: int) -> Call:
     """Return the collective of a cell, for virtual and for real ranks."""
     if cell.collective == "topk":
         return lambda comm, array: comm.allreduce_topk(array, int(np.count_nonzero(array)), lanes=lanes)
-    if cell.collective == "thc":
-        return lambda comm, array: np.multiply(Thc().exchange(comm, "array", array).mean, comm.world_size, out=array)
+    if cell.collective in COMPRESSORS:
+        make = COMPRESSORS[cell.collective]
+        return lambda comm, array: np.multiply(make().exchange(comm, "array", array).mean, comm.world_size, out=array)
     if cell.fusion:
         return lambda comm, array: comm.allreduce(array, lanes=lanes, block=block)
     return lambda comm, array: comm.allreduce(array, lanes=lanes)
@@ -83,7 +92,7 @@ def _has_failed(futures: list[Future[Any]]) -> bool:
 
 def is_exact(cell: Cell, lanes: str) -> bool:
     """Tell whether a cell's sums are right to the last bits of a float32."""
-    return lanes == "int32" and cell.collective != "thc"
+    return lanes == "int32" and cell.collective not in COMPRESSORS
 
 
 def _rank(

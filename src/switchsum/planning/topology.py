@@ -63,6 +63,8 @@ class Cable:
     """Capacity of each direction in Mbit/s."""
     reserved_mbit: float = 0.0
     """Capacity that others have reserved in each direction, in Mbit/s."""
+    up_mbit: float | None = None
+    """Rate at which a host sends, in Mbit/s; None: `mbit`. Simulations know it, and plans of trees do not."""
 
     @property
     def free_mbit(self) -> float:

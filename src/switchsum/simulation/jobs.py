@@ -94,7 +94,8 @@ def attach(network: Network, cable: topology.Cable, conditions: Link, *, port: i
     far, host = cable.ends if cable.ends[0] in network.switches else cable.ends[::-1]
     # The host itself neither drops nor marks what it sends: it waits for its own link.
     down = _at_rate(conditions, cable)
-    own = replace(down, queue_bytes=None, queue_frames=None, mark_bytes=None)
+    up_mbit = cable.mbit if cable.up_mbit is None else cable.up_mbit
+    own = replace(down, rate_bps=up_mbit * 1e6, queue_bytes=None, queue_frames=None, mark_bytes=None)
     network.link(host, far, own, port=port, back=down)
 
 

@@ -74,8 +74,12 @@ def rails_of(planned: topology.Network, hosts: Sequence[str], slots: int) -> Seq
 
 
 def rates_bps(rails: Sequence[Cables]) -> list[float]:
-    """Return the rate of each rail: of its slowest link."""
-    return [min(cable.free_mbit for cable in cables.values()) * 1e6 for cables in rails]
+    """Return the rate of each rail: of its slowest link in its slower direction."""
+    return [min(_slower_mbit(cable) for cable in cables.values()) * 1e6 for cables in rails]
+
+
+def _slower_mbit(cable: topology.Cable) -> float:
+    return cable.free_mbit if cable.up_mbit is None else min(cable.free_mbit, cable.up_mbit)
 
 
 def merged(planned: topology.Network) -> list[topology.Cable]:
@@ -85,7 +89,8 @@ def merged(planned: topology.Network) -> list[topology.Cable]:
         key = frozenset(cable.ends)
         before = found.get(key)
         mbit = cable.free_mbit + (before.mbit if before else 0.0)
-        found[key] = topology.Cable(ends=before.ends if before else cable.ends, mbit=mbit)
+        up_mbit = None if cable.up_mbit is None else cable.up_mbit + ((before.up_mbit or 0.0) if before else 0.0)
+        found[key] = topology.Cable(ends=before.ends if before else cable.ends, mbit=mbit, up_mbit=up_mbit)
     return list(found.values())
 
 
