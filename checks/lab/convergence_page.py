@@ -39,6 +39,7 @@ COLOURS: Final = {
     "int10": "tab:green",
     "int8": "tab:olive",
     "thc": "gold",
+    "thc:4": "darkgoldenrod",
     "topk:0.01": "tab:red",
     "topk:0.01+keep": "tab:pink",
     "blocktopk:0.05": "tab:orange",

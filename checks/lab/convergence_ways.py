@@ -157,7 +157,7 @@ def _attach_power(model: Any) -> object:
 
 
 NAMES: Final = (
-    *("int16", "int16:32", "int10", "int8", "thc", "blocks:32", "qsgd", "terngrad"),
+    *("int16", "int16:32", "int10", "int8", "thc", "thc:4", "blocks:32", "qsgd", "terngrad"),
     *("topk:0.01", "topk:0.01+int16", "topk:0.01+keep", "oktopk:0.01", "globaltopk:0.01", "globaltopk:0.02"),
     *("blocktopk:0.05", "dgc:0.01", "powersgd:4"),
 )
@@ -173,12 +173,14 @@ WAYS: Final[Mapping[str, Way]] = MappingProxyType(
     }
 )
 MAIN: Final = (
-    *("gloo", "gloo, fp16 hook", "gloo, PowerSGD 4", "dense", "int16", "int16:32", "int10", "int8", "thc"),
+    *("gloo", "gloo, fp16 hook", "gloo, PowerSGD 4", "dense", "int16", "int16:32", "int10", "int8", "thc", "thc:4"),
     *("topk:0.01", "topk:0.01+keep", "blocktopk:0.05", "powersgd:4"),
 )
 """Those with which every task is trained."""
 ALONE: Final = "alone"
 """Beside them where steps are timed: no communication, what a step takes at least."""
+ALONE_OVER: Final[Mapping[str, str]] = MappingProxyType({"switchsum": ALONE, "gloo": "alone, gloo"})
+"""Its name in the job of each backend, where both are timed: the machine is not as fast in each minute."""
 ALL_OF: Final = "digits"
 """The task that is trained in all ways; it is the quickest."""
 

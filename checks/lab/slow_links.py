@@ -23,7 +23,7 @@ from checks.lab.convergence_page import Trained, smoothed, targets_of
 from checks.lab.convergence_results import RESULTS, Results, Rows, added_to, say
 from checks.lab.convergence_tasks import TASKS
 from checks.lab.convergence_times import Measured, medians, trained
-from checks.lab.convergence_ways import ALONE, WAYS
+from checks.lab.convergence_ways import ALONE_OVER, WAYS
 from checks.lab.outer_ways import OUTER, train_outer
 
 ROOT: Final = Path(__file__).parents[2]
@@ -37,7 +37,10 @@ RATES: Final = (10, 50, 200, 1000)
 """Of every link and direction, in Mbit/s."""
 MEASURED: Final = ("10mbit", "50mbit", "200mbit")
 """Rates of links on which steps are measured with real ranks."""
-EVERY_STEP: Final = ("gloo", "gloo, fp16 hook", "gloo, PowerSGD 4", "dense", "int10", "powersgd:4", "globaltopk:0.02")
+EVERY_STEP: Final = (
+    *("gloo", "gloo, fp16 hook", "gloo, PowerSGD 4"),
+    *("dense", "int10", "thc:4", "powersgd:4", "globaltopk:0.02"),
+)
 """Ways of docs/convergence.md that stand beside those of `OUTER`."""
 
 
@@ -45,8 +48,14 @@ RINGS: Final = tuple(name for name in (*EVERY_STEP, *OUTER) if (OUTER[name] if n
 """Ways of gloo's; the others are ours."""
 MEASURED_WAYS: Final[Mapping[str, tuple[str, ...]]] = MappingProxyType(
     {
-        "switchsum": (ALONE, *(name for name in (*EVERY_STEP, *OUTER) if name not in RINGS)),
-        "gloo": tuple(name for name in RINGS if not (name in OUTER and OUTER[name].is_torchft)),
+        "switchsum": (
+            ALONE_OVER["switchsum"],
+            *(name for name in (*EVERY_STEP, *OUTER) if name not in RINGS),
+        ),
+        "gloo": (
+            ALONE_OVER["gloo"],
+            *(name for name in RINGS if not (name in OUTER and OUTER[name].is_torchft)),
+        ),
     }
 )
 """By backend.  torchft has to be started in other ways, and moves what gloo's DiLoCo does."""
@@ -202,9 +211,7 @@ def _measured(kept: Results, task: str, ways: Mapping[str, Trained], targets: Ma
         return
     yield ""
     for rate, row in taken.items():
-        alone = row["ms"].get(ALONE)
-        computes = f" Without communication a step took {alone['median']:,.1f} ms." if alone else ""
-        yield f"Steps at {_rate(rate)} were measured on {measured_on(row)}.{computes}  "
+        yield f"Steps at {_rate(rate)} were measured on {measured_on(row)}.{_alone(row['ms'])}  "
     yield ""
     yield f"| way | {' | '.join(f'ms a step at {_rate(rate)} | s to the loss' for rate in taken)} |"
     yield "|---" * (1 + 2 * len(taken)) + "|"
@@ -217,6 +224,13 @@ def _measured(kept: Results, task: str, ways: Mapping[str, Trained], targets: Ma
             cells.append(f"{steps * ms['median'] / 1e3:,.2f}" if ms and steps is not None else "")
         if any(cells):
             yield f"| {_title(way)} | {' | '.join(cells)} |"
+
+
+def _alone(taken: Mapping[str, Any]) -> str:
+    """Say what a step costs before anything is sent, in the job of each backend where it was measured."""
+    found = [f"{taken[name]['median']:,.1f}" for name in ALONE_OVER.values() if name in taken]
+    also = f", and {found[1]} ms in the job of gloo" if len(found) > 1 else ""
+    return f" Without communication a step took {found[0]} ms{also}." if found else ""
 
 
 def _rate(rate: str) -> str:

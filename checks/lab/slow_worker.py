@@ -14,7 +14,7 @@ from typing import Final
 import torch.distributed as dist
 
 from checks.lab.convergence_tasks import TASKS, Task
-from checks.lab.convergence_ways import ALONE, WAYS
+from checks.lab.convergence_ways import ALONE_OVER, WAYS
 from checks.lab.convergence_worker import ALONE_WAY, Timed, measure, step, timed
 from checks.lab.outer_ways import OUTER, WARM_UP, OuterWay
 
@@ -43,7 +43,7 @@ def job(task: Task, name: str, steps: int) -> Timed:
     """Return what times a task in a way."""
     if name in OUTER:
         return partial(timed_outer, task, OUTER[name])
-    return partial(timed, task, {**WAYS, ALONE: ALONE_WAY}[name], steps)
+    return partial(timed, task, ALONE_WAY if name in ALONE_OVER.values() else WAYS[name], steps)
 
 
 def main() -> None:

@@ -15,7 +15,7 @@ from checks.lab import machine_trainings, slow_links
 from checks.lab.convergence_results import Results
 from checks.lab.convergence_tasks import TASKS
 from checks.lab.convergence_times import Measured
-from checks.lab.convergence_ways import ALONE
+from checks.lab.convergence_ways import ALONE_OVER
 from checks.lab.outer_ways import LANES, OUTER, train_outer
 from checks.lab.slow_links import BEGIN, END, KEPT, MEASURED_WAYS, PAGE, measure_slow, of_task, seconds, table, tables
 from switchsum.protocol.frame import FRAME_BYTES, payload_bytes
@@ -73,12 +73,17 @@ def test_the_table_has_each_way_with_its_seconds() -> None:
     # 6 ms and 1 MB a step, which are 806 ms; beside it 6 ms, and four times in 50 steps 128 ms beyond 12 steps.
     assert "| gloo | 49.6 |  |\n| gloo, streaming 50 in 4 | 1.0 |  |" in text
     assert "measured on" not in text
-    row = {"machine": "a machine", "ms": {"gloo": {"median": 571.25}, "streaming 50 in 4, int10": {"median": 10.0}}}
+    ms = {"gloo": 571.25, "streaming 50 in 4, int10": 10.0, "alone": 8.0}
+    row: dict[str, Any] = {"machine": "a machine", "ms": {name: {"median": one} for name, one in ms.items()}}
     plain, kept = few()
     text = "\n".join(table(plain, replace(kept, times={"gpt/10mbit": row}), "gpt"))
     assert "| gloo | 49.6 | 57.1 |" in text
     assert "Steps at 10 Mbit/s were measured on a machine" in text
+    assert " Without communication a step took 8.0 ms.  " in text
     assert "| gloo | 571.2 | 2.29 |" in text
+    row["ms"]["alone, gloo"] = {"median": 7.0}
+    text = "\n".join(table(plain, replace(kept, times={"gpt/10mbit": row}), "gpt"))
+    assert "Without communication a step took 8.0 ms, and 7.0 ms in the job of gloo." in text
 
 
 def test_measuring_goes_on_where_it_has_ended(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -110,7 +115,7 @@ def test_measuring_goes_on_where_it_has_ended(monkeypatch: pytest.MonkeyPatch, t
 def test_each_way_of_the_page_is_measured_on_one_backend_but_torchft() -> None:
     ways = [*MEASURED_WAYS["switchsum"], *MEASURED_WAYS["gloo"]]
     assert len(ways) == len({*ways})
-    assert {*ways} == {ALONE, *slow_links.EVERY_STEP, *OUTER} - {"gloo, torchft DiLoCo 50"}
+    assert {*ways} == {*ALONE_OVER.values(), *slow_links.EVERY_STEP, *OUTER} - {"gloo, torchft DiLoCo 50"}
 
 
 @pytest.mark.timeout(120)
