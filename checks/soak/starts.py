@@ -160,11 +160,11 @@ class Starts:
         self.trials: list[Trial] = []
         self.problems: list[str] = []
 
-    def run(self, number: int) -> Trial:
-        """Run one trial."""
+    def run(self, number: int, injury: tuple[str, str] | None = None) -> Trial:
+        """Run one trial; `injury` is the part and the act, which the dice choose otherwise."""
         dice, world = self._dice, self._world
         names = [*world.parts(), *(f"rank {rank}" for rank in range(RANKS))]
-        trial = Trial(number, dice.choice(names), dice.choice(("kill", "kill", "stop")))
+        trial = Trial(number, *(injury or (dice.choice(names), dice.choice(("kill", "kill", "stop")))))
         timeout_s = self._patience * (SHORT_TIMEOUT_S if trial.kills_rank else TIMEOUT_S)
         job = f"start-{number}"
         with ControllerClient(world.controller, waits=True) as client:
