@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import functools
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -48,7 +49,13 @@ def lines_of_function(node: ast.FunctionDef | ast.AsyncFunctionDef) -> int:
     return (node.end_lineno or 0) - node.lineno + 1 - reference_lines(node)
 
 
-def sizes() -> Iterator[tuple[str, int, int]]:
+@functools.cache
+def sizes() -> tuple[tuple[str, int, int], ...]:
+    """Return what is measured, how large it is and how large it may be, of everything: read once for all tests."""
+    return tuple(_sizes())
+
+
+def _sizes() -> Iterator[tuple[str, int, int]]:
     """Yield what is measured, how large it is and how large it may be: lines, and parameters under a name with ()."""
     for path in modules():
         name, text = path.relative_to(ROOT).as_posix(), path.read_text()
