@@ -14,7 +14,7 @@ import subprocess
 import sys
 import threading
 import traceback
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from pathlib import Path
 from typing import Final
 
@@ -148,6 +148,18 @@ def pytest_xdist_auto_num_workers() -> int:
     """Have half as many workers again as cores: of a test's processes only one runs at most times, or none."""
     cores = len(os.sched_getaffinity(0))
     return cores + (cores + 1) // 2
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator[None, object, object]:
+    """Search for no garbage among what is collected: it stays until the end, and is more than all that tests make."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.collect()
+        gc.freeze()
+        gc.enable()
 
 
 def _place(item: pytest.Item) -> int:
