@@ -2,7 +2,8 @@
 
 Run: python -m checks.lab.scale [--workers 64,256] [--again] [--processes 16]   Each cell that is missing in
 scale_cells.json is simulated by the code of `switchsum simulate`, and written there, so that a run that was ended goes
-on where it was.  Then the tables are written into the page.  The figures do not depend on the machine's load.
+on where it was.  A cell that fails is named, and the others are kept.  Then the tables are written into the page.
+The figures do not depend on the machine's load.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ import argparse
 import json
 import time
 from collections.abc import Iterator
-from concurrent.futures import ProcessPoolExecutor, as_completed
+from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor, as_completed
 from dataclasses import dataclass
 from multiprocessing import get_context
 from pathlib import Path
@@ -115,7 +116,7 @@ def cell(row: Row, kind: str) -> dict[str, Any]:
     scenario = row.scenario(**KINDS.get(kind, {}))
     [one] = simulate(scenario, ways=["ring" if kind == "ring" else "switches"])
     if not one.is_complete or one.is_right is False:
-        raise SystemExit(f"{row.name(kind)}: sums are wrong")
+        raise RuntimeError("sums are wrong")
     return {
         "us": 1e6 * one.simulated_s,
         "repeats": one.repeats,
@@ -161,6 +162,23 @@ def missing(found: dict[str, Any], workers: list[int], *, again: bool) -> list[t
     return sorted(cells, key=lambda cell: (-cell[0].workers, -cell[0].loss, cell[1] == "sparse"))
 
 
+def alone(row: Row, kind: str) -> dict[str, Any]:
+    """Simulate one cell in a process of its own, whose end is the end of this cell alone."""
+    with ProcessPoolExecutor(1, get_context("spawn")) as process:
+        return process.submit(cell, row, kind).result()
+
+
+def simulated(todo: list[tuple[Row, str]], processes: int) -> Iterator[tuple[str, dict[str, Any] | BaseException]]:
+    """Yield each cell's name, and what was simulated or why it failed, as they end."""
+    with ThreadPoolExecutor(processes) as threads:
+        names = {threads.submit(alone, row, kind): row.name(kind) for row, kind in todo}
+        try:
+            for done in as_completed(names):
+                yield names[done], done.exception() or done.result()
+        finally:
+            threads.shutdown(wait=False, cancel_futures=True)
+
+
 def main() -> None:
     """Simulate what is missing, and write the page."""
     parser = argparse.ArgumentParser(description=__doc__)
@@ -170,14 +188,18 @@ def main() -> None:
     options = parser.parse_args()
     found: dict[str, Any] = json.loads(CELLS.read_text()) if CELLS.exists() else {}
     todo = missing(found, [int(one) for one in options.workers.split(",")], again=options.again)
-    with ProcessPoolExecutor(options.processes, get_context("spawn"), max_tasks_per_child=1) as pool:
-        names = {pool.submit(cell, row, kind): row.name(kind) for row, kind in todo}
-        for done in as_completed(names):
-            name = names[done]
-            found[name] = done.result()
-            say(f"simulated: {name}: {found[name]['us']:,.1f} us, {found[name]['processor_s']} s of a core")
-            CELLS.write_text(json.dumps(found, indent=1, sort_keys=True) + "\n")
+    failed = []
+    for name, one in simulated(todo, options.processes):
+        if isinstance(one, BaseException):
+            failed.append(name)
+            say(f"failed: {name}: {type(one).__name__}: {one}")
+            continue
+        found[name] = one
+        say(f"simulated: {name}: {one['us']:,.1f} us, {one['processor_s']} s of a core")
+        CELLS.write_text(json.dumps(found, indent=1, sort_keys=True) + "\n")
     publish(found)
+    if failed:
+        raise SystemExit(f"{len(failed)} of {len(todo)} cells failed: {'; '.join(failed)}")
 
 
 if __name__ == "__main__":

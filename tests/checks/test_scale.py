@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import json
+import os
+from concurrent.futures.process import BrokenProcessPool
+from typing import Any
 
 import numpy as np
+import pytest
 
 from checks.lab import scale
 from switchsum.simulation.scenario import arrays_of
@@ -33,6 +37,32 @@ def test_cells_become_rows_and_what_is_missing_is_left_out() -> None:
     cell = {"us": 1234.4, "repeats": 5, "frames": 1, "digest": "", "processor_s": 1.0}
     found = {row.name("dense"): cell, row.name("ring"): {**cell, "us": 9.0}}
     assert scale.table(found).splitlines()[2:] == ["| 64 | 2 | 100 | 0.1% | 1,234 | 356 | 5 |  |  | 9 | 664 |"]
+
+
+class _Deadly(scale.Row):
+    """A row whose process ends when it hears of it."""
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return os._exit, (1,)
+
+
+def test_a_cell_that_fails_leaves_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    bad, good = (scale.Row(workers=64, gbit=gbit, loss=0.0) for gbit in (10, 100))
+
+    def alone(row: scale.Row, kind: str) -> dict[str, Any]:
+        if row == bad:
+            raise SystemExit(f"no {kind}")
+        return {"us": 1.0}
+
+    monkeypatch.setattr(scale, "alone", alone)
+    found = dict(scale.simulated([(bad, "dense"), (good, "dense")], 1))
+    assert isinstance(found[bad.name("dense")], SystemExit)
+    assert found[good.name("dense")] == {"us": 1.0}
+
+
+def test_a_process_that_ends_ends_its_cell_alone() -> None:
+    with pytest.raises(BrokenProcessPool):
+        scale.alone(_Deadly(workers=64, gbit=100, loss=0.0), "dense")
 
 
 def test_the_page_has_the_cells_that_were_simulated() -> None:
