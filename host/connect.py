@@ -302,6 +302,7 @@ def _make_engine(
         own=transport.address,
         first_slot=ready.first_slot,
         shares_slots=ready.shares_slots,
+        first_shared_slot=ready.first_shared_slot,
         window_slots=min(ready.window_slots, ready.slot_count, MOST_IN_FLIGHT),
         first_number=ready.first_number,
         growth_bytes=reply.growth_bytes,

@@ -106,7 +106,9 @@ class ReadyReply:
     slot_count: int = 0
     """How many slots the job has on the switch."""
     shares_slots: bool = False
-    """These slots are shared with other jobs, so that each operation claims them."""
+    """The last tree's slots are shared with other jobs, so that each operation claims them."""
+    first_shared_slot: int = 0
+    """Number of the first of these slots, where the job has slots of its own, too; they are those of its first tree."""
     first_number: int = 0
     """Number of the first round in every slot."""
     window_slots: int = 0

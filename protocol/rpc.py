@@ -67,6 +67,8 @@ class CreateJobRequest:
     """Operations that go on without some ranks need at least this share of them; 1: none goes on."""
     shares_slots: bool = False
     """The job shares slots with others, `slots` of them at most; None: all that are shared."""
+    own_slots: int = 0
+    """Slots that such a job reserves beside those that it shares."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -135,6 +137,9 @@ class JobInfo:
     """`slot_count` follows `window_slots` whenever members are admitted."""
     shares_slots: bool = False
     """Its slots, from `first_slot` on, are shared with other jobs; `fallback` adds what finds its slot taken."""
+    own_first_slot: int = 0
+    own_slot_count: int = 0
+    """How many slots, from `own_first_slot` on, such a job has reserved beside those."""
     fallback: str = ""
     fallback_slot: int = 0
     """First of its slots at the fallback, which has as many of them for the job alone."""
@@ -163,6 +168,12 @@ class JobInfo:
     """Ranks that have asked on other terms than the first one did, or than the job allows, each with how often."""
     held_up: str = ""
     """Why such an operation cannot begin, in words; empty: nothing holds it up."""
+
+    @property
+    def slot_ranges(self) -> str:
+        """The numbers of its slots, in words: those of its own in front of shared ones."""
+        own = f"{self.own_first_slot} to {self.own_first_slot + self.own_slot_count - 1}, shared "
+        return f"{own if self.own_slot_count else ''}{self.first_slot} to {self.first_slot + self.slot_count - 1}"
 
     @property
     def trees(self) -> dict[int, dict[str, str]]:

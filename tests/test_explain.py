@@ -10,13 +10,14 @@ import pytest
 
 from switchsum.cli.observe import contributors
 from switchsum.controller.jobs.calls import Calls
-from switchsum.launch.builds import read_shared
+from switchsum.launch.builds import Slots, read_shared
 from switchsum.protocol import rpc
 from switchsum.protocol.errors import UsageError
 from switchsum.protocol.frame import Flag
 from switchsum.protocol.rpc import WorkerInfo
 from switchsum.view import findings
-from switchsum.view.explain import explain, explain_job, unfinished
+from switchsum.view.alerts import slots_owned
+from switchsum.view.explain import explain, explain_job, headline, unfinished
 from switchsum.view.facts import Facts
 from switchsum.view.losses import explain_links, lost_frames
 from switchsum.view.rounds import newest_rounds
@@ -84,16 +85,33 @@ def test_how_often_a_job_met_a_taken_slot_is_said() -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "read"), [("auto", (False, None)), ("8", (False, 8)), ("shared", (True, None)), ("shared:8", (True, 8))]
+    ("text", "read"),
+    [
+        ("auto", Slots()),
+        ("8", Slots(count=8)),
+        ("shared", Slots(is_shared=True)),
+        ("shared:8", Slots(is_shared=True, count=8)),
+        ("64+shared", Slots(is_shared=True, own=64)),
+        ("64+shared:8", Slots(is_shared=True, count=8, own=64)),
+    ],
 )
-def test_slots_may_be_shared(text: str, read: tuple[bool, int | None]) -> None:
+def test_slots_may_be_shared(text: str, read: Slots) -> None:
     assert read_shared(text) == read
 
 
-@pytest.mark.parametrize("text", ["shared:x", "shared:", "sharde", "8:8", ""])
+@pytest.mark.parametrize("text", ["shared:x", "shared:", "sharde", "8:8", "", "+shared", "0+shared", "8+8", "shared+8"])
 def test_slots_that_are_no_number_are_refused_with_all_that_there_is(text: str) -> None:
-    with pytest.raises(UsageError, match=f"a number, auto, shared or shared:N, not {text}"):
+    ways = "a number, auto, shared, shared:N, M+shared or M+shared:N"
+    with pytest.raises(UsageError, match=re.escape(f"{ways}, not {text}")):
         read_shared(text)
+
+
+def test_slots_of_a_jobs_own_are_named_beside_those_that_it_shares() -> None:
+    job = replace(facts(*BUSY).job, shares_slots=True, first_slot=0, slot_count=8, own_first_slot=16, own_slot_count=4)
+    said = headline(replace(facts(*BUSY), job=job))
+    assert said.endswith("3 ranks, slots 16 to 19, shared 0 to 7 of the switch")
+    assert slots_owned([job], 12) == f"12 are free, and job {job.job!r} has 4"
+    assert slots_owned([replace(job, own_slot_count=0)], 16) == "16 are free, and no job has any"
 
 
 def test_who_was_left_out_of_operations_is_named_with_how_often() -> None:

@@ -53,11 +53,15 @@ def add(
     window: int,
     *,
     shares: bool,
+    own: int = 0,
     slots: int = MANY,
     aggregator_mbit: float = MBIT,
     link: Link = CABLE,
 ) -> Run:
-    """Let jobs add arrays of a size, in bytes, with a window of slots each; raises SystemExit for a wrong sum."""
+    """Let jobs add arrays of a size, in bytes, with a window of slots each; raises SystemExit for a wrong sum.
+
+    Jobs that share slots have `own` ones each beside those.
+    """
     hosts = tuple(f"h{number}" for number in range(active * WORKERS))
     cables = (
         *(Cable(ends=(host, "s1"), mbit=MBIT) for host in hosts),
@@ -69,9 +73,9 @@ def add(
 
     def job(number: int) -> jobs.Job:
         first = number * WORKERS
-        share = jobs.Share(number=number, first_host=first, controller=controller, shares_slots=shares)
-        own = hosts[first : first + WORKERS]
-        return jobs.Job(network, planned, own, link, lanes=LANES, window_slots=window, share=share)
+        share = jobs.Share(number=number, first_host=first, controller=controller, shares_slots=shares, own_slots=own)
+        these = hosts[first : first + WORKERS]
+        return jobs.Job(network, planned, these, link, lanes=LANES, window_slots=window, share=share)
 
     made = [job(number) for number in range(active)]
     _add_once(made, 4 * LANES * window)  # so that round trips are known

@@ -49,9 +49,10 @@ CODE: Final[dict[str, Change]] = {
     ),
     "who is admitted before cells are read": Change(
         keeper,
-        "            first_number = self.fleet.hand_over(job.slots, at)\n",
+        "            first_number = self.fleet.hand_over(job.reserved, there, self.fabric.fallback)\n",
         "            self.jobs.make_live(job, 0)\n            self.synchronise()\n"
-        "            first_number = self.fleet.hand_over(job.slots, at)\n            return\n",
+        "            first_number = self.fleet.hand_over(job.reserved, there, self.fabric.fallback)\n"
+        "            return\n",
         keeper,
         "Keeper",
     ),

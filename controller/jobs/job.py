@@ -34,6 +34,8 @@ class Job:
     """True: at each admission `slots` becomes as long as the members' window."""
     shares_slots: bool = False
     """The job shares slots of its switch with others; `slots` are those that it has at its fallback."""
+    own_part: SlotRange | None = None
+    """Slots of its switch that such a job has reserved beside those that it shares."""
     ephemeral: bool = False
     """The job is removed when it has had no members for a while."""
     least_quorum: float = LEAST_QUORUM
@@ -50,6 +52,16 @@ class Job:
     """Nonces of the live members that want to continue without those that are lost."""
     reformed: dict[int, int] = field(default_factory=dict)
     """New ranks of the members that continued last time without the lost ones, by old nonce."""
+
+    @property
+    def reserved(self) -> SlotRange | None:
+        """Slots of its switches that no other job uses."""
+        return self.own_part if self.shares_slots else self.slots
+
+    @property
+    def slot_count(self) -> int:
+        """How many slots its workers may use."""
+        return self.slots.count + (self.own_part.count if self.own_part else 0)
 
     @property
     def is_complete(self) -> bool:

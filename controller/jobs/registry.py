@@ -104,8 +104,8 @@ class Jobs:
     @property
     def free_slots(self) -> int:
         """Number of slots that no job has reserved."""
-        own = sum(job.slots.count for job in self if not job.shares_slots)
-        return self.total_slots - self.shared_slots - own
+        reserved = sum(job.reserved.count for job in self if job.reserved is not None)
+        return self.total_slots - self.shared_slots - reserved
 
     def create(
         self,
@@ -117,11 +117,13 @@ class Jobs:
         ephemeral: bool = False,
         least_quorum: float = LEAST_QUORUM,
         shares_slots: bool = False,
+        own_slots: int = 0,
     ) -> Job:
         """Reserve slots for a new job; raises UsageError or NoCapacity.
 
         None: as many as members may want, as far as so many are free; `fit` gives back what they do not.  One that
-        `shares_slots` reserves its slots at the fallback: as many as are shared, or fewer.
+        `shares_slots` reserves its slots at the fallback: as many as are shared, or fewer.  Beside them it may have
+        `own_slots`.
         """
         if not 0 < len(name) <= MAX_NAME or not name.isprintable():
             raise UsageError(f"a job's name has 1 to {MAX_NAME} printable characters, unlike {name!r}")
@@ -132,8 +134,10 @@ class Jobs:
                 "no slots are shared here: the controller's --fleet file needs a switch with the role aggregator"
             )
         most = self.shared_slots if shares_slots else self._longest_free()
-        count = max(1, min(MOST_IN_FLIGHT, most)) if slots is None else slots
+        count = max(1, min(MOST_IN_FLIGHT - own_slots, most)) if slots is None else slots
         self._check_size(workers, count, shares_slots=shares_slots)
+        if own_slots:
+            self._check_own_part(own_slots, count, shares_slots=shares_slots)
         check_timeout(timeout_s)
         check_least_quorum(least_quorum)
         number, group = self.take_number(), self._free_group()
@@ -144,6 +148,7 @@ class Jobs:
             slots=self._fit(count, shares_slots=shares_slots),
             fits_slots=slots is None and not shares_slots,
             shares_slots=shares_slots,
+            own_part=self._fit(own_slots) if own_slots else None,
             group=group,
             timeout_s=timeout_s,
             ephemeral=ephemeral,
@@ -156,6 +161,8 @@ class Jobs:
     def adopt(self, job: Job) -> None:
         """Take over a job that is on the switch; raises UsageError if it clashes with another job."""
         self._check_size(job.workers, job.slots.count, shares_slots=job.shares_slots)
+        if job.own_part is not None:
+            self._check_own_part(job.own_part.count, job.slots.count, shares_slots=job.shares_slots)
         check_timeout(job.timeout_s)
         check_least_quorum(job.least_quorum)
         if not FIRST_GROUP <= job.group <= LAST_GROUP:
@@ -168,16 +175,14 @@ class Jobs:
             if other.name == job.name
             or other.number == job.number
             or other.group == job.group
-            or (
-                other.shares_slots == job.shares_slots
-                and other.slots.first < job.slots.end
-                and job.slots.first < other.slots.end
-            )
+            or (job.shares_slots and other.shares_slots and _meet(job.slots, other.slots))
+            or _meet(job.reserved, other.reserved)
         ]
+        reserved = job.reserved
         if (
             clash
-            or job.slots.first < (0 if job.shares_slots else self.shared_slots)
             or job.slots.end > self.total_slots
+            or (reserved is not None and not self.shared_slots <= reserved.first < reserved.end <= self.total_slots)
         ):
             raise UsageError(f"job {job.name!r} on the switch overlaps with {clash or 'the end of the slots'}")
         self._jobs[job.name] = job
@@ -202,6 +207,8 @@ class Jobs:
         workers = job.workers if workers is None else workers
         count = job.slots.count if slots is None else slots
         self._check_size(workers, count, shares_slots=job.shares_slots)
+        if job.own_part is not None:
+            self._check_own_part(job.own_part.count, count, shares_slots=True)
         # The job's own slots count as free.  Nothing has changed yet if this raises.
         job.slots = self._fit(count, but=job, shares_slots=job.shares_slots)
         job.fits_slots &= slots is None
@@ -489,6 +496,15 @@ class Jobs:
             )
         check_slots(slots, self.shared_slots if shares_slots else self.total_slots - self.shared_slots)
 
+    def _check_own_part(self, own: int, shared: int, *, shares_slots: bool) -> None:
+        """Check the reserved part of a job that shares slots; raises UsageError."""
+        if not shares_slots:
+            raise UsageError("only a job that shares slots has a part of its own beside them")
+        if own < 1 or own + shared > MOST_IN_FLIGHT:
+            raise UsageError(
+                f"a job uses {MOST_IN_FLIGHT} slots at most, not {own} of its own and {shared} shared ones"
+            )
+
     def _fit(self, count: int, but: Job | None = None, *, shares_slots: bool = False) -> SlotRange:
         slots = first_fit(self._taken(but, shares_slots=shares_slots), count, self.total_slots)
         if slots is None:
@@ -503,8 +519,10 @@ class Jobs:
 
     def _taken(self, but: Job | None, *, shares_slots: bool) -> list[SlotRange]:
         """Return what is not free: at fallbacks the slots of jobs that share others, else those of all other jobs."""
-        shared = [SlotRange(first=0, count=self.shared_slots)] if self.shared_slots and not shares_slots else []
-        return shared + [job.slots for job in self if job is not but and job.shares_slots == shares_slots]
+        if shares_slots:
+            return [job.slots for job in self if job is not but and job.shares_slots]
+        shared = [SlotRange(first=0, count=self.shared_slots)] if self.shared_slots else []
+        return shared + [job.reserved for job in self if job is not but and job.reserved is not None]
 
     def take_number(self) -> int:
         """Return a number that no job has; raises NoCapacity."""
@@ -523,3 +541,8 @@ class Jobs:
         if group is None:
             raise NoCapacity(f"all {len(used)} multicast groups are in use: end a job (switchsum job list)")
         return group
+
+
+def _meet(one: SlotRange | None, other: SlotRange | None) -> bool:
+    """Tell whether two ranges have a slot in common."""
+    return one is not None and other is not None and one.first < other.end and other.first < one.end

@@ -182,6 +182,7 @@ def _record_of(job: Job) -> Entry:
             timeout_s=job.timeout_s,
             ephemeral=job.ephemeral,
             **({"shares_slots": True} if job.shares_slots else {}),
+            **({"own_part": [job.own_part.first, job.own_part.count]} if job.own_part else {}),
             live=live is not None,
             # Without a live incarnation the epoch before the next one, so that `rebuild` continues behind it.
             epoch=live.epoch if live else (job.gathering.epoch - 1) & 0xFFFF,

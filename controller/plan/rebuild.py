@@ -135,12 +135,19 @@ def _rebuild_job(entry: Entry, state: SwitchState, now: float) -> Job:
         ephemeral=bool(record.get("ephemeral", False)),
         least_quorum=float(record.get("least_quorum", LEAST_QUORUM)),
         shares_slots=bool(record.get("shares_slots", False)),
+        own_part=_rebuild_own_part(*record["own_part"]) if "own_part" in record else None,
         gathering=new_incarnation(int(record["epoch"]) + 1, workers),
         link_numbers=[int(number) for number in record.get("link_numbers", [])],
     )
     if record["live"]:
         job.live = _rebuild_live(job, record, state, now)
     return job
+
+
+def _rebuild_own_part(first: object, count: object) -> SlotRange:
+    if not isinstance(first, int) or not isinstance(count, int):
+        raise UsageError(f"a job on the switch has slots of its own from {first!r} on, {count!r} of them")
+    return SlotRange(first=first, count=count)
 
 
 def _rebuild_live(job: Job, record: dict[str, Any], state: SwitchState, now: float) -> Incarnation | None:

@@ -27,8 +27,8 @@ RECORD_BYTES: Final = 256
 def window_slots(job: Job, port_frames: int | None, frame_bytes: int, fabric: Fabric | None = None) -> int:
     """Return the window of a job's members, in slots, if each port holds `port_frames` frames (None: no limit)."""
     if job.live is None:
-        return job.slots.count
-    return min(job.slots.count, most_in_flight(job.live, port_frames, frame_bytes, fabric))
+        return job.slot_count
+    return min(job.slot_count, most_in_flight(job.live, port_frames, frame_bytes, fabric))
 
 
 def most_in_flight(

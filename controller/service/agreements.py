@@ -128,7 +128,14 @@ class Agreements:
             name = job.name[: MAX_NAME - len(end)] + end
         while True:
             try:
-                jobs.create(name, workers=len(ranks), slots=None, timeout_s=job.timeout_s, ephemeral=True)
+                jobs.create(
+                    name,
+                    workers=len(ranks),
+                    slots=job.slots.count if job.shares_slots else None,
+                    timeout_s=job.timeout_s,
+                    ephemeral=True,
+                    shares_slots=job.shares_slots,
+                )
                 break
             except NoCapacity:
                 if not self._drop_unused(agreement, gone):

@@ -275,8 +275,8 @@ class Keeper:
             # ones not admitted yet.
             if job.fits_slots:
                 self.jobs.fit(job, most_in_flight(job.gathering, *self.frame_limits))
-            at = self.fabric.fallback if job.shares_slots else ""
-            first_number = self.fleet.hand_over(job.slots, at)
+            there = job.slots if job.shares_slots else None
+            first_number = self.fleet.hand_over(job.reserved, there, self.fabric.fallback)
             self.fleet.clear_counts(job.group, job.workers)
             self.jobs.make_live(job, first_number)
             self.synchronise()

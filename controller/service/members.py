@@ -168,14 +168,15 @@ class Members:
         away = self._away(job, incarnation)
         # Not before the switch has all entries: the member's first frame must find them.
         if incarnation is job.live and keeper.fleet.is_settled and not incarnation.is_moving and not away:
-            shares = job.shares_slots
-            slots = keeper.fabric.slots_here(job.number, job.slots) if shares else job.slots
+            shared = keeper.fabric.slots_here(job.number, job.slots) if job.shares_slots else None
+            slots = job.reserved or shared or job.slots
             return member_rpc.ReadyReply(
                 admitted=True,
                 hello_seen=True,
                 first_slot=slots.first,
-                slot_count=slots.count,
-                shares_slots=shares,
+                slot_count=job.slot_count,
+                shares_slots=job.shares_slots,
+                first_shared_slot=shared.first if shared else 0,
                 first_number=incarnation.first_number,
                 window_slots=window_slots(job, *keeper.frame_limits),
                 trees=keeper.fabric.slots_of_trees(job, incarnation),

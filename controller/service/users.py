@@ -43,6 +43,7 @@ class Users:
                 ephemeral=request.ephemeral,
                 least_quorum=request.least_quorum,
                 shares_slots=request.shares_slots,
+                own_slots=request.own_slots,
             )
             try:
                 keeper.synchronise()
@@ -123,13 +124,16 @@ class Users:
         with keeper.changed:
             keeper.need_some_switch()
             known = keeper.jobs.find(job)
-            slots = self._slots_of(known)
-            if slot not in slots.indices():
-                raise UsageError(f"job {job!r} has slots {slots.first} to {slots.end - 1}, not slot {slot}")
+            parts = [part for part in (self._slots_of(known), known.own_part) if part is not None]
+            here = [number for part in parts for number in part.indices()]
+            if slot not in here:
+                having = " and ".join(f"{part.first} to {part.end - 1}" for part in parts)
+                raise UsageError(f"job {job!r} has slots {having}, not slot {slot}")
+            place = here.index(slot)
             asked = [
-                (name, switch, there[slot - slots.first])
+                (name, switch, there[place])
                 for name, switch in keeper.fleet.ask(lambda _, switch: switch.need()).items()
-                if (there := self._slots_at(known, name))
+                if place < len(there := self._slots_at(known, name))
             ]
         try:
             with ThreadPoolExecutor(max(1, len(asked))) as pool:
@@ -203,14 +207,14 @@ class Users:
             return views.port_list(keeper.jobs, keeper.settings)
 
     def _slots_of(self, job: Job) -> SlotRange:
-        """Return the slots that a job's workers use."""
+        """Return the slots that a job's workers use; if it shares some, these alone."""
         return self._keeper.fabric.slots_here(job.number, job.slots) if job.shares_slots else job.slots
 
-    def _slots_at(self, job: Job, switch: str) -> range:
-        """Return the slots of a job at a switch: at an aggregator those of jobs alone that share others."""
-        if not (fallback := self._keeper.fabric.fallback) or switch != fallback:
-            return self._slots_of(job).indices()
-        return job.slots.indices() if job.shares_slots else range(0)
+    def _slots_at(self, job: Job, switch: str) -> list[int]:
+        """Return the slots of a job at a switch: at an aggregator those alone that are shared elsewhere."""
+        if (fallback := self._keeper.fabric.fallback) and switch == fallback:
+            return [*job.slots.indices()] if job.shares_slots else []
+        return [*self._slots_of(job).indices(), *(job.own_part.indices() if job.own_part else ())]
 
     def _describe(self, job: Job) -> rpc.JobInfo:
         keeper = self._keeper

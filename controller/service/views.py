@@ -58,6 +58,8 @@ def job_info(
         shares_slots=job.shares_slots,
         fallback=fallback,
         fallback_slot=job.slots.first if job.shares_slots else 0,
+        own_first_slot=job.own_part.first if job.own_part else 0,
+        own_slot_count=job.own_part.count if job.own_part else 0,
         lanes_per_frame=lanes_per_frame,
         window_slots=window_slots,
         fits_slots=job.fits_slots,
@@ -152,7 +154,8 @@ def slot_list(cells: Mapping[str, Iterable[Cell]], jobs: Jobs, fallback: str, sw
 
     Those of `switches` that have no cells here are away.
     """
-    owners = {(job.shares_slots, slot): job.name for job in jobs for slot in job.slots.indices()}
+    owners = {(True, slot): job.name for job in jobs if job.shares_slots for slot in job.slots.indices()}
+    owners |= {(False, slot): job.name for job in jobs if job.reserved for slot in job.reserved.indices()}
     names = {job.number: job.name for job in jobs}
     return rpc.SlotList(
         slots=[

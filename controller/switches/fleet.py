@@ -136,21 +136,23 @@ class Fleet:
         for connection in self.connections.values():
             connection.detach(error)
 
-    def hand_over(self, slots: SlotRange, at: str = "") -> int:
+    def hand_over(self, slots: SlotRange | None, there: SlotRange | None = None, at: str = "") -> int:
         """Prepare slots of all switches for a new incarnation; return the first number with which it may use them.
 
-        `at` names the one switch whose slots they are, where a job shares those of others.
+        `there` are those of a job that shares slots, at the fallback, which is called `at`.
         """
-        cells = {at: self.connections[at].query(slots.indices())} if at else self.query(slots.indices())
+        cells = {} if slots is None else self.query(slots.indices(), but=at)
+        if there is not None:
+            cells[at] = self.connections[at].query(there.indices())
         first_number, spent = plan_numbers(cell for of_switch in cells.values() for cell in of_switch)
         unfit = set(spent)
         for name, of_switch in cells.items():
             self.connections[name].clear([cell for cell in of_switch if cell in unfit])
         return first_number
 
-    def query(self, slots: Sequence[int]) -> dict[str, list[Cell]]:
-        """Read both versions of slots of each switch."""
-        return {name: connection.query(slots) for name, connection in self.needed.items()}
+    def query(self, slots: Sequence[int], but: str = "") -> dict[str, list[Cell]]:
+        """Read both versions of slots of each switch but one."""
+        return {name: one.query(slots) for name, one in self.needed.items() if not but or name != but}
 
     def ask(self, question: Callable[[str, SwitchConnection], Answer]) -> dict[str, Answer]:
         """Return the answers of the switches that are there, each asked with its name; raises SwitchLost if none is."""

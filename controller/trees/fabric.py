@@ -150,7 +150,12 @@ class Fabric:
         return here + [-1] * max(below)
 
     def slots_of_trees(self, job: Job, live: Incarnation) -> list[int]:
-        """Return how many slots belong to each tree of a job; nothing if it has one."""
+        """Return how many slots belong to each tree of a job; nothing if it has one.
+
+        If a job has some of its own beside those that it shares, they are like two trees over the same switch.
+        """
+        if job.own_part is not None:
+            return [job.own_part.count, self.slots_here(job.number, job.slots).count]
         trees = self.trees_of(job, live)
         return [tree.slots for tree in trees] if len(trees) > 1 else []
 
@@ -198,13 +203,16 @@ class Fabric:
         found = forest.branches(seats, epoch=live.epoch, draw_cookie=cookies.__next__, record=record)
         if not job.shares_slots:
             return found
-        if link or len(found) > 1:
+        if link or len(trees) > 1 or len(found) > 1:
             raise UsageError(
-                f"job {job.name} shares slots, so that its workers have one link each, all to one switch: give it "
-                "slots of its own (--slots auto)"
+                f"job {job.name} shares slots, so that its workers have one link each, all to one switch, which is in "
+                "one tree: give it slots of its own (--slots auto)"
             )
         [(name, [branch])] = found.items()
-        return self._with_fallback(name, branch, job.slots, own, growth_bytes, next(cookies))
+        if job.own_part is None:
+            return self._with_fallback(name, branch, job.slots, own, growth_bytes, next(cookies))
+        shared = self._with_fallback(name, replace(branch, tree=1), job.slots, own, growth_bytes, next(cookies))
+        return {**shared, name: [replace(branch, slots=job.own_part), *shared[name]]}
 
     def _with_fallback(
         self, name: str, branch: Branch, slots: SlotRange, own: Address, growth_bytes: int, cookie: int

@@ -36,7 +36,9 @@ class EngineConfig:
     first_slot: int = 0
     """The job's first slot on the switch; the engine counts its own from 0."""
     shares_slots: bool = False
-    """The slots are not the job's own; its fallback adds what finds them taken (protocol/shared_rules.py)."""
+    """The last tree's slots are shared; the job's fallback adds what finds them taken (protocol/shared_rules.py)."""
+    first_shared_slot: int = 0
+    """The first of these slots on the switch, where the job has some of its own, too: the slots of the first tree."""
     first_number: int = 1
     """Number of the first round in every slot."""
     growth_bytes: int | None = None

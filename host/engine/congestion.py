@@ -66,9 +66,9 @@ def share_out(state: State, trees: npt.NDArray[np.integer[Any]]) -> None:
     slots["withheld"] = here["withheld"] = here["head"] = 0
     here["slots"], here["most"], here["base"] = counts, counts, np.cumsum(counts) - counts
     here["in_flight"] = np.bincount(trees[slots["phase"] != Phase.IDLE], minlength=MOST_TREES)
-    if core["member"]["shares"]:  # and has one tree: the second window is that of the way over the fallback
-        here["slots"][1] = here["base"][1] = len(slots)
-        here["limit"][1] = here["most"][1] = _MOST_PASSED
+    if (shared := int(core["member"]["shared_tree"])) >= 0:  # behind it is the window of the way over the fallback
+        here["slots"][shared + 1] = here["base"][shared + 1] = len(slots)
+        here["limit"][shared + 1] = here["most"][shared + 1] = _MOST_PASSED
 
 
 @inner

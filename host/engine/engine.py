@@ -165,6 +165,7 @@ class Engine:
         bodies = (padding_bytes(lanes, config.growth_bytes), payload_bytes(lanes), narrow_bytes(lanes))  # by `Body`
         for row, body in zip(core["member"]["lower"], bodies, strict=True):
             row[:] = np.frombuffer(lower_headers(config.own, config.switch, HEADER_BYTES + body), np.uint8)
+        own = sum(config.trees[:-1]) if config.shares_slots else 0
         turn = int(config.shares_slots * config.job * _SPREAD * config.window_slots) % config.window_slots
         values: dict[str, dict[str, Any]] = {
             "member": {
@@ -177,7 +178,9 @@ class Engine:
                 "takes_narrow": may_be_narrow(lanes, config.growth_bytes),
                 "window": config.window_slots,
                 "first_slot": config.first_slot,
-                "shares": config.shares_slots,
+                "shared_tree": max(0, len(config.trees) - 1) if config.shares_slots else -1,
+                "own": own,
+                "shared_shift": config.first_shared_slot - config.first_slot - own if own else 0,
                 "bit": 1 << (config.places.index(config.rank) if config.places else config.rank) % MAX_WORKERS,
                 "cookie": (config.cookie >> 32, config.cookie & 0xFFFF_FFFF),
                 "switch_mac": config.switch.mac,

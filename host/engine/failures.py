@@ -41,11 +41,13 @@ def held_slots(config: EngineConfig, state: State, *, earlier: bool = True) -> l
     has left.
     """
     places = config.places or range(config.world_size)
+    member = state.core[0]["member"]
     found = []
     for index, slot in enumerate(state.slots):
         if slot["phase"] == Phase.WAITING and (slot["held"] == Held.NOW or (earlier and slot["held"])):
             missing = [rank for place, rank in enumerate(places) if not int(slot["seen"]) >> place & 1]
-            found.append((config.first_slot + index, int(slot["number"]) & 0xFFFFFFFF, missing))
+            shift = int(member["shared_shift"]) if slot["tree"] == member["shared_tree"] else 0
+            found.append((config.first_slot + index + shift, int(slot["number"]) & 0xFFFFFFFF, missing))
     return found
 
 

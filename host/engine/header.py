@@ -117,7 +117,8 @@ def has_met_congestion(frame: Frame) -> bool:
 @inner
 def slot_of(core: Core, frame: Frame) -> Scalar:
     """Return which of the job's slots a frame is about; `core.member.window` or more if that slot is not in use."""
-    return (get32(frame, AT.slot) - core.member.first_slot) & 0xFFFF_FFFF
+    shift = core.member.shared_shift if get16(frame, AT.tree) == core.member.shared_tree else 0
+    return (get32(frame, AT.slot) - core.member.first_slot - shift) & 0xFFFF_FFFF
 
 
 @inner

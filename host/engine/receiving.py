@@ -170,7 +170,7 @@ def _event_of(state: State, slot: Slot, frame: Frame) -> int:
 @inner
 def _is_asked(core: Core, frame: Frame) -> Scalar:
     """Tell whether HELD says that this member's contribution is missing."""
-    return core.member.shares == 1 and get32(frame, AT.bitmap) & core.member.bit == 0
+    return get16(frame, AT.tree) == core.member.shared_tree and get32(frame, AT.bitmap) & core.member.bit == 0
 
 
 @inner

@@ -62,9 +62,12 @@ def _assign_slots(core: Core, operation: OperationRecord) -> None:
     """Choose where among the slots an operation's columns begin.
 
     A slot must get the same operations in the same order on all ranks, so that who comes first cannot be decided when a
-    slot becomes free.
+    slot becomes free.  In a job that shares slots, an operation that fits into the job's own slots uses those alone.
     """
     operation.columns = operation.remaining = max(1, min(core.member.window, operation.blocks))
+    own = core.member.own
+    if operation.columns <= own and core.progress.turn + operation.columns > own:
+        core.progress.turn = np.int64(0)
     operation.first_slot = core.progress.turn
     core.progress.turn = (operation.first_slot + operation.columns) % core.member.window
 
@@ -149,7 +152,7 @@ def _choose_first(core: Core, slot: Slot, operation: OperationRecord) -> None:
     slot.stage = operation.split
     slot.exponent = 0
     slot.payload = 0
-    if operation.dtype >= INT8 and slot.column < operation.blocks and core.member.shares == 0:
+    if operation.dtype >= INT8 and slot.column < operation.blocks and slot.tree != core.member.shared_tree:
         slot.block = slot.column
         slot.payload = int(examine(core, operation, slot.block) != ALL_ZERO)
         name_next(core, slot, operation, slot.column + operation.columns)
@@ -177,7 +180,7 @@ def contribute(state: State, index: int, now: float) -> None:
     core = state.core[0]
     slot = state.slots[index]
     state.congestion[slot.tree + slot.passes].in_flight -= slot.phase != Phase.IDLE
-    slot.passes = int(core.member.shares == 1 and slot.way != 0 and slot.block != NO_BLOCK)
+    slot.passes = int(slot.tree == core.member.shared_tree and slot.way != 0 and slot.block != NO_BLOCK)
     state.congestion[slot.tree + slot.passes].in_flight += slot.phase != Phase.IDLE
     if is_full(state, slot):
         enter(state, slot, Event.ROW_HELD)
@@ -191,7 +194,7 @@ def contribute(state: State, index: int, now: float) -> None:
 @inner
 def release(state: State, tree: int, now: float) -> None:
     """Send what was withheld, as far as the window has room."""
-    for path in range(tree, tree + state.core[0].member.shares + 1):
+    for path in range(tree, tree + 1 + int(tree == state.core[0].member.shared_tree)):
         while has_room(state.congestion[path]):
             send_withheld(state, path, now)
 
@@ -228,7 +231,7 @@ def _pack_and_queue(state: State, index: int, now: float) -> None:
 def way_of(core: Core, slot: Slot, is_taken: bool, next_block: int) -> Scalar:
     """Return 1 if the fallback answers a round: the claim of a slot, the last one, and all while the slot is taken."""
     is_further = is_taken or max(np.int64(slot.block), np.int64(next_block)) == NO_BLOCK
-    return np.int64(core.member.shares == 1 and is_further)
+    return np.int64(slot.tree == core.member.shared_tree and is_further)
 
 
 @inner
@@ -303,7 +306,7 @@ def _write_frame(state: State, index: int, row: int) -> None:
     put16(frame, AT.epoch, member.epoch)
     put16(frame, AT.rank, member.rank)
     put16(frame, AT.tree, slot.tree)
-    put32(frame, AT.slot, member.first_slot + index)
+    put32(frame, AT.slot, member.first_slot + index + (member.shared_shift if slot.tree == member.shared_tree else 0))
     put32(frame, AT.number, slot.number)
     put32(frame, AT.block, slot.block)
     put32(frame, AT.next_block, slot.next_block)

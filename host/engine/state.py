@@ -189,8 +189,12 @@ class MemberRecord(Record):
     """32 bits of this member's own, for rounding at random."""
     bodies: Annotated[Integers, "i8", len(Body)]
     """Bytes behind the header, by `Body`."""
-    shares: Int64
-    """1: the job shares its slots with others, so that each operation claims them first."""
+    shared_tree: Int64
+    """The job's last tree, if it shares that tree's slots with others, so that operations claim them first; else -1."""
+    own: Int64
+    """Slots in front of the shared ones, which are the job's own."""
+    shared_shift: Int64
+    """How far the numbers of shared slots in frames are from those that would follow on the job's own slots."""
     bit: Int64
     """This member's bit in bitmaps."""
     takes_narrow: Int64
@@ -400,7 +404,7 @@ class Slot(Record):
     withheld: UInt8
     """1: its contribution waits for the window."""
     way: UInt8
-    """1: the result comes from the fallback, which jobs that share slots have, and no second tree."""
+    """1: the result comes from the fallback, which jobs that share slots have; only in slots of their shared tree."""
     passes: UInt8
     """1: the fallback adds the contribution, so that it counts in the window of that way."""
 
@@ -504,7 +508,7 @@ class State(NamedTuple):
     withheld: npt.NDArray[np.int64]
     """A ring for each tree of the slots whose contributions are withheld, and one for the way over the fallback."""
     congestion: Table[CongestionState]
-    """One record for each tree; where jobs share slots, the second one is for the way over the fallback."""
+    """One record for each tree; that behind the tree of shared slots is for the way over the fallback."""
 
 
 def allocate(window: int, lanes_per_frame: int, zeros: Callable[..., npt.NDArray[Any]] = np.zeros) -> State:

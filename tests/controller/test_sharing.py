@@ -14,16 +14,19 @@ import pytest
 
 from switchsum.controller.jobs.registry import Jobs
 from switchsum.controller.jobs.slots import SlotRange
+from switchsum.controller.plan.plan import branches_of
 from switchsum.controller.trees.fabric import Fabric, FabricSwitch
 from switchsum.controller.trees.fleet_file import parse
 from switchsum.protocol import rpc
+from switchsum.protocol.agreement_rpc import AgreeRequest
 from switchsum.protocol.errors import NoCapacity, NotAdmitted, UsageError
 from switchsum.protocol.frame import LANE_BYTES, LOWER_BYTES, NO_BLOCK, Header, Kind, Reason
 from switchsum.protocol.samples import SampledFrame
 from switchsum.protocol.wire import Address, parse_frame
 from switchsum.view.rounds import newest_rounds
 
-from .rig import SWITCH, Worker, admit, eventually
+from .planned import make_settings
+from .rig import LONG_S, SWITCH, Worker, admit, eventually
 from .test_tree_of_switches import Tree
 
 AWAY = 4
@@ -58,8 +61,8 @@ def pair(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Tree]:
     made.close()
 
 
-def create(pair: Tree, job: str = "a", slots: int | None = None) -> rpc.JobInfo:
-    request = rpc.CreateJobRequest(job=job, workers=2, slots=slots, timeout_s=600.0, shares_slots=True)
+def create(pair: Tree, job: str = "a", slots: int | None = None, own: int = 0) -> rpc.JobInfo:
+    request = rpc.CreateJobRequest(job=job, workers=2, slots=slots, timeout_s=600.0, shares_slots=True, own_slots=own)
     return pair.running.client.create_job(request)
 
 
@@ -119,6 +122,38 @@ def test_two_jobs_share_slots_and_who_holds_them_is_seen(pair: Tree) -> None:
     }
     assert [counted["b", rank]["taken"] for rank in range(2)] == [2, 2]
     assert counted["a", 0]["taken"] == 0
+
+
+def test_a_job_has_slots_of_its_own_beside_those_that_it_shares(pair: Tree) -> None:
+    create(pair)
+    told = create(pair, "b", own=2)
+    assert (told.first_slot, told.slot_count, told.own_first_slot, told.own_slot_count) == (0, SHARED, SHARED, 2)
+    assert told.slot_ranges == "4 to 5, shared 0 to 3"
+    (first, number), (second, other) = join(pair, "a", 1), join(pair, "b", 2)
+    ready = second[0].ready()
+    assert (ready.first_slot, ready.first_shared_slot, ready.slot_count, ready.trees) == (SHARED, 0, SHARED + 2, [2, 4])
+    assert ready.window_slots == SHARED + 2
+    claim = {"block": NO_BLOCK, "next_block": 0}
+    assert round_of(pair, first, None, number=number, digest=1, **claim) == [(0, 0)] * 2
+    shared = {"tree": 1, "slot": 0}
+    assert round_of(pair, second, None, number=other, digest=2, **claim, **shared) == [(0, Reason.TAKEN)] * 2
+    assert round_of(pair, second, [3, 4], number=other, digest=3) == [(7, 0)] * 2
+    held = pair.running.client.slots(rpc.SlotsRequest(job="b")).slots
+    assert {(one.switch, one.slot) for one in held if one.job == "b" and one.seen} == {
+        ("root", SHARED),  # its own
+        ("spare", SHARED),  # the first that it shares, behind those of a
+    }
+    counted = {
+        (one.job, one.rank): {reason.reason: reason.packets for reason in one.reasons}
+        for one in pair.running.client.statistics().members
+    }
+    assert counted["b", 0]["taken"] == 1
+    pair.restart_controller()
+    after = pair.running.client.show_job(rpc.JobRequest(job="b"))
+    assert (after.state, after.slot_ranges) == ("running", told.slot_ranges)
+    assert second[0].ready() == ready
+    with pytest.raises(UsageError, match="slots 0 to 3 and 4 to 5, not slot 6"):
+        pair.running.controller.users.sample("b", 6, 0.1)
 
 
 def test_a_slot_is_another_jobs_at_the_aggregator(pair: Tree) -> None:
@@ -213,6 +248,25 @@ def test_workers_at_the_aggregator_itself_are_refused(pair: Tree) -> None:
         workers[0].ready()
 
 
+def test_workers_of_a_switch_that_is_in_several_trees_are_refused_by_name() -> None:
+    jobs = make_jobs()
+    job = jobs.create("a", workers=1, slots=4, timeout_s=8.0, shares_slots=True)
+    nonce = jobs.join("a", rank=0, world_size=1, now=0.0)[1].nonce
+    assert jobs.hello(nonce, 0, SWITCH, 1, 0.0, switch="root")
+    fabric = replace(fabric_at({"root": "", "spare": ""}), others=({},), shares=(1.0, 1.0))
+    with pytest.raises(UsageError, match=r"job a shares slots, .* which is in one tree"):
+        branches_of(job, job.gathering, make_settings(), fabric)
+
+
+def test_those_who_go_on_without_a_late_rank_share_slots_as_their_job_does(pair: Tree) -> None:
+    create(pair, slots=2, own=1)
+    workers, _ = join(pair, "a", 1)
+    asked = AgreeRequest(job="a", nonce=workers[0].joined.nonce, after=0, quorum=0.5, patience_s=0.01, wait_s=LONG_S)
+    group = pair.running.controller.agreements.agree(asked).group
+    told = pair.running.client.show_job(rpc.JobRequest(job=group))
+    assert (told.workers, told.shares_slots, told.slot_count, told.fallback) == (1, True, 2, "spare")
+
+
 def make_jobs(shared: int = 8) -> Jobs:
     return Jobs(16, iter(range(1, 99)).__next__, iter(range(1, 99)).__next__, shared_slots=shared)
 
@@ -232,6 +286,35 @@ def test_reserved_and_shared_slots_are_apart() -> None:
         jobs.create("liar", workers=2, slots=9, timeout_s=8.0, shares_slots=True)
     with pytest.raises(NoCapacity):
         jobs.create("c", workers=2, slots=None, timeout_s=8.0, shares_slots=True)
+
+
+def test_slots_of_a_jobs_own_are_reserved_as_those_of_other_jobs() -> None:
+    jobs = make_jobs()
+    mixed = jobs.create("mixed", workers=2, slots=4, timeout_s=8.0, shares_slots=True, own_slots=6)
+    assert (mixed.slots, mixed.own_part) == (SlotRange(first=0, count=4), SlotRange(first=8, count=6))
+    assert (mixed.slot_count, jobs.free_slots) == (10, 2)
+    own = jobs.create("own", workers=2, slots=None, timeout_s=8.0)
+    assert own.slots == SlotRange(first=14, count=2)
+    with pytest.raises(NoCapacity):
+        jobs.create("more", workers=2, slots=4, timeout_s=8.0, shares_slots=True, own_slots=1)
+    jobs.resize("mixed", workers=None, slots=8)
+    assert (mixed.slots.count, mixed.own_part) == (8, SlotRange(first=8, count=6))
+    jobs.remove("mixed")
+    assert jobs.free_slots == 6
+
+
+@pytest.mark.parametrize(
+    ("slots", "own", "shares", "text"),
+    [
+        (None, 300, True, "256 slots at most, not 300 of its own"),
+        (8, 250, True, "256 slots at most, not 250 of its own and 8"),
+        (8, -1, True, "not -1 of its own"),
+        (4, 4, False, "only a job that shares slots"),
+    ],
+)
+def test_quotas_that_contradict_one_another_are_refused(slots: int | None, own: int, shares: bool, text: str) -> None:
+    with pytest.raises(UsageError, match=text):
+        make_jobs().create("a", workers=2, slots=slots, timeout_s=8.0, shares_slots=shares, own_slots=own)
 
 
 def test_without_an_aggregator_no_job_shares_slots() -> None:

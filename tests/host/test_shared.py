@@ -24,7 +24,14 @@ class Jobs:
     """Jobs on one switch, all of whose slots are the same few ones."""
 
     def __init__(
-        self, *, jobs: int = 2, slots: int = 4, seed: int = 0, terrible: bool = True, limit_s: float = 60.0
+        self,
+        *,
+        jobs: int = 2,
+        slots: int = 4,
+        own: int = 0,
+        seed: int = 0,
+        terrible: bool = True,
+        limit_s: float = 60.0,
     ) -> None:
         self.clock = VirtualClock()
         chance = 0.05 if terrible else 0.0
@@ -33,8 +40,9 @@ class Jobs:
         self.clusters = []
         for job in range(jobs):
             config = ClusterConfig(
-                workers=WORKERS, lanes_per_frame=LANES, window_slots=slots, job=7 + job, shares_slots=True
-            )
+                workers=WORKERS, lanes_per_frame=LANES, window_slots=slots + own, job=7 + job, shares_slots=True,
+                own_slots=own, own_first_slot=40 + own * job,
+            )  # fmt: skip
             side = self.sharing.join(config)
             links = LinkConditions(up=way, down=way)
             self.clusters.append(Cluster(config, links=links, seed=seed + job, switch=side, clock=self.clock))
@@ -103,6 +111,42 @@ def test_two_jobs_in_the_same_slots_add_exactly(dtype: Any, operator: str) -> No
         for each in begun.values():
             check(each, operator)
     assert sum(jobs.count(job, Count.TAKEN) for job in range(2)) > 0
+
+
+@pytest.mark.parametrize(("dtype", "operator"), KINDS)
+def test_jobs_with_slots_of_their_own_share_the_others_and_add_exactly(dtype: Any, operator: str) -> None:
+    jobs = Jobs(seed=5, own=2)
+    for size in (200, 2 * LANES, 200):
+        begun = {job: jobs.begin(job, dtype, operator, size) for job in range(2)}
+        jobs.finish(begun)
+        for each in begun.values():
+            check(each, operator)
+    assert sum(jobs.count(job, Count.TAKEN) for job in range(2)) > 0
+
+
+def test_what_fits_into_slots_of_a_jobs_own_waits_for_nobody_and_needs_no_fallback() -> None:
+    jobs = Jobs(own=2, terrible=False)
+    long = jobs.begin(0, size=100 * LANES)
+    run_together(jobs.clusters, lambda: len(jobs.sharing.here.owners) == 4)
+    jobs.clusters[0].workers.clear()  # they keep all shared slots
+    jobs.sharing.is_there = False
+    for _ in range(5):
+        begun = {1: jobs.begin(1, size=2 * LANES)}
+        jobs.finish(begun)
+        check(begun[1])
+    assert len(long) == WORKERS
+    assert jobs.count(1, Count.TAKEN) == 0
+    assert jobs.count(1, Count.ROUNDS) == 5 * 2 * WORKERS, "integers need no round that claims the slot"
+
+
+def test_a_slot_is_named_by_the_number_that_the_switch_has_for_it() -> None:
+    jobs = Jobs(jobs=1, own=2, terrible=False)
+    cluster = jobs.clusters[0]
+    for rank in range(WORKERS - 1):
+        cluster.submit(rank, np.ones(20 * LANES, np.int32))
+    run_together(jobs.clusters, lambda: jobs.clock.now_s > 1.0)
+    held = {slot for slot, _, _ in cluster.workers[0].engine.held_slots()}
+    assert held == {40, 41, *range(5, 9)}
 
 
 @pytest.mark.parametrize("seed", range(6))

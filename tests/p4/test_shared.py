@@ -30,7 +30,10 @@ RELAY = 2
 SLOTS = 4
 FIRST = 16
 """The first slot that jobs share."""
-JOBS = (7, 8)
+MIXED = 9
+"""A job that has a slot of its own, too: as its first tree; the shared ones are the second one."""
+JOBS = (7, 8, MIXED)
+OWN = 24
 HERE_ADDRESS = Address(mac=0x02_00_00_00_01_01, ip=0x0A_00_01_01, port=21333)
 THERE_ADDRESS = Address(mac=0x02_00_00_00_01_02, ip=0x0A_00_01_02, port=21333)
 ADMISSION = "SwitchIngress.validate.admission"
@@ -40,6 +43,11 @@ CONTROL = "SwitchIngress.dispatch.cells.fallback"
 def first_there(job: int) -> int:
     """Return the first of a job's own slots at the fallback."""
     return 40 + 8 * (job - JOBS[0])
+
+
+def tree(job: int) -> int:
+    """Return the tree of a job that has the shared slots."""
+    return int(job == MIXED)
 
 
 def cookie(job: int, rank: int) -> int:
@@ -67,10 +75,17 @@ def program(engine: Engine, *, is_fallback: bool) -> Engine:
             source, port = (HERE_ADDRESS, THERE) if is_fallback else (address(job, rank), rank + 1)
             engine.insert(
                 f"{ADMISSION}.admission",
-                (job, 0, rank, EPOCH, source.ip, source.port, port),
+                (job, tree(job), rank, EPOCH, source.ip, source.port, port),
                 f"{ADMISSION}.admit_shared",
                 (1 << rank, everybody, first, SLOTS, group(job), cookie(job, rank), int(is_fallback)),
             )
+            if job == MIXED and not is_fallback:
+                engine.insert(
+                    f"{ADMISSION}.admission",
+                    (job, 0, rank, EPOCH, source.ip, source.port, port),
+                    f"{ADMISSION}.admit",
+                    (1 << rank, everybody, OWN, 1, group(job), cookie(job, rank)),
+                )
         for _, rank in told:
             place = HERE_ADDRESS if is_fallback else address(job, rank)
             where = (place.mac, place.ip, place.port, cookie(job, rank))
@@ -78,7 +93,7 @@ def program(engine: Engine, *, is_fallback: bool) -> Engine:
         if is_fallback:
             engine.insert(
                 f"{ADMISSION}.admission",
-                (job, 0, RELAY, EPOCH, HERE_ADDRESS.ip, HERE_ADDRESS.port, THERE),
+                (job, tree(job), RELAY, EPOCH, HERE_ADDRESS.ip, HERE_ADDRESS.port, THERE),
                 f"{ADMISSION}.admit_switch",
                 (1, everybody, first, SLOTS, group(job), cookie(job, RELAY), 0),
             )
@@ -86,10 +101,10 @@ def program(engine: Engine, *, is_fallback: bool) -> Engine:
         far, who = THERE_ADDRESS, (RELAY, cookie(job, RELAY))
         shift = first_there(job) - FIRST
         there = (THERE, far.mac, far.ip, far.port, *who, shift, 0)
-        engine.insert(f"{CONTROL}.fallback", (job, 0, EPOCH), f"{CONTROL}.pass", there)
+        engine.insert(f"{CONTROL}.fallback", (job, tree(job), EPOCH), f"{CONTROL}.pass", there)
         above = (far.ip, far.port, THERE, *who, first_there(job), SLOTS, FIRST, group(job))
         engine.insert(
-            "SwitchIngress.validate.above.above", (job, 0, EPOCH), "SwitchIngress.validate.above.relay", above
+            "SwitchIngress.validate.above.above", (job, tree(job), EPOCH), "SwitchIngress.validate.above.relay", above
         )
     return engine
 
@@ -99,6 +114,7 @@ def definition(*, is_fallback: bool) -> SharedSwitch:
     for job in JOBS:
         common: dict[str, Any] = {
             "job": job,
+            "tree": tree(job),
             "epoch": EPOCH,
             "workers": MEMBERS,
             "first_slot": first_there(job) if is_fallback else FIRST,
@@ -116,6 +132,10 @@ def definition(*, is_fallback: bool) -> SharedSwitch:
                     **common,
                 )
             )
+            if job == MIXED and not is_fallback:
+                at = {"cookie": cookie(job, rank), "address": address(job, rank), "port": rank + 1}
+                own = {**common, "tree": 0, "first_slot": OWN, "slot_count": 1}
+                switch.admit(TreeMember(rank=rank, place=rank, **at, **own))
         if is_fallback:
             relay: dict[str, Any] = {
                 "rank": RELAY,
@@ -128,6 +148,7 @@ def definition(*, is_fallback: bool) -> SharedSwitch:
             switch.share(
                 Fallback(
                     job=job,
+                    tree=tree(job),
                     epoch=EPOCH,
                     rank=RELAY,
                     cookie=cookie(job, RELAY),
@@ -165,7 +186,7 @@ class Both:
     def contribute(self, job: int, rank: int, value: int = 0, /, **fields: int) -> list[tuple[int, Header, bytes]]:
         """Send a contribution, with lanes unless the value is 0; return what reaches the members, in the end."""
         values = {"rank": rank, "cookie": cookie(job, rank), "slot": FIRST, "number": 1, "block": 0}
-        values |= {"flags": Flag.PAYLOAD if value else 0, "digest": job} | fields
+        values |= {"flags": Flag.PAYLOAD if value else 0, "digest": job, "tree": tree(job)} | fields
         header = Header(kind=Kind.CONTRIBUTION, job=job, epoch=EPOCH, **values)
         lanes = np.full(LANES, value, ">i4").tobytes() if value else b""
         return self.run([(rank + 1, build_frame(address(job, rank), HERE_ADDRESS, header, lanes))])
@@ -449,5 +470,22 @@ def test_random_frames_of_two_jobs_do_what_the_definition_says(engine: Any) -> N
             value = int(random.integers(0, 3))
             fields = {"number": number, "digest": digest, "next_block": next_block, "block": number}
             both.contribute(int(job), int(rank), value, **fields)
+    both.here.check_counters()
+    both.there.check_counters()
+
+
+def test_a_slot_of_a_jobs_own_meets_no_owner_and_no_fallback(both: Both) -> None:
+    """Its shared slots are as those of other jobs, and taken here."""
+    begin(both, 7)
+    assert kinds(begin(both, MIXED)) == RESULT_TAKEN
+    far = both.there.definition.events.total()
+    own = {"tree": 0, "slot": OWN}
+    assert both.contribute(MIXED, 0, 3, **own) == []
+    assert kinds(both.contribute(MIXED, 0, 3, **own)) == [(1, Kind.HELD, 0)]
+    told = both.contribute(MIXED, 1, 4, **own)  # the last round, which is kept here
+    assert (kinds(told), sums(told), {header.tree for _, header, _ in told}) == (RESULT_OURS, [7, 7], {0})
+    assert both.there.definition.events.total() == far
+    assert kinds(both.contribute(MIXED, 0, 3, tree=1, slot=OWN)) == [(1, Kind.REJECT, Reason.SLOT)]
+    assert kinds(both.contribute(MIXED, 0, 3, tree=0)) == [(1, Kind.REJECT, Reason.SLOT)]
     both.here.check_counters()
     both.there.check_counters()

@@ -31,6 +31,14 @@ def test_eight_jobs_on_few_slots_take_no_longer_than_with_a_part_each_and_two_of
         assert max(shared.seconds) < most * max(own.seconds)
 
 
+def test_slots_of_a_jobs_own_are_used_beside_shared_ones() -> None:
+    """Two of eight jobs are not slower if each has a sixth of the slots for itself."""
+    shared = add(2, 1_000_000, FEW, shares=True, slots=FEW)
+    mixed = add(2, 1_000_000, FEW - 16, shares=True, own=8, slots=FEW - 16)
+    assert mixed.repeats == 0
+    assert max(mixed.seconds) < 1.1 * max(shared.seconds)
+
+
 def test_a_lost_frame_costs_a_shared_job_few_repeats() -> None:
     found = add(1, 1_000_000, MANY, shares=True, link=replace(CABLE, loss=0.001))
     assert 0 < found.repeats < 200

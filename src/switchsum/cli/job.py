@@ -47,14 +47,15 @@ def create(
     rpc.check_timeout(timeout_s)
     rpc.check_least_quorum(least_quorum)
     check_seconds("--wait", wait_s)
-    shares, count = read_shared(slots)
+    asked = read_shared(slots)
     request = rpc.CreateJobRequest(
         job=name,
         workers=workers,
-        slots=count,
+        slots=asked.count,
         timeout_s=timeout_s,
         least_quorum=least_quorum,
-        shares_slots=shares,
+        shares_slots=asked.is_shared,
+        own_slots=asked.own,
     )
     with connect(controller) as client:
         job = persist(lambda: client.create_job(request), wait_s)
@@ -89,6 +90,9 @@ def _show(job: rpc.JobInfo, *, as_json: bool) -> None:
     _print_jobs([job], as_json=False)
     if job.shares_slots:
         typer.echo(f"shares slots {job.first_slot} to {job.first_slot + job.slot_count - 1}; fallback: {job.fallback}")
+    if job.own_slot_count:
+        last = job.own_first_slot + job.own_slot_count - 1
+        typer.echo(f"has slots {job.own_first_slot} to {last} for itself, and uses these first")
     for text in job.moved:
         typer.echo(f"moved: {text}")
     if job.link_rates:
@@ -166,7 +170,7 @@ def _row(job: rpc.JobInfo) -> Mapping[str, Any]:
         "state": job.state,
         "workers": job.workers,
         "members": ", ".join(f"{states.count(state)} {state}" for state in dict.fromkeys(states)),
-        "slots": f"{job.first_slot} to {job.first_slot + job.slot_count - 1}" + " (auto)" * job.fits_slots,
+        "slots": job.slot_ranges + " (auto)" * job.fits_slots,
         "in_flight": job.window_slots or "-",
         "lanes_per_frame": job.lanes_per_frame,
     }

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from dataclasses import dataclass
 from typing import Annotated, Final
 
 import typer
@@ -22,7 +24,7 @@ SharedSlotsOption = Annotated[
     str,
     typer.Option(
         help="Slots of the job. auto: as many as its members keep in flight. shared, or shared:N for N at most: "
-        "those that all such jobs share."
+        "those that all such jobs share. M+shared, or M+shared:N: these, and M that no other job uses."
     ),
 ]
 
@@ -40,7 +42,7 @@ def read_slots(text: str) -> int | None:
     """Return how many slots were asked for, None for auto; raises UsageError."""
     if text == AUTO:
         return None
-    if text.partition(":")[0] == SHARED:
+    if text.partition("+")[2].partition(":")[0] == SHARED or text.partition(":")[0] == SHARED:
         raise UsageError(
             f"--slots {text}: a job that is started here with its switch has all slots to itself; jobs that share "
             "slots are made by switchsum job create"
@@ -50,10 +52,26 @@ def read_slots(text: str) -> int | None:
     return int(text)
 
 
-def read_shared(text: str) -> tuple[bool, int | None]:
-    """Return whether slots are shared, and how many were asked for, None for auto and for all; raises UsageError."""
-    word, _, most = text.partition(":")
-    count = most if word == SHARED and text != SHARED else text
-    if text not in (AUTO, SHARED) and not (count.isascii() and count.isdigit()):
-        raise UsageError(f"--slots must be a number, {AUTO}, {SHARED} or {SHARED}:N, not {text}")
-    return word == SHARED, int(count) if count.isdigit() else None
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Slots:
+    """Which slots a job is to have."""
+
+    count: int | None = None
+    """None: auto, or all that are shared."""
+    is_shared: bool = False
+    own: int = 0
+    """Those that it reserves beside shared ones."""
+
+
+def read_shared(text: str) -> Slots:
+    """Return which slots were asked for; raises UsageError."""
+    if text == AUTO:
+        return Slots()
+    if found := re.fullmatch(rf"(?:([1-9][0-9]*)\+)?{SHARED}(?::([0-9]+))?", text, re.ASCII):
+        own, most = found.groups()
+        return Slots(count=None if most is None else int(most), is_shared=True, own=int(own or 0))
+    if not (text.isascii() and text.isdigit()):
+        raise UsageError(
+            f"--slots must be a number, {AUTO}, {SHARED}, {SHARED}:N, M+{SHARED} or M+{SHARED}:N, not {text}"
+        )
+    return Slots(count=int(text))

@@ -154,12 +154,15 @@ class Membership:
         rates: Sequence[float] = (),
         timeout_s: float,
         shares_slots: bool = False,
+        own_slots: int = 0,
     ) -> None:
         """Let a job's ranks come in by doors; `rates` are those of several links."""
         self._controller, self.job = controller, job
         keeper, size = controller.keeper, len(doors)
         with keeper.changed:
-            keeper.jobs.create(job, workers=size, slots=slots, timeout_s=timeout_s, shares_slots=shares_slots)
+            keeper.jobs.create(
+                job, workers=size, slots=slots, timeout_s=timeout_s, shares_slots=shares_slots, own_slots=own_slots
+            )
         self._places = [
             controller.members.join(member_rpc.JoinRequest(job=job, rank=rank, world_size=size, rates=list(rates)))
             for rank in range(size)
@@ -195,6 +198,7 @@ class Membership:
             "cookie": place.cookie,
             "first_slot": ready.first_slot,
             "shares_slots": ready.shares_slots,
+            "first_shared_slot": ready.first_shared_slot,
             "first_number": ready.first_number,
             "window_slots": ready.window_slots,
             "places": tuple(ready.places),

@@ -155,6 +155,8 @@ class Share:
     """Of all jobs of the network. None: they have none, or this job, which is alone, has its own."""
     shares_slots: bool = False
     """Its slots are the shared ones. The controller has a fallback."""
+    own_slots: int = 0
+    """Slots that it has beside those."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -287,6 +289,7 @@ class Job:
             rates=self._placed.shares_mbit,
             timeout_s=timeout_s,
             shares_slots=self._share.shares_slots,
+            own_slots=self._share.own_slots,
         )
 
     def fail(self, name: str, at_s: float) -> None:

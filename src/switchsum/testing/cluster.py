@@ -41,6 +41,10 @@ class ClusterConfig:
     """The job's first slot on the switch. Not 0, so that slots of switch and job are not confused."""
     shares_slots: bool = False
     """The slots are shared with other jobs, and `switch` is one side of a `Sharing`."""
+    own_slots: int = 0
+    """So many of the slots, the first ones, are the job's own; shared ones have the numbers from `first_slot` on."""
+    own_first_slot: int = 0
+    """The first of these on the switch."""
     first_number: int = 1
     job: int = 7
     epoch: int = 1
@@ -87,8 +91,10 @@ class ClusterConfig:
             switch=SWITCH_ADDRESS,
             own=self.address(rank),
             window_slots=self.window_slots,
-            first_slot=self.first_slot,
+            first_slot=self.own_first_slot if self.own_slots else self.first_slot,
+            first_shared_slot=self.first_slot,
             shares_slots=self.shares_slots,
+            trees=(self.own_slots, self.window_slots - self.own_slots) if self.own_slots else (),
             first_number=self.first_number,
             growth_bytes=self.growth_bytes,
             timeout_s=self.timeout_s,

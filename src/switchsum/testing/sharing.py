@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from random import Random
 from typing import Final
 
@@ -41,9 +41,13 @@ class Sharing:
         """Write the entries of a job; return what its workers are connected to."""
         first_port, first_there, relay = self._jobs * _PORTS, self._next_slot, config.workers
         self._jobs += 1
-        self._next_slot += config.window_slots
+        count = config.window_slots - config.own_slots
+        self._next_slot += count
         cookie = 0x5EED_0000 + config.job
-        count = config.window_slots
+        tree = int(config.own_slots > 0)
+        for rank in range(config.workers if tree else 0):
+            own = replace(config.member(rank), port=first_port + rank + 1)
+            self.here.admit(replace(own, first_slot=config.own_first_slot, slot_count=config.own_slots))
         for rank in range(config.workers):
             for switch, address, port, first in (
                 (self.here, config.address(rank), first_port + rank + 1, config.first_slot),
@@ -52,6 +56,7 @@ class Sharing:
                 switch.admit(
                     SharedMember(
                         job=config.job,
+                        tree=tree,
                         rank=rank,
                         epoch=config.epoch,
                         cookie=config.cookie(rank),
@@ -67,6 +72,7 @@ class Sharing:
         self.there.admit(
             TreeMember(
                 job=config.job,
+                tree=tree,
                 rank=relay,
                 epoch=config.epoch,
                 cookie=cookie,
@@ -82,6 +88,7 @@ class Sharing:
         self.here.share(
             Fallback(
                 job=config.job,
+                tree=tree,
                 epoch=config.epoch,
                 rank=relay,
                 cookie=cookie,

@@ -114,7 +114,8 @@ def _right_name(wrong: str, jobs: list[rpc.JobInfo]) -> tuple[str, str]:
 
 def slots_owned(jobs: list[rpc.JobInfo], free_slots: int) -> str:
     """Say who has the switch's slots."""
-    owners = [f"job {one.job!r} has {one.slot_count}" for one in jobs]
+    reserved = {one.job: one.own_slot_count if one.shares_slots else one.slot_count for one in jobs}
+    owners = [f"job {name!r} has {count}" for name, count in reserved.items() if count]
     return f"{free_slots} are free, and {', and '.join(owners[:MOST_OWNERS]) or 'no job has any'}"
 
 

@@ -79,12 +79,11 @@ def _explain_sharing(facts: Facts) -> list[Finding]:
 def headline(facts: Facts) -> str:
     """Say what job this is and which slots it has."""
     job = facts.job
-    last = job.first_slot + job.slot_count - 1
-    which = "shared slots" if job.shares_slots else "slots"
+    which = "shared slots" if job.shares_slots and not job.own_slot_count else "slots"
     state = job.state
     if stands(facts.workers):
         state = f"has stood still for {max(one.waiting_s for one in facts.workers if one.age_s >= 0):.0f} s"
-    return f"job {job.job}: {state}, {job.workers} ranks, {which} {job.first_slot} to {last} of the switch"
+    return f"job {job.job}: {state}, {job.workers} ranks, {which} {job.slot_ranges} of the switch"
 
 
 def explain_job(facts: Facts) -> list[Finding]:

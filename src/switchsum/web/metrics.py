@@ -122,7 +122,7 @@ def _jobs(jobs: list[Facts]) -> Iterator[Metric]:
     for facts in jobs:
         job = facts.job
         workers.add_metric([job.job], job.workers)
-        slots.add_metric([job.job], job.slot_count)
+        slots.add_metric([job.job], job.slot_count + job.own_slot_count)
         states.add_metric([job.job, job.state], 1)
         found = [member.state for member in job.members]
         for state in sorted(set(found)):

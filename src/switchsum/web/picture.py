@@ -214,7 +214,8 @@ class Painter:
             }
             for row in waiting.values()
         ]
-        return {"first_slot": job.first_slot, "slots": "".join(letters), "waiting": rows}
+        own = {"own_place": job.slot_count, "own_first_slot": job.own_first_slot} if job.own_slot_count else {}
+        return {"first_slot": job.first_slot, **own, "slots": "".join(letters), "waiting": rows}
 
     def _rate(self, kind: str, name: str, count: int, now: float) -> float | None:
         """Return by how much a counter has grown a second since it was last asked for; None: not known yet."""

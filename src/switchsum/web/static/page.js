@@ -60,7 +60,8 @@ function newJob(name) {
   grid.addEventListener("click", (event) => { // keyboards have the form below
     const across = (event.offsetX / grid.clientWidth) * ACROSS, down = (event.offsetY / grid.clientHeight) * Number(grid.dataset.lines);
     const place = Math.floor(down) * ACROSS + Math.floor(across);
-    if (place < Number(grid.dataset.count)) packets.open(Number(grid.dataset.first) + place);
+    const { count, first, own, ownFirst } = grid.dataset; // behind shared slots those of the job's own
+    if (place < Number(count)) packets.open(place < Number(own) ? Number(first) + place : Number(ownFirst) + place - Number(own));
   });
   list(figures, FIGURES, (term) => make("div", {}, make("dt", {}, term), make("dd")));
   list(legend, Object.keys(STATES), (letter) => make("li", { class: letter }, make("i", { "aria-hidden": "true" }), make("span")));
@@ -147,10 +148,10 @@ function grid(parts, job) {
   const counts = Object.fromEntries(Object.keys(STATES).map((letter) => [letter, 0]));
   for (const letter of job.slots) counts[letter] += 1;
   const said = Object.entries(STATES).map(([letter, state]) => `${counts[letter]} ${state}`).join(", ");
-  parts.grid.setAttribute("aria-label", `${job.slots.length} slots from ${job.first_slot} on: ${said}`);
+  parts.grid.setAttribute("aria-label", `${job.slots.length} slots from ${job.first_slot} on${job.own_place ? `, and from ${job.own_first_slot} on` : ""}: ${said}`);
   Object.keys(STATES).forEach((letter, at) => setText(parts.legend.children[at].lastChild, `${counts[letter]} ${STATES[letter]}`));
   const across = ACROSS, size = 12, lines = Math.max(1, Math.ceil(job.slots.length / across));
-  Object.assign(parts.grid.dataset, { lines, count: job.slots.length, first: job.first_slot });
+  Object.assign(parts.grid.dataset, { lines, count: job.slots.length, first: job.first_slot, own: job.own_place ?? job.slots.length, ownFirst: job.own_first_slot ?? 0 });
   parts.packets.suggest(job.first_slot);
   colours ??= Object.fromEntries(Object.entries(STATES).map(([letter, state]) => [letter, colour(state)]));
   let before = parts.shown ?? {};
