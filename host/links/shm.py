@@ -245,7 +245,7 @@ class ShmTransport(NativeTransport):
         """Go on with a switch that has come back, if one has."""
         before, resources = self.tx_frames, self._resources()
         try:
-            self._open(self._hello, REOPEN_TIMEOUT_S)
+            self._open(replace(self._hello, keeps_port=self._is_in_use), REOPEN_TIMEOUT_S)
         except TransportError as error:
             _log.debug("%s", error)
             if isinstance(error, _LinkRefused) and not self._is_in_use:

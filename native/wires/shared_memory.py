@@ -69,6 +69,8 @@ class Hello:
     """Longest frame in either direction."""
     port: int = -1
     """Number of the port that the worker wants because it had it before; -1: any."""
+    keeps_port: bool = False
+    """A job runs over it, so that entries of the switch name the port, and the worker can have no other."""
     layout: str = LAYOUT_DIGEST
     """Digest of the memory layout that the worker knows."""
 

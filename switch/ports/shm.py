@@ -79,7 +79,7 @@ class _Worker:
     watched: tuple[int, ...]
     """Descriptors that become readable when the worker ends."""
     has_returned: bool
-    """It has asked for the port, which it had before."""
+    """Its job needs the port, which it had from an earlier switch."""
     resources: ExitStack
     """Frees the memory, descriptors and port number of the link."""
 
@@ -276,7 +276,8 @@ class ShmPorts(PortGroup):
             for descriptor in watched:
                 self._epoll.register(descriptor, select.EPOLLIN)
                 resources.callback(self._epoll.unregister, descriptor)
-            self._make_way(hello.port)
+            if hello.keeps_port:
+                self._make_way(hello.port)
             port = self.table.take("shm", f"process {pid}", None if hello.port < 0 else hello.port)
             resources.callback(self.table.give_back, port)
             fill_link(self.words.links[index], our_layout, answers.address, their_layout, outbox.address)
@@ -301,7 +302,7 @@ class ShmPorts(PortGroup):
                 bell=bell,
                 connection=connection,
                 watched=watched,
-                has_returned=hello.port >= 0,
+                has_returned=hello.keeps_port,
                 resources=resources.pop_all(),
             )
         self._list_links()

@@ -443,6 +443,27 @@ def test_who_comes_back_gets_its_port_although_a_newcomer_was_given_it(
     link.close()
 
 
+def test_who_only_asks_for_a_port_gives_way_to_a_worker_whose_job_needs_it(switch: Switch) -> None:
+    """Two restarts in a row: an earlier switch had given the port to the newcomer, whom no entry names."""
+    link = open_link(switch)
+    link.functions()  # a job runs over it
+    switch.ports.close()
+    assert not link.wait(10)
+    switch.start()
+    newcomer = open_link(switch)
+    switch.ports.close()
+    assert not newcomer.wait(10)
+    switch.start()
+    run_until_reopened(switch, newcomer)
+    assert newcomer.address == worker_address(1)
+    run_until_reopened(switch, link)
+    assert link.address == worker_address(1)
+    run_until_reopened(switch, newcomer)
+    assert newcomer.address == worker_address(2)
+    newcomer.close()
+    link.close()
+
+
 def test_a_worker_who_comes_or_goes_has_the_switch_compile_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     entries: list[Any] = [ring.lend_rows, ring.abandon]
     for entry in entries:
