@@ -1,6 +1,6 @@
 """The figures of docs/results/shared-slots.md: what shared slots cost, and what they bring beside reserved ones.
 
-Run: python -m checks.lab.shared_slots [--only cost,few,few8,short,some,some8,crowd]
+Run: python -m checks.lab.shared_slots [--only cost,few,few8,short,some,some8,crowd,beside]
 It is simulated: load does not matter.
 
 Each job has four workers at one switch, with links of 100 Gbit/s.  The aggregator has such a link, too.
@@ -49,7 +49,7 @@ class Run:
 
 def add(
     active: int,
-    size: int,
+    size: int | Sequence[int],
     window: int,
     *,
     shares: bool,
@@ -60,7 +60,7 @@ def add(
 ) -> Run:
     """Let jobs add arrays of a size, in bytes, with a window of slots each; raises SystemExit for a wrong sum.
 
-    Jobs that share slots have `own` ones each beside those.
+    Each job may have a size of its own.  Jobs that share slots have `own` ones each beside those.
     """
     hosts = tuple(f"h{number}" for number in range(active * WORKERS))
     cables = (
@@ -78,9 +78,9 @@ def add(
         return jobs.Job(network, planned, these, link, lanes=LANES, window_slots=window, share=share)
 
     made = [job(number) for number in range(active)]
-    _add_once(made, 4 * LANES * window)  # so that round trips are known
+    _add_once(made, [4 * LANES * window] * active)  # so that round trips are known
     before = _counts(made)
-    seconds = _add_once(made, size)
+    seconds = _add_once(made, [size] * active if isinstance(size, int) else size)
     rounds, taken, repeats = (_counts(made) - before).tolist()
     return Run(seconds=seconds, repeats=repeats, taken=taken / rounds)
 
@@ -91,9 +91,10 @@ def _counts(made: Sequence[jobs.Job]) -> npt.NDArray[np.int64]:
     return np.array([counts[Count.ROUNDS], counts[Count.TAKEN], counts[Count.PROBES] + counts[Count.OVERTAKEN]])
 
 
-def _add_once(made: Sequence[jobs.Job], size: int) -> tuple[float, ...]:
+def _add_once(made: Sequence[jobs.Job], sizes: Sequence[int]) -> tuple[float, ...]:
     arrays = [
-        [np.full(size // 4, rank + number + 1, np.float32) for rank in range(WORKERS)] for number in range(len(made))
+        [np.full(size // 4, rank + number + 1, np.float32) for rank in range(WORKERS)]
+        for number, size in enumerate(sizes)
     ]
     ended = jobs.add_together(made, arrays, until_s=made[0].network.now + 1.0)
     for number, (own, one) in enumerate(zip(arrays, ended, strict=True)):
@@ -130,6 +131,24 @@ def rows(active: int, slots: int, size: int = 4_000_000) -> Iterator[str]:
         yield f"| {name} | {cells} | {run.taken:.0%} | {run.repeats} |"
 
 
+def beside_rows(small: int = 100_000, large: int = 4_000_000) -> Iterator[str]:
+    """Yield how a small array fares beside seven jobs that add large ones, as PANAMA's short flows."""
+    alone = add(1, small, MANY // PARTS, shares=False, slots=MANY).seconds[0]
+    title = f"{small // 1000} kB beside seven jobs of {large // 1_000_000} MB"
+    yield f"| {title} | us | times as long as alone | others, us |"
+    yield "|---|---|---|---|"
+    yield f"| alone | {1e6 * alone:.1f} | 1.00 | - |"
+    sizes = [small] + [large] * (PARTS - 1)
+    for name, window, shares, own in (
+        ("a part each", MANY // PARTS, False, 0),
+        ("shared", MANY // 2, True, 0),
+        ("shared, and 8 slots of each job's own", MANY // 2, True, 8),
+    ):
+        run = add(PARTS, sizes, window, shares=shares, slots=MANY, own=own)
+        first, others = run.seconds[0], max(run.seconds[1:])
+        yield f"| {name} | {1e6 * first:.1f} | {first / alone:.2f} | {1e6 * others:.0f} |"
+
+
 TABLES: Final[dict[str, Callable[[], Iterator[str]]]] = {
     "cost": cost_rows,
     "few": lambda: rows(2, FEW),
@@ -138,6 +157,7 @@ TABLES: Final[dict[str, Callable[[], Iterator[str]]]] = {
     "some": lambda: rows(2, SOME),
     "some8": lambda: rows(PARTS, SOME),
     "crowd": lambda: rows(PARTS, 2 * MANY),
+    "beside": beside_rows,
 }
 
 

@@ -507,6 +507,11 @@ class Jobs:
 
     def _fit(self, count: int, but: Job | None = None, *, shares_slots: bool = False) -> SlotRange:
         slots = first_fit(self._taken(but, shares_slots=shares_slots), count, self.total_slots)
+        if slots is None and shares_slots:
+            raise NoCapacity(
+                f"no {count} slots in a row are free at the aggregator, where each job that shares slots has some for "
+                "itself: ask for fewer (--slots shared:N), or end a job (switchsum job list)"
+            )
         if slots is None:
             raise NoCapacity(
                 f"no {count} slots in a row are free ({self.free_slots} are free in all): ask for fewer (--slots), "

@@ -151,6 +151,7 @@ def test_a_job_has_slots_of_its_own_beside_those_that_it_shares(pair: Tree) -> N
     pair.restart_controller()
     after = pair.running.client.show_job(rpc.JobRequest(job="b"))
     assert (after.state, after.slot_ranges) == ("running", told.slot_ranges)
+    second[0].client = pair.running.client
     assert second[0].ready() == ready
     with pytest.raises(UsageError, match="slots 0 to 3 and 4 to 5, not slot 6"):
         pair.running.controller.users.sample("b", 6, 0.1)
