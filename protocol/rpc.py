@@ -169,35 +169,6 @@ class JobInfo:
     held_up: str = ""
     """Why such an operation cannot begin, in words; empty: nothing holds it up."""
 
-    @property
-    def slot_ranges(self) -> str:
-        """The numbers of its slots, in words: those of its own in front of shared ones."""
-        own = f"{self.own_first_slot} to {self.own_first_slot + self.own_slot_count - 1}, shared "
-        return f"{own if self.own_slot_count else ''}{self.first_slot} to {self.first_slot + self.slot_count - 1}"
-
-    @property
-    def trees(self) -> dict[int, dict[str, str]]:
-        """The switches above others in each tree, by its number; a tree of one switch has none, and is not there."""
-        found: dict[int, dict[str, str]] = {}
-        for child, above, *number in self.tree:
-            found.setdefault(int(number[0]) if number else 0, {})[child] = above
-        return found
-
-    @property
-    def parts(self) -> list[tuple[int, dict[str, str], dict[int, str]]]:
-        """Each tree by its number: the switches above others, and the switch of each rank."""
-        if not any(member.switches for member in self.members):
-            ranks = {member.rank: member.switch for member in self.members}
-            return [(number, parents, ranks) for number, parents in (self.trees or {0: {}}).items()]
-        found = []
-        for link in range(len(self.link_rates)):
-            ranks = {member.rank: dict(enumerate(member.switches)).get(link, "") for member in self.members}
-            first = link * self.trees_of_link
-            numbers = [number for number in range(first, first + self.trees_of_link) if number in self.trees]
-            if link not in self.links_down:
-                found += [(number, self.trees.get(number, {}), ranks) for number in numbers or [first]]
-        return found
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobList:

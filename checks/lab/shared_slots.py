@@ -1,6 +1,6 @@
 """The figures of docs/results/shared-slots.md: what shared slots cost, and what they bring beside reserved ones.
 
-Run: python -m checks.lab.shared_slots [--only cost,few,few8,short,some,some8,crowd,beside]
+Run: python -m checks.lab.shared_slots [--only cost,few,few8,short,some,some8,crowd,quota,beside]
 It is simulated: load does not matter.
 
 Each job has four workers at one switch, with links of 100 Gbit/s.  The aggregator has such a link, too.
@@ -131,6 +131,20 @@ def rows(active: int, slots: int, size: int = 4_000_000) -> Iterator[str]:
         yield f"| {name} | {cells} | {run.taken:.0%} | {run.repeats} |"
 
 
+def quota_rows(size: int = 4_000_000) -> Iterator[str]:
+    """Yield how jobs go that may use as many of the shared slots each as a round trip holds, or more."""
+    yield "| jobs | slots | for each job | a part each, us | shared, us | of the parts' time | taken | repeats |"
+    yield "|---|---|---|---|---|---|---|---|"
+    for slots, quotas in ((FEW, (24,)), (SOME, (26, 35, 52)), (2 * MANY, (32, 64))):
+        own = max(add(PARTS, size, slots // PARTS, shares=False, slots=slots).seconds)
+        for quota in quotas:
+            for active in (PARTS, 2):
+                run = add(active, size, quota, shares=True, slots=slots)
+                last = max(run.seconds)
+                times = f"{1e6 * own:.0f} | {1e6 * last:.0f} | {last / own:.2f}"
+                yield f"| {active} of {PARTS} | {slots} | {quota} | {times} | {run.taken:.0%} | {run.repeats} |"
+
+
 def beside_rows(small: int = 100_000, large: int = 4_000_000) -> Iterator[str]:
     """Yield how a small array fares beside seven jobs that add large ones, as PANAMA's short flows."""
     alone = add(1, small, MANY // PARTS, shares=False, slots=MANY).seconds[0]
@@ -157,6 +171,7 @@ TABLES: Final[dict[str, Callable[[], Iterator[str]]]] = {
     "some": lambda: rows(2, SOME),
     "some8": lambda: rows(PARTS, SOME),
     "crowd": lambda: rows(PARTS, 2 * MANY),
+    "quota": quota_rows,
     "beside": beside_rows,
 }
 

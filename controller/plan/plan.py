@@ -22,7 +22,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import astuple, dataclass, field, replace
 from typing import Final
 
 from switchsum.protocol.rpc import LEAST_QUORUM
@@ -181,8 +181,7 @@ def _record_of(job: Job) -> Entry:
             group=job.group,
             timeout_s=job.timeout_s,
             ephemeral=job.ephemeral,
-            **({"shares_slots": True} if job.shares_slots else {}),
-            **({"own_part": [job.own_part.first, job.own_part.count]} if job.own_part else {}),
+            **({"shares_slots": True, "own_part": job.own_part and astuple(job.own_part)} if job.shares_slots else {}),
             live=live is not None,
             # Without a live incarnation the epoch before the next one, so that `rebuild` continues behind it.
             epoch=live.epoch if live else (job.gathering.epoch - 1) & 0xFFFF,

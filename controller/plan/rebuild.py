@@ -135,7 +135,7 @@ def _rebuild_job(entry: Entry, state: SwitchState, now: float) -> Job:
         ephemeral=bool(record.get("ephemeral", False)),
         least_quorum=float(record.get("least_quorum", LEAST_QUORUM)),
         shares_slots=bool(record.get("shares_slots", False)),
-        own_part=_rebuild_own_part(*record["own_part"]) if "own_part" in record else None,
+        own_part=_rebuild_own_part(*record["own_part"]) if record.get("own_part") else None,
         gathering=new_incarnation(int(record["epoch"]) + 1, workers),
         link_numbers=[int(number) for number in record.get("link_numbers", [])],
     )

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Final
 
 from switchsum.protocol.wire import Address
+
+_SPREAD: Final = 0.618034
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,3 +68,16 @@ class EngineConfig:
     """Fill in UDP checksums, which the switch verifies; links have their own as a rule."""
     seed: int = 0
     """Seed of random rounding, used with the rank and the operation; any integer."""
+
+    @property
+    def sharing(self) -> dict[str, int]:
+        """Which slots are shared, as fields of `MemberRecord`."""
+        own = sum(self.trees[:-1]) if self.shares_slots else 0
+        shift = self.first_shared_slot - self.first_slot - own if own else 0
+        tree = max(0, len(self.trees) - 1) if self.shares_slots else -1
+        return {"shared_tree": tree, "own": own, "shared_shift": shift}
+
+    @property
+    def turn(self) -> int:
+        """Where the first operation's columns begin: jobs that share slots claim them far from one another."""
+        return int(self.shares_slots * self.job * _SPREAD * self.window_slots) % self.window_slots

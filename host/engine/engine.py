@@ -49,7 +49,6 @@ from .failures import held_slots, refused, timed_out
 from .operation import FLOAT_LANES, MARKS, Operation
 from .state import CORE, OPERATIONS, Count, Held, State, allocate, arrays_of
 
-_SPREAD: Final = 0.618034  # jobs that share slots begin to claim them far from one another
 LONGEST_STEP_S = 0.5
 """Most seconds between two calls of `poll` that count as silence: the worker itself may have been stopped."""
 
@@ -165,8 +164,6 @@ class Engine:
         bodies = (padding_bytes(lanes, config.growth_bytes), payload_bytes(lanes), narrow_bytes(lanes))  # by `Body`
         for row, body in zip(core["member"]["lower"], bodies, strict=True):
             row[:] = np.frombuffer(lower_headers(config.own, config.switch, HEADER_BYTES + body), np.uint8)
-        own = sum(config.trees[:-1]) if config.shares_slots else 0
-        turn = int(config.shares_slots * config.job * _SPREAD * config.window_slots) % config.window_slots
         values: dict[str, dict[str, Any]] = {
             "member": {
                 "job": config.job,
@@ -178,9 +175,7 @@ class Engine:
                 "takes_narrow": may_be_narrow(lanes, config.growth_bytes),
                 "window": config.window_slots,
                 "first_slot": config.first_slot,
-                "shared_tree": max(0, len(config.trees) - 1) if config.shares_slots else -1,
-                "own": own,
-                "shared_shift": config.first_shared_slot - config.first_slot - own if own else 0,
+                **config.sharing,
                 "bit": 1 << (config.places.index(config.rank) if config.places else config.rank) % MAX_WORKERS,
                 "cookie": (config.cookie >> 32, config.cookie & 0xFFFF_FFFF),
                 "switch_mac": config.switch.mac,
@@ -206,7 +201,7 @@ class Engine:
                 "granularity_s": config.granularity_s,
                 "timeout_max_s": config.probe_max_s,
             },
-            "progress": {"turn": turn},
+            "progress": {"turn": config.turn},
         }
         for part, facts in values.items():
             for name, value in facts.items():

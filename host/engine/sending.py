@@ -65,9 +65,8 @@ def _assign_slots(core: Core, operation: OperationRecord) -> None:
     slot becomes free.  In a job that shares slots, an operation that fits into the job's own slots uses those alone.
     """
     operation.columns = operation.remaining = max(1, min(core.member.window, operation.blocks))
-    own = core.member.own
-    if operation.columns <= own and core.progress.turn + operation.columns > own:
-        core.progress.turn = np.int64(0)
+    if operation.columns <= core.member.own < core.progress.turn + operation.columns:
+        core.progress.turn = 0
     operation.first_slot = core.progress.turn
     core.progress.turn = (operation.first_slot + operation.columns) % core.member.window
 

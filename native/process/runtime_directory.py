@@ -13,6 +13,8 @@ from typing import Final
 
 from switchsum.protocol.errors import LocalError, TransportError
 
+PROFILE_VARIABLE: Final = "SWITCHSUM_PROFILE"
+"""Directory into which processes write what they did when; unset: none does."""
 RUNTIME_VARIABLE: Final = "SWITCHSUM_RUNTIME_DIR"
 """Environment variable that names the directory of sockets, in place of /tmp/switchsum-UID."""
 UNIX: Final = "unix:"

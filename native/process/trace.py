@@ -19,7 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ..kernels.decorators import kernel
-from .trace_files import PROFILE_VARIABLE
+from .runtime_directory import PROFILE_VARIABLE
 
 CAPACITY: Final = 200_000
 """Spans of one process; further ones are counted, and left out."""

@@ -5,12 +5,9 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 from switchsum.protocol.errors import LocalError
-
-PROFILE_VARIABLE: Final = "SWITCHSUM_PROFILE"
-"""Directory into which processes write their spans; unset: none does."""
 
 
 def merge(directory: Path, target: Path) -> int:

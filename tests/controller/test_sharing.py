@@ -24,6 +24,7 @@ from switchsum.protocol.frame import LANE_BYTES, LOWER_BYTES, NO_BLOCK, Header, 
 from switchsum.protocol.samples import SampledFrame
 from switchsum.protocol.wire import Address, parse_frame
 from switchsum.view.rounds import newest_rounds
+from switchsum.view.words import slots_text
 
 from .planned import make_settings
 from .rig import LONG_S, SWITCH, Worker, admit, eventually
@@ -128,7 +129,7 @@ def test_a_job_has_slots_of_its_own_beside_those_that_it_shares(pair: Tree) -> N
     create(pair)
     told = create(pair, "b", own=2)
     assert (told.first_slot, told.slot_count, told.own_first_slot, told.own_slot_count) == (0, SHARED, SHARED, 2)
-    assert told.slot_ranges == "4 to 5, shared 0 to 3"
+    assert slots_text(told) == "4 to 5, shared 0 to 3"
     (first, number), (second, other) = join(pair, "a", 1), join(pair, "b", 2)
     ready = second[0].ready()
     assert (ready.first_slot, ready.first_shared_slot, ready.slot_count, ready.trees) == (SHARED, 0, SHARED + 2, [2, 4])
@@ -150,7 +151,7 @@ def test_a_job_has_slots_of_its_own_beside_those_that_it_shares(pair: Tree) -> N
     assert counted["b", 0]["taken"] == 1
     pair.restart_controller()
     after = pair.running.client.show_job(rpc.JobRequest(job="b"))
-    assert (after.state, after.slot_ranges) == ("running", told.slot_ranges)
+    assert (after.state, slots_text(after)) == ("running", slots_text(told))
     second[0].client = pair.running.client
     assert second[0].ready() == ready
     with pytest.raises(UsageError, match="slots 0 to 3 and 4 to 5, not slot 6"):

@@ -9,8 +9,9 @@ from typing import Any
 
 import pytest
 
+from switchsum.native.process.runtime_directory import PROFILE_VARIABLE
 from switchsum.native.process.trace import NO_SPANS, Span, Trace, is_traced, note
-from switchsum.native.process.trace_files import PROFILE_VARIABLE, merge
+from switchsum.native.process.trace_files import merge
 from switchsum.protocol.errors import LocalError
 
 

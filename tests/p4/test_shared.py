@@ -133,7 +133,7 @@ def definition(*, is_fallback: bool) -> SharedSwitch:
                 )
             )
             if job == MIXED and not is_fallback:
-                at = {"cookie": cookie(job, rank), "address": address(job, rank), "port": rank + 1}
+                at: dict[str, Any] = {"cookie": cookie(job, rank), "address": address(job, rank), "port": rank + 1}
                 own = {**common, "tree": 0, "first_slot": OWN, "slot_count": 1}
                 switch.admit(TreeMember(rank=rank, place=rank, **at, **own))
         if is_fallback:

@@ -32,11 +32,20 @@ def test_eight_jobs_on_few_slots_take_no_longer_than_with_a_part_each_and_two_of
 
 
 def test_slots_of_a_jobs_own_are_used_beside_shared_ones() -> None:
-    """Two of eight jobs are not slower if each has a sixth of the slots for itself."""
-    shared = add(2, 1_000_000, FEW, shares=True, slots=FEW)
-    mixed = add(2, 1_000_000, FEW - 16, shares=True, own=8, slots=FEW - 16)
+    """Two jobs have a part each, and share what the six others would have."""
+    own = add(2, 1_000_000, FEW // 8, shares=False, slots=FEW)
+    mixed = add(2, 1_000_000, 6 * FEW // 8, shares=True, own=FEW // 8, slots=6 * FEW // 8)
     assert mixed.repeats == 0
-    assert max(mixed.seconds) < 1.1 * max(shared.seconds)
+    assert max(mixed.seconds) < max(own.seconds) / 1.5
+
+
+@pytest.mark.parametrize(("slots", "quota"), [(48, 24), (104, 26), (512, 64)])
+def test_eight_jobs_that_may_use_a_round_trip_of_slots_each_take_no_longer_than_with_a_part_each(
+    slots: int, quota: int
+) -> None:
+    own = add(8, 1_000_000, slots // 8, shares=False, slots=slots)
+    shared = add(8, 1_000_000, quota, shares=True, slots=slots)
+    assert max(shared.seconds) < 1.15 * max(own.seconds)
 
 
 def test_a_lost_frame_costs_a_shared_job_few_repeats() -> None:

@@ -6,6 +6,8 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 from xml.sax.saxutils import escape
 
+from switchsum.view.rounds import parts_of
+
 if TYPE_CHECKING:
     from switchsum.controller.trees.forest import AggregationTree
     from switchsum.planning.topology import Cable, Network
@@ -76,7 +78,7 @@ def job_text(job: JobInfo, contributions: Mapping[str, int] | None = None) -> st
     """Draw the tree of a job that runs: the ranks of a switch, and what it took, stand on its line."""
     took = {name or "the switch": f" ({count:,} contributions)" for name, count in (contributions or {}).items()}
     drawings = []
-    for _, parents, switches in job.parts:
+    for _, parents, switches in parts_of(job):
         ranks = {f"{rank}": name or "the switch" for rank, name in switches.items()}
         below = parents or ranks  # of a single switch nothing else is said
         root = next(above for above in below.values() if above not in below)

@@ -14,6 +14,7 @@ from switchsum.launch.builds import AUTO, SharedSlotsOption, read_shared
 from switchsum.protocol import member_rpc, rpc
 from switchsum.protocol.errors import UsageError
 from switchsum.protocol.frame import MOST_WORKERS
+from switchsum.view.words import slots_text
 
 app = typer.Typer(name="job", help="Create, show and remove jobs.", no_args_is_help=True)
 
@@ -170,7 +171,7 @@ def _row(job: rpc.JobInfo) -> Mapping[str, Any]:
         "state": job.state,
         "workers": job.workers,
         "members": ", ".join(f"{states.count(state)} {state}" for state in dict.fromkeys(states)),
-        "slots": job.slot_ranges + " (auto)" * job.fits_slots,
+        "slots": slots_text(job) + " (auto)" * job.fits_slots,
         "in_flight": job.window_slots or "-",
         "lanes_per_frame": job.lanes_per_frame,
     }

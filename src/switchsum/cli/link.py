@@ -12,6 +12,7 @@ import typer
 from switchsum.cli.output import JsonOption, WatchOption, print_json, print_records, repeat
 from switchsum.cli.remote import CONTROLLER, ControllerOption, connect_to_look
 from switchsum.protocol.errors import LocalError
+from switchsum.view.rounds import trees_of
 
 if TYPE_CHECKING:
     from switchsum.connections.controller_client import ControllerClient
@@ -86,7 +87,7 @@ def _trees_over(job: JobInfo, ends: tuple[str, str]) -> list[dict[str, Any]]:
     """Describe the trees of a job that use the link between two switches, and which of the two adds for the other."""
     return [
         {"job": job.job, "tree": number, "state": job.state, "above": above, "below": child}
-        for number, parents in job.trees.items()
+        for number, parents in trees_of(job).items()
         for child, above in parents.items()
         if {child, above} == {*ends}
     ]

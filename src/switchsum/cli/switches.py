@@ -10,6 +10,7 @@ import typer
 from switchsum.cli.output import JsonOption, WatchOption, print_json, print_records, repeat
 from switchsum.cli.remote import CONTROLLER, ControllerOption, connect_to_look
 from switchsum.protocol.errors import LocalError, UsageError
+from switchsum.view.rounds import parts_of
 
 if TYPE_CHECKING:
     from switchsum.connections.controller_client import ControllerClient
@@ -77,7 +78,7 @@ def _find(switches: list[SwitchInfo], name: str | None) -> SwitchInfo:
 def trees_at(job: JobInfo, name: str) -> list[dict[str, Any]]:
     """Describe the trees of a job that pass a switch: the ranks there, the switch above and those below."""
     rows = []
-    for number, parents, switches in job.parts:
+    for number, parents, switches in parts_of(job):
         ranks = [rank for rank, switch in switches.items() if switch == name] if job.window_slots else []
         below = [child for child, above in parents.items() if above == name]
         if ranks or below:

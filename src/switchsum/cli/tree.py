@@ -16,6 +16,7 @@ from switchsum.cli.topology import MbitOption, SourceArgument, read
 from switchsum.native.notices import waiting_for
 from switchsum.protocol.errors import LocalError, UsageError
 from switchsum.protocol.rpc import JobInfo, JobRequest
+from switchsum.view.rounds import parts_of, trees_of
 
 if TYPE_CHECKING:
     from switchsum.connections.controller_client import ControllerClient
@@ -78,7 +79,7 @@ def _rows(jobs: Sequence[JobInfo]) -> list[dict[str, Any]]:
     rows = []
     for job in jobs:
         # A job at a single switch has no pairs; before its members have joined it has no tree.
-        for place, parents, ranks in job.parts if job.trees or job.window_slots else []:
+        for place, parents, ranks in parts_of(job) if trees_of(job) or job.window_slots else []:
             switches = {*parents, *parents.values()} or {*ranks.values()}
             root = next(name for name in switches if name not in parents)
             rows.append(

@@ -22,7 +22,8 @@ from switchsum.launch.ready import READY_FD, await_ready
 from switchsum.native.kernels.cache import has, open_store
 from switchsum.native.kernels.sources import source_digest
 from switchsum.native.kernels.turns import WORKERS
-from switchsum.native.process.trace_files import PROFILE_VARIABLE, merge
+from switchsum.native.process.runtime_directory import PROFILE_VARIABLE
+from switchsum.native.process.trace_files import merge
 from switchsum.protocol import rpc
 from switchsum.protocol.errors import UsageError
 from switchsum.protocol.wire import format_ip, format_mac

@@ -43,11 +43,8 @@ class Sharing:
         self._jobs += 1
         count = config.window_slots - config.own_slots
         self._next_slot += count
-        cookie = 0x5EED_0000 + config.job
-        tree = int(config.own_slots > 0)
-        for rank in range(config.workers if tree else 0):
-            own = replace(config.member(rank), port=first_port + rank + 1)
-            self.here.admit(replace(own, first_slot=config.own_first_slot, slot_count=config.own_slots))
+        cookie, tree = 0x5EED_0000 + config.job, int(config.own_slots > 0)
+        self._admit_to_own(config, first_port)
         for rank in range(config.workers):
             for switch, address, port, first in (
                 (self.here, config.address(rank), first_port + rank + 1, config.first_slot),
@@ -100,6 +97,12 @@ class Sharing:
             )
         )
         return JobSide(self, first_port)
+
+    def _admit_to_own(self, config: ClusterConfig, first_port: int) -> None:
+        """Admit workers to the slots that the job does not share, which are its first tree if there are any."""
+        for rank in range(config.workers if config.own_slots else 0):
+            member = replace(config.member(rank), port=first_port + rank + 1)
+            self.here.admit(replace(member, first_slot=config.own_first_slot, slot_count=config.own_slots))
 
     def steal(self) -> None:
         """Let some slot be taken for an orphan, whose owner goes on."""

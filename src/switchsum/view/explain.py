@@ -11,7 +11,7 @@ from switchsum.view.findings import Finding
 from switchsum.view.late import COMPUTES, WAITING_S, Late, find_late, more_said, said, stands, steps_of
 from switchsum.view.losses import explain_links
 from switchsum.view.rounds import newest_rounds
-from switchsum.view.words import called, capital, names, percent, places, ranks_text, runs, verb
+from switchsum.view.words import called, capital, names, percent, places, ranks_text, runs, slots_text, verb
 
 OLD_S: Final = 5.0
 """Reports come once a second; older ones are of a worker that is stopped, or cannot reach the controller."""
@@ -83,7 +83,7 @@ def headline(facts: Facts) -> str:
     state = job.state
     if stands(facts.workers):
         state = f"has stood still for {max(one.waiting_s for one in facts.workers if one.age_s >= 0):.0f} s"
-    return f"job {job.job}: {state}, {job.workers} ranks, {which} {job.slot_ranges} of the switch"
+    return f"job {job.job}: {state}, {job.workers} ranks, {which} {slots_text(job)} of the switch"
 
 
 def explain_job(facts: Facts) -> list[Finding]:

@@ -80,3 +80,27 @@ def switches_in(job: rpc.JobInfo, cell: rpc.SlotInfo) -> int:
 def ranks_at(job: rpc.JobInfo, switch: str) -> list[int]:
     """Return the ranks that have a link to a switch; all where a job's switches are not below one another."""
     return [member.rank for member in job.members if not job.tree or switch in (member.switches or [member.switch])]
+
+
+def trees_of(job: rpc.JobInfo) -> dict[int, dict[str, str]]:
+    """Return the switches above others in each tree, by its number; a tree of one switch has none, and is not there."""
+    found: dict[int, dict[str, str]] = {}
+    for child, above, *number in job.tree:
+        found.setdefault(int(number[0]) if number else 0, {})[child] = above
+    return found
+
+
+def parts_of(job: rpc.JobInfo) -> list[tuple[int, dict[str, str], dict[int, str]]]:
+    """Return each tree by its number: the switches above others, and the switch of each rank."""
+    trees = trees_of(job)
+    if not any(member.switches for member in job.members):
+        ranks = {member.rank: member.switch for member in job.members}
+        return [(number, parents, ranks) for number, parents in (trees or {0: {}}).items()]
+    found = []
+    for link in range(len(job.link_rates)):
+        ranks = {member.rank: dict(enumerate(member.switches)).get(link, "") for member in job.members}
+        first = link * job.trees_of_link
+        numbers = [number for number in range(first, first + job.trees_of_link) if number in trees]
+        if link not in job.links_down:
+            found += [(number, trees.get(number, {}), ranks) for number in numbers or [first]]
+    return found

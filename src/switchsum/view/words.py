@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
+from switchsum.protocol import rpc
 from switchsum.view.facts import Facts
 
 ROUNDED: Final = 99.5
@@ -23,6 +24,12 @@ def called(facts: Facts, ranks: list[int]) -> str:
     if len(ranks) > MOST_NAMES:
         return ranks_text(ranks)
     return listed([f"rank {rank}" + (f" ({hosts[rank]})" if rank in hosts else "") for rank in ranks])
+
+
+def slots_text(job: rpc.JobInfo) -> str:
+    """Return the numbers of a job's slots: those of its own in front of those that it shares."""
+    own = f"{job.own_first_slot} to {job.own_first_slot + job.own_slot_count - 1}, shared "
+    return f"{own if job.own_slot_count else ''}{job.first_slot} to {job.first_slot + job.slot_count - 1}"
 
 
 def listed(texts: Sequence[str]) -> str:

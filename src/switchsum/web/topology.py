@@ -8,6 +8,7 @@ from typing import Any
 
 from switchsum.protocol import rpc
 from switchsum.view.facts import Overview
+from switchsum.view.rounds import trees_of
 
 
 def switch_rows(seen: Overview, rates: Mapping[str, float]) -> list[dict[str, Any]]:
@@ -59,7 +60,7 @@ def _trees(seen: Overview) -> dict[tuple[str, str], set[int]]:
     """Return, for each switch and the one above it, in which trees of jobs it is below that."""
     found: dict[tuple[str, str], set[int]] = {}
     for facts in seen.jobs:
-        for number, parents in facts.job.trees.items():
+        for number, parents in trees_of(facts.job).items():
             for pair in parents.items():
                 found.setdefault(pair, set()).add(number)
     return found
