@@ -398,7 +398,7 @@ def test_a_second_restart_is_told_of_at_once() -> None:
 
 def asked(bench: Bench, age: int) -> bytes:
     """Return HELD of another member's repeat, which misses this one's contribution."""
-    np.asarray(bench.engine.state.core)[0]["member"]["shares"] = 1
+    np.asarray(bench.engine.state.core)[0]["member"]["shared_tree"] = 0
     return bench.frame(age=age, kind=Kind.HELD, flags=0, bitmap=2)
 
 
@@ -420,6 +420,6 @@ def test_former_asked(phase: Phase) -> None:
     assert bench.feed(asked(bench, 1)) == Count.DUPLICATE
     assert bench.count(Count.RECALLED) == (phase is not Phase.BLOCKED), "a row that is being read is left alone"
     bench = Bench(phase)
-    np.asarray(bench.engine.state.core)[0]["member"]["shares"] = 0
+    np.asarray(bench.engine.state.core)[0]["member"]["shared_tree"] = -1
     assert bench.feed(bench.frame(age=1, kind=Kind.HELD, flags=0, bitmap=2)) == Count.DUPLICATE
     assert bench.count(Count.RECALLED) == 0, "slots of its own do not change hands"
