@@ -43,7 +43,8 @@
 // ---|--------------------------------------|------------------------------|-------------------------------|------------
 // 13 | complete, not final; a switch above  | a repeat that stands for all | the partial goes up again     | REPEATED
 //    |   test_a_leaf_sends_its_partial_up_again_until_it_has_the_result
-// 14 | final; a switch above                | a recall, or a final frame   | the result goes up as final   | REPEATED
+// 14 | final; a switch above                | a recall that stands for all,| the result goes up as final   | REPEATED
+//    |                                      | or a final contribution      |                               |
 //    |   test_a_recall_sends_the_result_up_as_final
 // 15 | complete and final: no; else any     | a switch's contribution that | it becomes the result, which  | COMPLETED
 //    |                                      | is final, number not older   | all members get               |
@@ -56,6 +57,8 @@
 //    |   test_a_result_counts_only_from_the_switch_above_and_once
 // 19 | complete, not final; a switch above  | any other repeat             | dropped                       | REPEATED
 //    |   test_one_repeat_stands_for_all_members_until_one_repeats_again
+//    | final; a switch above                | any other recall             | dropped                       | REPEATED
+//    |   test_one_recall_stands_for_all_members_until_one_recalls_again
 //
 // Nothing here belongs to one architecture: cells.p4 keeps the state, lanes.p4 the lanes, reply.p4 sends what came of it.
 
@@ -233,7 +236,7 @@ control Slot(inout headers_t hdr, inout metadata_t meta, inout cell_t cell) {
                 }
                 if (cell.seen == meta.everybody && meta.reason == reason_t.REPEATED
                         && cell.asked != 0 && (cell.asked & meta.member) == 0
-                        && (cell.outcome[SLOT_FLAGS] & FLAG_FINAL) == 0 && (hdr.agg.flags & FLAG_RECALL) == 0) {
+                        && ((cell.outcome[SLOT_FLAGS] & FLAG_FINAL) != 0) == ((hdr.agg.flags & FLAG_RECALL) != 0)) {
                     cell.asked = cell.asked | meta.member;    // row 19
                 } else if (cell.seen == meta.everybody) {
                     if ((cell.outcome[SLOT_FLAGS] & FLAG_FINAL) == 0 || (meta.reason == reason_t.REPEATED

@@ -17,8 +17,10 @@ once the result from above has overwritten the partial.
      13 | complete, not final    | the first repeat, a recall,  | the partial goes up again          | REPEATED
         |                        | or a member's second repeat  |                                    |
         |                        | since the partial last did   |                                    |
-     14 | final                  | a repeat that is a recall,   | the result goes up, as a           | REPEATED
-        |                        | or a final contribution      | contribution that is final         |
+     14 | final                  | the first recall, a member's | the result goes up, as a           | REPEATED
+        |                        | second one since the result  | contribution that is final         |
+        |                        | last did, or a final         |                                    |
+        |                        | contribution                 |                                    |
      15 | any but settled ones   | a switch's contribution that | its lanes become the result, all   | COMPLETED
         |                        | is final, number not older   | members count as contributors and  |
         |                        |                              | get it; the version is final       |
@@ -27,6 +29,7 @@ once the result from above has overwritten the partial.
      17 | complete, not final    | HELD or REJECT from above    | all members get it                 | HELD, or why
      18 | any other              | whatever comes from above    | dropped                            | STALE
      19 | complete, not final    | any other repeat             | dropped                            | REPEATED
+        | final                  | any other recall             | dropped                            | REPEATED
 
 A version is *settled* when it is final, or complete at the root.  Row 11 (a repeat gets the stored result) is for
 settled versions; at the root, rows 13 and 14 do not exist.
@@ -46,7 +49,8 @@ one before.  But where the result of the one before has reached a leaf, that lea
 forgets that round while another leaf still needs it, the leaf that has the result must give it back: so a repeat of a
 round whose result the worker holds bears the flag `RECALL`, and row 14 sends the result up, where row 15 takes it for
 the round's.  Every result of a round is the same, so it does not matter who gave it.  (Without rows 14 and 15 the model
-finds a dead end.)
+finds a dead end.)  Row 19 lets one recall stand for all members, too: with thousands of workers some frame of each
+round is lost, and all of them would recall the round before.
 
 A result that comes twice would change nothing, since it overwrites; row 18 drops it to save the members a second one.
 One for another number, or for a version that is not complete, would be a wrong sum: see the broken rules in
@@ -137,8 +141,9 @@ class TreeSwitch(ReferenceSwitch):
         return bool(header.flags & (Flag.RECALL | Flag.FINAL))
 
     def stands_for_all(self, member: Member, cell: Cell, header: Header) -> bool:
-        """Rows 13 and 19: tell whether a member's repeat sends the partial up again, for all that have asked since."""
-        return cell.asked == 0 or bool(cell.asked & member.bit) or bool(header.flags & Flag.RECALL)
+        """Rows 13, 14 and 19: tell whether a repeat or recall goes up, for all members that have asked since."""
+        always = Flag.FINAL if cell.flags & Flag.FINAL else Flag.RECALL
+        return cell.asked == 0 or bool(cell.asked & member.bit) or bool(header.flags & always)
 
     def is_result_taken(self, cell: Cell, number: int, upstream: Upstream) -> bool:
         """Rows 16 to 18: tell whether what comes from above for a number is meant for what the version holds."""
@@ -174,13 +179,12 @@ class TreeSwitch(ReferenceSwitch):
         upstream = self._upstream(packet.header)
         if upstream is None or cell.seen != member.everybody:
             return super()._take_repeat(port, member, cell, packet)
-        if self.is_settled(cell, member.everybody, upstream):
-            if not self.goes_up_again(packet.header):
-                return super()._take_repeat(port, member, cell, packet)
-        elif not self.stands_for_all(member, cell, packet.header):  # row 19
+        if self.is_settled(cell, member.everybody, upstream) and not self.goes_up_again(packet.header):
+            return super()._take_repeat(port, member, cell, packet)
+        if not self.stands_for_all(member, cell, packet.header):  # row 19
             cell.asked |= member.bit
             return self.drop(Reason.REPEATED)
-        cell.asked = member.bit
+        cell.asked = member.everybody if packet.header.flags & Flag.FINAL else member.bit
         self.events[Reason.REPEATED] += 1
         return self._send_up(upstream, cell, packet.header)  # rows 13 and 14
 
@@ -250,6 +254,7 @@ class TreeSwitch(ReferenceSwitch):
         cell.tag = (int(header.operator), int(header.format), header.exponent, header.block, header.digest)
         cell.next_block, cell.next_exponent = header.next_block, header.next_exponent
         cell.flags = header.flags & _OF_RESULTS | Flag.FINAL
+        cell.asked = 0
         if header.flags & Flag.PAYLOAD:
             cell.lanes[: payload_bytes(self.lanes_per_frame)] = self.lanes_of(packet)
         self.events[Reason.COMPLETED] += 1

@@ -211,7 +211,7 @@ inline contribute(c, l, w, r) {
 #else
 #define ANSWERS(c, l, w, r) (IS_COMPLETE(c, r, MEMBERS(l)) && is_final[c] && WAITS(w, r) && !(answers[w] & BIT(r)))
 #endif
-/* ... and one that recalls sends the final result up, for a root that may have forgotten it. */
+/* ... and one that recalls sends the final result up, for a root that may have forgotten it.  Row 19 as above. */
 #ifdef BREAK_NO_RECALL
 #define RECALLS(c, l, w, r) 0
 #else

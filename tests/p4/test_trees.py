@@ -203,6 +203,27 @@ def test_a_recall_sends_the_result_up_as_final(engine: Engine) -> None:
     pair.check_counters()
 
 
+def test_one_recall_stands_for_all_members_until_one_recalls_again(engine: Engine) -> None:
+    pair = Pair(engine, members=3)
+    for place in range(3):
+        pair.contribute(place, 3)
+    pair.contribute(1, 3, flags=Flag.PAYLOAD | Flag.REPEAT)  # before the result has come
+    pair.tell(10)
+
+    def answers_on(place: int, flags: Flag) -> list[int]:
+        ports = [port for port, _ in pair.contribute(place, 3, flags=Flag.PAYLOAD | Flag.REPEAT | flags)]
+        assert pair.counted == [Reason.REPEATED]
+        return ports
+
+    assert answers_on(0, Flag.RECALL) == [UP]
+    assert answers_on(1, Flag.RECALL) == []
+    assert answers_on(2, Flag(0)) != [UP]  # a worker that misses the result gets it at once
+    assert answers_on(2, Flag.RECALL) == []
+    assert answers_on(1, Flag.RECALL) == [UP]  # again
+    assert answers_on(2, Flag.RECALL) == []  # it asked before that
+    pair.check_counters()
+
+
 @pytest.mark.parametrize("but", [False, True])
 def test_a_selection_goes_up_and_comes_down_with_lanes_for_switches(engine: Engine, but: bool) -> None:
     bitmap = selection(1, 150, but=but)  # beyond are switches: 200 is the one here
