@@ -43,8 +43,7 @@
 // ---|--------------------------------------|------------------------------|-------------------------------|------------
 // 13 | complete, not final; a switch above  | a repeat that stands for all | the partial goes up again     | REPEATED
 //    |   test_a_leaf_sends_its_partial_up_again_until_it_has_the_result
-// 14 | final; a switch above                | a recall that stands for all,| the result goes up as final   | REPEATED
-//    |                                      | or a final contribution      |                               |
+// 14 | final; a switch above                | such a recall, a final frame | the result goes up as final   | REPEATED
 //    |   test_a_recall_sends_the_result_up_as_final
 // 15 | complete and final: no; else any     | a switch's contribution that | it becomes the result, which  | COMPLETED
 //    |                                      | is final, number not older   | all members get               |
@@ -55,9 +54,8 @@
 //    |   test_what_the_switch_above_has_to_say_reaches_all_members
 // 18 | any other                            | anything from above          | dropped                       | STALE
 //    |   test_a_result_counts_only_from_the_switch_above_and_once
-// 19 | complete, not final; a switch above  | any other repeat             | dropped                       | REPEATED
+// 19 | as in 13 and 14                      | any other repeat or recall   | dropped                       | REPEATED
 //    |   test_one_repeat_stands_for_all_members_until_one_repeats_again
-//    | final; a switch above                | any other recall             | dropped                       | REPEATED
 //    |   test_one_recall_stands_for_all_members_until_one_recalls_again
 //
 // Nothing here belongs to one architecture: cells.p4 keeps the state, lanes.p4 the lanes, reply.p4 sends what came of it.
@@ -234,8 +232,7 @@ control Slot(inout headers_t hdr, inout metadata_t meta, inout cell_t cell) {
                 if ((cell.seen & meta.member) == 0) {
                     join();
                 }
-                if (cell.seen == meta.everybody && meta.reason == reason_t.REPEATED
-                        && cell.asked != 0 && (cell.asked & meta.member) == 0
+                if (meta.reason == reason_t.REPEATED && cell.asked != 0 && (cell.asked & meta.member) == 0
                         && ((cell.outcome[SLOT_FLAGS] & FLAG_FINAL) != 0) == ((hdr.agg.flags & FLAG_RECALL) != 0)) {
                     cell.asked = cell.asked | meta.member;    // row 19
                 } else if (cell.seen == meta.everybody) {
