@@ -145,7 +145,7 @@ def quota_rows(size: int = 4_000_000) -> Iterator[str]:
                 yield f"| {active} of {PARTS} | {slots} | {quota} | {times} | {run.taken:.0%} | {run.repeats} |"
 
 
-def beside_rows(small: int = 100_000, large: int = 4_000_000) -> Iterator[str]:
+def beside_rows(small: int = 8_000, large: int = 4_000_000) -> Iterator[str]:
     """Yield how a small array fares beside seven jobs that add large ones, as PANAMA's short flows."""
     alone = add(1, small, MANY // PARTS, shares=False, slots=MANY).seconds[0]
     title = f"{small // 1000} kB beside seven jobs of {large // 1_000_000} MB"
