@@ -34,7 +34,7 @@ class Ingress:
         self._conditionals: list[Json] = ingress["conditionals"]
 
     def condition(self, source: str, which: int = 0) -> Json:
-        """Return a conditional of slot.p4 by its text, the `which`-th in the file."""
+        """Return a conditional of slot.p4 by how its text begins, the `which`-th in the file (-1: the last)."""
         found = [
             each
             for each in self._conditionals
@@ -117,7 +117,7 @@ PROGRAM: Final[dict[str, Edit]] = {
     ),
     "row 11: a repeat is held": lambda p: p.always(p.condition(COMPLETE), outcome=False),
     "row 12: the last alone gets the result": lambda p: p.always(
-        p.condition("meta.reason == reason_t.REPEATED", 1), outcome=True
+        p.condition("meta.reason == reason_t.REPEATED", -1), outcome=True
     ),
 }
 """Changes of the P4 program."""
