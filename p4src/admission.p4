@@ -26,6 +26,7 @@ control Admission(inout headers_t hdr, inout metadata_t meta, inout standard_met
     // no part of the key, so that a wrong one is told from an unknown sender, in the counters alone.
     action admit(bitmap_t member, bitmap_t everybody, bit<32> first_slot, bit<32> slot_count, bit<16> group,
             cookie_t cookie) {
+        meta.sender = member;
         meta.member = member;
         meta.everybody = everybody;
         meta.group = group;
@@ -46,6 +47,7 @@ control Admission(inout headers_t hdr, inout metadata_t meta, inout standard_met
     // A member that is a switch.  passes_up: this switch has one above for this tree of the job.
     action admit_switch(bitmap_t member, bitmap_t everybody, bit<32> first_slot, bit<32> slot_count, bit<16> group,
             cookie_t cookie, bit<1> passes_up) {
+        meta.sender = member;
         meta.everybody = everybody;
         meta.group = group;
         meta.passes_up = passes_up;

@@ -43,7 +43,7 @@
 // ---|--------------------------------------|------------------------------|-------------------------------|------------
 // 13 | complete, not final; a switch above  | a repeat that stands for all | the partial goes up again     | REPEATED
 //    |   test_a_leaf_sends_its_partial_up_again_until_it_has_the_result
-// 14 | final; a switch above                | such a recall, a final frame | the result goes up as final   | REPEATED
+// 14 | final; a switch above                | such a recall or final frame | the result goes up as final   | REPEATED
 //    |   test_a_recall_sends_the_result_up_as_final
 // 15 | complete and final: no; else any     | a switch's contribution that | it becomes the result, which  | COMPLETED
 //    |                                      | is final, number not older   | all members get               |
@@ -232,16 +232,17 @@ control Slot(inout headers_t hdr, inout metadata_t meta, inout cell_t cell) {
                 if ((cell.seen & meta.member) == 0) {
                     join();
                 }
-                if (meta.reason == reason_t.REPEATED && cell.asked != 0 && (cell.asked & meta.member) == 0
-                        && ((cell.outcome[SLOT_FLAGS] & FLAG_FINAL) != 0) == ((hdr.agg.flags & FLAG_RECALL) != 0)) {
-                    cell.asked = cell.asked | meta.member;    // row 19
+                if (meta.reason == reason_t.REPEATED && cell.asked != 0 && (cell.asked & meta.sender) == 0
+                        && ((cell.outcome[SLOT_FLAGS] & FLAG_FINAL) != 0) == ((hdr.agg.flags & FLAG_RECALL) != 0
+                            || meta.traffic == traffic_t.FINAL)) {
+                    cell.asked = cell.asked | meta.sender;    // row 19
                 } else if (cell.seen == meta.everybody) {
                     if ((cell.outcome[SLOT_FLAGS] & FLAG_FINAL) == 0 || (meta.reason == reason_t.REPEATED
                             && ((hdr.agg.flags & FLAG_RECALL) != 0 || meta.traffic == traffic_t.FINAL))) {
                         uplink.apply();    // rows 13 and 14
                     }
                     if (meta.reply == reply_t.UPSTREAM) {
-                        cell.asked = meta.reason == reason_t.REPEATED ? meta.member : 0;
+                        cell.asked = meta.reason == reason_t.REPEATED ? meta.sender : 0;
                         describe(kind_t.CONTRIBUTION, 0, reply_t.UPSTREAM);
                     } else if (meta.reason == reason_t.REPEATED) {
                         describe(kind_t.RESULT, FLAG_FINAL, reply_t.SENDER);

@@ -17,10 +17,9 @@ once the result from above has overwritten the partial.
      13 | complete, not final    | the first repeat, a recall,  | the partial goes up again          | REPEATED
         |                        | or a member's second repeat  |                                    |
         |                        | since the partial last did   |                                    |
-     14 | final                  | the first recall, a member's | the result goes up, as a           | REPEATED
-        |                        | second one since the result  | contribution that is final         |
-        |                        | last did, or a final         |                                    |
-        |                        | contribution                 |                                    |
+     14 | final                  | the first recall, or a       | the result goes up, as a           | REPEATED
+        |                        | member's second one since    | contribution that is final         |
+        |                        | the result last did          |                                    |
      15 | any but settled ones   | a switch's contribution that | its lanes become the result, all   | COMPLETED
         |                        | is final, number not older   | members count as contributors and  |
         |                        |                              | get it; the version is final       |
@@ -50,7 +49,8 @@ forgets that round while another leaf still needs it, the leaf that has the resu
 round whose result the worker holds bears the flag `RECALL`, and row 14 sends the result up, where row 15 takes it for
 the round's.  Every result of a round is the same, so it does not matter who gave it.  (Without rows 14 and 15 the model
 finds a dead end.)  Row 19 lets one recall stand for all members, too: with thousands of workers some frame of each
-round is lost, and all of them would recall the round before.
+round is lost, and all of them would recall the round before.  To an inner switch a final contribution is the recall of
+a switch below, and one stands for all there, too: else 32 leaves would send each result to the root 32 times.
 
 A result that comes twice would change nothing, since it overwrites; row 18 drops it to save the members a second one.
 One for another number, or for a version that is not complete, would be a wrong sum: see the broken rules in
@@ -142,8 +142,8 @@ class TreeSwitch(ReferenceSwitch):
 
     def stands_for_all(self, member: Member, cell: Cell, header: Header) -> bool:
         """Rows 13, 14 and 19: tell whether a repeat or recall goes up, for all members that have asked since."""
-        always = Flag.FINAL if cell.flags & Flag.FINAL else Flag.RECALL
-        return cell.asked == 0 or bool(cell.asked & member.bit) or bool(header.flags & always)
+        goes_anyhow = header.flags & Flag.RECALL and not cell.flags & Flag.FINAL
+        return cell.asked == 0 or bool(cell.asked & member.bit or goes_anyhow)
 
     def is_result_taken(self, cell: Cell, number: int, upstream: Upstream) -> bool:
         """Rows 16 to 18: tell whether what comes from above for a number is meant for what the version holds."""
@@ -184,7 +184,7 @@ class TreeSwitch(ReferenceSwitch):
         if not self.stands_for_all(member, cell, packet.header):  # row 19
             cell.asked |= member.bit
             return self.drop(Reason.REPEATED)
-        cell.asked = member.everybody if packet.header.flags & Flag.FINAL else member.bit
+        cell.asked = member.bit
         self.events[Reason.REPEATED] += 1
         return self._send_up(upstream, cell, packet.header)  # rows 13 and 14
 

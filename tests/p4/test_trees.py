@@ -224,6 +224,24 @@ def test_one_recall_stands_for_all_members_until_one_recalls_again(engine: Engin
     pair.check_counters()
 
 
+def test_one_final_contribution_goes_on_for_all_switches_until_one_sends_it_again(engine: Engine) -> None:
+    pair = Pair(engine, members=3, is_inner=True)
+    for place in range(3):
+        pair.contribute(place, 3)
+    pair.tell(9)
+
+    def goes_up(place: int) -> bool:
+        ports = [port for port, _ in pair.contribute(place, 9, flags=Flag.PAYLOAD | Flag.FINAL)]
+        assert pair.counted == [Reason.REPEATED]
+        return ports == [UP]
+
+    assert [goes_up(place) for place in (0, 1, 2)] == [True, False, False]
+    assert [goes_up(place) for place in (1, 2, 1)] == [True, False, True]  # 1 again, of whom 2 has asked before
+    [(port, _)] = pair.contribute(2, 3)  # a switch that misses the result gets it at once
+    assert port == 3
+    pair.check_counters()
+
+
 @pytest.mark.parametrize("but", [False, True])
 def test_a_selection_goes_up_and_comes_down_with_lanes_for_switches(engine: Engine, but: bool) -> None:
     bitmap = selection(1, 150, but=but)  # beyond are switches: 200 is the one here
