@@ -20,10 +20,9 @@ control Admission(inout headers_t hdr, inout metadata_t meta, inout standard_met
         }
     }
 
-    // member: this rank's bit. everybody: the bits of all members. first_slot, slot_count: the job's share of the
-    // switch; a slot in front of it is far behind it, as numbers without sign are. group: multicast group of the
-    // members, one replica each with the rank as its instance. cookie: what this member alone writes into its frames;
-    // no part of the key, so that a wrong one is told from an unknown sender, in the counters alone.
+    // member: this rank's bit. everybody: all members' bits. first_slot, slot_count: the job's share of the switch.  A
+    // slot in front of it counts as far behind it, for numbers have no sign.  group: multicast group of the members, whose
+    // replicas have ranks as instances.  cookie: what this member alone writes, no part of the key: counters tell a wrong one.
     action admit(bitmap_t member, bitmap_t everybody, bit<32> first_slot, bit<32> slot_count, bit<16> group,
             cookie_t cookie) {
         meta.sender = member;
@@ -54,6 +53,7 @@ control Admission(inout headers_t hdr, inout metadata_t meta, inout standard_met
         if ((hdr.agg.flags & FLAG_FINAL) != 0) {
             meta.traffic = traffic_t.FINAL;
             meta.member = everybody;    // a result stands for all of them
+            hdr.agg.flags = hdr.agg.flags | FLAG_RECALL;    // somebody below has asked for it
         } else {
             meta.traffic = traffic_t.PARTIAL;
             meta.member = member;
@@ -65,8 +65,7 @@ control Admission(inout headers_t hdr, inout metadata_t meta, inout standard_met
         meta.reason = reason_t.NOT_ADMITTED;
     }
 
-    // A frame that claims to be a member's is one only if it has the address and the port that the member has shown
-    // itself with.
+    // A member's frames have the address and the port that the member has shown itself with.
     table admission {
         key = {
             hdr.agg.job: exact @name("job");
@@ -105,6 +104,18 @@ control Admission(inout headers_t hdr, inout metadata_t meta, inout standard_met
 
 // Whether a frame that is no contribution comes from the switch above; else it is dropped, whatever it says.
 control Above(inout headers_t hdr, inout metadata_t meta, inout standard_metadata_t standard_metadata) {
+    action check(ip_t ip, bit<16> udp_port, port_t port, bit<16> rank, cookie_t cookie, bit<32> first_slot_above,
+            bit<32> slot_count) {
+        if (hdr.ipv4.source != ip || hdr.udp.source != udp_port || standard_metadata.ingress_port != port
+                || hdr.agg.rank != rank) {
+            meta.reason = reason_t.NOT_ADMITTED;
+        } else if (hdr.agg.cookie != cookie) {
+            meta.reason = reason_t.COOKIE;
+        } else if (hdr.agg.slot - first_slot_above >= slot_count) {
+            meta.reason = reason_t.SLOT;
+        }
+    }
+
     // ip, udp_port, port: where the switch above is.  rank, cookie: of this switch as its member.  first_slot_above,
     // slot_count, first_slot: the job's slots, as that switch numbers them and as this one does.  everybody, group: of
     // this switch's own members.
@@ -114,14 +125,7 @@ control Above(inout headers_t hdr, inout metadata_t meta, inout standard_metadat
         meta.everybody = everybody;
         meta.group = group;
         meta.traffic = traffic_t.ABOVE;
-        if (hdr.ipv4.source != ip || hdr.udp.source != udp_port || standard_metadata.ingress_port != port
-                || hdr.agg.rank != rank) {
-            meta.reason = reason_t.NOT_ADMITTED;
-        } else if (hdr.agg.cookie != cookie) {
-            meta.reason = reason_t.COOKIE;
-        } else if (hdr.agg.slot - first_slot_above >= slot_count) {
-            meta.reason = reason_t.SLOT;
-        }
+        check(ip, udp_port, port, rank, cookie, first_slot_above, slot_count);
         hdr.agg.slot = hdr.agg.slot - first_slot_above + first_slot;
         hdr.agg.flags = hdr.agg.flags | FLAG_FINAL;    // of a result; Slot looks at no other flags
     }
@@ -131,14 +135,8 @@ control Above(inout headers_t hdr, inout metadata_t meta, inout standard_metadat
             bit<32> slot_count, bit<32> first_slot, bit<16> group) {
         meta.group = group;
         meta.traffic = traffic_t.RELAYED;
-        if (hdr.ipv4.source != ip || hdr.udp.source != udp_port || standard_metadata.ingress_port != port
-                || hdr.agg.rank != rank) {
-            meta.reason = reason_t.NOT_ADMITTED;
-        } else if (hdr.agg.cookie != cookie) {
-            meta.reason = reason_t.COOKIE;
-        } else if (hdr.agg.slot - first_slot_above >= slot_count) {
-            meta.reason = reason_t.SLOT;
-        } else if (hdr.agg.kind == kind_t.REJECT) {
+        check(ip, udp_port, port, rank, cookie, first_slot_above, slot_count);
+        if (meta.reason == reason_t.NONE && hdr.agg.kind == kind_t.REJECT) {
             meta.reason = reason_t.KIND;    // it is about what this switch said, not about a member
         }
         hdr.agg.slot = hdr.agg.slot - first_slot_above + first_slot;

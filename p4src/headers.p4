@@ -176,10 +176,9 @@ struct metadata_t {
     bit<16> own_port;
     bit<16> growth_bytes;
 
-    // Table `admission`, of contributions with a member's address: the sender's bit, the bits it contributes for (all
-    // members' where it sends a result), all members' bits, whom results go to.
+    // Table `admission`, of contributions with a member's address: the sender's bit, all members' bits, whom results go to.
     bitmap_t sender;
-    bitmap_t member;
+    bitmap_t member;          // whom it contributes for: itself, or all members with their result
     bitmap_t everybody;
     bit<16> group;
     bit<1> passes_up;         // of switches' contributions: this switch has one above

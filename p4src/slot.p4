@@ -233,12 +233,11 @@ control Slot(inout headers_t hdr, inout metadata_t meta, inout cell_t cell) {
                     join();
                 }
                 if (meta.reason == reason_t.REPEATED && cell.asked != 0 && (cell.asked & meta.sender) == 0
-                        && ((cell.outcome[SLOT_FLAGS] & FLAG_FINAL) != 0) == ((hdr.agg.flags & FLAG_RECALL) != 0
-                            || meta.traffic == traffic_t.FINAL)) {
+                        && ((cell.outcome[SLOT_FLAGS] & FLAG_FINAL) != 0) == ((hdr.agg.flags & FLAG_RECALL) != 0)) {
                     cell.asked = cell.asked | meta.sender;    // row 19
                 } else if (cell.seen == meta.everybody) {
                     if ((cell.outcome[SLOT_FLAGS] & FLAG_FINAL) == 0 || (meta.reason == reason_t.REPEATED
-                            && ((hdr.agg.flags & FLAG_RECALL) != 0 || meta.traffic == traffic_t.FINAL))) {
+                            && (hdr.agg.flags & FLAG_RECALL) != 0)) {
                         uplink.apply();    // rows 13 and 14
                     }
                     if (meta.reply == reply_t.UPSTREAM) {
