@@ -6,7 +6,7 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from datetime import timedelta
@@ -101,6 +101,7 @@ class Ended:
 
 
 Launch = Callable[..., Ended]
+Torchrun = Callable[..., subprocess.CompletedProcess[str]]
 
 
 @pytest.fixture(scope="session")
@@ -133,5 +134,31 @@ def launch(launcher: subprocess.Popen[str]) -> Launch:
         launcher.stdin.flush()
         answer = json.loads(launcher.stdout.readline())
         return Ended(answer["codes"], answer["outputs"])
+
+    return run
+
+
+@pytest.fixture
+def torchrun() -> Torchrun:
+    """Run a script with torchrun on this machine, with nothing of switchsum running."""
+
+    def run(
+        workers: int, *command: Any, options: Sequence[str] = (), **environment: str
+    ) -> subprocess.CompletedProcess[str]:
+        clean = {name: value for name, value in os.environ.items() if name not in LOCAL}
+        launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={workers}"]
+        process = subprocess.Popen(
+            [*launcher, *options, *map(str, command)],
+            env={**clean, "OMP_NUM_THREADS": "1", **environment},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        try:
+            output, errors = process.communicate(timeout=patience(150))
+        except subprocess.TimeoutExpired:
+            process.terminate()  # it ends its workers, which a signal that cannot be caught would leave behind
+            output, errors = process.communicate(timeout=patience(60))
+        return subprocess.CompletedProcess(process.args, process.returncode, output, errors)
 
     return run

@@ -19,8 +19,7 @@ from switchsum.native import notices
 from switchsum.protocol.errors import CollectiveTimeout, NoCapacity, UnknownJob, UsageError
 
 from ..timing import eventually, patience
-from .conftest import LOCAL, SCRIPTS, Launch
-from .test_training import Torchrun, torchrun  # noqa: F401
+from .conftest import LOCAL, SCRIPTS, Launch, Torchrun
 
 torch = pytest.importorskip("torch", reason="PyTorch is not installed (make torch)")
 dist = torch.distributed
@@ -150,7 +149,7 @@ def test_a_signal_handler_may_destroy_the_group_in_the_midst_of_a_collective(lau
 @pytest.mark.slow
 @pytest.mark.timeout(400)
 def test_torchrun_restarts_and_training_goes_on_from_the_checkpoint(
-    torchrun: Torchrun,  # noqa: F811
+    torchrun: Torchrun,
     tmp_path: Path,
 ) -> None:
     done = torchrun(2, SCRIPTS / "elastic.py", tmp_path, options=["--max-restarts=1"])

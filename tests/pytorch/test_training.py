@@ -7,51 +7,20 @@ import os
 import re
 import subprocess
 import sys
-from collections.abc import Callable, Sequence
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from ..timing import patience
-from .conftest import LOCAL, SCRIPTS, Launch
+from .conftest import LOCAL, SCRIPTS, Launch, Torchrun
 
 torch = pytest.importorskip("torch", reason="PyTorch is not installed (make torch)")
 dist = torch.distributed
 
-DEADLINE_S = patience(150)
 EXAMPLES = SCRIPTS.parents[2] / "examples"
 
 GLOO_FOR_CPU = ["cpu:gloo,cuda:switchsum", "cuda:switchsum,cpu:gloo"]
-
-Torchrun = Callable[..., subprocess.CompletedProcess[str]]
-
-
-@pytest.fixture
-def torchrun() -> Torchrun:
-    """Run a script with torchrun on this machine, with nothing of switchsum running."""
-
-    def run(
-        workers: int, *command: Any, options: Sequence[str] = (), **environment: str
-    ) -> subprocess.CompletedProcess[str]:
-        clean = {name: value for name, value in os.environ.items() if name not in LOCAL}
-        launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={workers}"]
-        process = subprocess.Popen(
-            [*launcher, *options, *map(str, command)],
-            env={**clean, "OMP_NUM_THREADS": "1", **environment},
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
-        try:
-            output, errors = process.communicate(timeout=DEADLINE_S)
-        except subprocess.TimeoutExpired:
-            process.terminate()  # it ends its workers, which a signal that cannot be caught would leave behind
-            output, errors = process.communicate(timeout=patience(60))
-        return subprocess.CompletedProcess(process.args, process.returncode, output, errors)
-
-    return run
 
 
 def processes_with(text: str) -> list[str]:
