@@ -58,6 +58,8 @@ class MemberClient:
         self.address = address
         self._timeout_s = timeout_s
         self._waits = waits
+        self._telling: dict[int, Any] = {}
+        """Calls of `link_down`, by link: gRPC cancels one under way that nobody holds."""
         self._channel = tls.open_channel(address, tls.HOSTS, _FOR_LONG if waits else _FOR_ONE_CALL)
 
     def __enter__(self) -> Self:
@@ -76,9 +78,11 @@ class MemberClient:
         """Begin to tell how a worker is; return the call, for which nobody has to wait."""
         return self._tell("Report", request, timeout_s)
 
-    def link_down(self, request: member_rpc.LinkReport, timeout_s: float) -> Any:
-        """Begin to tell that a link is dead; return the call, for which nobody has to wait."""
-        return self._tell("LinkDown", request, timeout_s)
+    def link_down(self, request: member_rpc.LinkReport, timeout_s: float) -> None:
+        """Begin to tell that a link is dead, unless a call that does is under way; nobody has to wait."""
+        last = self._telling.get(request.link)
+        if last is None or last.done():
+            self._telling[request.link] = self._tell("LinkDown", request, timeout_s)
 
     def _tell(self, method: str, request: WorkerReport | member_rpc.LinkReport, timeout_s: float) -> Any:
         call = self._channel.unary_unary(member_rpc.path(method), request_serializer=None, response_deserializer=None)

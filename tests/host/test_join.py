@@ -68,10 +68,13 @@ class FakeController:
             "Attend": lambda _: member_rpc.HeartbeatReply(epoch=3),
             "Compare": lambda _: member_rpc.CompareReply(),
             "Leave": lambda _: member_rpc.Empty(),
+            "LinkDown": lambda _: member_rpc.Empty(),
             "Reform": lambda _: member_rpc.ReformReply(),
             "Report": lambda _: member_rpc.Empty(),
         }
         self.calls: list[tuple[str, Any]] = []
+        self.ended: list[tuple[str, bool]] = []
+        """Calls that were answered, and whether somebody still waited for that."""
         self.server = grpc.server(ThreadPoolExecutor(4))
         handlers = {name: self._handler(name) for name in self.answers if name in rpc.METHODS}
         handlers["Attend"] = grpc.unary_stream_rpc_method_handler(self._attend)
@@ -85,6 +88,7 @@ class FakeController:
             self.calls.append((name, request))
             try:
                 answer = self.answers[name](request)
+                self.ended.append((name, context.is_active()))
             except SwitchsumError as error:
                 context.abort(grpc.StatusCode.FAILED_PRECONDITION, rpc_codec.details_of(error))
             return answer if isinstance(answer, bytes) else rpc_codec.encode(answer)
@@ -594,6 +598,35 @@ def test_heartbeats_bring_reports_and_wait_for_no_answer(controller: FakeControl
     told = [call for name, call in controller.calls if name == "Report"]
     assert {(one.job, one.nonce) for one in told} == {("digits", NONCE)}
     assert told[1].begun > told[0].begun
+    membership.leave()
+
+
+def test_a_dead_link_is_told_once_and_the_call_lives_until_a_slow_controller_answers(
+    controller: FakeController,
+) -> None:
+    release, down = threading.Event(), frozenset[int]()
+
+    def answer(_: member_rpc.LinkReport) -> member_rpc.Empty:
+        nonlocal down
+        release.wait(patience(10))
+        down = frozenset({1})
+        return member_rpc.Empty()
+
+    controller.answers["LinkDown"] = answer
+    controller.answers["Attend"] = lambda _: member_rpc.HeartbeatReply(epoch=3, down=sorted(down))
+    membership = join(controller)
+    beats: list[None] = []
+    membership.on_heartbeat = lambda: beats.append(None)
+    membership.tell_down(1, "interface sum1 is down")
+    wait_until(lambda: "LinkDown" in controller.names())
+    so_far = len(beats)
+    wait_until(lambda: len(beats) > so_far + 10)
+    release.set()
+    wait_until(lambda: membership.links_down == {1})
+    assert [active for name, active in controller.ended if name == "LinkDown"] == [True]
+    assert [(one.job, one.nonce, one.link, one.reason) for name, one in controller.calls if name == "LinkDown"] == [
+        ("digits", NONCE, 1, "interface sum1 is down")
+    ]
     membership.leave()
 
 
