@@ -18,7 +18,7 @@ from switchsum.protocol.rpc import WorkerInfo
 from switchsum.view import findings
 from switchsum.view.alerts import slots_owned
 from switchsum.view.explain import explain, explain_job, headline, unfinished
-from switchsum.view.facts import Facts
+from switchsum.view.facts import Facts, is_over
 from switchsum.view.losses import explain_links, lost_frames
 from switchsum.view.rounds import newest_rounds
 from switchsum.view.words import link_text
@@ -70,6 +70,18 @@ def test_the_sentence_on_a_straggler_names_the_collective_once() -> None:
     assert found.details.startswith(
         "Ranks 0 and 2 have waited 12 s in collective 8, allreduce (sum) of float32[5000]. Rank 1 has begun 7"
     )
+
+
+def test_an_aggregator_that_does_not_answer_is_named_and_no_link_is_blamed_for_it() -> None:
+    known = sharing()
+    waits = [replace(one, waiting_s=9.0, frames_sent=1000, repeats=500) for one in known.workers]
+    for state in ("running", "stalled"):
+        gone = replace(known, job=replace(known.job, state=state), workers=waits, away=["spare"])
+        [found] = [one for one in explain(gone) if one.kind != "taken"]
+        assert found.kind == "switch"
+        assert found.text == "The aggregator spare does not answer; 3 ranks wait for it."
+    assert "does not answer" not in explain(replace(known, away=["leaf"]))[0].text
+    assert is_over(known.job, "spare")
 
 
 def test_how_often_a_job_met_a_taken_slot_is_said() -> None:

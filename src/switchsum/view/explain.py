@@ -6,7 +6,7 @@ from shlex import quote
 from typing import Final
 
 from switchsum.protocol.frame import Reason
-from switchsum.view.facts import Facts
+from switchsum.view.facts import LIVE, Facts
 from switchsum.view.findings import Finding
 from switchsum.view.late import COMPUTES, WAITING_S, Late, find_late, more_said, said, stands, steps_of
 from switchsum.view.losses import explain_links
@@ -31,7 +31,9 @@ def explain(facts: Facts) -> list[Finding]:
     found = explain_job(facts)
     if all(one.kind == "fine" for one in found) and (late := find_late(facts.calls)) is not None:
         found = [_explain_late(facts, late)]
-    return [*found, *explain_left_out(facts), *_explain_sharing(facts), *explain_links(facts)]
+    # Without an answer of the fallback, frames that wait there look like lost ones.
+    links = [] if _has_lost_fallback(facts) else explain_links(facts)
+    return [*found, *explain_left_out(facts), *_explain_sharing(facts), *links]
 
 
 def explain_left_out(facts: Facts) -> list[Finding]:
@@ -89,6 +91,12 @@ def headline(facts: Facts) -> str:
 def explain_job(facts: Facts) -> list[Finding]:
     """Say whom the job waits for, if it does."""
     job = facts.job
+    if _has_lost_fallback(facts):
+        text = f"The aggregator {job.fallback} does not answer; {len(job.members)} ranks wait for it."
+        details = "Without it no collective on shared slots ends."
+        advice = "See whether its process is stopped (state T). Else start it again; the ranks go on where they were."
+        cause = f"aggregator {job.fallback}"
+        return [Finding(kind="switch", text=text, details=details, advice=advice, cause=cause)]
     if job.state == "stalled":
         text = f"The controller has lost its switch; {len(job.members)} ranks wait for that."
         advice = "Start the switch again; the ranks go on where they were."
@@ -103,6 +111,10 @@ def explain_job(facts: Facts) -> list[Finding]:
     if absent:
         return _explain_absent(facts, absent)
     return _explain_waiting(facts)
+
+
+def _has_lost_fallback(facts: Facts) -> bool:
+    return facts.job.fallback in facts.away and facts.job.state in ("stalled", *LIVE)
 
 
 def _explain_absent(facts: Facts, absent: list[int]) -> list[Finding]:

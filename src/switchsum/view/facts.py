@@ -62,6 +62,8 @@ class Facts:
     ports: rpc.PortList
     calls: JobCalls = field(default_factory=JobCalls)
     """Figures of late ranks."""
+    away: list[str] = field(default_factory=list)
+    """Switches that the job needs, and that do not answer the controller."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -137,9 +139,11 @@ def away_text(switches: Sequence[str]) -> str:
 
 
 def is_over(job: rpc.JobInfo, switch: str) -> bool:
-    """Tell whether a job's trees or members are at a switch."""
-    return any(switch in row[:2] for row in job.tree) or any(
-        switch in (member.switches or [member.switch]) for member in job.members
+    """Tell whether a job's trees or members are at a switch, or the fallback of its shared slots is."""
+    return (
+        any(switch in row[:2] for row in job.tree)
+        or any(switch in (member.switches or [member.switch]) for member in job.members)
+        or switch == job.fallback != ""
     )
 
 
@@ -150,7 +154,9 @@ def _facts(
     workers = told.workers
     counters = {one.rank: one for one in counted.members if one.job == job.job}
     cells = _slots(source, job, workers, slots)
-    return Facts(job=job, workers=workers, counters=counters, slots=cells, ports=ports, calls=told.calls)
+    # What was asked above may have shown that a switch does not answer.
+    away = [one.switch for one in source.switches().switches if one.state == "away" and is_over(job, one.switch)]
+    return Facts(job=job, workers=workers, counters=counters, slots=cells, ports=ports, calls=told.calls, away=away)
 
 
 def _slots(
