@@ -89,6 +89,9 @@ def test_how_often_a_job_met_a_taken_slot_is_said() -> None:
     assert [one.text for one in said] == [
         "25 % of its 100 contributions came to a slot that another job held. They went on to spare, which took longer."
     ]
+    held = [replace(cell(slot, 1, 1), job=job) for slot, job in enumerate(["b", "b", "c", "a"])]
+    [named] = [one for one in explain(replace(sharing(), slots=held)) if one.kind == "taken"]
+    assert named.details == "Of its 4 slots job b holds 2 and job c holds 1 now."
     early = replace(sharing().counters[0], contributions=0)  # these are counted a moment before the reasons
     [alone] = [one for one in explain(replace(sharing(), counters={0: early})) if one.kind == "taken"]
     assert alone.text.startswith("100 % of its 25 contributions came to a slot that another job held.")

@@ -11,7 +11,7 @@ from switchsum.view.findings import Finding
 from switchsum.view.late import COMPUTES, WAITING_S, Late, find_late, more_said, said, stands, steps_of
 from switchsum.view.losses import explain_links
 from switchsum.view.rounds import newest_rounds
-from switchsum.view.words import called, capital, names, percent, places, ranks_text, runs, slots_text, verb
+from switchsum.view.words import called, capital, listed, names, percent, places, ranks_text, runs, slots_text, verb
 
 OLD_S: Final = 5.0
 """Reports come once a second; older ones are of a worker that is stopped, or cannot reach the controller."""
@@ -75,7 +75,14 @@ def _explain_sharing(facts: Facts) -> list[Finding]:
     sent = max(sent, taken)  # which are counted a moment later
     text = f"{percent(taken / sent)} of its {sent:,} contributions came to a slot that another job held."
     text += f" They went on to {facts.job.fallback}, which took longer."
-    return [Finding(kind="taken", text=text, advice="Give the job slots of its own, or share more of them.")]
+    held = {one.slot: one.job for one in facts.slots or [] if one.job not in ("", facts.job.job)}
+    each = listed([f"job {job} holds {[*held.values()].count(job)}" for job in sorted({*held.values()})])
+    details = f"Of its {facts.job.slot_count} slots {each} now." if held else ""
+    return [
+        Finding(
+            kind="taken", text=text, details=details, advice="Give the job slots of its own, or share more of them."
+        )
+    ]
 
 
 def headline(facts: Facts) -> str:
