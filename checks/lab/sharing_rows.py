@@ -212,6 +212,8 @@ def published(measured: Sequence[Found] | None) -> Iterator[str]:
             yield f"{kind} | an ideal server (formula) | {ideal} | | |"
     yield ""
     yield f"A round trip of one frame takes {' and '.join(trips)}{', as measured' if real else ''}."
+    if not real:
+        yield "The columns of measured times are empty, because no quiet machine has taken them."
     yield ""
     yield "| a job with 8 kB beside three with 400 kB | simulated, ms | of these, ms | measured, ms | processors idle |"
     yield "|---|---|---|---|---|"
@@ -225,7 +227,7 @@ def published(measured: Sequence[Found] | None) -> Iterator[str]:
 def _text(real: Mapping[Case, Found], case: Case, *, first: bool = False) -> str:
     """Return two cells: what was measured, and how idle the processors were."""
     if case not in real:
-        return "not yet |"
+        return "|"
     found = real[case]
     ms = f"{found.ms[0]:.1f}" if first else f"{max(found.ms):,.0f}"
     others = f" ({max(found.ms[1:]):,.0f})" if first and found.ms[1:] else ""
