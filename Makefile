@@ -73,7 +73,7 @@ networks: $(STAMP) ## thousands of allreduces on terrible networks: EXAMPLES of 
 	  tests/simulation/test_terrible_worlds.py $(ARGS)
 
 fuzz: $(STAMP) ## fuzz worker, switch, loader and P4Runtime server, each for SECONDS (3600)
-	$(BIN)/python -m pip install --quiet --editable '.[$(EXTRAS),fuzz]'
+	@$(BIN)/python -c 'import atheris' 2>/dev/null || $(BIN)/python -m pip install --quiet --editable '.[$(EXTRAS),fuzz]'
 	$(BIN)/python -m checks.fuzz --seconds $(or $(SECONDS),3600) $(ARGS)
 
 differ: $(STAMP) ## compare interpreter, native code and BMv2 (if on PATH) by random packets, SECONDS (600) on each of ten programs
