@@ -7,7 +7,7 @@ import functools
 from collections.abc import Iterator
 from pathlib import Path
 
-from .line_counts import lines_of_module, reference_lines
+from .line_counts import lines_of_module, reference_lines, statements
 
 ROOT = Path(__file__).resolve().parent.parent
 FOLDERS = (
@@ -60,7 +60,7 @@ def _sizes() -> Iterator[tuple[str, int, int]]:
     for path in modules():
         name, text = path.relative_to(ROOT).as_posix(), path.read_text()
         yield name, lines_of_module(text), MOST_LINES_OF_ONE_IDEA if name in ONE_IDEA else MOST_LINES_OF_A_MODULE
-        for node in ast.walk(ast.parse(text)):
+        for node in statements(ast.parse(text)):
             if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
                 yield f"{name}:{node.name}", lines_of_function(node), MOST_LINES_OF_A_FUNCTION
                 given = node.args
