@@ -13,7 +13,6 @@ operations, all ranks give a slot the same columns in the same order, and operat
 
 from __future__ import annotations
 
-import functools
 import zlib
 from collections import deque
 from collections.abc import Callable
@@ -39,15 +38,14 @@ from switchsum.protocol.frame import (
     padding_bytes,
     payload_bytes,
 )
-from switchsum.protocol.lane_scales import NOT_FINITE, full_scale, step
 from switchsum.protocol.wire import lower_headers
 
 from .by_hand import restore_by_hand
 from .config import EngineConfig
 from .congestion import LEAST, PATIENCE, share_out
 from .failures import held_slots, refused, timed_out
-from .operation import FLOAT_LANES, MARKS, Operation
-from .state import CORE, OPERATIONS, Count, Held, State, allocate, arrays_of
+from .operation import MARKS, Operation
+from .state import ARRAYS, CORE, OPERATIONS, Count, Held, State, allocate, arrays_of
 
 LONGEST_STEP_S = 0.5
 """Most seconds between two calls of `poll` that count as silence: the worker itself may have been stopped."""
@@ -66,18 +64,6 @@ _SUBMITTED, _OLDEST = _word("submitted"), _word("oldest")
 _ROUNDS, _FAILURE = _word("rounds"), _word("failure")
 _FINISHED, _FINISHED_COUNT = _word("finished"), _word("finished_count")
 _FRAMES_RECEIVED: Final = _word("counts") + Count.FRAMES_RECEIVED
-
-
-@functools.lru_cache(maxsize=1)
-def _scales(world_size: int) -> tuple[Array, Array]:
-    """Return what values are multiplied by, and what a unit of a lane is worth, by lane format and exponent."""
-    scales, steps = (np.zeros(CORE["member"][name].shape) for name in ("scales", "steps"))
-    for lane_format in FLOAT_LANES.values():
-        bits = lane_format.value_bits
-        for exponent in range(NOT_FINITE):
-            scales[lane_format, exponent] = full_scale(world_size, bits) * 2.0 ** (126 - max(exponent, 1))
-            steps[lane_format, exponent] = step(exponent, world_size, bits)
-    return scales, steps
 
 
 class Finished(NamedTuple):
@@ -137,17 +123,16 @@ class Engine:
         """Seconds without progress after which an operation fails."""
         self.pushed_before = pushed
         """How many frames the transport was handed before the engine's first."""
+        self._arrays = zeros(1, ARRAYS)
         self.state: State = allocate(config.window_slots, config.lanes_per_frame, zeros)
         """The arrays that kernels work on; a driver's loop is a kernel, too, and takes them."""
         self.counts: npt.NDArray[np.int64] = self.state.core["progress"]["counts"][0]
         """What has happened so far, by `Count`."""
         self._words = memoryview(self.state.core.view(np.int64).data)
-        self._arrays = arrays_of(self.state)
+        arrays_of(self.state, self._arrays)
         self.address = address_of(self._arrays)
         """Address of the arrays, for compiled code."""
         self._fill_core(lead)
-        member = self.state.core[0]["member"]
-        member["scales"], member["steps"] = _scales(config.world_size)
         self._operations: dict[int, tuple[Operation, Array | None, npt.NDArray[np.uint8] | None]] = {}
         """Operations that have not finished, with the array of each, and a byte for each block of integers."""
         self._events: deque[Outcome] = deque()

@@ -25,10 +25,6 @@ def _offset(record: np.dtype[Any], field: str) -> int:
     return int(record.fields[field][1])
 
 
-_MEMBER: Final = _offset(CORE, "member")
-_SCALES: Final = _MEMBER + _offset(CORE["member"], "scales")
-_STEPS: Final = _MEMBER + _offset(CORE["member"], "steps")
-_BEHIND_STEPS: Final = _MEMBER + _offset(CORE["member"], "lower")
 _FINISHED: Final = _offset(CORE, "progress") + _offset(CORE["progress"], "finished")
 _SLOT_BYTES: Final = SLOT.itemsize
 _ROW_BYTES: Final = ROW.itemsize
@@ -39,8 +35,6 @@ _PAIR_BYTES: Final = 128
 """Bytes of two cache lines: a processor that fetches one of them fetches the other as well."""
 _MOST_AHEAD_BYTES: Final = 1024
 """Bytes of each block that are fetched ahead. The processor sees by itself how a longer block goes on."""
-_EXPONENTS: Final = 256
-"""Exponents in a row of the two tables. Each round needs the record before `_SCALES` and from `_BEHIND_STEPS` on."""
 
 
 @Outlined
@@ -50,10 +44,9 @@ def fetch(arrays: int, start: int, lanes: int, step: int) -> int:
     There are four steps, from 0 on: each finds its addresses in what the step before has fetched.
     """
     state = state_at(arrays)
-    core, at = state.core[0], state.core.ctypes.data
+    core = state.core[0]
     if step == 0:
-        fetch_lines(at, _SCALES)
-        fetch_lines(at + _BEHIND_STEPS, _FINISHED - _BEHIND_STEPS)
+        fetch_lines(state.core.ctypes.data, _FINISHED)
         return 0
     index = slot_of(core, bytes_at(start, FRAME_BYTES))
     if index >= core.member.window:
@@ -70,9 +63,6 @@ def fetch(arrays: int, start: int, lanes: int, step: int) -> int:
         fetch_lines(state.congestion.ctypes.data + slot.tree * _CONGESTION_BYTES, _CONGESTION_BYTES)
         return 0
     _fetch_blocks(state, index, lanes)
-    scale = (state.operations[operation].format * _EXPONENTS + slot.next_exponent) * _WORD_BYTES
-    fetch_lines(at + _SCALES + scale, _WORD_BYTES)
-    fetch_lines(at + _STEPS + scale, _WORD_BYTES)
     row = 2 * index + (~slot.number & 1)
     fetch_much(core.sending.store + row * core.sending.stride, core.sending.stride)
     return 0

@@ -54,6 +54,18 @@ def item_bytes(dtype: int) -> int:
     return _ITEM_BYTES[dtype]
 
 
+@inner
+def power_of_two(power: Scalar) -> Scalar:
+    """Return 2 to a power, which is -1022 to 1023."""
+    return np.int64((power + _DOUBLE_BIAS) << 52).view(np.float64)
+
+
+@inner
+def bound_of(exponent: Scalar) -> Scalar:
+    """Return the power of two below 2 ** power of which all values of a block with that exponent are."""
+    return max(np.int64(exponent), 1) - 126
+
+
 @Outlined
 def scan(dtype: int, source: int, count: int) -> int:
     """Return a block's biased exponent (0 for integers and EXACT), or ALL_ZERO.

@@ -14,6 +14,7 @@ import numpy.typing as npt
 from switchsum.native.kernels.loading import address_of
 from switchsum.protocol.errors import UnsupportedDtype, UsageError
 from switchsum.protocol.frame import NO_BLOCK, LaneFormat, Operator
+from switchsum.protocol.lane_scales import full_scale
 
 from .dtypes import (
     AS_IS,
@@ -159,6 +160,8 @@ class Operation:
         if self.blocks >= NO_BLOCK:
             raise UsageError(f"{self.size} values are too many for blocks of {per_block}")
         self.has_marks = has_marks(code)
+        share = 1.0 / world_size if self.operator == "average" else 1.0
+        scale = full_scale(world_size, format_.value_bits)
         record = np.zeros(1, OPERATION)
         facts = {
             "size": self.size,
@@ -172,7 +175,9 @@ class Operation:
             "split": self.is_split,
             "dense": self.is_dense,
             "blocks": self.blocks,
-            "share": 1.0 / world_size if self.operator == "average" else 1.0,
+            "share": share,
+            "scale": scale,
+            "step": 1.0 / scale * share,
             "part": self.part,
             "root": self.root,
             "gathers": self.gathers,

@@ -21,7 +21,7 @@ from .congestion import note_mark
 from .dtypes import EXACT, INT8
 from .header import Frame, fault, get16, get32, has_met_congestion, slot_of
 from .integers import parts_of
-from .kernels import item_bytes
+from .kernels import bound_of, item_bytes, power_of_two
 from .narrow import can_round_to_infinity
 from .recovery import note_answer, note_held, note_result, recall, repeat_asked
 from .rules import ACTIONS, Action, Event
@@ -273,7 +273,7 @@ def _write_sums(state: State, index: int, flags: int, lanes: int) -> bool:
             return True
         call(core.kernels.unpack_integers, dtype, operation.mapping, lanes, count, target)
         return False
-    step = core.member.steps[operation.format, slot.exponent] * operation.share
+    step = operation.step * power_of_two(bound_of(slot.exponent))
     if operation.format == LaneFormat.INT32:
         call(core.kernels.unpack, dtype, lanes, count, target, step)
     else:

@@ -28,7 +28,7 @@ from .congestion import append, has_room, is_full, take_first
 from .dtypes import EXACT, INT8, INT64
 from .header import fill_checksum, put16, put32
 from .integers import ALL_ZERO
-from .kernels import item_bytes
+from .kernels import bound_of, item_bytes, power_of_two
 from .rules import ACTIONS, PHASES, Action, Event
 from .state import OPERATION, OPERATIONS, WHOLE, Body, Core, Count, OperationRecord, Outstanding, Phase, Slot, State
 
@@ -344,7 +344,7 @@ def _write_lanes(core: Core, slot: Slot, operation: OperationRecord, body: int, 
     count = values_in(operation, slot.block)
     source = address_in(operation, slot.block)
     words = member.lanes_per_frame
-    scale = member.scales[operation.format, slot.exponent]
+    scale = operation.scale * power_of_two(-bound_of(slot.exponent))
     if slot.stage != WHOLE:
         call(core.kernels.pack_part, dtype, operation.unsigned, slot.stage - 1, source, count, target, words)
     elif dtype == EXACT:

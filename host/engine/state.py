@@ -18,7 +18,7 @@ from switchsum.native.kernels.intrinsics import carray, pointer
 from switchsum.native.kernels.loading import address_of
 from switchsum.native.kernels.memory import integers_at
 from switchsum.native.kernels.records import Float64, Int64, Record, Table, UInt8, UInt32, dtype_of, table
-from switchsum.protocol.frame import LOWER_BYTES, LaneFormat
+from switchsum.protocol.frame import LOWER_BYTES
 
 from . import exact, integers, kernels, narrow
 from .calls import CallTimes, Floats, Integers
@@ -199,10 +199,6 @@ class MemberRecord(Record):
     """This member's bit in bitmaps."""
     takes_narrow: Int64
     """1: the switch widens values of 8 and of 4 bits."""
-    scales: Annotated[Floats, "f8", max(LaneFormat) + 1, 256]
-    """Factors of values, by lane format and exponent."""
-    steps: Annotated[Floats, "f8", max(LaneFormat) + 1, 256]
-    """What one unit of a lane is worth, by lane format and exponent."""
     lower: Annotated[Octets, "u1", len(Body), LOWER_BYTES]
     """Ethernet, IPv4 and UDP headers by `Body`."""
 
@@ -434,6 +430,10 @@ class OperationRecord(Record):
     blocks: Int64
     share: Float64
     """Factor of each sum: 1, or 1 / workers for an average."""
+    scale: Float64
+    """Factor of values of floats below 1, as they become lanes."""
+    step: Float64
+    """What one unit of a lane of such values is worth in the result."""
     part: Int64
     """Number of values in each rank's part of the array. Results of a part are for its rank alone, or for all others.
     0: all results are for all ranks."""
@@ -514,29 +514,30 @@ class State(NamedTuple):
 def allocate(window: int, lanes_per_frame: int, zeros: Callable[..., npt.NDArray[Any]] = np.zeros) -> State:
     """Return the state of an engine that uses `window` slots, all zero but the addresses of kernels.
 
-    `zeros` makes the arrays that are used for every frame; those of a thousand engines are best side by side.
+    `zeros` makes the arrays that are used for every frame; those of a thousand engines are best side by side, and what a
+    frame needs of an engine on as few pages as may be.
     """
-    core = zeros(1, CORE)
+    last_sent, queue = zeros(window, np.int64), zeros((2, 2 * window), np.int32)
+    congestion, core = zeros(MOST_TREES, CONGESTION), zeros(1, CORE)
     for kernel in BLOCK_KERNELS:
         core["kernels"][kernel.__qualname__] = kernel.address
-    last_sent = zeros(window, np.int64)
     last_sent[:] = NEVER
     return State(
         core=table(core),
         slots=table(zeros(window, SLOT)),
-        operations=table(np.zeros(OPERATIONS, OPERATION)),
+        operations=table(zeros(OPERATIONS, OPERATION)),
         rows=table(zeros(2 * window, ROW)),
-        queue=zeros((2, 2 * window), np.int32),
+        queue=queue,
         kept=np.zeros((window, lanes_per_frame), np.uint32),
         last_sent=last_sent,
-        withheld=zeros(2 * window, np.int64),
-        congestion=table(zeros(MOST_TREES, CONGESTION)),
+        withheld=np.zeros(2 * window, np.int64),
+        congestion=table(congestion),
     )
 
 
-def arrays_of(state: State) -> npt.NDArray[np.void]:
-    """Return the record by which kernels find a state, `[1]`."""
-    record = np.zeros(1, ARRAYS)
+def arrays_of(state: State, record: npt.NDArray[np.void] | None = None) -> npt.NDArray[np.void]:
+    """Return the record by which kernels find a state, `[1]`; it is a given one, or new."""
+    record = np.zeros(1, ARRAYS) if record is None else record
     record[0] = *map(address_of, state), len(state.slots), state.kept.shape[1]
     return record
 

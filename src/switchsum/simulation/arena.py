@@ -12,7 +12,7 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-_SLAB_BYTES: Final = 16 << 20
+_SLAB_BYTES: Final = 64 << 20
 _LINE_BYTES: Final = 64
 
 
