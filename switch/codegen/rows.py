@@ -46,6 +46,7 @@ from .layout import (
 )
 from .lookups import hash_key, tag_of
 
+_FIRST_SLOTS = 256
 _FIRST_RANK = 1 << 63
 """Added to the first part of a rank, which is not positive."""
 _NO_RANK = (1 << 128) - 1
@@ -77,9 +78,6 @@ class TableRows:
         self._lists: dict[int, npt.NDArray[np.uint32]] = {}
         if members:
             self._put_action(self._nothing, NO_ACTION, ())
-        self._slots = np.zeros(4 << capacity.bit_length(), np.uint32)
-        self._tags = np.zeros(len(self._slots), np.uint8)
-        self._slots_mask = len(self._slots) - 1
         # There are never more tuples than entries.
         tuples = 0 if self._layout.exact else capacity
         self._tuples = _aligned_rows(tuples, self._layout.tuple_stride)
@@ -90,8 +88,7 @@ class TableRows:
         self._changed: dict[int, list[int]] = {}
         self._filter = TupleFilter(table.space, max(1, self._key_bytes)) if self._layout.filtered else None
         context[ROWS] = self._rows.ctypes.data
-        context[SLOTS], context[TAGS] = self._slots.ctypes.data, self._tags.ctypes.data
-        context[SLOTS_MASK] = self._slots_mask
+        self._make_slots(min(_FIRST_SLOTS, 4 << capacity.bit_length()))
         context[TUPLES], context[ORDER] = self._tuples.ctypes.data, self._order.ctypes.data
         context[TUPLES_COUNT] = 0
         self._show_filter()
@@ -231,7 +228,20 @@ class TableRows:
         """Write a row to the slot of `after`, which has the same key, or to a free one."""
         state = self._hash(row)
         slot = self._search(state, after)
+        self._occupied += not self._slots[slot]
         self._slots[slot], self._tags[slot] = row, tag_of(state)
+        if 4 * self._occupied > len(self._slots):
+            rows = self._slots[self._slots > 0].tolist()
+            self._make_slots(4 * len(self._slots))
+            for one in rows:
+                self._occupy(one, 0)
+
+    def _make_slots(self, count: int) -> None:
+        """Make free slots: few at first, so that those of many switches fit a processor's cache."""
+        self._slots, self._tags = np.zeros(count, np.uint32), np.zeros(count, np.uint8)
+        self._slots_mask, self._occupied = count - 1, 0
+        self._context[SLOTS], self._context[TAGS] = self._slots.ctypes.data, self._tags.ctypes.data
+        self._context[SLOTS_MASK] = self._slots_mask
 
     def _probe(self, row: int) -> int:
         """Return the slot that holds a row."""
@@ -256,6 +266,7 @@ class TableRows:
                 self._slots[free], self._tags[free] = moved, self._tags[following]
                 free = following
         self._slots[free] = self._tags[free] = 0
+        self._occupied -= 1
 
 
 def _encoded(rank: Rank) -> int:

@@ -13,7 +13,7 @@ import numpy.typing as npt
 from switchsum.native.kernels.atomics import copy_bytes
 from switchsum.native.kernels.decorators import inner
 from switchsum.native.kernels.intrinsics import carray, pointer
-from switchsum.native.kernels.memory import Scalar, bytes_at, integers_at
+from switchsum.native.kernels.memory import Scalar, bytes_at, integers_at, prefetch
 from switchsum.native.wires.rows import LEAD_BYTES
 
 from .records import (
@@ -102,6 +102,7 @@ def new_frame(world: WorldRecord, length: Scalar, row: Scalar) -> Scalar:
     index = world.free_frame
     frame = frame_at(world, index)
     world.free_frame = frame.next
+    prefetch(world.frames + frame.next * FRAME_BYTES)  # of many copies, the next one needs it
     world.free_frames -= 1
     frame.length = length
     frame.row = row

@@ -309,9 +309,17 @@ class WorldRecord(Record):
     near_first: Int64
     near_count: Int64
     events: Int64
-    """Address of pairs: time and key of each of the other events, all of which come later."""
+    """Address of pairs, the key and the next of each of the other events, all of which come later (`events.py`)."""
     event_count: Int64
     event_room: Int64
+    free_event: Int64
+    """First of the free pairs."""
+    heap: Int64
+    """Address of pairs, a time and a chain of events at that time."""
+    chains: Int64
+    """How many of these there are."""
+    tails: Int64
+    """Address of pairs, a time and the last event of its chain."""
     pushed: Int64
     """Number of events ever added: of two at the same time, the one added first comes first."""
     frames: Int64

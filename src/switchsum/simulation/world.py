@@ -22,7 +22,7 @@ from switchsum.switch.traffic_manager import TrafficManager
 
 from . import loop
 from .conditions import HostCost, Link, SwitchTiming
-from .events import MOST_INDICES
+from .events import MOST_INDICES, TAILS
 from .log import Log
 from .records import FRAME, HEAD_BYTES, LINK, NEVER, NODE, NONE, PICOSECONDS, WORLD, Kind, Stop
 from .switches import Places, SwitchNode
@@ -82,14 +82,18 @@ class World:
         self._switches: dict[int, SwitchNode] = {}
         self._keep: list[object] = []
         self._record: npt.NDArray[Any] = np.zeros(1, WORLD)
-        self._record["failed"] = self._record["free_frame"] = self._record["free_row"] = NONE
+        for name in ("failed", "free_frame", "free_row", "free_event"):
+            self._record[name] = NONE
         self._record["spare"] = 64
         self._record["frame_bytes"] = frame_bytes
         self._places = Places(self._record)
         self._stride = row_stride(frame_bytes)
         self._frames: npt.NDArray[Any] = np.zeros(0, FRAME)
         self._heads, self._rows = np.zeros(0, np.uint8), np.zeros(0, np.uint8)
-        self._holders, self._next_row, self._events = (np.zeros(0, np.int64) for _ in range(3))
+        self._holders, self._next_row = (np.zeros(0, np.int64) for _ in range(2))
+        self._events, self._heap = (np.zeros((0, 2), np.int64) for _ in range(2))
+        self._tails = np.full((TAILS, 2), NONE)
+        self._record["tails"] = address_of(self._tails)
         self._scratch = np.zeros(4, np.int64)
         self._assembly = np.zeros(self._stride, np.uint8)
         self.log = Log(self._record)
@@ -412,11 +416,16 @@ class World:
 
     def _grow_events(self, room: int) -> None:
         """Make room for `room` events."""
-        # Four events that are below the same one share a cache line: events 1, 5, 9 begin one.
-        events = _aligned(16 * room, 16).view(np.int64)
-        events[: len(self._events)] = self._events
-        self._events = events
-        self._record["events"], self._record["event_room"] = address_of(events), room
+        record, before = self._record, len(self._events)
+        behind = np.arange(before + 1, room + 1)
+        self._events = np.concatenate([self._events, np.stack([behind, behind], 1)])
+        self._events[-1, 1] = record["free_event"][0]
+        # Four times that are below the same one share a cache line: times 1, 5, 9 begin one.
+        heap = _aligned(16 * room, 16).view(np.int64).reshape(-1, 2)
+        heap[:before] = self._heap
+        self._heap = heap
+        record["free_event"], record["event_room"] = before, room
+        record["events"], record["heap"] = address_of(self._events), address_of(heap)
 
 
 def _twice(records: npt.NDArray[Any]) -> npt.NDArray[Any]:
