@@ -514,8 +514,8 @@ class State(NamedTuple):
 def allocate(window: int, lanes_per_frame: int, zeros: Callable[..., npt.NDArray[Any]] = np.zeros) -> State:
     """Return the state of an engine that uses `window` slots, all zero but the addresses of kernels.
 
-    `zeros` makes the arrays that are used for every frame; those of a thousand engines are best side by side, and what a
-    frame needs of an engine on as few pages as may be.
+    `zeros` makes the arrays that are used for every frame: those of a thousand engines are best side by side, and what
+    a frame needs of an engine on few pages.
     """
     last_sent, queue = zeros(window, np.int64), zeros((2, 2 * window), np.int32)
     congestion, core = zeros(MOST_TREES, CONGESTION), zeros(1, CORE)

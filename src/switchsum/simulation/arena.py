@@ -1,4 +1,4 @@
-"""Memory for the state of many hosts, side by side.
+"""Memory whose parts begin cache lines, and that of many hosts side by side.
 
 A thousand engines with a dozen arrays each would lie on as many pages as there are entries in the processor's table of
 pages.  Numpy asks the kernel for huge pages where an array has several megabytes.
@@ -28,9 +28,21 @@ class Arena:
         kind = np.dtype(dtype)
         size = kind.itemsize * (math.prod(shape) if isinstance(shape, tuple) else shape)
         if self._used + size > len(self._slab):
-            slab = np.zeros(max(_SLAB_BYTES, size) + _LINE_BYTES, np.uint8)
-            start = -slab.ctypes.data % _LINE_BYTES
-            self._slab, self._used = slab[start : start + max(_SLAB_BYTES, size)], 0
+            self._slab, self._used = aligned(max(_SLAB_BYTES, size)), 0
         piece = self._slab[self._used : self._used + size]
         self._used += -(-size // _LINE_BYTES) * _LINE_BYTES
         return piece.view(kind).reshape(shape)
+
+
+def aligned(size: int, offset: int = 0) -> npt.NDArray[np.uint8]:
+    """Return zeroed bytes, of which the one at an offset begins a cache line."""
+    memory = np.zeros(size + _LINE_BYTES, np.uint8)
+    start = -(memory.ctypes.data + offset) % _LINE_BYTES
+    return memory[start : start + size]
+
+
+def with_room(records: npt.NDArray[Any], count: int) -> npt.NDArray[Any]:
+    """Return a copy of records with room for so many, the first of which begins a cache line."""
+    room = aligned(count * records.itemsize).view(records.dtype)
+    room[: len(records)] = records
+    return room

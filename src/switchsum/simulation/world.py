@@ -21,6 +21,7 @@ from switchsum.switch.queues import PORTS
 from switchsum.switch.traffic_manager import TrafficManager
 
 from . import loop
+from .arena import aligned, with_room
 from .conditions import HostCost, Link, SwitchTiming
 from .events import MOST_INDICES, TAILS
 from .log import Log
@@ -33,7 +34,6 @@ _CHUNKS_WITHOUT_HOSTS: Final = 10
 """Number of returns without work for any host, in a run that has no end. Then it is ended."""
 _FEW_NODES: Final = 16
 """Nodes that fit a processor's caches, so that nothing needs to be fetched ahead for them."""
-_LINE_BYTES: Final = 64
 _FIRST_ROOM: Final = 4096
 """Frames for which there is room at first; it is doubled when it may not be enough."""
 MOST_BYTES: Final = 16 << 30
@@ -82,8 +82,7 @@ class World:
         self._switches: dict[int, SwitchNode] = {}
         self._keep: list[object] = []
         self._record: npt.NDArray[Any] = np.zeros(1, WORLD)
-        for name in ("failed", "free_frame", "free_row", "free_event"):
-            self._record[name] = NONE
+        self._record[["failed", "free_frame", "free_row", "free_event"]] = NONE
         self._record["spare"] = 64
         self._record["frame_bytes"] = frame_bytes
         self._places = Places(self._record)
@@ -135,7 +134,7 @@ class World:
     def _add_node(self, kind: Kind, ports: int, cost: HostCost) -> int:
         number = len(self.nodes)
         if number == len(self._node_room):
-            self._node_room = _twice(self._node_room)
+            self._node_room = with_room(self._node_room, max(64, 2 * len(self._node_room)))
         self.nodes = self._node_room[: number + 1]
         self._ports.append(np.full(ports, NONE, np.int64))
         node = self.nodes[number]
@@ -156,7 +155,7 @@ class World:
         if number >= MOST_INDICES:
             raise UsageError(f"a simulation has at most {MOST_INDICES} links")
         if number == len(self._link_room):
-            self._link_room = _twice(self._link_room)
+            self._link_room = with_room(self._link_room, max(64, 2 * len(self._link_room)))
         self.links = self._link_room[: number + 1]
         record = self.links[number]
         for name, value in self._facts(link, number).items():
@@ -400,14 +399,14 @@ class World:
             self._end_storm(before)
         more = room - before
         behind = np.arange(before + 1, room + 1)  # each free one leads to the next, the last one to those there were
-        self._frames = _with_room(self._frames, room)
+        self._frames = with_room(self._frames, room)
         self._frames["next"][before:] = behind
         self._frames["next"][-1] = record["free_frame"][0]
         self._next_row = np.concatenate([self._next_row, behind])
         self._next_row[-1] = record["free_row"][0]
-        self._heads = _with_room(self._heads, room * HEAD_BYTES)
+        self._heads = with_room(self._heads, room * HEAD_BYTES)
         self._holders = np.concatenate([self._holders, np.zeros(more, np.int64)])
-        self._rows = rows = _with_room(self._rows, room * self._stride)
+        self._rows = rows = with_room(self._rows, room * self._stride)
         record["free_frame"] = record["free_row"] = before
         record["free_frames"] += more
         record["frames"], record["frame_room"] = address_of(self._frames), room
@@ -421,30 +420,11 @@ class World:
         self._events = np.concatenate([self._events, np.stack([behind, behind], 1)])
         self._events[-1, 1] = record["free_event"][0]
         # Four times that are below the same one share a cache line: times 1, 5, 9 begin one.
-        heap = _aligned(16 * room, 16).view(np.int64).reshape(-1, 2)
+        heap = aligned(16 * room, 16).view(np.int64).reshape(-1, 2)
         heap[:before] = self._heap
         self._heap = heap
         record["free_event"], record["event_room"] = before, room
         record["events"], record["heap"] = address_of(self._events), address_of(heap)
-
-
-def _twice(records: npt.NDArray[Any]) -> npt.NDArray[Any]:
-    """Return a copy of records with room for twice as many, each of which begins a cache line."""
-    return _with_room(records, max(64, 2 * len(records)))
-
-
-def _with_room(records: npt.NDArray[Any], count: int) -> npt.NDArray[Any]:
-    """Return a copy of records with room for so many, the first of which begins a cache line."""
-    room = _aligned(count * records.itemsize, 0).view(records.dtype)
-    room[: len(records)] = records
-    return room
-
-
-def _aligned(size: int, offset: int) -> npt.NDArray[np.uint8]:
-    """Return zeroed bytes, of which the one at an offset begins a cache line."""
-    memory = np.zeros(size + _LINE_BYTES, np.uint8)
-    start = -(memory.ctypes.data + offset) % _LINE_BYTES
-    return memory[start : start + size]
 
 
 def _picoseconds(seconds: float) -> int:
