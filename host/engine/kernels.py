@@ -63,7 +63,8 @@ def power_of_two(power: Scalar) -> Scalar:
 @inner
 def bound_of(exponent: Scalar) -> Scalar:
     """Return the power of two below 2 ** power of which all values of a block with that exponent are."""
-    return max(np.int64(exponent), 1) - 126
+    at_least: Scalar = max(np.int64(exponent), np.int64(1))
+    return at_least - 126
 
 
 @Outlined
