@@ -27,12 +27,13 @@ SLOTS = 8
 REPEATS = 20_000
 RUNS = 25
 LIMITS = {
-    **{"scan": 3.0, "pack": 4.0, "unpack": 4.0, "switch": 60.0},
-    **{"int10-pack": 22.0, "int10-unpack": 30.0, "int8-magnitudes": 4.0, "int8-divide": 18.0, "int8-multiply": 5.0},
+    **{"scan": 4.0, "pack": 4.0, "unpack": 4.0, "switch": 110.0},
+    **{"int10-pack": 42.0, "int10-unpack": 36.0, "int8-magnitudes": 5.0, "int8-divide": 28.0, "int8-multiply": 8.0},
 }
 """How many times as long as the copy a kernel may take before `--small` fails.
 
-These are 1.3 to 3.3 times what an Intel Xeon at 2.5 GHz takes. A kernel that is compiled badly takes ten times as long.
+That is three times what an Intel Xeon (model 85, 2.5 GHz) takes.  Another processor copies faster: the kernels took 1.2
+to 1.8 times as many copies there.
 """
 
 

@@ -10,7 +10,7 @@ import stat
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +28,16 @@ pytestmark = pytest.mark.timeout(patience(120))
 SWITCHSUM = (sys.executable, "-m", "switchsum")
 FEW_FILES = 128
 NOBODYS = ["setpriv", "--reuid", "65534", "--regid", "65534", "--clear-groups"]
+
+
+def children(parent: int) -> set[int]:
+    """Return the children of a process; others on this machine may end while it is looked at."""
+    found = set()
+    for entry in Path("/proc").iterdir():
+        with suppress(FileNotFoundError, ProcessLookupError):
+            if entry.name.isdigit() and f"\nPPid:\t{parent}\n" in (entry / "status").read_text():
+                found.add(int(entry.name))
+    return found
 
 
 def listening(pids: set[int]) -> set[str]:
@@ -123,13 +133,11 @@ def test_another_user_reaches_neither_switch_nor_controller() -> None:
 def test_a_run_listens_where_nobody_else_comes(run: Run, tmp_path: Path) -> None:
     script = (
         f"import os, sys; sys.path.insert(0, {str(Path(__file__).parents[2])!r})\n"
-        "from tests.system.test_trust import listening\n"
+        "from tests.system.test_trust import children, listening\n"
         "import switchsum\n"
         "with switchsum.connect() as communicator:\n"
-        "    parent, seen = os.getppid(), set()\n"
-        "    for entry in os.listdir('/proc'):\n"
-        "        if entry.isdigit() and f'\\nPPid:\\t{parent}\\n' in open(f'/proc/{entry}/status').read():\n"
-        "            seen.add(int(entry))\n"
+        "    parent = os.getppid()\n"
+        "    seen = children(parent)\n"
         "    print('listening', listening(seen | {parent}), len(seen))\n"
     )
     done = run("-n", "1", command=[sys.executable, "-c", script])
