@@ -12,7 +12,8 @@
 //    | an orphan, an older claim of the job |                              | whose cells are emptied; to   |
 //    |                                      |                              | the fallback                  |
 //  B | this operation                       | a claim                      | to the fallback               | CONTRIBUTED
-//  C | another operation                    | anything                     | to the fallback               | TAKEN
+//  C | another operation                    | anything                     | to the fallback               | TAKEN; of this
+//    |                                      |                              |                               | job: REPEATED
 //  D | this operation                       | any other contribution       | Slot takes it; HELD goes to   | as Slot says
 //    |                                      |                              | all members                   |
 //  E | this operation                       | what completes a round that  | the result goes to the        | as Slot says
@@ -71,13 +72,13 @@ control Owners(inout headers_t hdr, inout metadata_t meta, inout owner_t owner, 
                 takes = true;
                 meta.reason = reason_t.CONTRIBUTED;
             } else {    // row C
-                meta.reason = reason_t.TAKEN;
+                meta.reason = owner[OWNERS_JOB] == hdr.agg.job ? reason_t.REPEATED : reason_t.TAKEN;
             }
         } else if (owner[OWNERS_OPERATION] == OWNERS_OWN) {    // rows D and E
             owner[OWNERS_HEARD] = now;
         } else {    // row C
             passes = true;
-            meta.reason = reason_t.TAKEN;
+            meta.reason = owner[OWNERS_JOB] == hdr.agg.job ? reason_t.REPEATED : reason_t.TAKEN;
         }
         if (takes) {
             owner = OWNERS_OWN ++ hdr.agg.number ++ now ++ 1w0;

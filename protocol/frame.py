@@ -194,7 +194,7 @@ class Reason(IntEnum):
     OPAQUE = 24
     """Tags or a tunnel in which this program cannot look for such an address."""
     TAKEN = 25
-    """Passed on to the job's fallback, for the shared slot is another operation's. In a result: it is from there."""
+    """Passed on to the job's fallback, for another job has the shared slot. In a result: it is from there."""
 
 
 REASONS: Final = 32

@@ -15,7 +15,8 @@ operation that finds it taken may get it later, between two of its rounds (row H
         | that is over, an orphan, |                            | emptied; the claim goes on to the fallback
         | an older claim of the job|                            |
       B | this operation           | a claim                    | goes on to the fallback
-      C | another operation        | any contribution           | goes on to the fallback; counted as TAKEN
+      C | another operation        | any contribution           | goes on to the fallback; counted as TAKEN, or as
+        |                          |                            | REPEATED if that operation is one of this job
       D | this operation           | any other contribution     | `slot_rules`, but HELD goes to all members
       E | this operation           | a contribution that makes  | the result goes to the fallback, as a contribution
         |                          | a round complete which     | that is final
@@ -192,12 +193,16 @@ class SharedSwitch(TreeSwitch):
                 is_own = True
             elif is_own and owner is not None:
                 owner.heard = self._age()
-            return self._pass_on(packet, Reason.CONTRIBUTED if is_own else Reason.TAKEN)
+            return self._pass_on(packet, Reason.CONTRIBUTED if is_own else self._why_passed(owner, header))
         if not self.is_added_here(owner, header):
-            return self._pass_on(packet, Reason.TAKEN)
+            return self._pass_on(packet, self._why_passed(owner, header))
         if owner is not None:
             owner.heard = self._age()
         return super()._contribute(port, member, packet)
+
+    def _why_passed(self, owner: Owner | None, header: Header) -> Reason:
+        """Row C: a job's next operation has the slot while others' repeats to the one before still come."""
+        return Reason.REPEATED if owner is not None and owner.job == header.job else Reason.TAKEN
 
     def _contribute_at_fallback(self, port: int, member: SharedMember, packet: Packet) -> Replies:
         relay = next(one for one in self.members.values() if one.job == member.job and _is_relay(one))

@@ -287,6 +287,19 @@ def test_a_slot_that_is_taken_sends_all_to_the_fallback(both: Both) -> None:
     both.there.check_counters()
 
 
+def test_what_finds_another_operation_of_its_own_job_is_a_repeat_and_not_taken(both: Both) -> None:
+    """A member that has the last result repeats for the others' sake, after the job's next claim of the slot."""
+    begin(both, 7)
+    both.contribute(7, 0, 3, number=2)
+    both.contribute(7, 1, 4, number=2)
+    begin(both, 7, number=3, digest=9)
+    both.is_cut = True
+    assert both.contribute(7, 0, 3, number=2, flags=Flag.PAYLOAD | Flag.REPEAT | Flag.RECALL) == []
+    assert both.here.counted == [Reason.REPEATED]
+    both.here.check_counters()
+    both.there.check_counters()
+
+
 def test_a_result_is_not_called_taken_if_the_slot_was_free_for_the_last_claim(both: Both) -> None:
     """So members may count fewer results than the switch has counted contributions."""
     begin(both, 7)
@@ -386,7 +399,7 @@ def test_the_next_operation_of_a_job_takes_the_slot_from_the_one_before(both: Bo
     begin(both, 7)
     assert kinds(begin(both, 7, number=3, digest=70)) == RESULT_OURS
     assert both.claim(7, 0) == []  # a late copy of the first claim takes nothing back
-    assert both.here.counted == [Reason.TAKEN]
+    assert both.here.counted == [Reason.REPEATED]
     assert both.here.definition.owners[FIRST].digest == 70
 
 
