@@ -501,9 +501,7 @@ class Jobs:
         if not shares_slots:
             raise UsageError("only a job that shares slots has a part of its own beside them")
         if own < 1 or own + shared > MOST_IN_FLIGHT:
-            raise UsageError(
-                f"a job uses {MOST_IN_FLIGHT} slots at most, not {own} of its own and {shared} shared ones"
-            )
+            raise UsageError(f"a job uses {MOST_IN_FLIGHT} slots at most, not {own} of its own and {shared} shared")
 
     def _fit(self, count: int, but: Job | None = None, *, shares_slots: bool = False) -> SlotRange:
         slots = first_fit(self._taken(but, shares_slots=shares_slots), count, self.total_slots)
