@@ -37,6 +37,9 @@ class Waiter:
         self._quiet_until = time.monotonic() + QUIET_S
         self._is_told_of_controller = False
         self._lost_at = math.inf
+        self._undisturbed: ReadyReply | None = None
+        self._undisturbed_s = -math.inf
+        """The latest answer of a time when this rank's switch was there, and that time."""
 
     def note(self, reply: ReadyReply) -> None:
         """Take the controller's answer; raises SwitchLost when a switch has been away for too long."""
@@ -47,6 +50,8 @@ class Waiter:
             raise SwitchLost(f"{reply.lost_switch}, for {self._switch_timeout_s:g} s")
         else:
             self._lost_at = since
+        if reply.hello_seen and not reply.lost_switch:
+            self._undisturbed, self._undisturbed_s = reply, now
         if now > self._quiet_until:  # the others may wait for half an hour
             self._quiet_until = math.inf
             say(not_yet(reply, self._job, self._rank, QUIET_S, self._timeout_s))
@@ -58,8 +63,15 @@ class Waiter:
             say(f"the controller at {address} has ended: waiting for another one, for up to {self._timeout_s:g} s")
 
     def error(self, reply: ReadyReply) -> SwitchsumError:
-        """Return the error of a job that is not complete in time."""
-        return not_complete(reply, self._job, self._rank, self._timeout_s)
+        """Return the error of a job that is not complete in time; `note` has taken the same answer.
+
+        A switch that was lost in the second half of the wait is not the reason why ranks had not come before.
+        """
+        before, job, timeout_s = self._undisturbed, self._job, self._timeout_s
+        is_recent = time.monotonic() < self._undisturbed_s + timeout_s / 2
+        if before is not None and is_recent and (before.missing or before.gave_up):
+            return not_complete(before, job, self._rank, timeout_s, reply.lost_switch)
+        return not_complete(reply, job, self._rank, timeout_s)
 
 
 class Absence:
@@ -137,8 +149,8 @@ def not_yet(reply: ReadyReply, job: str, rank: int, after_s: float, limit_s: flo
     return f"waiting for {what}, for up to {limit_s:g} s"
 
 
-def not_complete(reply: ReadyReply, job: str, rank: int, timeout_s: float) -> SwitchsumError:
-    """Say which ranks of a job have not come in time, or that the switch is silent.
+def not_complete(reply: ReadyReply, job: str, rank: int, timeout_s: float, lost_meanwhile: str = "") -> SwitchsumError:
+    """Say which ranks of a job have not come in time, or that the switch is silent; `lost_meanwhile` is one, too.
 
     Ranks that came and gave up are the missing ones only if no rank stayed away: else those made them give up.
     """
@@ -152,6 +164,8 @@ def not_complete(reply: ReadyReply, job: str, rank: int, timeout_s: float) -> Sw
     else:
         why = came or "all ranks have come, and a switch is not yet set up for them"
     text = f"job {job!r} is not complete after the timeout of {timeout_s:g} s: {why}"
+    if lost_meanwhile:
+        text += f"; by now {lost_meanwhile}"
     return CollectiveTimeout(text + TIMEOUT_OPTIONS, reply.missing or reply.gave_up)
 
 

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import re
 import socket
 import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import grpc
@@ -15,6 +18,7 @@ import pytest
 
 from switchsum.connections import starting
 from switchsum.connections.member_client import MemberClient
+from switchsum.host.api import awaiting
 from switchsum.host.api.join import Membership, Patience
 from switchsum.host.connect import connect
 from switchsum.protocol import errors, member_rpc, reports, rpc, rpc_codec, wire
@@ -269,6 +273,32 @@ def test_ranks_that_do_not_come_are_named(
         membership.await_admission([transport], 0.1)
     assert caught.value.missing == missing
     membership.leave()
+
+
+@pytest.mark.parametrize(
+    ("lost_at_s", "restarts", "error", "text"),
+    [
+        (9.0, False, CollectiveTimeout, "10 s: rank 1 missing; by now root does not answer"),
+        (9.0, True, CollectiveTimeout, "10 s: rank 1 missing \\("),
+        (4.0, False, SwitchLost, "root does not answer"),
+        (4.0, True, SwitchLost, "no hello of rank 0"),
+    ],
+)
+def test_a_switch_that_is_lost_at_the_end_of_a_wait_is_not_why_ranks_have_not_come(
+    monkeypatch: pytest.MonkeyPatch, lost_at_s: float, restarts: bool, error: type[SwitchsumError], text: str
+) -> None:
+    now = [0.0]
+    monkeypatch.setattr(awaiting, "time", SimpleNamespace(monotonic=lambda: now[0]))
+    waiter = awaiting.Waiter("digits", 0, timeout_s=10.0, switch_timeout_s=20.0)
+    waiting = member_rpc.ReadyReply(admitted=False, hello_seen=True, missing=[1])
+    forgotten = member_rpc.ReadyReply(admitted=False, hello_seen=False, missing=[0, 1, 2])  # by one that restarts
+    lost = forgotten if restarts else replace(waiting, lost_switch="root does not answer")
+    for now[0] in range(11):
+        waiter.note(reply := waiting if now[0] < lost_at_s else lost)
+    found = waiter.error(reply)
+    assert type(found) is error
+    assert re.search(text, str(found))
+    assert not isinstance(found, CollectiveTimeout) or found.missing == (1,)
 
 
 def test_ranks_that_are_waited_for_are_named(
