@@ -3,7 +3,7 @@
 A queue on the way that grows marks frames (ECN).  A mark of a contribution comes back to all ranks in the round's
 result (`Flag.MARK`), one of the result itself to this rank alone.  So the window follows the fullest queue of the tree:
 
-* The first mark of a round trip takes a part of what is in flight away: three tenths to a half (see `note_mark`).
+* The first mark of a round trip takes a part of what is in flight away: a third to a half (see `note_mark`).
 * Without marks the window grows by one contribution in each round trip, up to the slots that the job has on the tree.
 * It starts with `FIRST` of these, and doubles in each round trip until the first mark (slow start).  Most jobs have
   fewer slots: what sockets, rings and ports can hold is known when a job is admitted (`controller/plan/windows.py`).
@@ -18,11 +18,12 @@ A late rank makes no queue grow, so that nobody's window shrinks.  A lost frame 
 that no queue has dropped, and a smaller window makes each of these losses dearer.  With `loss_cut` a loss takes a part
 away where round trips take twice as long as the shortest one, so that half of what is in flight lies in queues.
 
-Others may fill a queue and not obey its marks, as most TCP does.  Then all results are marked, however small the window
-is.  So the window has a *floor*: 1 at first, and halved by a round trip without marks.  While all are marked at it:
+Others may fill a queue and not obey its marks, as most TCP does.  Then results are marked, however small the window is.
+So the window has a *floor*, below which no mark takes it, 1 at first.  While all results of most round trips are marked
+at it (`in_vain` counts these, less those without any mark):
 
-* After `PATIENCE` round trips the floor grows to 2, then by one in every `_STEP` round trips.  Above `_FEW` it grows in
-  each, and a loss halves it, as TCP's own window.
+* After `PATIENCE` round trips the floor grows to 2, then by one in every `_STEP`.  Above `_FEW` it grows in each, marked
+  or not, and a loss halves it, as TCP's own window.  After `_STEP` round trips without marks it is 1 again.
 * A loss sets a smaller floor to 1, and the next try is after twice as many round trips: many jobs fill the queue then.
 """
 
@@ -44,15 +45,15 @@ LEAST: Final = 1.0
 """Least contributions that may always be in flight over a tree."""
 _MOST_PASSED: Final = 4
 """Most contributions in flight that the fallback adds; docs/results/shared-slots.md has times with more and fewer."""
-PATIENCE: Final = 64
-_MOST_PATIENCE: Final = 16 * PATIENCE
+PATIENCE: Final = 16
+_MOST_PATIENCE: Final = 64
 _STEP: Final = 8
 """Round trips after which a loss of the last step is known: with 1, 32 jobs that all try lose a tenth of all frames."""
 _FEW: Final = 4.0
 _QUEUED: Final = 2.0
 """With a round trip of so many times the shortest one, half of what is in flight lies in queues."""
-_LEAST_CUT: Final = 0.3
-"""Least part of the window that is taken away.  With less, TCP beside us, which halves its own, gets too little."""
+_LEAST_CUT: Final = 0.35
+"""Least part of the window that is taken away: with it, TCP beside us, whose frames are larger, has as much as we."""
 
 
 def share_out(state: State, trees: npt.NDArray[np.integer[Any]]) -> None:
@@ -150,14 +151,16 @@ def _end_round_trip(core: Core, here: CongestionState) -> None:
     if here.cut_at >= 0:
         here.share += here.gain * (here.marked / here.came - here.share)
     if here.marked == 0:
-        here.floor = max(here.floor / 2, LEAST)
-        here.in_vain = 0
+        here.in_vain -= 1
     elif here.marked == here.came and here.limit <= here.floor:
         here.in_vain += 1
-        if here.in_vain >= (here.patience if here.floor <= LEAST else _STEP if here.floor <= _FEW else 1):
-            here.in_vain = 0
-            here.floor = min(here.floor + 1.0, float(here.slots))
-            here.limit = here.floor
+    if here.in_vain <= -_STEP:
+        here.in_vain = 0
+        here.floor = LEAST
+    elif here.floor > _FEW or here.in_vain >= (here.patience if here.floor <= LEAST else _STEP):
+        here.in_vain = min(here.in_vain, 0)
+        here.floor = min(here.floor + 1.0, float(here.slots))
+        here.limit = max(here.limit, here.floor)
     here.recent_s = here.shortest_s
     here.shortest_s = np.inf
     here.came = here.marked = 0
@@ -183,6 +186,6 @@ def note_loss(state: State, tree: int, sequence: int) -> None:
         is_small = here.floor <= _FEW
         here.patience = min(2 * here.patience, _MOST_PATIENCE) if is_small else PATIENCE
         here.floor = LEAST if is_small else here.floor / 2
-        here.limit = max(min(here.limit, here.floor), LEAST)
+        here.limit = min(here.limit, here.floor)
     if here.loss_cut > 0 and here.latest_s > _QUEUED * here.least_s:
         _cut(core, here, sequence, here.loss_cut)

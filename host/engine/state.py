@@ -305,7 +305,7 @@ class CongestionState(Record):
     floor: Float64
     """The window does not become smaller than this."""
     in_vain: Int64
-    """Round trips with all results marked although the window was at its floor."""
+    """Round trips with all results marked although the window was at its floor, less those with none marked."""
     patience: Int64
     """After so many such round trips the floor grows beyond 1."""
     lost_at: Int64
