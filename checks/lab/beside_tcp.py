@@ -16,6 +16,7 @@ import argparse
 import json
 import os
 import socket
+import struct
 import subprocess
 import sys
 import tempfile
@@ -26,6 +27,7 @@ from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
+import numpy.typing as npt
 
 import switchsum
 from switchsum.connections.controller_client import ControllerClient
@@ -40,8 +42,8 @@ from switchsum.protocol.wire import format_ip, format_mac
 JOB: Final = "beside"
 FRAMES: Final = 64
 """Frames that the queue of the link holds, whosever it is."""
-SIZE: Final = 200_000
-"""Bytes of an array: a few milliseconds, so that shares are counted finely."""
+SIZE: Final = 2_000_000
+"""Bytes of an array: eight blocks a slot.  Of two rounds of a slot with one block, the first has no lanes."""
 WARM_S: Final = 3.0
 """At both ends of the time in which both are active, which does not count."""
 TCP_PORT: Final = 5201
@@ -51,6 +53,8 @@ SEGMENT: Final = 1514 / 1448
 OFF: Final = ("tso", "gso", "gro")
 """Offloads that would put many frames into one place of a queue."""
 START_S: Final = 300.0
+TCP_INFO: Final = struct.Struct("68xI8xI")
+"""Linux's `struct tcp_info` up to the window: the smoothed round trip in microseconds, and the window in segments."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -87,6 +91,14 @@ class Shares:
     stream: float
     repeats: int
     marked: int
+    window: float
+    """Contributions that rank 0 might have in flight, on average."""
+    trip_s: float
+    """How long the last of them took, the median."""
+    stream_window: float
+    """Segments that TCP might have in flight, on average."""
+    stream_trip_s: float
+    """TCP's smoothed round trip, the median."""
 
 
 class Rig:
@@ -167,10 +179,10 @@ def measure(case: Case, *, mbit: float, seconds: float, congestion: str) -> Shar
         for child in started:
             if code := child.process.wait():
                 raise SystemExit(f"{child.name} has ended with exit code {code}")
-        return shares(*(json.loads(Path(scratch, name).read_text()) for name in ("rank.json", "receive.json")))
+        return shares(*(json.loads(Path(scratch, f"{name}.json").read_text()) for name in ("rank", "receive", "send")))
 
 
-def shares(job: Mapping[str, Any], stream: Mapping[str, Any]) -> Shares:
+def shares(job: Mapping[str, Any], stream: Mapping[str, Any], sender: Mapping[str, Any]) -> Shares:
     """Return what came in the time in which both were active, without `WARM_S` at both ends."""
     since = max(one["samples"][0][0] for one in (job, stream)) + WARM_S
     until = min(one["samples"][-1][0] for one in (job, stream)) - WARM_S
@@ -179,7 +191,15 @@ def shares(job: Mapping[str, Any], stream: Mapping[str, Any]) -> Shares:
         stream=SEGMENT * _mbit(stream["samples"], since, until),
         repeats=job["repeats"],
         marked=job["marked"],
+        window=_inside(job["windows"], since, until).mean(),
+        trip_s=float(np.median(_inside(job["trips"], since, until))),
+        stream_window=_inside(sender["windows"], since, until).mean(),
+        stream_trip_s=float(np.median(_inside(sender["trips"], since, until))),
     )
+
+
+def _inside(samples: Sequence[Sequence[float]], since: float, until: float) -> npt.NDArray[np.float64]:
+    return np.array([value for at, value in samples if since <= at <= until])
 
 
 def _mbit(samples: Sequence[Sequence[float]], since: float, until: float) -> float:
@@ -194,17 +214,22 @@ def rank(scratch: Path, seconds: float, loss_cut: float) -> None:
     """Add for some seconds, and write when how many bytes had come; then tell TCP that this is the end."""
     with switchsum.connect() as comm:
         comm.queue.driver.engine.state.congestion["loss_cut"] = loss_cut
-        array, samples = np.ones(SIZE // 4, np.float32), []
+        array = np.ones(SIZE // 4, np.float32)
+        samples, windows, trips = [], [], []
         end = time.monotonic() + seconds
         while True:
             array[:] = time.monotonic() < end
             comm.allreduce(array)
             if array[0] < comm.world_size:  # for some rank the time is over, which all hear of at once
                 break
-            samples.append((time.monotonic(), comm.statistics().bytes_received))
+            now, window = time.monotonic(), comm.queue.driver.engine.state.congestion[0]
+            samples.append((now, comm.statistics().bytes_received))
+            windows.append((now, float(window["limit"])))
+            trips.append((now, float(window["latest_s"])))
         found = comm.statistics()
     if comm.rank == 0:
-        report = {"samples": samples, "repeats": found.repeats, "marked": found.marked}
+        report = {"samples": samples, "windows": windows, "trips": trips}
+        report |= {"repeats": found.repeats, "marked": found.marked}
         (scratch / "rank.json").write_text(json.dumps(report))
         (scratch / "end").touch()
 
@@ -228,6 +253,7 @@ def receive(scratch: Path, address: str, *_: str) -> None:
 def send(scratch: Path, address: str, congestion: str) -> None:
     """Send as fast as TCP lets us, until the job has ended."""
     connection = _connected(address, congestion)
+    windows, trips = [], []
     with connection:
         connection.settimeout(0.2)
         while not (scratch / "end").exists():
@@ -237,6 +263,11 @@ def send(scratch: Path, address: str, congestion: str) -> None:
                 continue
             except ConnectionError:
                 break
+            now, facts = time.monotonic(), connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, TCP_INFO.size)
+            trip_us, window = TCP_INFO.unpack(facts)
+            windows.append((now, window))
+            trips.append((now, trip_us / 1e6))
+    (scratch / "send.json").write_text(json.dumps({"windows": windows, "trips": trips}))
 
 
 def _connected(address: str, congestion: str) -> socket.socket:
@@ -276,8 +307,10 @@ def main() -> None:
         wires.run(["ip", "link", "set", "lo", "up"])
         _print_row(CASES[options.case], options.mbit, options.seconds, options.congestion)
         return
-    print("| TCP | the stream | the queue | job, Mbit/s | stream, Mbit/s | marked | repeats |")
-    print("|---|---|---|---|---|---|---|", flush=True)
+    print(
+        "| TCP | the stream | the queue | job, Mbit/s | stream, Mbit/s | marked | repeats | job's window, ms | TCP's |"
+    )
+    print("|---|---|---|---|---|---|---|---|---|", flush=True)
     rates = ["--mbit", f"{options.mbit:g}", "--seconds", f"{options.seconds:g}"]
     for congestion in options.congestion.split(","):
         for case in range(len(CASES)):  # each in a namespace of its own, with which all that it has made ends
@@ -289,7 +322,11 @@ def _print_row(case: Case, mbit: float, seconds: float, congestion: str) -> None
     with waiting_for("a job and a stream, for half a minute"):
         found = measure(case, mbit=mbit, seconds=seconds, congestion=congestion)
     figures = f"{found.job:.1f} | {found.stream:.1f} | {found.marked:,} | {found.repeats:,}"
-    print(f"| {congestion} | {case.name} | {figures} |", flush=True)
+    job, stream = (
+        f"{found.window:.1f}, {1e3 * found.trip_s:.1f}",
+        f"{found.stream_window:.1f}, {1e3 * found.stream_trip_s:.1f}",
+    )
+    print(f"| {congestion} | {case.name} | {figures} | {job} | {stream} |", flush=True)
 
 
 if __name__ == "__main__":

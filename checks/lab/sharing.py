@@ -1,6 +1,6 @@
 """The figures of docs/sharing.md: what congestion costs with and without marks, and how several jobs share a link.
 
-Run: python -m checks.lab.sharing [--only tree,idle,jobs,beside]   All of it is simulated: it does not depend on load.
+Run: python -m checks.lab.sharing [--only tree,idle,jobs,beside,silent]   It is simulated, and does not depend on load.
 """
 
 from __future__ import annotations
@@ -8,6 +8,7 @@ from __future__ import annotations
 import argparse
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from itertools import product
 from typing import Final
 
 import numpy as np
@@ -25,6 +26,9 @@ SIZE: Final = 2_000_000
 WINDOW: Final = 256
 GAINS: Final = {"half at a mark": 0.0, "DCTCP, g = 1/4": 0.25, "DCTCP, g = 1/16": 0.0625}
 """What is taken away at a mark, and the `mark_gain` that does it."""
+RATES: Final = (20.0, 200.0, 1000.0)
+MARKS: Final = (10_000, 20_000, 40_000)
+STREAMS: Final = {"obeys marks": True, "ignores marks": False}
 
 
 def tree(leaves: int, each: int, *, mbit: float, above_mbit: float) -> Network:
@@ -170,7 +174,7 @@ def jobs_rows(seconds: float) -> Iterator[str]:
     """Yield how jobs share links of 200 Mbit/s, with queues of 64 frames."""
     yield "| jobs | marks | at a mark | together, Mbit/s | furthest from an equal share | dropped |"
     yield "|---|---|---|---|---|---|"
-    for count in (2, 8, 16):
+    for count in (2, 4, 8, 16):
         for rule, gain in (("", None), *GAINS.items()):
             mark = None if gain is None else 20_000
             found = share(count, seconds, gain=gain or 0.0, mark_bytes=mark)
@@ -198,13 +202,15 @@ def beside(
     warm: float = 2.0,
     head_start: float = 0.0,
     loss_cut: float = 0.0,
+    mbit: float = 200.0,
+    delay_s: float = CABLE.delay_s,
 ) -> Beside:
-    """Let a job of two workers share a link of 200 Mbit/s with a stream, which obeys marks or does not.
+    """Let a job of two workers share a link with a stream, which obeys marks or does not.
 
     The stream begins `head_start` seconds after the job; both are counted from `warm` on.
     """
-    planned = tree(2, 2, mbit=1000.0, above_mbit=200.0)
-    link = replace(CABLE, queue_frames=frames, mark_bytes=mark_bytes)
+    planned = tree(2, 2, mbit=5 * mbit, above_mbit=mbit)
+    link = replace(CABLE, queue_frames=frames, mark_bytes=mark_bytes, delay_s=delay_s)
     network = jobs.build(planned, link, lanes=256, seed=1)
     job = jobs.Job(
         network, planned, ["h0", "h2"], link, lanes=256, window_slots=WINDOW, mark_gain=gain, loss_cut=loss_cut
@@ -217,7 +223,7 @@ def beside(
         jobs.attach(network, cable, link)
     peers.write_routes(network, ["h1", "h3"])
     network.world.wake(number, head_start)
-    job.begin([np.ones(int(200e6 / 8 * (seconds + warm)) // 4, np.float32)] * 2)
+    job.begin([np.ones(int(mbit * 1e6 / 8 * (seconds + warm)) // 4, np.float32)] * 2)
     network.run(warm)
     counts, sent = job.workers[0].engine.counts, sender.bytes
     rounds, repeats = int(counts[Count.ROUNDS]), job.repeats
@@ -230,29 +236,51 @@ def beside(
     )
 
 
-def beside_rows(seconds: float) -> Iterator[str]:
-    """Yield how a job and a stream share a link of 200 Mbit/s, with queues of 64 frames."""
-    yield "| the stream | marks | the job's window | job, Mbit/s | stream, Mbit/s | repeats |"
-    yield "|---|---|---|---|---|---|"
-    for name, obeys, mark in (
-        ("obeys marks", True, 20_000),
-        ("ignores marks", False, 20_000),
-        ("has none to obey", False, None),
-    ):
-        for rule, gain in GAINS.items():
-            found = beside(seconds, obeys=obeys, gain=gain, mark_bytes=mark)
-            marks = "none" if mark is None else "from 20 kB"
-            yield f"| {name} | {marks} | {rule} | {found.job:.1f} | {found.stream:.1f} | {found.repeats} |"
+def beside_rows() -> Iterator[str]:
+    """Yield what a job and a stream have of links, each the mean and the least of eight runs.
+
+    Runs differ in the queue's length, in when the stream begins and in the cables, for without jitter frames meet a
+    queue in one order for ever.
+    """
+    yield "| Mbit/s | the stream | marks from | job, % (least) | stream, % (least) |"
+    yield "|---|---|---|---|---|"
+    for mbit, (name, obeys), mark in product(RATES, STREAMS.items(), MARKS):
+        trip = 64 * 1300 * 8 / mbit / 1e6  # through a full queue
+        found = [
+            beside(
+                560 * trip,
+                warm=336 * trip,
+                head_start=0.37 * number * trip,
+                mbit=mbit,
+                obeys=obeys,
+                mark_bytes=mark,
+                frames=56 + 3 * number,
+                delay_s=CABLE.delay_s * (1 + 0.13 * number),
+            )
+            for number in range(8)
+        ]
+        job, stream = (np.array([getattr(one, part) for one in found]) * 100 / mbit for part in ("job", "stream"))
+        cells = f"{job.mean():.0f} ({job.min():.0f}) | {stream.mean():.0f} ({stream.min():.0f})"
+        yield f"| {mbit:,.0f} | {name} | {mark // 1000} kB | {cells} |"
+
+
+def silent_rows(seconds: float) -> Iterator[str]:
+    """Yield how a job and a stream share a link of 200 Mbit/s whose queue drops from 64 frames on and marks nothing."""
+    yield "| a loss takes | job, Mbit/s | stream, Mbit/s | repeats |"
+    yield "|---|---|---|---|"
+    for loss_cut in (0.0, 0.5):
+        found = beside(seconds, obeys=False, mark_bytes=None, loss_cut=loss_cut)
+        yield f"| {loss_cut:.0%} | {found.job:.1f} | {found.stream:.1f} | {found.repeats} |"
 
 
 def main() -> None:
     """Print the tables."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--only", default="tree,idle,jobs,beside")
+    parser.add_argument("--only", default="tree,idle,jobs,beside,silent")
     parser.add_argument("--seconds", type=float, default=10.0, help="of virtual time, in which jobs share a link")
     options = parser.parse_args()
     tables = {"tree": tree_rows(), "idle": idle_rows()}
-    tables |= {"jobs": jobs_rows(options.seconds), "beside": beside_rows(options.seconds)}
+    tables |= {"jobs": jobs_rows(options.seconds), "beside": beside_rows(), "silent": silent_rows(options.seconds)}
     for name in options.only.split(","):
         for line in tables[name]:
             print(line, flush=True)
