@@ -22,8 +22,8 @@ Others may fill a queue and not obey its marks, as most TCP does.  Then results 
 So the window has a *floor*, below which no mark takes it, 1 at first.  While all results of most round trips are marked
 at it (`in_vain` counts these, less those without any mark):
 
-* After `PATIENCE` round trips the floor grows to 2, then by one in every `_STEP`.  Above `_FEW` it grows in each, marked
-  or not, and a loss halves it, as TCP's own window.  After `_STEP` round trips without marks it is 1 again.
+* After `PATIENCE` round trips the floor grows to 2, then by one in every `_STEP`.  Above `_FEW` it grows in each, also
+  in unmarked ones, and a loss halves it, as TCP's own window.  After `_STEP` round trips without marks it is 1 again.
 * A loss sets a smaller floor to 1, and the next try is after twice as many round trips: many jobs fill the queue then.
 """
 
