@@ -21,6 +21,8 @@ from switchsum.simulation import scenario
 
 from ..timing import patience
 
+EXAMPLES = Path(__file__).parents[2] / "examples" / "topologies"
+
 SIZE = 40_000
 
 
@@ -91,7 +93,8 @@ def test_jobs_share_slots_and_the_aggregator_adds_what_finds_them_taken() -> Non
         ("shared_slots", replace(cell, collective="topk", jobs=1)),
         ("shared_slots", replace(cell, shared_slots=2000)),
         ("slots", replace(cell, slots=200)),
-        ("topology", replace(cell, topology="leaf-spine,2,1,2")),
+        ("topology", replace(cell, topology=str(EXAMPLES / "sharded.yaml"))),
+        ("workers", replace(cell, topology="leaf-spine,4,1,20", workers=33)),
         ("shared_slots", Cell(links="shm", shared_slots=104)),
     ]
     for axis, one in wrong:
@@ -99,6 +102,19 @@ def test_jobs_share_slots_and_the_aggregator_adds_what_finds_them_taken() -> Non
             check(one)
         assert refused.value.axis == axis
     check(cell)
+
+
+def test_jobs_of_two_racks_share_the_slots_of_the_spine_while_leaves_forward() -> None:
+    """A job has a worker in each rack.  The way is longer than at one switch, and the spine alone adds."""
+    cell = Cell(workers=2, jobs=2, rate_mbit=100_000.0, shared_slots=512, slots=64, topology="leaf-spine,2,1,2")
+    check(cell)
+    shared, near = simulated.run(cell, 0), simulated.run(replace(cell, topology=None), 0)
+    assert shared.right
+    assert shared.ms > near.ms
+    assert (shared.repeats, shared.taken) == (0, 0.0)
+    few = simulated.run(replace(cell, shared_slots=48, slots=48), 0)
+    assert few.right
+    assert (few.taken or 0.0) > 0.05
 
 
 def test_a_sum_is_near_where_no_value_is_off(monkeypatch: pytest.MonkeyPatch) -> None:

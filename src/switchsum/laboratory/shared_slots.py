@@ -1,4 +1,7 @@
-"""Jobs that share the slots of a switch in virtual time: what finds its slot taken goes to an aggregator beside it."""
+"""Jobs that share the slots of a switch in virtual time: what finds its slot taken goes to an aggregator beside it.
+
+On a topology of several switches one of them adds for all jobs, and the others only forward.
+"""
 
 from __future__ import annotations
 
@@ -12,9 +15,10 @@ from switchsum.host.engine.state import Count
 from switchsum.laboratory.axes import OURS, Cell, Impossible
 from switchsum.laboratory.outcome import Outcome
 from switchsum.planning.topology import Cable, Network
-from switchsum.protocol.errors import LocalError
+from switchsum.protocol.errors import LocalError, UsageError
+from switchsum.protocol.frame import MAX_WORKERS
 from switchsum.protocol.member_rpc import MOST_IN_FLIGHT
-from switchsum.simulation import jobs
+from switchsum.simulation import jobs, placement
 from switchsum.simulation.scenario import Drawing, Scenario
 
 AGGREGATOR: Final = "aggregator"
@@ -28,14 +32,24 @@ def check(cell: Cell, *, has_steps: bool) -> None:
         return
     if cell.protocol != OURS:
         raise Impossible("shared_slots", f"{cell.protocol} has none of it: only {OURS} has")
-    if cell.topology is not None:
-        raise Impossible("topology", "slots are shared on one switch: leave `topology` out")
+    if cell.workers > MAX_WORKERS:
+        raise Impossible("workers", f"slots are shared on one switch, which has bits for {MAX_WORKERS} workers")
     if has_steps:
         raise Impossible("shared_slots", "a collective of several steps has slots of its own")
     if not 1 <= cell.shared_slots <= jobs.SLOTS:
         raise Impossible("shared_slots", f"a switch has 1 to {jobs.SLOTS} slots, not {cell.shared_slots}")
     if cell.slots is not None and cell.slots > (most := _window(replace(cell, slots=None))):
         raise Impossible("slots", f"a job has at most {most} of these shared slots in flight, not {cell.slots}")
+
+
+def check_network(cell: Cell, wanted: Scenario) -> None:
+    """Raise Impossible if slots are shared, and hosts do not all reach one switch over one link each."""
+    if cell.shared_slots is None:
+        return
+    try:
+        placement.middle(wanted.planned, wanted.hosts)
+    except UsageError as error:
+        raise Impossible("topology", str(error)) from error
 
 
 def _window(cell: Cell) -> int:
@@ -47,7 +61,8 @@ def _window(cell: Cell) -> int:
 def run(cell: Cell, wanted: Scenario, draw: Drawing) -> Outcome:
     """Simulate a cell; raises SwitchsumError."""
     assert cell.shared_slots is not None
-    planned, hosts = _beside_aggregator(wanted.planned, cell.aggregator_mbit), wanted.hosts_of_jobs
+    root, hosts = placement.middle(wanted.planned, wanted.hosts), wanted.hosts_of_jobs
+    planned = _beside_aggregator(wanted.planned, root, cell.aggregator_mbit)
     lanes = wanted.lanes_per_frame
     network = jobs.build(planned, wanted.conditions, lanes=lanes, mtu=wanted.mtu, seed=wanted.seed)
     controller = jobs.controlled(
@@ -58,6 +73,7 @@ def run(cell: Cell, wanted: Scenario, draw: Drawing) -> Outcome:
         seed=wanted.seed,
         fallback=AGGREGATOR,
         shared_slots=cell.shared_slots,
+        root=root,
     )
     made = [
         jobs.Job(
@@ -101,11 +117,10 @@ def run(cell: Cell, wanted: Scenario, draw: Drawing) -> Outcome:
     )
 
 
-def _beside_aggregator(planned: Network, mbit: float | None) -> Network:
-    """Return a network of one switch with an aggregator beside it, by default with a link like those of the hosts."""
-    [switch] = planned.switches
-    cable = Cable(ends=(switch, AGGREGATOR), mbit=mbit or min(cable.mbit for cable in planned.cables))
-    return replace(planned, switches=(switch, AGGREGATOR), cables=(*planned.cables, cable))
+def _beside_aggregator(planned: Network, root: str, mbit: float | None) -> Network:
+    """Return a network with an aggregator beside a switch, by default with a link like the slowest one."""
+    cable = Cable(ends=(root, AGGREGATOR), mbit=mbit or min(cable.mbit for cable in planned.cables))
+    return replace(planned, switches=(*planned.switches, AGGREGATOR), cables=(*planned.cables, cable))
 
 
 def _taken(made: Sequence[jobs.Job]) -> float:

@@ -118,6 +118,7 @@ def check(cell: Cell) -> None:
         raise Impossible("workers", str(error)) from error
     except LocalError as error:
         raise Impossible("bytes", str(error)) from error
+    shared_slots.check_network(cell, wanted)
     _check_arrays(cell, wanted)
 
 

@@ -330,12 +330,13 @@ class SimulatedController:
 def fabric_of(network: Network, placed: Placement, lanes: int, fallback: str = "", shared_slots: int = 0) -> Fabric:
     """Return a network's switches, and those above them in each tree, as a controller's file has them, a root first."""
     trees, parents = placed.trees, placed.parents
-    names = dict.fromkeys([trees[0].root, *(name for name in network.switches if name != fallback)])
+    adding = (name for name in network.switches if name != fallback and name not in placed.ways)
+    names = dict.fromkeys([trees[0].root, *adding])
     names |= {fallback: None} if fallback else {}
     switches = {
         name: FabricSwitch(
             p4runtime=f"simulated:{name}",
-            ports={far: port for port, far in network.ports(name).items() if far in network.switches},
+            ports={far: port for port, far in network.ports(name).items() if far in names},
         )
         for name in names
     }

@@ -18,7 +18,7 @@ from switchsum import p4src
 from switchsum.controller.jobs.slots import SlotRange
 from switchsum.controller.switches.session import Build
 from switchsum.controller.tables.entries import Entry, Group, SwitchState
-from switchsum.controller.tables.names import IDENTITY
+from switchsum.controller.tables.names import FORWARDING, IDENTITY, STATIONS
 from switchsum.controller.trees.fabric import MOST_TREES
 from switchsum.controller.trees.forest import Forest, Reserved, Seat, Site, switches_of
 from switchsum.host.api.join import SWITCH_TIMEOUT_S
@@ -36,7 +36,7 @@ from .arena import Arena
 from .conditions import HostCost, Link, SwitchTiming, instant
 from .controller import Door, Membership, SimulatedController, fabric_of
 from .network import Network
-from .placement import host_address, merged, place, rates_bps
+from .placement import behind, host_address, merged, place, rates_bps
 from .rails import Rails
 from .records import Stop
 from .workers import Worker
@@ -52,6 +52,8 @@ _LEAST_WINDOW: Final = 64
 _MARGIN: Final = 1.25
 """A window is so many times what a round trip holds."""
 _SWITCH: Final = Address(mac=0x02_00_00_FF_00_01, ip=0x0A_FF_00_01, port=AGGREGATION_PORT)
+_FORWARDER: Final = Address(mac=0x02_00_00_FF_00_02, ip=0x0A_FF_00_02, port=AGGREGATION_PORT)
+"""Of switches that only forward what is for another one."""
 _GROWTH_BYTES: Final = 0xFFFF
 _SLICE_S: Final = 0.1
 """Virtual time after which Python asks the engines whether they have given up."""
@@ -82,7 +84,7 @@ def build(
     network = Network(seed=seed, frame_bytes=longest, most_bytes=most_bytes)
     for name in planned.switches:
         switch = network.switch(name, Switch(program.device_config), timing)
-        write(switch, Entry(table=IDENTITY, action="SwitchIngress.identify", params=_identity(), is_default=True))
+        write(switch, _identity(_SWITCH))
     for cable in merged(planned):
         if set(cable.ends) <= set(planned.switches):
             network.link(*cable.ends, _at_rate(conditions, cable))
@@ -103,8 +105,13 @@ def _at_rate(conditions: Link, cable: topology.Cable) -> Link:
     return replace(conditions, rate_bps=cable.mbit * 1e6)
 
 
-def _identity() -> dict[str, int]:
-    return {"mac": _SWITCH.mac, "ip": _SWITCH.ip, "port": _SWITCH.port, "growth_bytes": _GROWTH_BYTES}
+def _identity(own: Address) -> Entry:
+    params = {"mac": own.mac, "ip": own.ip, "port": own.port, "growth_bytes": _GROWTH_BYTES}
+    return Entry(table=IDENTITY, action="SwitchIngress.identify", params=params, is_default=True)
+
+
+def _station(mac: int, port: int) -> Entry:
+    return Entry(table=STATIONS, match={"mac": mac}, action=f"{FORWARDING}.forward", params={"port": port})
 
 
 def write(switch: Switch, item: Entry | Group) -> None:
@@ -128,14 +135,20 @@ def controlled(
     seed: int = 0,
     fallback: str = "",
     shared_slots: int = 0,
+    root: str = "",
 ) -> SimulatedController:
     """Return a controller of a network's switches, for jobs on these hosts.
 
-    The switch `fallback` is an aggregator, and no part of a tree; `shared_slots` of each other one are shared.
+    The switch `fallback` is an aggregator, and no part of a tree; `shared_slots` of each other one are shared.  With a
+    `root`, all jobs are added there, and the switches in between are not the controller's: they only forward.
     """
     switches = tuple(name for name in planned.switches if name != fallback)
     cables = tuple(cable for cable in planned.cables if fallback not in cable.ends)
-    placed = place(replace(planned, switches=switches, cables=cables), hosts, SLOTS)
+    adding = replace(planned, switches=switches, cables=cables)
+    placed = behind(adding, hosts, root) if root else place(adding, hosts, SLOTS)
+    for name, way in placed.ways.items():
+        write(network.switches[name], _identity(_FORWARDER))
+        write(network.switches[name], _station(_SWITCH.mac, network.port_to(name, way[1])))
     program, fabric = p4src.load(lanes), fabric_of(network, placed, lanes, fallback, shared_slots)
     build = Build(lanes_per_frame=lanes, device_config=program.device_config, p4info=program.p4info)
     return SimulatedController(network, build, _SWITCH, fabric, placed, seed=seed)
@@ -260,6 +273,10 @@ class Job:
         self.numbers.append(network.native_host(host, rails or worker, cost, links=links))
         for link, port in enumerate(ports):
             attach(network, self._placed.rails[link][host], conditions, port=port)
+        near = host
+        for name in self._placed.way(0, host)[:-1]:
+            write(network.switches[name], _station(self._address(rank).mac, network.port_to(name, near)))
+            near = name
         if rails is not None and self._membership is not None:
             names = [f"{host}->{self._placed.leaf(link, host)}" for link in range(links)]
             rails.begin(self._membership.ready(rank), [network.links[name].number for name in names])
@@ -276,10 +293,7 @@ class Job:
     ) -> Membership:
         """Have the ranks join a controller."""
         doors = [
-            [
-                Door(switch=self._placed.leaf(link, host), port=port, address=self._address(rank, link))
-                for link, port in enumerate(ports[rank])
-            ]
+            [self._door(link, host, port, self._address(rank, link)) for link, port in enumerate(ports[rank])]
             for rank, host in enumerate(self.hosts)
         ]
         timeout_s = options.get("timeout_s", DEFAULT_TIMEOUT_S)
@@ -291,6 +305,11 @@ class Job:
             shares_slots=self._share.shares_slots,
             own_slots=self._share.own_slots,
         )
+
+    def _door(self, link: int, host: str, port: int, address: Address) -> Door:
+        """Return where a host's hello comes in, which is at a port of its own switch, or where another one forwards."""
+        *others, switch = self._placed.way(link, host)
+        return Door(switch=switch, port=self.network.port_to(switch, others[-1]) if others else port, address=address)
 
     def fail(self, name: str, at_s: float) -> None:
         """Let a switch, or a link that is called `tail->head`, fail for good; raises UsageError.

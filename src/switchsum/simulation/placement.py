@@ -2,12 +2,15 @@
 
 Hosts with links to several switches have *rails*, as `switchsum run` has them (`planning.runs`), if each tree has a
 link of each host to itself.  Other trees are planned for hosts that are at one switch each.
+
+Some switches may only forward (`behind`): then all jobs are added at one switch that the others lead to.
 """
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from switchsum.controller.trees.forest import AggregationTree, switches_of
 from switchsum.planning import runs, topology, trees
@@ -30,11 +33,80 @@ class Placement:
     """Links of the hosts: each host has one, or several that lead to as many switches."""
     shares_mbit: Sequence[float] = ()
     """Rates over each rail, in Mbit/s. Empty: hosts have one link."""
+    ways: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    """The way from each switch that only forwards to the one that adds, both ends included."""
 
     def leaf(self, rail: int, host: str) -> str:
         """Return the switch to which a host's link leads."""
         [leaf] = {*self.rails[rail][host].ends} - {host}
         return leaf
+
+    def way(self, rail: int, host: str) -> Sequence[str]:
+        """Return the switches from a host's link to the one that takes its contributions."""
+        leaf = self.leaf(rail, host)
+        return self.ways.get(leaf, [leaf])
+
+
+def behind(planned: topology.Network, hosts: Sequence[str], root: str) -> Placement:
+    """Place hosts that are added at one switch, to which all other switches forward their frames.
+
+    Raises UsageError if a host has several links, or none that leads there.
+    """
+    ways, leaves = _ways_to(planned, root), _leaves(planned, hosts)
+    if lost := [host for host, leaf in leaves.items() if leaf not in ways]:
+        raise UsageError(f"host {lost[0]} does not reach {root}")
+    rails = rails_of(planned, hosts, 1)
+    tree = AggregationTree(
+        root=root,
+        rate_mbit=min(rates_bps(rails)) / 1e6,
+        slots=1,
+        levels=max(len(ways[leaf]) for leaf in leaves.values()),
+        parents=dict.fromkeys(hosts, root),
+    )
+    return Placement(trees=[tree], parents=[{}], rails=rails, ways={name: ways[name] for name in ways if name != root})
+
+
+def middle(planned: topology.Network, hosts: Sequence[str]) -> str:
+    """Return the switch from which the farthest host is the fewest links away; the first of several.
+
+    Raises UsageError if a host has several links, or no switch reaches all hosts.
+    """
+    leaves = {*_leaves(planned, hosts).values()}
+    found = [(name, _ways_to(planned, name)) for name in planned.switches]
+    far = {name: max(len(ways[leaf]) for leaf in leaves) for name, ways in found if leaves <= ways.keys()}
+    if not far:
+        raise UsageError("no switch reaches all hosts")
+    return min(far, key=far.__getitem__)
+
+
+def _leaves(planned: topology.Network, hosts: Sequence[str]) -> dict[str, str]:
+    """Return the switch of each host; raises UsageError if a host has several links."""
+    near: dict[str, list[str]] = {host: [] for host in hosts}
+    for cable in merged(planned):
+        for one, far in (cable.ends, cable.ends[::-1]):
+            if one in near:
+                near[one].append(far)
+    for host, found in near.items():
+        if len(found) != 1:
+            raise UsageError(f"host {host} has {len(found)} links, but one leads to the one switch that adds")
+    return {host: leaf for host, [leaf] in near.items()}
+
+
+def _ways_to(planned: topology.Network, root: str) -> dict[str, list[str]]:
+    """Return a shortest way from each switch to one of them, both ends included."""
+    beside: dict[str, list[str]] = {name: [] for name in planned.switches}
+    for one, far in (cable.ends for cable in planned.cables):
+        if one in beside and far in beside:
+            beside[one].append(far)
+            beside[far].append(one)
+    ways, waiting = {root: [root]}, deque([root])
+    while waiting:
+        here = waiting.popleft()
+        for far in beside[here]:
+            if far not in ways:
+                ways[far] = [far, *ways[here]]
+                waiting.append(far)
+    return ways
 
 
 def place(planned: topology.Network, hosts: Sequence[str], slots: int) -> Placement:
