@@ -1,6 +1,8 @@
 """A switch, its aggregator, a controller and ranks on real links, for `checks.lab.sharing_rows`; and such a rank.
 
-Each rank has a veth pair to the switch, and so has the aggregator; tc's tbf keeps their rates.
+Each rank has a veth pair to the switch, and so has the aggregator; tc's tbf keeps their rates.  With two racks the
+ranks' pairs lead to a bridge of the kernel for each rack, or to a switch that adds for its rack, and a pair leads from
+there to the switch above.
 """
 
 from __future__ import annotations
@@ -30,6 +32,9 @@ from switchsum.launch.session import daemon
 from switchsum.protocol import rpc
 
 RANKS: Final = 2
+"""Of a job in one rack, and in each of two."""
+TAKERS: Final = 2
+"""Ranks of a job that takes all slots."""
 LANES: Final = 256
 TRUNK: Final = 100
 """Port of the switch that leads to the aggregator."""
@@ -52,6 +57,8 @@ class Way:
     own_slots: int = 0
     is_taken: bool = False
     """Another job has all slots, so that the aggregator adds everything."""
+    is_tree: bool = False
+    """Each rack has a switch that adds, below the one that adds for all."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,6 +73,17 @@ class Case:
     """Of the switch, for all jobs."""
     window: int
     """Slots of a job, or as many of the shared ones as it may use."""
+    racks: int = 1
+
+    @property
+    def ranks(self) -> int:
+        """Ranks of a job: as many in each rack."""
+        return RANKS * self.racks
+
+    @property
+    def uplink_mbit(self) -> float:
+        """Rate of a rack's uplink: that of all links of its ranks together."""
+        return self.mbit * RANKS * len(self.sizes)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,6 +98,8 @@ class Found:
     """Share of frames that were sent again."""
     idle: float = 1.0
     """Share of the processors' time."""
+    up_mb: float = 0.0
+    """Megabytes that one sum of each job sends up from a rack."""
 
 
 class Place:
@@ -113,53 +133,73 @@ class Place:
 
 
 class Rig:
-    """A switch, its aggregator, a controller, and ranks at links of one rate."""
+    """A switch, its aggregator, a controller, and ranks at links of one rate, in one rack or in two."""
 
-    def __init__(self, children: Children, scratch: Path, *, jobs_: int, slots: int) -> None:
-        off, self.number, self._mbit, self._all_are_taken = wires.TCP_OFFLOADS, 0, 0.0, False
-        laid = self._laid = [
-            wires.lay(children, place, mtu=MTU, rate=None, off=off) for place in range(RANKS * (jobs_ + 1))
-        ]
+    def __init__(self, children: Children, scratch: Path, *, jobs_: int, slots: int, racks: int, is_tree: bool) -> None:
+        off = wires.TCP_OFFLOADS
+        self.number, self._rates, self._all_are_taken = 0, (0.0, 0.0), False
+        count = RANKS * racks * jobs_ + TAKERS
+        laid = self._laid = [wires.lay(children, place, mtu=MTU, rate=None, off=off) for place in range(count)]
         trunk = self._trunk = wires.End(TRUNK, "trunk"), wires.End(1, "trunk1")
-        wires.lay_trunk(trunk, mtu=MTU, rate=None, off=off)
+        self._uplinks = [
+            (wires.End(rack + 1, f"down{rack}"), wires.End(TRUNK, f"up{rack}"))
+            for rack in range(racks if racks > 1 else 0)
+        ]
+        for pair in (trunk, *self._uplinks):
+            wires.lay_trunk(pair, mtu=MTU, rate=None, off=off)
+        behind = [[wire.end for place, wire in enumerate(laid) if place % racks == rack] for rack in range(racks)]
+        ends = {"main": [trunk[0], *(down for down, _ in self._uplinks or [])]}
+        ports = {"main": {SPARE: TRUNK}}
+        if is_tree:
+            for rack, (down, up) in enumerate(self._uplinks):
+                ends[f"rack{rack}"], ports[f"rack{rack}"] = [*behind[rack], up], {"main": up.port}
+                ports["main"][f"rack{rack}"] = down.port
+        elif self._uplinks:
+            for own, (_, up) in zip(behind, self._uplinks, strict=True):
+                _bridge(f"bridge{up.interface}", [*own, up])
+        else:
+            ends["main"] += behind[0]
         self.controller = f"unix:{scratch}/controller"
-        sites = {name: {"p4runtime": f"unix:{scratch}/{name}"} for name in ("main", SPARE)}
-        fleet: dict[str, Any] = {
-            "main": {**sites["main"], "ports": {SPARE: TRUNK}},
-            SPARE: {**sites[SPARE], "ports": {"main": 1}, "role": "aggregator"},
+        fleet: dict[str, dict[str, Any]] = {
+            name: {"p4runtime": f"unix:{scratch}/{name}", "ports": ports[name]} for name in ends
         }
+        for name in fleet:
+            fleet[name] |= {} if name == "main" else {"above": "main"}
+        fleet[SPARE] = {"p4runtime": f"unix:{scratch}/{SPARE}", "ports": {"main": 1}, "role": "aggregator"}
         (scratch / "fleet.json").write_text(json.dumps({"switches": fleet, "shared_slots": slots}))
-        ends = [str(wire.end) for wire in laid] + [str(trunk[0])]
-        interfaces = [word for end in ends for word in ("--interface", end)]
-        daemon(children, "main", ["switch", "--listen", sites["main"]["p4runtime"], *interfaces])
-        daemon(children, SPARE, ["aggregator", "--listen", sites[SPARE]["p4runtime"], "--interface", str(trunk[1])])
+        for name, own in {**ends, SPARE: [trunk[1]]}.items():
+            kind, interfaces = "aggregator" if name == SPARE else "switch", [("--interface", str(end)) for end in own]
+            daemon(children, name, [kind, "--listen", fleet[name]["p4runtime"], *chain(*interfaces)])
         fleet_file = ["--fleet", f"{scratch}/fleet.json", "--lanes", str(LANES)]
         daemon(children, "controller", ["controller", "--listen", self.controller, *fleet_file])
         self.places = [Place(wire, self.controller) for wire in laid]
 
-    def _limit(self, mbit: float) -> None:
-        if mbit != self._mbit:
-            self._mbit = mbit
-            for wire in self._laid:
-                _limit(wire.interface, (), mbit)
-                _limit(wires.WORKER_INTERFACE, wire.inside(()), mbit)
-            for end in self._trunk:
-                _limit(end.interface, (), mbit)
+    def _limit(self, mbit: float, uplink_mbit: float) -> None:
+        if self._rates == (mbit, uplink_mbit):
+            return
+        self._rates = mbit, uplink_mbit
+        for wire in self._laid:
+            _limit(wire.interface, (), mbit)
+            _limit(wires.WORKER_INTERFACE, wire.inside(()), mbit)
+        for end in self._trunk:
+            _limit(end.interface, (), mbit)
+        for end in chain(*self._uplinks):
+            _limit(end.interface, (), uplink_mbit)
 
     def run(self, case: Case) -> Found:
         """Run a case; raises SystemExit for a wrong sum."""
-        self._limit(case.mbit)
+        self._limit(case.mbit, case.uplink_mbit)
         with ControllerClient(self.controller, timeout_s=JOIN_S) as client:
             if case.way.is_taken and not self._all_are_taken:
                 self._all_are_taken = True
-                self._begin(client, case, self.places[-RANKS:], takes_all=True)
-                for place in self.places[-RANKS:]:
+                self._begin(client, case, self.places[-TAKERS:], takes_all=True)
+                for place in self.places[-TAKERS:]:
                     place.report()
                 time.sleep(WARM_S)  # until its claims are there
             self.number += 1
             started = []
             for job, size in enumerate(case.sizes):
-                started.append(self.places[RANKS * job : RANKS * (job + 1)])
+                started.append(self.places[case.ranks * job : case.ranks * (job + 1)])
                 self._begin(client, case, started[-1], job=job, size=size)
             for place in chain(*started):
                 place.report()
@@ -199,7 +239,7 @@ class Rig:
         client.create_job(
             rpc.CreateJobRequest(
                 job=name,
-                workers=RANKS,
+                workers=len(places),
                 slots=slots,
                 timeout_s=JOIN_S,
                 shares_slots=case.way.shares,
@@ -207,12 +247,21 @@ class Rig:
             )
         )
         for rank, place in enumerate(places):
-            place.order(job=name, rank=rank, bytes=4 * LANES * case.slots if takes_all else size, takes_all=takes_all)
+            length = 4 * LANES * case.slots if takes_all else size
+            place.order(job=name, rank=rank, ranks=len(places), bytes=length, takes_all=takes_all)
 
 
 def _limit(name: str, within: Sequence[str], mbit: float) -> None:
     shape = ["rate", f"{mbit:g}mbit", "burst", BURST, "latency", "100ms"]
     wires.run([*within, "tc", "qdisc", "replace", "dev", name, "root", "tbf", *shape])
+
+
+def _bridge(name: str, ends: Sequence[wires.End]) -> None:
+    """Make a bridge of the kernel, which forwards between some interfaces."""
+    wires.run(["ip", "link", "add", name, "type", "bridge", "mcast_snooping", "0"])
+    for end in ends:
+        wires.run(["ip", "link", "set", end.interface, "master", name])
+    wires.run(["ip", "link", "set", name, "up"])
 
 
 def _processor_times() -> list[int]:
@@ -225,10 +274,10 @@ def _idle(before: Sequence[int], after: Sequence[int]) -> float:
 
 
 @contextmanager
-def rig(*, jobs_: int, slots: int) -> Iterator[Rig]:
+def rig(*, jobs_: int, slots: int, racks: int = 1, is_tree: bool = False) -> Iterator[Rig]:
     """Lay links and start processes; all of it ends with the block."""
     with tempfile.TemporaryDirectory(prefix="switchsum-rows-") as scratch, Children() as children:
-        made = Rig(children, Path(scratch), jobs_=jobs_, slots=slots)
+        made = Rig(children, Path(scratch), jobs_=jobs_, slots=slots, racks=racks, is_tree=is_tree)
         try:
             yield made
         finally:
@@ -240,7 +289,7 @@ def rank() -> None:
     """Be a rank of the jobs that are named on standard input, one after the other."""
     for line in sys.stdin:
         what = json.loads(line)
-        comm = switchsum.connect(job=what["job"], rank=what["rank"], world_size=RANKS)
+        comm = switchsum.connect(job=what["job"], rank=what["rank"], world_size=what["ranks"])
         print(json.dumps("joined"), flush=True)
         if what["takes_all"]:
             if comm.rank == 0:
@@ -258,7 +307,7 @@ def _add(comm: switchsum.Communicator, size: int, *, since: float, until: float)
         comm.allreduce(array)
         if not (array == array[0]).all() or array[0] != round(array[0]):
             raise SystemExit("a sum is wrong")
-        if array[0] < RANKS:  # for some rank the time is over, which all hear of at once
+        if array[0] < comm.world_size:  # for some rank the time is over, which all hear of at once
             break
         ended.append(time.monotonic())
     inside = [at for at in ended if since <= at <= until]

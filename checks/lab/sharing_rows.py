@@ -6,6 +6,9 @@ Jobs of two ranks add arrays at the same time.  A job has an eighth of the slots
 finds all of them taken: then the aggregator adds everything, as a parameter server does.  Another job takes the slots
 for that: one of its ranks contributes, and the other never does.
 
+In two racks a job has two ranks in each.  One switch, to which the racks forward, adds all frames; or each rack has a
+switch that adds, below it.  An uplink is as fast as all links of the ranks in its rack together.
+
 Run it on a quiet machine.  A row is limited by the links if the processors were idle for at least 15 % of the time.
 """
 
@@ -24,7 +27,7 @@ from typing import Any, Final
 import numpy as np
 
 from checks.bench.records import measured_on, provenance
-from checks.lab.sharing_rig import LANES, RANKS, SPARE, Case, Found, Way, rig
+from checks.lab.sharing_rig import LANES, RANKS, SPARE, TAKERS, Case, Found, Way, rig
 from switchsum.host.engine.operation import Operation
 from switchsum.host.engine.state import Count
 from switchsum.launch import wires
@@ -32,6 +35,7 @@ from switchsum.planning.topology import Cable, Network
 from switchsum.protocol.frame import FRAME_BYTES, payload_bytes
 from switchsum.simulation import jobs
 from switchsum.simulation.conditions import Link
+from switchsum.simulation.network import Network as SimulatedNetwork
 
 ROOT: Final = Path(__file__).parents[2]
 PAGE: Final = ROOT / "docs" / "sharing.md"
@@ -50,34 +54,52 @@ IDLE: Final = 0.15
 PART: Final = Way(name="a part each")
 SHARED: Final = Way(name="shared", shares=True)
 SERVER: Final = Way(name="parameter server", shares=True, is_taken=True)
+TREE: Final = Way(name="a part of a tree each", is_tree=True)
 BOTH: Final = Way(name=f"shared, and {OWN_SLOTS} of each job's own", shares=True, own_slots=OWN_SLOTS)
 
 
 def simulate(case: Case, delay_s: float) -> Found:
     """Let the jobs of a case add once, after a round that says how long round trips are; cables have a delay."""
-    count = len(case.sizes) + case.way.is_taken
-    hosts = tuple(f"h{number}" for number in range(RANKS * count))
-    cables = tuple(Cable(ends=(name, "main"), mbit=case.mbit) for name in (*hosts, SPARE))
-    planned, link = Network(switches=("main", SPARE), hosts=hosts, cables=cables), Link(delay_s=delay_s)
+    count = RANKS * case.racks * len(case.sizes) + TAKERS * case.way.is_taken
+    hosts = tuple(f"h{number}" for number in range(count))
+    racks = tuple(f"rack{rack}" for rack in range(case.racks if case.racks > 1 else 0))
+    leaves = racks or ("main",)
+    links = (Cable(ends=(name, leaves[at % len(leaves)]), mbit=case.mbit) for at, name in enumerate(hosts))
+    uplinks = (Cable(ends=(name, "main"), mbit=case.uplink_mbit) for name in racks)
+    cables = (*links, *uplinks, Cable(ends=(SPARE, "main"), mbit=case.mbit))
+    planned, link = Network(switches=("main", *racks, SPARE), hosts=hosts, cables=cables), Link(delay_s=delay_s)
     network = jobs.build(planned, link, lanes=LANES, seed=1)
-    controller = jobs.controlled(network, planned, hosts, lanes=LANES, fallback=SPARE, shared_slots=case.slots)
+    controller = jobs.controlled(
+        network,
+        planned,
+        hosts,
+        lanes=LANES,
+        fallback=SPARE,
+        shared_slots=case.slots,
+        root="" if case.way.is_tree else "main",
+    )
 
-    def job(number: int, window: int, own: int = 0) -> jobs.Job:
-        first = RANKS * number
+    def job(number: int, window: int, own: int = 0, ranks: int = case.ranks) -> jobs.Job:
+        first = case.ranks * number
         share = jobs.Share(
             number=number, first_host=first, controller=controller, shares_slots=case.way.shares, own_slots=own
         )
-        these = hosts[first : first + RANKS]
+        these = hosts[first : first + ranks]
         return jobs.Job(network, planned, these, link, lanes=LANES, window_slots=window, share=share)
 
     if case.way.is_taken:
-        _take_all(job(count - 1, case.slots), case.slots)
+        _take_all(job(len(case.sizes), case.slots, ranks=TAKERS), case.slots)
     made = [job(number, case.window, case.way.own_slots) for number in range(len(case.sizes))]
     _add_once(made, [4 * LANES * case.window] * len(made))
-    before = _counts(made)
+    before, sent = _counts(made), _sent_up(network, racks)
     ms = _add_once(made, case.sizes)
     rounds, taken, repeats = (_counts(made) - before).tolist()
-    return Found(ms=ms, taken=taken / rounds, repeats=repeats / rounds)
+    up_mb = (_sent_up(network, racks) - sent) / 1e6 / max(1, len(racks))
+    return Found(ms=ms, taken=taken / rounds, repeats=repeats / rounds, up_mb=up_mb)
+
+
+def _sent_up(network: SimulatedNetwork, racks: Sequence[str]) -> int:
+    return sum(network.links[f"{name}->main"].bytes for name in racks)
 
 
 def _take_all(job: jobs.Job, slots: int) -> None:
@@ -94,16 +116,18 @@ def _counts(made: Sequence[jobs.Job]) -> Any:
 
 
 def _add_once(made: Sequence[jobs.Job], sizes: Sequence[int]) -> tuple[float, ...]:
-    arrays = [[np.full(size // 4, 1.0 + one, np.float32) for one in range(RANKS)] for size in sizes]
+    ranks = len(made[0].workers)
+    arrays = [[np.full(size // 4, 1.0 + one, np.float32) for one in range(ranks)] for size in sizes]
     ended = jobs.add_together(made, arrays, until_s=made[0].network.now + 10.0)
-    if not all(one.is_complete for one in ended) or not all((array == 3).all() for own in arrays for array in own):
+    total = ranks * (ranks + 1) // 2
+    if not all(one.is_complete for one in ended) or not all((array == total).all() for own in arrays for array in own):
         raise SystemExit("a simulated sum is wrong, or did not come")
     return tuple(1e3 * one.seconds for one in ended)
 
 
 def formula_ms(case: Case) -> float:
     """Return what a server takes whose link is always full: it receives the frames of all ranks."""
-    return 1e3 * RANKS * sum(-(-size // (4 * LANES)) for size in case.sizes) * FRAME_BITS / (case.mbit * 1e6)
+    return 1e3 * case.ranks * sum(-(-size // (4 * LANES)) for size in case.sizes) * FRAME_BITS / (case.mbit * 1e6)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -117,19 +141,25 @@ class Place:
     many: int
     size: int = LARGE
     """Bytes of an array."""
+    racks: int = 1
 
     def cases(self, jobs_: int, mbit: float) -> tuple[Case, ...]:
         """Return the rows of a number of jobs."""
         few, many, part, each = self.few, self.many, self.many // PARTS, self.few_each
-        ways = ((many, PART, part), (many, SHARED, part), (few, PART, few // PARTS), (few, SHARED, each))
+        ways = [(many, TREE, part), (many, PART, part), (many, SHARED, part)]
+        ways += [(few, TREE, few // PARTS), (few, PART, few // PARTS), (few, SHARED, each), (few, SERVER, each)]
         return tuple(
-            Case(sizes=(self.size,) * jobs_, way=way, mbit=mbit, slots=slots, window=window)
-            for slots, way, window in (*ways, (few, SERVER, each))
+            Case(sizes=(self.size,) * jobs_, way=way, mbit=mbit, slots=slots, window=window, racks=self.racks)
+            for slots, way, window in ways
+            if self.racks > 1 or not way.is_tree
         )
 
 
 SLOW: Final = Place(few=8, few_each=4, many=128)
 FAST: Final = Place(few=48, few_each=24, many=512, size=4_000_000)
+SLOW_RACKS: Final = Place(few=8, few_each=4, many=128, racks=2)
+FAST_RACKS: Final = Place(few=96, few_each=48, many=512, size=4_000_000, racks=2)
+"""A round trip over two racks holds twice as many frames."""
 FAST_MBIT: Final = 100_000.0
 FAST_DELAY_S: Final = 1e-6
 DELAY_S: Final = 5e-5
@@ -138,6 +168,12 @@ RATES: Final[Mapping[int, float]] = {2: 200.0, 4: 50.0, 8: 50.0}
 """Mbit/s by number of jobs, of the real links: as fast as two cores let them be the limit."""
 ROWS: Final = tuple(case for jobs_, mbit in RATES.items() for case in SLOW.cases(jobs_, mbit))
 """ATP's question: many jobs, and slots that are many or few."""
+RACK_RATES: Final[Mapping[int, float]] = {2: 50.0, 4: 25.0, 8: 25.0}
+"""The same in two racks, where a job has twice as many ranks."""
+MOST_MEASURED: Final = 4
+"""Jobs of four ranks: more processes than these two cores cannot let links be the limit."""
+RACK_ROWS: Final = tuple(case for jobs_, mbit in RACK_RATES.items() for case in SLOW_RACKS.cases(jobs_, mbit))
+"""ATP's two racks."""
 SHORT: Final = tuple(
     Case(sizes=(SMALL, *others), way=way, mbit=50.0, slots=SLOW.many, window=SLOW.many // PARTS)
     for others, way in (((), PART), ((LARGE,) * 3, PART), ((LARGE,) * 3, SHARED), ((LARGE,) * 3, BOTH))
@@ -147,14 +183,25 @@ ALONE: Final = tuple(
     Case(sizes=(LARGE,), way=PART, mbit=mbit, slots=SLOW.many, window=1) for mbit in sorted({*RATES.values()})
 )
 """A job with one slot: its sums say how long a round trip takes."""
-ALL: Final = (*ROWS, *SHORT, *ALONE)
+ALONE_IN_RACKS: Final = tuple(
+    Case(sizes=(LARGE,), way=way, mbit=mbit, slots=SLOW.many, window=1, racks=2)
+    for mbit in sorted({*RACK_RATES.values()})
+    for way in (PART, TREE)
+)
+ALL: Final = (
+    *ROWS,
+    *SHORT,
+    *ALONE,
+    *(case for case in RACK_ROWS if len(case.sizes) <= MOST_MEASURED),
+    *ALONE_IN_RACKS,
+)
 
 
 def measure(rows: Sequence[Case]) -> list[Found]:
-    """Run the rows, those with the same slots in a network namespace of their own."""
+    """Run the rows, those with the same switches and slots in a network namespace of their own."""
     found: dict[int, Found] = {}
-    for slots in dict.fromkeys(case.slots for case in rows):
-        own = [at for at, case in enumerate(rows) if case.slots == slots]
+    for rig_ in dict.fromkeys(map(_rig_of, rows)):
+        own = [at for at, case in enumerate(rows) if _rig_of(case) == rig_]
         # What takes all slots stays: such cases are the last ones.
         own.sort(key=lambda at: (rows[at].way.is_taken, rows[at].mbit))
         numbers = [str(ALL.index(rows[at])) for at in own]
@@ -164,16 +211,23 @@ def measure(rows: Sequence[Case]) -> list[Found]:
     return [found[at] for at in range(len(rows))]
 
 
+def _rig_of(case: Case) -> tuple[int, bool, int]:
+    """Return racks, whether they add, and shared slots, which a tree has none of."""
+    return case.racks, case.way.is_tree, 0 if case.way.is_tree else case.slots
+
+
 def measure_here(rows: Sequence[Case]) -> Iterator[Found]:
-    """Run rows with the same slots in this network namespace."""
+    """Run rows with the same switches and slots in this network namespace."""
     wires.run(["ip", "link", "set", "lo", "up"])
-    with rig(jobs_=max(len(case.sizes) for case in rows), slots=rows[0].slots) as made:
+    (racks, is_tree, _), slots = _rig_of(rows[0]), rows[0].slots
+    with rig(jobs_=max(len(case.sizes) for case in rows), slots=slots, racks=racks, is_tree=is_tree) as made:
         for case in rows:
             found = made.run(case)
-            slowest = max(found.ms)
+            slowest, where = max(found.ms), "" if racks == 1 else f" in {racks} racks"
             sys.stderr.write(
-                f"{len(case.sizes)} jobs, {case.mbit:g} Mbit/s, {case.slots} slots, {case.way.name}: {slowest:.1f} ms, "
-                f"{found.taken:.0%} taken, {found.repeats:.2%} repeats, processors {found.idle:.0%} idle\n"
+                f"{len(case.sizes)} jobs{where}, {case.mbit:g} Mbit/s, {case.slots} slots, {case.way.name}: "
+                f"{slowest:.1f} ms, {found.taken:.0%} taken, {found.repeats:.2%} repeats, processors {found.idle:.0%} "
+                "idle\n"
             )
             yield found
 
@@ -182,26 +236,70 @@ def _read(row: Mapping[str, Any]) -> Found:
     return Found(**{**row, "ms": tuple(row["ms"])})
 
 
-def trip_delay_s(found: Found, mbit: float) -> float:
+def trip_delay_s(found: Found, case: Case) -> float:
     """Return the delay of a cable with which a simulated round trip takes as long as a measured one."""
     trip_s = found.ms[0] / 1e3 / (-(-LARGE // (4 * LANES)) + 1)
-    return max(1e-6, trip_s / 2 - FRAME_BITS / (mbit * 1e6))
+    return max(1e-6, (trip_s - _sending_s(case)) / (2 * _levels(case)))
+
+
+def _levels(case: Case) -> int:
+    return 2 if case.racks > 1 else 1
+
+
+def _sending_s(case: Case) -> float:
+    """Return how long a frame is sent in a round trip: by a link and, between racks, by an uplink, up and down."""
+    by_uplink_s = FRAME_BITS / (case.uplink_mbit * 1e6) if case.racks > 1 else 0.0
+    return 2 * (FRAME_BITS / (case.mbit * 1e6) + by_uplink_s)
 
 
 def published(measured: Sequence[Found] | None) -> Iterator[str]:
-    """Yield the lines of both tables, with what is simulated beside what was measured; None: nothing was."""
-    delays = dict.fromkeys(RATES.values(), DELAY_S)
-    if measured is not None:
-        delays = {case.mbit: trip_delay_s(one, case.mbit) for case, one in zip(ALL, measured, strict=True)
-                  if case in ALONE}  # fmt: skip
+    """Yield the lines of all tables, with what is simulated beside what was measured; None: nothing was."""
     real: Mapping[Case, Found] = {} if measured is None else dict(zip(ALL, measured, strict=True))
-    trips = [f"{1e6 * (2 * delay_s + 2 * FRAME_BITS / mbit / 1e6):.0f} us at {mbit:g} Mbit/s"
-             for mbit, delay_s in sorted(delays.items(), reverse=True)]  # fmt: skip
+    delays = {
+        _delay_of(case): trip_delay_s(real[case], case) if real else DELAY_S for case in (*ALONE, *ALONE_IN_RACKS)
+    }
+    yield from _rows(real, delays)
+    yield ""
+    yield f"A round trip of one frame takes {_trips(delays, ALONE)}{', as measured' if real else ''}."
+    if not real:
+        yield "The columns of measured times are empty, because no quiet machine has taken them."
+    yield ""
+    yield "| a job with 8 kB beside three with 400 kB | simulated, ms | of these, ms | measured, ms | processors idle |"
+    yield "|---|---|---|---|---|"
+    for case in SHORT:
+        virtual = simulate(case, delays[_delay_of(case)])
+        others = f"{max(virtual.ms[1:]):,.0f}" if virtual.ms[1:] else ""
+        name = case.way.name if others else "alone"
+        yield f"| {name} | {virtual.ms[0]:.1f} | {others} | {_text(real, case, first=True)} |"
+    yield ""
+    yield "Jobs in two racks, with two ranks in each:"
+    yield ""
+    yield from _rack_rows(real, delays)
+    yield ""
+    yield f"A round trip takes {_trips(delays, ALONE_IN_RACKS)}{', as measured' if real else ''}."
+
+
+def _delay_of(case: Case) -> tuple[float, int, bool]:
+    """Return what cases have in common whose cables have the same delay."""
+    return case.mbit, case.racks, case.way.is_tree
+
+
+def _trips(delays: Mapping[tuple[float, int, bool], float], cases: Sequence[Case]) -> str:
+    """Say how long round trips take."""
+    trips = []
+    for case in sorted(cases, key=lambda case: (-case.mbit, case.way.is_tree)):
+        trip_us = 1e6 * (_sending_s(case) + 2 * _levels(case) * delays[_delay_of(case)])
+        trips.append(f"{trip_us:.0f} us at {case.mbit:g} Mbit/s{' in a tree' if case.way.is_tree else ''}")
+    return " and ".join([", ".join(trips[:-1]), trips[-1]])
+
+
+def _rows(real: Mapping[Case, Found], delays: Mapping[tuple[float, int, bool], float]) -> Iterator[str]:
+    """Yield the table of one rack."""
     yield "| jobs | slots | each job has | 100 Gbit/s, us | Mbit/s | simulated, ms | measured, ms | processors idle |"
     yield "|---|---|---|---|---|---|---|---|"
     fast = [case for jobs_ in RATES for case in FAST.cases(jobs_, FAST_MBIT)]
     for case, swift in zip(ROWS, fast, strict=True):
-        virtual, at_once = simulate(case, delays[case.mbit]), simulate(swift, FAST_DELAY_S)
+        virtual, at_once = simulate(case, delays[_delay_of(case)]), simulate(swift, FAST_DELAY_S)
         kind = f"| {len(case.sizes)} | {'many' if case.slots == SLOW.many else 'few'}"
         yield (
             f"{kind} | {_having(case)} | {1e3 * max(at_once.ms):,.0f} | {case.mbit:g} | {max(virtual.ms):,.0f} "
@@ -210,18 +308,23 @@ def published(measured: Sequence[Found] | None) -> Iterator[str]:
         if case.way.is_taken:
             ideal = f"{1e3 * formula_ms(swift):,.0f} | {case.mbit:g} | {formula_ms(case):,.0f}"
             yield f"{kind} | an ideal server (formula) | {ideal} | | |"
-    yield ""
-    yield f"A round trip of one frame takes {' and '.join(trips)}{', as measured' if real else ''}."
-    if not real:
-        yield "The columns of measured times are empty, because no quiet machine has taken them."
-    yield ""
-    yield "| a job with 8 kB beside three with 400 kB | simulated, ms | of these, ms | measured, ms | processors idle |"
-    yield "|---|---|---|---|---|"
-    for case in SHORT:
-        virtual = simulate(case, delays[case.mbit])
-        others = f"{max(virtual.ms[1:]):,.0f}" if virtual.ms[1:] else ""
-        name = case.way.name if others else "alone"
-        yield f"| {name} | {virtual.ms[0]:.1f} | {others} | {_text(real, case, first=True)} |"
+
+
+def _rack_rows(real: Mapping[Case, Found], delays: Mapping[tuple[float, int, bool], float]) -> Iterator[str]:
+    """Yield the table of two racks."""
+    yield (
+        "| jobs | slots | each job has | 100 Gbit/s, us | up from a rack, MB | Mbit/s | simulated, ms "
+        "| measured, ms | processors idle |"
+    )
+    yield "|---|---|---|---|---|---|---|---|---|"
+    fast = [case for jobs_ in RACK_RATES for case in FAST_RACKS.cases(jobs_, FAST_MBIT)]
+    for case, swift in zip(RACK_ROWS, fast, strict=True):
+        virtual, at_once = simulate(case, delays[_delay_of(case)]), simulate(swift, FAST_DELAY_S)
+        yield (
+            f"| {len(case.sizes)} | {'many' if case.slots == SLOW.many else 'few'} | {_having(case)} "
+            f"| {1e3 * max(at_once.ms):,.0f} | {at_once.up_mb:,.0f} | {case.mbit:g} | {max(virtual.ms):,.0f} "
+            f"| {_text(real, case)} |"
+        )
 
 
 def _text(real: Mapping[Case, Found], case: Case, *, first: bool = False) -> str:
@@ -235,6 +338,8 @@ def _text(real: Mapping[Case, Found], case: Case, *, first: bool = False) -> str
 
 
 def _having(case: Case) -> str:
+    if case.way.is_tree:
+        return "a part of a tree"
     return "a server" if case.way.is_taken else "shared slots" if case.way.shares else "a part"
 
 
