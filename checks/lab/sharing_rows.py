@@ -238,8 +238,11 @@ def _read(row: Mapping[str, Any]) -> Found:
 
 def trip_delay_s(found: Found, case: Case) -> float:
     """Return the delay of a cable with which a simulated round trip takes as long as a measured one."""
-    trip_s = found.ms[0] / 1e3 / (-(-LARGE // (4 * LANES)) + 1)
-    return max(1e-6, (trip_s - _sending_s(case)) / (2 * _levels(case)))
+    return max(1e-6, (_trip_us(found) / 1e6 - _sending_s(case)) / (2 * _levels(case)))
+
+
+def _trip_us(found: Found) -> float:
+    return 1e3 * found.ms[0] / (-(-LARGE // (4 * LANES)) + 1)
 
 
 def _levels(case: Case) -> int:
@@ -260,9 +263,11 @@ def published(measured: Sequence[Found] | None) -> Iterator[str]:
     }
     yield from _rows(real, delays)
     yield ""
-    yield f"A round trip of one frame takes {_trips(delays, ALONE)}{', as measured' if real else ''}."
+    yield _trips(real, delays, ALONE)
     if not real:
         yield "The columns of measured times are empty, because no quiet machine has taken them."
+    else:
+        yield "Token buckets keep the measured rates. They let ten frames pass at once, which simulated links do not."
     yield ""
     yield "| a job with 8 kB beside three with 400 kB | simulated, ms | of these, ms | measured, ms | processors idle |"
     yield "|---|---|---|---|---|"
@@ -272,11 +277,12 @@ def published(measured: Sequence[Found] | None) -> Iterator[str]:
         name = case.way.name if others else "alone"
         yield f"| {name} | {virtual.ms[0]:.1f} | {others} | {_text(real, case, first=True)} |"
     yield ""
-    yield "Jobs in two racks, with two ranks in each:"
+    yield "Jobs in two racks have two ranks in each. Racks forward to the switch that adds, or have a switch of a tree."
+    yield "An uplink is as fast as all links of its rack together. Two cores cannot carry the 32 ranks of eight jobs."
     yield ""
     yield from _rack_rows(real, delays)
     yield ""
-    yield f"A round trip takes {_trips(delays, ALONE_IN_RACKS)}{', as measured' if real else ''}."
+    yield _trips(real, delays, ALONE_IN_RACKS)
 
 
 def _delay_of(case: Case) -> tuple[float, int, bool]:
@@ -284,13 +290,16 @@ def _delay_of(case: Case) -> tuple[float, int, bool]:
     return case.mbit, case.racks, case.way.is_tree
 
 
-def _trips(delays: Mapping[tuple[float, int, bool], float], cases: Sequence[Case]) -> str:
-    """Say how long round trips take."""
+def _trips(real: Mapping[Case, Found], delays: Mapping[tuple[float, int, bool], float], cases: Sequence[Case]) -> str:
+    """Say how long a job with one slot waits for a round, measured and simulated."""
     trips = []
     for case in sorted(cases, key=lambda case: (-case.mbit, case.way.is_tree)):
-        trip_us = 1e6 * (_sending_s(case) + 2 * _levels(case) * delays[_delay_of(case)])
-        trips.append(f"{trip_us:.0f} us at {case.mbit:g} Mbit/s{' in a tree' if case.way.is_tree else ''}")
-    return " and ".join([", ".join(trips[:-1]), trips[-1]])
+        simulated_us = 1e6 * (_sending_s(case) + 2 * _levels(case) * delays[_delay_of(case)])
+        measured = (
+            f"{_trip_us(real[case]):.0f} us (simulated: {simulated_us:.0f})" if real else f"{simulated_us:.0f} us"
+        )
+        trips.append(f"{measured} at {case.mbit:g} Mbit/s{' in a tree' if case.way.is_tree else ''}")
+    return f"With one slot, a round takes {', '.join(trips[:-1])} and {trips[-1]}."
 
 
 def _rows(real: Mapping[Case, Found], delays: Mapping[tuple[float, int, bool], float]) -> Iterator[str]:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -11,8 +13,8 @@ import pytest
 from switchsum.launch.bmv2 import free_port
 from switchsum.protocol import rpc
 
-from ..timing import eventually
-from .conftest import UDP
+from ..timing import eventually, patience
+from .conftest import NAMESPACES, UDP
 from .daemons import run_here
 from .parts import JOB, START_S, SWITCHSUM, Parts, Process
 
@@ -85,3 +87,26 @@ def test_jobs_that_share_slots_go_on_while_frames_are_lost_and_the_aggregator_an
         parts.stop_file.touch()
         for worker in workers[JOB]:
             assert worker.communicate(timeout=START_S)[0].endswith("right sums\n")
+
+
+RACKS = """
+from checks.lab.sharing_rig import Case, Way, rig
+from switchsum.launch import wires
+
+wires.run(["ip", "link", "set", "lo", "up"])
+with rig(jobs_=2, slots=4, racks=2) as made:
+    way = Way(name="shared", shares=True)
+    print(made.run(Case(sizes=(40_000,) * 2, way=way, mbit=50.0, slots=4, window=4, racks=2)))
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.root
+@NAMESPACES
+def test_jobs_whose_ranks_are_in_two_racks_share_the_slots_of_a_switch_to_which_bridges_lead() -> None:
+    """Each rank checks its sums, as the rank of `checks.lab.sharing_rig`."""
+    root = Path(__file__).parents[2]
+    command = ["unshare", "--net", sys.executable, "-c", RACKS]
+    done = subprocess.run(command, cwd=root, capture_output=True, text=True, timeout=patience(100), check=False)
+    assert done.returncode == 0, done.stderr
+    assert "taken=0.0," not in done.stdout, "each job wants all four slots"
