@@ -206,7 +206,7 @@ class Fabric:
         if link or len(trees) > 1 or len(found) > 1:
             raise UsageError(
                 f"job {job.name} shares slots, so that its workers have one link each, all to one switch, which is in "
-                "one tree: give it slots of its own (--slots auto)"
+                "one tree: give it slots of its own (--slots auto), or let the other switches only forward"
             )
         [(name, [branch])] = found.items()
         if job.own_part is None:
