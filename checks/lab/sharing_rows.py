@@ -294,12 +294,11 @@ def _trips(real: Mapping[Case, Found], delays: Mapping[tuple[float, int, bool], 
     """Say how long a job with one slot waits for a round, measured and simulated."""
     trips = []
     for case in sorted(cases, key=lambda case: (-case.mbit, case.way.is_tree)):
-        simulated_us = 1e6 * (_sending_s(case) + 2 * _levels(case) * delays[_delay_of(case)])
-        measured = (
-            f"{_trip_us(real[case]):.0f} us (simulated: {simulated_us:.0f})" if real else f"{simulated_us:.0f} us"
-        )
-        trips.append(f"{measured} at {case.mbit:g} Mbit/s{' in a tree' if case.way.is_tree else ''}")
-    return f"With one slot, a round takes {', '.join(trips[:-1])} and {trips[-1]}."
+        where = f"At {case.mbit:g} Mbit/s{' in a tree' if case.way.is_tree else ''}, a round with one slot takes"
+        virtual = f"{1e6 * (_sending_s(case) + 2 * _levels(case) * delays[_delay_of(case)]):.0f} us"
+        measured = f"{_trip_us(real[case]):.0f} us, and {virtual} in the simulation" if real else virtual
+        trips.append(f"{where} {measured}.")
+    return " ".join(trips)
 
 
 def _rows(real: Mapping[Case, Found], delays: Mapping[tuple[float, int, bool], float]) -> Iterator[str]:
