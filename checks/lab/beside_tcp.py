@@ -191,9 +191,9 @@ def shares(job: Mapping[str, Any], stream: Mapping[str, Any], sender: Mapping[st
         stream=SEGMENT * _mbit(stream["samples"], since, until),
         repeats=job["repeats"],
         marked=job["marked"],
-        window=_inside(job["windows"], since, until).mean(),
+        window=float(np.mean(_inside(job["windows"], since, until))),
         trip_s=float(np.median(_inside(job["trips"], since, until))),
-        stream_window=_inside(sender["windows"], since, until).mean(),
+        stream_window=float(np.mean(_inside(sender["windows"], since, until))),
         stream_trip_s=float(np.median(_inside(sender["trips"], since, until))),
     )
 

@@ -26,9 +26,9 @@ SIZE: Final = 2_000_000
 WINDOW: Final = 256
 GAINS: Final = {"half at a mark": 0.0, "DCTCP, g = 1/4": 0.25, "DCTCP, g = 1/16": 0.0625}
 """What is taken away at a mark, and the `mark_gain` that does it."""
-RATES: Final = (20.0, 200.0, 1000.0)
+RUNS: Final = {20.0: 8, 200.0: 8, 1000.0: 4}
+"""Runs of a job beside a stream, by Mbit/s of the link."""
 MARKS: Final = (10_000, 20_000, 40_000)
-STREAMS: Final = {"obeys marks": True, "ignores marks": False}
 
 
 def tree(leaves: int, each: int, *, mbit: float, above_mbit: float) -> Network:
@@ -237,31 +237,37 @@ def beside(
 
 
 def beside_rows() -> Iterator[str]:
-    """Yield what a job and a stream have of links, each the mean and the least of eight runs.
+    """Yield a job's part of a link beside a stream, in percent: the mean, the least and the most of some runs."""
+    yield "| Mbit/s | marks from | beside one that obeys them | beside one that ignores them |"
+    yield "|---|---|---|---|"
+    for (mbit, runs), mark in product(RUNS.items(), MARKS):
+        cells = [_parts(mbit, runs, obeys=obeys, mark_bytes=mark) for obeys in (True, False)]
+        yield f"| {mbit:,.0f} | {mark // 1000} kB | {' | '.join(cells)} |"
+
+
+def _parts(mbit: float, runs: int, *, obeys: bool, mark_bytes: int) -> str:
+    """Let a job and a stream share a link so often.
 
     Runs differ in the queue's length, in when the stream begins and in the cables, for without jitter frames meet a
     queue in one order for ever.
     """
-    yield "| Mbit/s | the stream | marks from | job, % (least) | stream, % (least) |"
-    yield "|---|---|---|---|---|"
-    for mbit, (name, obeys), mark in product(RATES, STREAMS.items(), MARKS):
-        trip = 64 * 1300 * 8 / mbit / 1e6  # through a full queue
-        found = [
-            beside(
-                560 * trip,
-                warm=336 * trip,
-                head_start=0.37 * number * trip,
-                mbit=mbit,
-                obeys=obeys,
-                mark_bytes=mark,
-                frames=56 + 3 * number,
-                delay_s=CABLE.delay_s * (1 + 0.13 * number),
-            )
-            for number in range(8)
-        ]
-        job, stream = (np.array([getattr(one, part) for one in found]) * 100 / mbit for part in ("job", "stream"))
-        cells = f"{job.mean():.0f} ({job.min():.0f}) | {stream.mean():.0f} ({stream.min():.0f})"
-        yield f"| {mbit:,.0f} | {name} | {mark // 1000} kB | {cells} |"
+    # Through a queue as long as its mark, or full.
+    trip, trips = (8 * mark_bytes / mbit / 1e6, 800) if obeys else (8 * 64 * 1300 / mbit / 1e6, 560)
+    found = [
+        beside(
+            trips * trip,
+            warm=0.6 * trips * trip,
+            head_start=0.37 * number * trip,
+            mbit=mbit,
+            obeys=obeys,
+            mark_bytes=mark_bytes,
+            frames=56 + 3 * number,
+            delay_s=CABLE.delay_s * (1 + 0.13 * number),
+        )
+        for number in range(runs)
+    ]
+    parts = [100 * one.job / mbit for one in found]
+    return f"{sum(parts) / runs:.0f} ({min(parts):.0f} to {max(parts):.0f})"
 
 
 def silent_rows(seconds: float) -> Iterator[str]:
