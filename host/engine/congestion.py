@@ -19,11 +19,10 @@ that no queue has dropped, and a smaller window makes each of these losses deare
 away where round trips take twice as long as the shortest one, so that half of what is in flight lies in queues.
 
 Others may fill a queue and not obey its marks, as most TCP does.  Then results are marked, however small the window is.
-So the window has a *floor*, below which no mark takes it, 1 at first.  While all results of most round trips are marked
-at it (`in_vain` counts these, less those without any mark):
+So no mark takes it below a *floor*, 1 at first.  While most round trips have all results marked at it (see `in_vain`):
 
-* After `PATIENCE` round trips the floor grows to 2, then by one in every `_STEP`.  Above `_FEW` it grows in each, also
-  in unmarked ones, and a loss halves it, as TCP's own window.  After `_STEP` round trips without marks it is 1 again.
+* After `PATIENCE` round trips the floor grows to 2, then by one in every `_STEP`.  Above `_FEW` it grows in each, and a
+  loss halves it, as TCP's own window.  After `_STEP` round trips without marks it is 1 again.
 * A loss sets a smaller floor to 1, and the next try is after twice as many round trips: many jobs fill the queue then.
 """
 
@@ -46,7 +45,6 @@ LEAST: Final = 1.0
 _MOST_PASSED: Final = 4
 """Most contributions in flight that the fallback adds; docs/results/shared-slots.md has times with more and fewer."""
 PATIENCE: Final = 16
-_MOST_PATIENCE: Final = 64
 _STEP: Final = 8
 """Round trips after which a loss of the last step is known: with 1, 32 jobs that all try lose a tenth of all frames."""
 _FEW: Final = 4.0
@@ -150,10 +148,8 @@ def _end_round_trip(core: Core, here: CongestionState) -> None:
     """Begin a round trip; what it needs to know of the last one is how many results were marked."""
     if here.cut_at >= 0:
         here.share += here.gain * (here.marked / here.came - here.share)
-    if here.marked == 0:
-        here.in_vain -= 1
-    elif here.marked == here.came and here.limit <= here.floor:
-        here.in_vain += 1
+    here.in_vain -= here.marked == 0
+    here.in_vain += here.marked == here.came and here.limit <= here.floor
     if here.in_vain <= -_STEP:
         here.in_vain = 0
         here.floor = LEAST
@@ -184,7 +180,7 @@ def note_loss(state: State, tree: int, sequence: int) -> None:
         here.lost_at = core.sending.sequence
         here.in_vain = 0
         is_small = here.floor <= _FEW
-        here.patience = min(2 * here.patience, _MOST_PATIENCE) if is_small else PATIENCE
+        here.patience = min(2 * here.patience, 4 * PATIENCE) if is_small else PATIENCE
         here.floor = LEAST if is_small else here.floor / 2
         here.limit = min(here.limit, here.floor)
     if here.loss_cut > 0 and here.latest_s > _QUEUED * here.least_s:
