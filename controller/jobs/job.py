@@ -12,6 +12,8 @@ from .slots import SlotRange
 
 MAX_NUMBER: Final = 0xFFFF
 """Job numbers and epochs are 16 bits wide."""
+UNSEEN_S: Final = 1.0
+"""Seconds after which a rank whose hello has not come may wait for a switch that is away: else that takes moments."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -71,6 +73,13 @@ class Job:
         incarnation is live.
         """
         return all(member.state is MemberState.SEEN for member in self.gathering.members)
+
+    def is_held_up(self, now: float) -> bool:
+        """Whether its next incarnation waits for a switch or a link, as far as is known."""
+        unseen = (member for member in self.gathering.members if member.state is MemberState.JOINED)
+        return any(now > member.joined_s + UNSEEN_S for member in unseen) or (
+            self.is_complete and bool(self.gathering.held_up)
+        )
 
     @property
     def is_vacant(self) -> bool:

@@ -162,6 +162,8 @@ class Member:
     """Bytes that may wait on its link, as its kernel counts them; 0: enough."""
     window_bytes: int = 0
     """Most bytes that it should have in flight, for its processor's cache; 0: no limit."""
+    joined_s: float = 0.0
+    """Time at which it joined, in the controller's monotonic seconds."""
     heard_s: float = 0.0
     """Time of the member's last message, in the controller's monotonic seconds."""
     issued: str = ""

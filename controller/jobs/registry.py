@@ -277,7 +277,7 @@ class Jobs:
         member = job.gathering.members[rank]
         member.step(MemberEvent.JOIN)
         job.gathering.gave_up.discard(rank)
-        member.heard_s = now
+        member.heard_s = member.joined_s = now
         job.vacant_s, job.visited = 0.0, True
         # 0 stands for "none", and a nonce of the past would give the new member the error of an old one.
         while (nonce := self._draw_nonce()) == 0 or nonce in self._members or nonce in self._former:

@@ -92,6 +92,8 @@ class Keeper:
         """Links that are not found, although the switches at both ends are there."""
         self.awaited: set[str] = set()
         """Switches that are away, and for which running jobs wait: no other one can take their place."""
+        self.is_joining_held_up = False
+        """Ranks that join may wait for a switch that is away."""
         self.has_news = False
         """A switch has come, or is done without from now on, and the others may not know what follows from that."""
         self._forget()
@@ -368,6 +370,8 @@ class Keeper:
             used |= rails.switches_of_job(self.fabric, job.live)
             used |= {self.fabric.fallback} if job.shares_slots else set()
         self.awaited = used & {*away}
+        now = self.clock()
+        self.is_joining_held_up = any(job.is_held_up(now) for job in self.jobs)
         more = stay - self.fleet.without
         for name in sorted(more):
             why = (

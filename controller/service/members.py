@@ -193,7 +193,7 @@ class Members:
             hello_cut=member.state is MemberState.JOINED and member.is_cut,
             missing=[rank for rank in missing if rank not in incarnation.gave_up],
             gave_up=sorted(incarnation.gave_up),
-            lost_switch=incarnation.held_up or away,
+            lost_switch=(incarnation.held_up if job.is_complete else "") or away,
             unseen=member.unseen,
         )
 

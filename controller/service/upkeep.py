@@ -145,7 +145,8 @@ class Upkeep:
         keeper = self._keeper
         connection, began_s = keeper.fleet.connections[name], keeper.clock()
         is_needed = name not in keeper.fleet.without or name in keeper.awaited
-        if keeper.is_stopping or not (is_needed or keeper.absences.is_due(name, began_s)):
+        is_due = keeper.absences.is_due(name, began_s, is_wanted=keeper.is_joining_held_up)
+        if keeper.is_stopping or not (is_needed or is_due):
             return False
         try:
             switch, _ = connection.open()

@@ -8,6 +8,7 @@ back.
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Collection, Mapping
 from typing import Final, Generic, TypeVar
@@ -23,7 +24,8 @@ from .rails import Pair
 AWAY_S: Final = 5.0
 """Seconds that a switch may be away before its jobs continue without it. A restarted switch is back sooner."""
 PATIENCE: Final = 10
-"""A switch that is done without is tried again after so many times as long as the last try took, and"""
+"""A switch that is done without is tried again after so many times as long as the last try took (once if ranks that
+join may need it), and"""
 RETRY_S: Final = 1.0
 """no sooner than after this."""
 Parents = Mapping[str, str]
@@ -39,7 +41,8 @@ class Absences(Generic[Thing]):
         """Take for long what lasts longer than `limit_s`, or AWAY_S."""
         self._limit_s = limit_s
         self._since_s: dict[Thing, float] = {}
-        self._due_s: dict[Thing, float] = {}
+        self._tried: dict[Thing, tuple[float, float]] = {}
+        """When each one was tried last, and how long that took."""
 
     def note(self, name: Thing, now: float) -> bool:
         """Note that one is away, and return whether that is news."""
@@ -50,15 +53,19 @@ class Absences(Generic[Thing]):
     def end(self, name: Thing) -> None:
         """Note that one is there, or that it is another controller's."""
         self._since_s.pop(name, None)
-        self._due_s.pop(name, None)
+        self._tried.pop(name, None)
 
     def tried(self, name: Thing, began_s: float, now: float) -> None:
         """Note that a switch was tried in vain."""
-        self._due_s[name] = now + max(RETRY_S, PATIENCE * (now - began_s))
+        self._tried[name] = now, now - began_s
 
-    def is_due(self, name: Thing, now: float) -> bool:
-        """Return whether to try a switch again that is done without: one that nothing answers for holds up all else."""
-        return now >= self._due_s.get(name, 0.0)
+    def is_due(self, name: Thing, now: float, *, is_wanted: bool = False) -> bool:
+        """Return whether to try a switch again that is done without: one that nothing answers for holds up all else.
+
+        One that `is_wanted` is tried sooner.
+        """
+        tried_s, took_s = self._tried.get(name, (-math.inf, 0.0))
+        return now >= tried_s + max(RETRY_S, took_s * (1 if is_wanted else PATIENCE))
 
     def long(self, now: float) -> set[Thing]:
         """Return those that have been away for long."""

@@ -120,6 +120,21 @@ def test_a_job_whose_leaf_stays_away_waits_for_it_and_says_so(tree: Tree) -> Non
     assert tree.sum_of_round(workers, ready.first_number) == dict.fromkeys(PLACES, 6)
 
 
+def test_a_job_that_was_held_up_by_a_switch_waits_for_the_rank_alone_that_has_gone_since(tree: Tree) -> None:
+    create_at(tree, len(PLACES))
+    workers = tree.join()
+    for worker in workers[:2]:
+        worker.hello()
+        eventually(lambda: worker.ready(0.0).hello_seen)  # noqa: B023
+    tree.kill("left")
+    eventually(lambda: "left" in tree.running.controller.keeper.fleet.without)
+    workers[2].hello()
+    eventually(lambda: "switch left does not answer" in workers[2].ready(0.0).lost_switch)
+    give_up(workers[0], CollectiveTimeout("late", [1]))
+    reply = workers[2].ready(0.0)
+    assert (reply.lost_switch, reply.missing, reply.gave_up) == ("", [], [0])
+
+
 def begin(tree: Tree, job: str, places: Sequence[tuple[str, int]]) -> tuple[list[Worker], int]:
     """Have a job of its own run at some places; return its workers and the number of its first round."""
     create(tree.running, job, workers=len(places))
@@ -165,6 +180,23 @@ def test_a_member_whose_hello_may_be_lost_at_a_switch_that_is_away_is_told_so(tr
         lost = worker.ready(0.0).lost_switch
         assert "left (unix:" in lost
         assert lost.endswith("does not answer the controller, and no hello of ranks 0, 1 has come")
+
+
+def test_a_switch_at_which_ranks_that_join_may_be_is_tried_again_soon(
+    tree: Tree, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(moves, "PATIENCE", 1e9)  # as after a try that nothing answered, which takes seconds
+    create_at(tree, len(PLACES))
+    tree.kill("left")
+    keeper = tree.running.controller.keeper
+    eventually(lambda: "left" in keeper.fleet.without and not keeper.absences.is_due("left", keeper.clock() + 60.0))
+    tree.dead.discard("left")
+    tree.switches["left"]._start()
+    workers = tree.join()
+    for worker in workers:  # as a rank does
+        eventually(lambda: (worker.hello(), worker.ready(0.0).hello_seen)[1])  # type: ignore[func-returns-value] # noqa: B023
+    ready = admit(workers)
+    assert tree.sum_of_round(workers, ready.first_number) == dict.fromkeys(PLACES, 6)
 
 
 def test_who_came_and_gave_up_is_not_missing(switch: AnySwitch, start: Start) -> None:

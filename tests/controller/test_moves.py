@@ -116,6 +116,8 @@ def test_absences_are_long_after_a_while_and_end() -> None:
     absences.tried("s", 10.0, 15.0)
     assert not absences.is_due("s", 15.0 + 5.0 * moves.PATIENCE - 1.0)
     assert absences.is_due("s", 15.0 + 5.0 * moves.PATIENCE)
+    assert not absences.is_due("s", 19.0, is_wanted=True)
+    assert absences.is_due("s", 20.0, is_wanted=True)
     absences.end("s")
     assert not absences.long(100.0)
     assert absences.is_due("s", 15.0)
