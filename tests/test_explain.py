@@ -62,6 +62,13 @@ def test_a_lost_rank_a_lost_switch_and_a_silent_rank_are_told_apart() -> None:
     assert (silent.kind, silent.ranks) == ("silent", [2])
 
 
+def test_ranks_that_have_all_come_wait_for_a_switch_that_is_named() -> None:
+    [found] = explain_job(replace(facts(members=("seen",) * 3, state="waiting"), away=["spare"]))
+    assert (found.kind, found.text) == ("switch", "All ranks have come, and wait for switch spare.")
+    [found] = explain_job(facts(members=("seen",) * 3, state="waiting"))
+    assert found.text == "All ranks have come, and wait for a switch to be set up for them."
+
+
 def test_the_sentence_on_a_straggler_names_the_collective_once() -> None:
     waits = replace(BUSY[0], begun=8, waiting_s=12.0, operation="allreduce (sum) of float32[5000]")
     [found] = explain_job(facts(waits, replace(BUSY[1], waiting_s=0.0), replace(waits, rank=2)))

@@ -300,7 +300,9 @@ class Keeper:
         Raises UsageError if there are no trees although all are there.
         """
         if job.shares_slots and self.fabric.fallback in self.fleet.without:
-            return f"switch {self.fabric.fallback}, the fallback of jobs that share slots, does not answer"
+            refusal = self.fleet.connections[self.fabric.fallback].refusal
+            why = f"cannot be used: {refusal}" if refusal else "does not answer"
+            return f"switch {self.fabric.fallback}, the fallback of jobs that share slots, {why}"
         cut = self.cuts.long(self.clock())
         try:
             gathering.above = moves.trees_without(self.fabric, gathering, self.fleet.without, cut)

@@ -324,10 +324,13 @@ class Members:
 
 def _away_text(keeper: Keeper, away: list[str]) -> str:
     """Say that these switches are away; nothing if there are none."""
-    if not away:
-        return ""
-    names = " and ".join(f"{name or 'the switch'} ({keeper.fleet.connections[name].address})" for name in away)
-    return f"{names} {'do' if away[1:] else 'does'} not answer the controller"
+    all_of_them = {name: keeper.fleet.connections[name] for name in away}
+    called = {name: f"{name or 'the switch'} ({one.address})" for name, one in all_of_them.items()}
+    silent = [called[name] for name, one in all_of_them.items() if not one.refusal]
+    texts = [f"{called[name]} cannot be used: {one.refusal}" for name, one in all_of_them.items() if one.refusal]
+    if silent:
+        texts.insert(0, f"{' and '.join(silent)} {'do' if silent[1:] else 'does'} not answer the controller")
+    return "; ".join(texts)
 
 
 def _heartbeat_s(job: Job) -> float:

@@ -39,6 +39,8 @@ CONNECTION_CODES: Final = frozenset(
     {Code.UNAVAILABLE, Code.DEADLINE_EXCEEDED, Code.CANCELLED, Code.PERMISSION_DENIED, Code.FAILED_PRECONDITION}
 )
 """Codes that mean that the connection cannot be used any more, and not that the request was wrong."""
+REFUSED_CODES: Final = frozenset({Code.FAILED_PRECONDITION, Code.INVALID_ARGUMENT, Code.ALREADY_EXISTS})
+"""Codes of a switch that is there and not this controller's: it keeps another program, or does not take this one."""
 OUSTED_CODES: Final = frozenset({Code.ALREADY_EXISTS, Code.PERMISSION_DENIED})
 """Codes that mean that another client has become primary."""
 
@@ -63,6 +65,8 @@ class SwitchConnection:
         self.is_ousted = False
         """Another client has been primary since the controller was; the controller resets it."""
         self._trouble = ""
+        self.refusal = ""
+        """Why a switch that answers cannot be used. Empty: it is used, or does not answer."""
 
     @property
     def is_up(self) -> bool:
@@ -86,7 +90,7 @@ class SwitchConnection:
         except P4RuntimeError:
             session.close()
             raise
-        self._session, self._trouble = session, ""
+        self._session, self._trouble, self.refusal = session, "", ""
 
     def detach(self, error: RemoteError, session: Session | None = None) -> bool:
         """Close the session if it is the given one (None: any); return whether it was."""
@@ -105,6 +109,9 @@ class SwitchConnection:
 
     def note(self, error: RemoteError) -> None:
         """Remember and log an error of the switch, once for each text."""
+        self.refusal = ""
+        if isinstance(error, P4RuntimeError) and error.code in REFUSED_CODES and not self.is_up:
+            self.refusal = error.message
         if str(error) != self._trouble:
             self._trouble = str(error)
             if isinstance(error, P4RuntimeError) and error.code is Code.UNAVAILABLE:

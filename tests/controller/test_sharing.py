@@ -15,11 +15,12 @@ import pytest
 from switchsum.controller.jobs.registry import Jobs
 from switchsum.controller.jobs.slots import SlotRange
 from switchsum.controller.plan.plan import branches_of
+from switchsum.controller.trees import moves
 from switchsum.controller.trees.fabric import Fabric, FabricSwitch
 from switchsum.controller.trees.fleet_file import parse
 from switchsum.protocol import rpc
 from switchsum.protocol.agreement_rpc import AgreeRequest
-from switchsum.protocol.errors import NoCapacity, NotAdmitted, UsageError
+from switchsum.protocol.errors import NoCapacity, NotAdmitted, SwitchLost, UsageError
 from switchsum.protocol.frame import LANE_BYTES, LOWER_BYTES, NO_BLOCK, Header, Kind, Reason
 from switchsum.protocol.samples import SampledFrame
 from switchsum.protocol.wire import Address, parse_frame
@@ -27,7 +28,7 @@ from switchsum.view.rounds import newest_rounds
 from switchsum.view.words import slots_text
 
 from .planned import make_settings
-from .rig import LONG_S, SWITCH, Worker, admit, eventually
+from .rig import LONG_S, SWITCH, RunningController, Worker, admit, eventually, program
 from .test_tree_of_switches import Tree
 
 AWAY = 4
@@ -367,3 +368,30 @@ def test_a_fleet_names_its_aggregator() -> None:
 def test_a_fleet_whose_aggregator_makes_no_sense_is_refused(change: dict[str, Any], text: str) -> None:
     with pytest.raises(UsageError, match=text):
         parse(json.dumps({**FLEET, **change}), 128)
+
+
+def test_a_fallback_that_runs_another_build_for_a_job_is_not_used_and_its_reason_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(moves, "AWAY_S", 0.3)
+    pair = Tree(tmp_path, fabric_at, ("root", "spare"))
+    try:
+        pair.running.stop()
+        pair.switches["spare"].restart()
+        other = RunningController(pair.switches["spare"].address, f"unix:{tmp_path}/other", program=program(256))
+        other.client.create_job(rpc.CreateJobRequest(job="theirs", workers=1, slots=4, timeout_s=600.0))
+        admit([Worker(other.client, pair.switches["spare"], 0, job="theirs", size=1)])
+        other.stop()
+        pair.running = pair._start()
+        with pytest.raises(SwitchLost, match="another build of this program, and a job with"):
+            create(pair)
+        eventually(lambda: "spare" in pair.running.controller.keeper.fleet.without)
+        create(pair)
+        workers = [Worker(pair.running.client, pair.switches["root"], rank) for rank in range(2)]
+        for worker in workers:
+            assert "another build of this program" in worker.ready(0.0).lost_switch
+            worker.hello()
+        eventually(lambda: workers[0].ready(0.0).lost_switch.startswith("switch spare, the fallback of jobs"))
+        assert "cannot be used: it runs another build of this program" in workers[0].ready(0.0).lost_switch
+    finally:
+        pair.close()

@@ -147,6 +147,10 @@ def _explain_absent(facts: Facts, absent: list[int]) -> list[Finding]:
         found.append(
             Finding(kind="missing", text=text, details=details, advice=advice, command="switchsum ports", ranks=unseen)
         )
+    if not found:
+        which = f"switch {listed(facts.away)}" if facts.away else "a switch to be set up for them"
+        text, advice = f"All ranks have come, and wait for {which}.", "This says what is wrong with it:"
+        found.append(Finding(kind="switch", text=text, advice=advice, command="switchsum switch list"))
     return found
 
 
