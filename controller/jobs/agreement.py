@@ -62,6 +62,8 @@ class Agreement:
     latest: Decision = Decision()
     terms: Terms | None = None
     """Those of whoever asked first."""
+    first: int = -1
+    """The rank that asked first; -1: that was before this controller."""
     groups: OrderedDict[str, Subset] = field(default_factory=OrderedDict)
     """By name, the one that was used last at the end."""
     made: int = 0
@@ -100,10 +102,12 @@ class Agreement:
 
         Raises OperationMismatch, WorkerLost if it lacks more results than are kept, or NotAdmitted.
         """
-        self.terms = self.terms or terms
+        if self.terms is None:
+            self.terms, self.first = terms, rank
         if terms != self.terms:
             self.refused[rank] = self.refused.get(rank, 0) + 1
-            raise OperationMismatch(f"rank {rank} asks with {terms}, and the job goes on with {self.terms}")
+            who = f", as rank {self.first} asked first" if self.first >= 0 else ""
+            raise OperationMismatch(f"rank {rank} asks with {terms}, and the job goes on with {self.terms}{who}")
         if after > self.latest.number:
             raise NotAdmitted(
                 f"rank {rank} has the result of operation {after}, of which the controller knows nothing: connect again"

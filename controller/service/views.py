@@ -27,6 +27,8 @@ from ..trees.fabric import Fabric
 from ..trees.rails import links_of_job
 
 STALLED: Final = "stalled"
+GONE: Final = "#{} (gone)"
+"""What stands for the name of a job that is not there any more, and still holds a slot."""
 MOST_CALLS: Final = 256
 """Most calls in a report: as many as a worker keeps."""
 _FIGURES: Final = tuple(one.name for one in fields(reports.WorkerFigures))
@@ -152,6 +154,8 @@ def worker_list(job: Job, now: float) -> rpc.WorkerList:
 def slot_list(cells: Mapping[str, Iterable[Cell]], jobs: Jobs, fallback: str, switches: Iterable[str]) -> rpc.SlotList:
     """Describe cells of each switch, each with the job that has reserved its slot there, or holds it.
 
+    A job that is removed leaves slots that it holds until they expire; it has a number alone.
+
     Those of `switches` that have no cells here are away.
     """
     owners = {(True, slot): job.name for job in jobs if job.shares_slots for slot in job.slots.indices()}
@@ -167,7 +171,9 @@ def slot_list(cells: Mapping[str, Iterable[Cell]], jobs: Jobs, fallback: str, sw
                 flags=cell.flags,
                 block=cell.block,
                 next_block=cell.next_block,
-                job=names.get(cell.holder, owners.get((name == fallback != "", cell.slot), "")),
+                job=names.get(cell.holder, GONE.format(cell.holder))
+                if cell.holder
+                else owners.get((name == fallback != "", cell.slot), ""),
                 switch=name,
             )
             for name, of_switch in cells.items()

@@ -205,7 +205,9 @@ def test_a_call_that_came_late_asks_for_nothing() -> None:
 def test_other_terms_and_results_of_nowhere_are_refused_by_name() -> None:
     ranks = Ranks()
     ranks.ask(0, 0.0)
-    with pytest.raises(OperationMismatch, match=r"rank 1 asks with quorum=0.5, .* goes on with quorum=0.75"):
+    with pytest.raises(
+        OperationMismatch, match=r"rank 1 asks with quorum=0.5, .* goes on with quorum=0.75.*, as rank 0 asked first"
+    ):
         ranks.agreement.ask(1, 0, Terms(quorum=0.5, patience_s=0.01), is_whole=False, now=0.0)
     assert ranks.agreement.refused == {1: 1}
     with pytest.raises(NotAdmitted, match="operation 7"):
