@@ -37,21 +37,16 @@ class Waiter:
         self._quiet_until = time.monotonic() + QUIET_S
         self._is_told_of_controller = False
         self._lost_at = math.inf
-        self._undisturbed: ReadyReply | None = None
-        self._undisturbed_s = -math.inf
-        """The latest answer of a time when this rank's switch was there, and that time."""
+        self._undisturbed = ReadyReply(admitted=False, hello_seen=False), -math.inf  # the latest with a switch; when
 
     def note(self, reply: ReadyReply) -> None:
         """Take the controller's answer; raises SwitchLost when a switch has been away for too long."""
         now = time.monotonic()
-        if not reply.lost_switch:
-            self._lost_at = math.inf
-        elif now >= (since := min(self._lost_at, now)) + self._switch_timeout_s:
+        self._lost_at = min(self._lost_at, now) if reply.lost_switch else math.inf
+        if now >= self._lost_at + self._switch_timeout_s:
             raise SwitchLost(f"{reply.lost_switch}, for {self._switch_timeout_s:g} s")
-        else:
-            self._lost_at = since
         if reply.hello_seen and not reply.lost_switch:
-            self._undisturbed, self._undisturbed_s = reply, now
+            self._undisturbed = reply, now
         if now > self._quiet_until:  # the others may wait for half an hour
             self._quiet_until = math.inf
             say(not_yet(reply, self._job, self._rank, QUIET_S, self._timeout_s))
@@ -63,15 +58,11 @@ class Waiter:
             say(f"the controller at {address} has ended: waiting for another one, for up to {self._timeout_s:g} s")
 
     def error(self, reply: ReadyReply) -> SwitchsumError:
-        """Return the error of a job that is not complete in time; `note` has taken the same answer.
-
-        A switch that was lost in the second half of the wait is not the reason why ranks had not come before.
-        """
-        before, job, timeout_s = self._undisturbed, self._job, self._timeout_s
-        is_recent = time.monotonic() < self._undisturbed_s + timeout_s / 2
-        if before is not None and is_recent and (before.missing or before.gave_up):
-            return not_complete(before, job, self._rank, timeout_s, reply.lost_switch)
-        return not_complete(reply, job, self._rank, timeout_s)
+        """Return the error of a job that is not complete in time. A switch lost in the last half of it is not why."""
+        before, at_s = self._undisturbed
+        if time.monotonic() < at_s + self._timeout_s / 2 and (before.missing or before.gave_up):
+            return not_complete(before, self._job, self._rank, self._timeout_s, reply.lost_switch)
+        return not_complete(reply, self._job, self._rank, self._timeout_s)
 
 
 class Absence:
@@ -163,9 +154,8 @@ def not_complete(reply: ReadyReply, job: str, rank: int, timeout_s: float, lost_
         why = f"{_ranks(reply.missing)} missing" + (f" ({came})" if came else "")
     else:
         why = came or "all ranks have come, and a switch is not yet set up for them"
+    why += f"; by now {lost_meanwhile}" if lost_meanwhile else ""
     text = f"job {job!r} is not complete after the timeout of {timeout_s:g} s: {why}"
-    if lost_meanwhile:
-        text += f"; by now {lost_meanwhile}"
     return CollectiveTimeout(text + TIMEOUT_OPTIONS, reply.missing or reply.gave_up)
 
 
