@@ -40,10 +40,10 @@ def explain_left_out(facts: Facts) -> list[Finding]:
     """Say which ranks operations with a quorum went on without, and which have asked for another quorum."""
     job, found = facts.job, []
     if job.left_out:
-        each = ", ".join(f"{names(facts, [rank])} of {count}" for rank, count in job.left_out)
+        each = listed([f"{count} left out {names(facts, [rank])}" for rank, count in job.left_out])
         text = (
-            f"{job.agreed} operations could go on without ranks that are late; left out were {each}. "
-            f"{job.waits} of them waited until patience ended."
+            f"{job.agreed} operations could go on without ranks that are late. {each}. "
+            f"{job.waits} of the operations waited until patience ended."
         )
         if job.given_model:
             each = ", ".join(f"{names(facts, [rank])} {_times(count)}" for rank, count in job.given_model)
@@ -51,7 +51,7 @@ def explain_left_out(facts: Facts) -> list[Finding]:
         ranks = [rank for rank, _ in job.left_out]
         found.append(Finding(kind="left out", text=text, advice="See docs/late-ranks.md.", ranks=ranks))
     for rank, count in job.refused_terms:
-        who, often = names(facts, [rank]), _times(count)
+        who, often = capital(names(facts, [rank])), _times(count)
         text = f"{who} asked {often} on other terms than the other ranks, or than the job allows."
         found.append(Finding(kind="left out", text=text, advice="Give all ranks the same quorum.", ranks=[rank]))
     if job.held_up:
