@@ -99,7 +99,8 @@ def tree(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Tree]:
     made.close()
 
 
-def test_a_job_whose_leaf_stays_away_waits_for_it_and_says_so(tree: Tree) -> None:
+def join_without_left(tree: Tree) -> list[Worker]:
+    """Return the workers of a job; the switch left has seen its two, and is done without now."""
     create_at(tree, len(PLACES))
     workers = tree.join()
     for worker in workers[:2]:
@@ -107,6 +108,11 @@ def test_a_job_whose_leaf_stays_away_waits_for_it_and_says_so(tree: Tree) -> Non
         eventually(lambda: worker.ready(0.0).hello_seen)  # noqa: B023
     tree.kill("left")
     eventually(lambda: "left" in tree.running.controller.keeper.fleet.without)
+    return workers
+
+
+def test_a_job_whose_leaf_stays_away_waits_for_it_and_says_so(tree: Tree) -> None:
+    workers = join_without_left(tree)
     workers[2].hello()  # all have come, and the switch of two of them is done without by all others
     eventually(lambda: workers[2].ready(0.0).hello_seen)
     eventually(lambda: "switch left does not answer, and ranks 0 1 of the job" in workers[0].ready(0.0).lost_switch)
@@ -121,13 +127,7 @@ def test_a_job_whose_leaf_stays_away_waits_for_it_and_says_so(tree: Tree) -> Non
 
 
 def test_a_job_that_was_held_up_by_a_switch_waits_for_the_rank_alone_that_has_gone_since(tree: Tree) -> None:
-    create_at(tree, len(PLACES))
-    workers = tree.join()
-    for worker in workers[:2]:
-        worker.hello()
-        eventually(lambda: worker.ready(0.0).hello_seen)  # noqa: B023
-    tree.kill("left")
-    eventually(lambda: "left" in tree.running.controller.keeper.fleet.without)
+    workers = join_without_left(tree)
     workers[2].hello()
     eventually(lambda: "switch left does not answer" in workers[2].ready(0.0).lost_switch)
     give_up(workers[0], CollectiveTimeout("late", [1]))
