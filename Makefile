@@ -57,7 +57,8 @@ mininet-cli: $(STAMP) needs-mininet ## the same network with Mininet's prompt: t
 
 needs-mininet:
 	@mn --version >/dev/null 2>&1 || { echo "$$(command -v mn >/dev/null && echo 'mn does not start, as where Python 3.12 lacks setuptools' || \
-	  echo 'Mininet is missing'): sudo apt install mininet ethtool python3-setuptools"; exit 1; }
+	  echo 'Mininet is missing'): sudo apt install mininet ethtool iputils-ping python3-setuptools"; exit 1; }
+	@command -v ping >/dev/null || { echo "ping is missing, with which Mininet's pingall looks at the network: sudo apt install iputils-ping"; exit 1; }
 
 test: $(STAMP) ## run the tests (those that need root or BMv2 skip by name)
 	$(BIN)/python -m pytest --numprocesses=$(JOBS) --maxprocesses=4 --dist=loadfile --no-loadscope-reorder $(ARGS)

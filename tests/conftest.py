@@ -68,7 +68,7 @@ def reason_without_root() -> str:
 @functools.cache
 def reason_without_mininet() -> str:
     """Say why Mininet cannot run here; empty if it can.  `mininet` alone imports from a clone's root in any case."""
-    for program in ("mn", "setpriv", "ethtool"):
+    for program in ("mn", "setpriv", "ethtool", "ping"):
         if shutil.which(program) is None:
             return f"{program} is not on PATH"
     command = ["/usr/bin/python3", "-c", "import mininet.net"]
