@@ -22,7 +22,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from .quarantine import Quarantine
-from .timing import SLOWNESS, eventually, patience
+from .timing import SLOWNESS, eventually, expect_company, patience
 
 # gRPC's handlers of forks start its threads anew where the fork was: in a test's network namespace.  It reads this when
 # it is imported; programs that tests start have it as users do.
@@ -132,8 +132,10 @@ def network_namespace(grpc_at_home: None) -> Iterator[None]:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Have tests in quarantine fail nothing."""
+    """Have tests in quarantine fail nothing, and those of several processes wait longer."""
     config.pluginmanager.register(Quarantine())
+    if (config.getoption("numprocesses", None) or 0) > 1 and not hasattr(config, "workerinput"):
+        expect_company()
 
 
 def pytest_report_header() -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 import subprocess
 from pathlib import Path
@@ -19,7 +18,7 @@ ROOT = Path(__file__).parents[2]
         ({"mn": 0, "ping": 0}, ""),
         ({"mn": 1, "ping": 0}, "mn does not start, as where Python 3.12 lacks setuptools: sudo apt install mininet"),
         ({"ping": 0}, "Mininet is missing: sudo apt install mininet ethtool iputils-ping"),
-        ({"mn": 0}, "ping is missing, with which Mininet's pingall looks at the network: sudo apt install iputils-ping"),
+        ({"mn": 0}, "ping is missing, with which Mininet's pingall looks at the network: sudo apt install iputils"),
     ],
 )
 def test_what_mininet_lacks_is_said_before_anything_runs(tmp_path: Path, codes: dict[str, int], said: str) -> None:
