@@ -144,7 +144,9 @@ def pytest_report_header() -> str:
 
 
 LONGEST_FIRST: Final = (
-    *("tests/pytorch/", "tests/system/test_run.py", "tests/system/test_failures.py"),
+    *("tests/pytorch/", "tests/checks/test_endings.py", "tests/checks/test_verify.py", "tests/simulation/"),
+    *("tests/laboratory/test_real_cells.py", "tests/laboratory/test_rivals_page.py"),
+    *("tests/system/test_run.py", "tests/system/test_failures.py"),
     *("tests/system/", "tests/mininet/", "tests/host/"),
     *("tests/test_", "tests/checks/", "tests/p4/", "tests/switch/", "tests/controller/"),
 )

@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pytest
 
-from switchsum.connections import starting
 from switchsum.controller.service import keeper
 
 from ..timing import patience
@@ -16,10 +15,9 @@ from .rig import AnySwitch, Bmv2Switch, EmbeddedSwitch, RunningController
 
 
 @pytest.fixture(autouse=True)
-def _patient_calls(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Have a call wait longer where the machine is slow: for its answer, and for a switch that is not connected yet."""
+def _patience_with_switches(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have a call wait longer for a switch that is not connected yet where the machine is slow."""
     monkeypatch.setattr(keeper, "SWITCH_WAIT_S", patience(keeper.SWITCH_WAIT_S))
-    monkeypatch.setenv(starting.VARIABLE, str(patience(10)))
 
 
 @pytest.fixture
