@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import hashlib
 import inspect
 import math
 from abc import ABC, abstractmethod
@@ -17,6 +16,7 @@ import numpy.typing as npt
 from switchsum.protocol.errors import UsageError
 
 from ..api.operation_queue import Handle
+from ..api.record import Announced, Record, call_of
 from ..api.sparse import SparseSum
 
 Floats = npt.NDArray[np.float32]
@@ -96,40 +96,14 @@ class Begun:
         return self.mean
 
 
-class _Announced:
-    """A communicator whose first collective says which exchange it begins, so that ranks notice if theirs differ."""
-
-    def __init__(self, comm: Communicates, label: str) -> None:
-        self._comm: Any = comm
-        self._label = label
-        self.rank = comm.rank
-        self.world_size = comm.world_size
-
-    def allreduce(self, array: Reduced, op: str = "sum", *, lanes: str = "int32", label: str = "") -> Reduced:
-        """See `Communicates`."""
-        return self._comm.allreduce(array, op, lanes=lanes, label=self._next(label))  # type: ignore[no-any-return]
-
-    def allreduce_async(self, array: Reduced, op: str = "sum", *, label: str = "", **options: Any) -> Handle:
-        """See `Communicator`."""
-        return self._comm.allreduce_async(array, op, label=self._next(label), **options)  # type: ignore[no-any-return]
-
-    def allreduce_sparse(self, *arguments: Any, label: str = "", **options: Any) -> SparseSum:
-        """See `Communicates`."""
-        return self._comm.allreduce_sparse(*arguments, label=self._next(label), **options)  # type: ignore[no-any-return]
-
-    def _next(self, label: str) -> str:
-        """Return what the next collective is called; `label` is what a compressor inside of this one calls it."""
-        first, self._label = self._label, ""
-        return ": ".join(filter(None, (first, label)))
-
-
 class Compressor(ABC):
     """Averages gradients over all ranks, approximately, with fewer bytes.
 
     Every rank makes the same compressor, with the same arguments, and exchanges the same keys in the same order.
     Otherwise every rank raises OperationMismatch.
 
-    A compressor of your own implements `_exchange_parts`, `_state` and `_restore`.
+    A compressor of your own implements `_exchange_parts`, `_state` and `_restore`.  All ranks must have the same state:
+    a digest of it is compared in each exchange.  `ranks_may_differ` names what each rank has for itself.
 
     Example:
         >>> import numpy as np
@@ -143,6 +117,9 @@ class Compressor(ABC):
 
     sums_in_network: ClassVar[bool] = True
     """Whether the switch adds the messages: a rank then receives as many bytes as it sends."""
+
+    ranks_may_differ: ClassVar[Mapping[str, str]] = {}
+    """What of the state may differ between ranks, by its name in `state_dict`, and why."""
 
     _arguments: Mapping[str, Any]
     """Arguments of the constructor, defaults included."""
@@ -158,7 +135,7 @@ class Compressor(ABC):
 
     def __repr__(self) -> str:
         """Return the call that makes such a one."""
-        return f"{type(self).__name__}({', '.join(f'{name}={_said(it)}' for name, it in self._arguments.items())})"
+        return call_of(type(self).__name__, self._arguments)
 
     def exchange(self, comm: Communicates, key: str, gradient: Floats) -> Exchanged:
         """Average one gradient over all ranks, and wait for the result.
@@ -243,11 +220,27 @@ class Compressor(ABC):
         """Do what `begin_parts` says: here all is done when this returns."""
         return Begun(mean=self._exchange_parts(comm, parts, values).mean)
 
-    def _announced(self, comm: Communicates, parts: Sequence[Part]) -> _Announced:
+    def _announced(self, comm: Communicates, parts: Sequence[Part]) -> Any:
         """Return a communicator whose first collective has all in it that ranks must agree in."""
-        digest = hashlib.blake2b(repr([(part.key, part.shape) for part in parts]).encode(), digest_size=6).hexdigest()
-        more = f" and {len(parts) - 1} more" if len(parts) > 1 else ""
-        return _Announced(comm, f"{self!r} of {parts[0].key!r} {list(parts[0].shape)}{more} [{digest}]")
+        return Announced(comm, self.record(parts))
+
+    def record(self, parts: Sequence[Part]) -> Record:
+        """Return what ranks must have alike in an exchange: class, arguments, parts, and state but `ranks_may_differ`.
+
+        Args:
+            parts: As in `exchange_parts`.
+
+        Returns:
+            A `Record`.
+
+        """
+        state = {name: value for name, value in self._state().items() if name not in self.ranks_may_differ}
+        first, more = parts[0], f" and {len(parts) - 1} more" if len(parts) > 1 else ""
+        kept = f", {' and '.join(sorted(state))} as kept" if state else ""
+        return Record(
+            title=f"{self!r} of {first.key!r} {list(first.shape)}{more}{kept}",
+            facts={"parts": [(part.key, part.shape) for part in parts], "state": state},
+        )
 
     def state_dict(self) -> CompressorState:
         """Return a copy of all that the next exchange depends on, for a checkpoint.
@@ -332,27 +325,22 @@ def norms_of(values: Floats, block: int) -> Floats:
     return np.minimum(norms, LARGEST, out=norms, where=np.isfinite(norms)).astype(np.float32)
 
 
-def _said(value: Any) -> str:
-    """Return an argument as text, the same on ranks for which it is equal: an object's address is left out."""
-    if isinstance(value, float | np.floating) and float(value).is_integer():
-        return repr(int(value))
-    if isinstance(value, np.ndarray):
-        return f"array {value.dtype}{list(value.shape)} [{hashlib.blake2b(value.tobytes(), digest_size=6).hexdigest()}]"
-    if isinstance(value, np.generic):
-        return repr(value.item())
-    if getattr(type(value), "__repr__", None) is object.__repr__ or callable(value):
-        return str(getattr(value, "__qualname__", type(value).__qualname__))
-    return repr(value)
-
-
 class Steps(dict[str, int]):
     """How many exchanges each part has been in."""
 
     def count(self, parts: Sequence[Part]) -> int:
         """Return how many it was for the first part, and count one more for all."""
-        step = self.get(parts[0].key, 0)
-        self.update((part.key, step + 1) for part in parts)
+        step = self.of(parts)
+        self.note(parts, step)
         return step
+
+    def of(self, parts: Sequence[Part]) -> int:
+        """Return how many it was for the first part."""
+        return self.get(parts[0].key, 0)
+
+    def note(self, parts: Sequence[Part], step: int) -> None:
+        """Count the exchange with this number, from 0 on, for all parts."""
+        self.update((part.key, step + 1) for part in parts)
 
 
 def count_of(density: float, size: int) -> int:

@@ -8,9 +8,9 @@ by it.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
 import numpy as np
 
@@ -50,6 +50,10 @@ class BlockScaled(Compressor):
     Values are rounded at random, so that the mean is right.  "int8" takes 1 byte a value up and 2 down, "int16" 2 each
     way, and both take one more byte for each block.
     """
+
+    ranks_may_differ: ClassVar[Mapping[str, str]] = {
+        "steps": "each rank rounds by itself, and its values are right in the mean",
+    }
 
     def __init__(self, lanes: str = "int8", block: int = 64, seed: int = 0) -> None:
         """Choose lanes and blocks; the same on all ranks.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import ClassVar
 
 import numpy as np
 
@@ -31,6 +32,11 @@ class ErrorFeedback(Compressor):
     If any rank has a NaN or an infinity, the average is NaN on all ranks, so that GradScaler skips the step.  What was
     lost before that step stays as it was.
     """
+
+    ranks_may_differ: ClassVar[Mapping[str, str]] = {
+        "lost": "what this rank has not sent",
+        "inner": "the inner compressor has a record of its own",
+    }
 
     def __init__(self, inner: Compressor) -> None:
         """Wrap a compressor.
@@ -92,6 +98,12 @@ class DeepGradientCompression(Compressor):
     It has that paper's momentum correction, masking, clipping and warm-up.  Momentum is applied here, before values are
     chosen: the optimizer must have none.
     """
+
+    ranks_may_differ: ClassVar[Mapping[str, str]] = {
+        "velocity": "of this rank's gradients",
+        "accumulated": "what this rank has not sent",
+        "steps": "each rank chooses its own values",
+    }
 
     def __init__(
         self,

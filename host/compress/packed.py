@@ -8,9 +8,9 @@ values of a frame share one.  The scales are agreed on first, an allreduce of 16
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
 import numpy as np
 import numpy.typing as npt
@@ -88,6 +88,10 @@ class Packed(Compressor):
     Values are rounded up or down at random, so that the mean is right.  Three to a word take 1.33 bytes a value and
     0.06 for the scales, each way.  `switchsum.torch.compress` calls that "int10".
     """
+
+    ranks_may_differ: ClassVar[Mapping[str, str]] = {
+        "steps": "each rank rounds by itself, and its values are right in the mean",
+    }
 
     def __init__(self, per_word: int = 3, block: int = 32, seed: int = 0) -> None:
         """Choose how many values share a word; the same on all ranks.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from typing import ClassVar
 
 import numpy as np
 
@@ -18,6 +19,10 @@ class PowerSgd(Compressor):
     It takes one step of a power iteration a gradient, from where the last one ended.  The switch adds both factors,
     those of all parts together.  Use it within `ErrorFeedback`.
     """
+
+    ranks_may_differ: ClassVar[Mapping[str, str]] = {
+        "factors": "any factors will do: an exchange leaves the same ones on all ranks",
+    }
 
     def __init__(self, rank: int = 2, seed: int = 0) -> None:
         """Choose the rank of the approximation; the same on all ranks.

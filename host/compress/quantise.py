@@ -6,7 +6,8 @@ ranks' own, a handful of values.  Lanes of 8 bits hold up to 127 over the number
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import ClassVar
 
 import numpy as np
 import numpy.typing as npt
@@ -32,6 +33,10 @@ class Qsgd(Compressor):
 
     Levels are rounded up or down at random, so that the mean is right.
     """
+
+    ranks_may_differ: ClassVar[Mapping[str, str]] = {
+        "steps": "each rank rounds by itself, and its values are right in the mean",
+    }
 
     def __init__(self, levels: int = 15, bucket: int = 512, seed: int = 0, *, norm: str = "l2") -> None:
         """Choose levels and buckets; the same on all ranks.

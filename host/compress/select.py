@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import ClassVar
 
 import numpy as np
 import numpy.typing as npt
@@ -93,6 +94,11 @@ class ThresholdTopK(Compressor):
     Between two computations the threshold follows the number of values that it let through: by the fifth root of that
     number over the wanted one, and by a factor of two at most.
     """
+
+    ranks_may_differ: ClassVar[Mapping[str, str]] = {
+        "thresholds": "each rank chooses its own values",
+        "steps": "each rank computes its own threshold",
+    }
 
     def __init__(self, density: float, period: int = 64, *, kept: float | None = None, lanes: str = "int32") -> None:
         """Choose how much is sent; the same on all ranks.

@@ -33,6 +33,9 @@ _LAST_CODE: Final = 255
 """Code, of 8 bits, for NO_NUMBER. Code 0 means that all values are zero, 1 that they are 2**31 times smaller than the
 largest.
 """
+_DIGIT_BITS: Final = 15
+_DIGIT: Final = (1 << _DIGIT_BITS) - 1
+"""The largest digit of a step's number: a positive int16."""
 _INFINITY: Final = 0x7F80_0000
 """Bits of float32's; those of NaN are greater."""
 _LEAST_SCALE: Final = 2.0**-96
@@ -42,6 +45,23 @@ _LEAST_SCALE: Final = 2.0**-96
 def agree_finely(comm: Communicates, values: Floats, block: int, blocks: int) -> Scales:
     """Return the scales of a row's blocks, those behind its end included, in 16 bits each."""
     return scales_of(comm.allreduce(magnitudes(values, block, blocks, FINE), "max"), FINE)
+
+
+def agree_finely_in_step(comm: Communicates, values: Floats, block: int, blocks: int, step: int) -> tuple[Scales, int]:
+    """Return these scales, and the number of this exchange, which all ranks have alike from now on.
+
+    Each rank gives the number that it has counted.  If all have counted alike, it is that number.  A rank may have
+    missed exchanges, or come in the place of another one, and has then counted fewer.  The number takes 4 bytes.
+    """
+    tops = np.concatenate([magnitudes(values, block, blocks, FINE), _digits_of(step)])
+    tops = comm.allreduce(tops, "max")
+    low, high = tops[blocks:].tolist()
+    return scales_of(tops[:blocks], FINE), high << _DIGIT_BITS | low
+
+
+def _digits_of(step: int) -> Tops:
+    """Return a number's last 30 bits, of which ranks may take the maximum digit by digit."""
+    return np.array([step & _DIGIT, step >> _DIGIT_BITS & _DIGIT], np.int16)
 
 
 def agree(comm: Communicates, values: Floats, block: int) -> Scales:

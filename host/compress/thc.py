@@ -11,10 +11,10 @@ the switch widens.  With 8 bits a word of 32 bits holds four levels, and goes up
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
 import numpy as np
 import numpy.typing as npt
@@ -25,7 +25,7 @@ from switchsum.native.kernels.mixing import drawn_at
 from switchsum.protocol.errors import UsageError
 
 from .base import Communicates, Compressor, CompressorState, Exchanged, Floats, Part, Steps, name_of
-from .small_blocks import Scales, agree_finely, factors_of, units_of
+from .small_blocks import Scales, agree_finely_in_step, factors_of, units_of
 
 Words = npt.NDArray[np.int32]
 Levels = npt.NDArray[np.int8]
@@ -117,6 +117,10 @@ class Thc(Compressor):
     `ErrorFeedback`.  `switchsum.torch.compress` calls that "thc" and "thc:4".
     """
 
+    ranks_may_differ: ClassVar[Mapping[str, str]] = {
+        "steps": "an exchange has the largest of the ranks' numbers, and all have counted alike after it",
+    }
+
     def __init__(self, seed: int = 0, bits: int = 8) -> None:
         """Choose how a value is sent; the same on all ranks.
 
@@ -145,14 +149,16 @@ class Thc(Compressor):
 
     def _exchange_parts(self, comm: Communicates, parts: Sequence[Part], values: Floats) -> Exchanged:
         levels = levels_for(comm.world_size, self._bits)
-        step = self._steps.count(parts)
         lengths = lengths_of(values.size)
         spread = _root_mean_squares(values, lengths)
+        # The number is the ranks' own: one that has missed exchanges must not turn its values another way.
+        scales, step = agree_finely_in_step(comm, spread, 1, spread.size, self._steps.of(parts))
+        self._steps.note(parts, step)
         plan = _Plan(
             lengths=lengths,
             levels=levels,
             seed=int(np.random.default_rng([self._seed, step, *name_of(parts)]).integers(1 << 32)),
-            scales=agree_finely(comm, spread, 1, spread.size),
+            scales=scales,
         )
         words = plan.words(values, self._bits)
         own = plan.values(words, 1, values.size)
