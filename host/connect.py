@@ -136,6 +136,19 @@ def connect(
     return _join_simulation(settings) if settings.link.startswith(VIRTUAL) else _connect_as(settings)
 
 
+RANKS_MAY_DIFFER: Final = {
+    "controller": "it may have several addresses",
+    "rank": "it is each rank's own",
+    "link": "each rank has its own way to the switch",
+    "timeout_s": "each rank may have its own patience: who gives up first says so to the others",
+    "switch_timeout_s": "each rank may have its own patience",
+    "checksum": "the switch takes frames with a checksum and without",
+    "seed": "each rank rounds by itself, and its values are right in the mean",
+    "cancelled": "it is an event of this process",
+}
+"""Arguments of `connect` that ranks need not have alike, and why; the controller compares the others."""
+
+
 def launcher_variables() -> tuple[str, str]:
     """Return the names of the variables in which the launcher, if there is one, has put rank and world size."""
     return next((pair for pair in _LAUNCHERS if os.environ.get(pair[0])), _LAUNCHERS[0])

@@ -21,6 +21,18 @@ DIGEST_BYTES: Final = 6
 """Length of the digests in texts."""
 
 
+OPERATION: Final[Mapping[str, str]] = {
+    "words": "it is how errors of this rank name the call",
+    "dtype": "it follows from the caller's dtype and options",
+    "size": "it follows from the shape",
+    "exact": "it follows from dtype, operator, lanes, shape and the switch's frames",
+    "part": "it follows from the kind of collective and the shape",
+    "root": "it follows from the kind of collective, which names it",
+    "gathers": "it follows from the kind of collective",
+}
+"""Fields of an `Operation` that are not in its text, and why they need not be."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Record:
     """What ranks must have alike in a call.  Two calls are the same if their `text` is."""
@@ -54,7 +66,7 @@ def _feed(found: Any, value: Any) -> None:
             _feed(found, [str(name), value[name]])
     elif isinstance(value, str | bytes):
         octets = value.encode() if isinstance(value, str) else value
-        found.update(b"'%d:" % len(octets) + octets)
+        found.update(b"%s%d:" % (b"'" if isinstance(value, str) else b"b", len(octets)) + octets)
     elif isinstance(value, Sequence):
         found.update(b"[%d" % len(value))
         for one in value:
@@ -62,7 +74,8 @@ def _feed(found: Any, value: Any) -> None:
     elif isinstance(value, np.ndarray):
         _feed(found, [value.dtype.str, list(value.shape), np.ascontiguousarray(value).tobytes()])
     else:
-        _feed(found, said(value))
+        octets = said(value).encode()
+        found.update(b"=%d:" % len(octets) + octets)
 
 
 def said(value: Any) -> str:

@@ -17,12 +17,14 @@ import torch.distributed as dist
 
 from switchsum.host.api.communicator import Communicator
 from switchsum.host.api.operation_queue import Handle
+from switchsum.host.api.record import Announced, Record, said
 from switchsum.host.api.steps import LastStep
 from switchsum.host.compress.base import Part
 from switchsum.protocol.errors import UsageError
 from switchsum.torch.compression import compressor_of
 from switchsum.torch.group import SwitchGroup
 from switchsum.torch.hooks import FLOATS, Compressor, Floats, NarrowLanes, begin, to_arrays, to_tensors
+from switchsum.torch.records import begin_to_compare, compare, facts_of
 from switchsum.torch.tensors import Staged, hand_out, join, stage
 
 Group: TypeAlias = "dist.ProcessGroup | Communicator"
@@ -99,11 +101,36 @@ class Average:
 
         """
         _check(tensors)
-        work = self._begin([local(one) for one in tensors], names)
+        work = self.begin(tensors, names, waits=not async_op)
         if async_op:
             return work
         work.wait()
         return None
+
+    @property
+    def how(self) -> str:
+        """The compressor, with its arguments."""
+        return said(self._compressor)
+
+    @property
+    def must_be_alike(self) -> set[str]:
+        """Names of what the compressor keeps and ranks must have alike."""
+        may_differ = getattr(self._compressor, "ranks_may_differ", {})
+        return set(self._compressor.state_dict()) - may_differ.keys()
+
+    def compare(self, record: Record, about: str, device: torch.device) -> None:
+        """Compare a record with those of the other ranks; raises OperationMismatch on all if any has another one."""
+        if size_of(self.group) > 1:
+            compare(record, about, self.group.connect() if isinstance(self.group, SwitchGroup) else self.group, device)
+
+    def begin(
+        self, tensors: Sequence[torch.Tensor], names: Sequence[str] = (), above: Record | None = None, *, waits: bool
+    ) -> Work:
+        """Begin what `__call__` does, with what ranks must have alike in whatever the average is for.
+
+        A caller that `waits` at once lets ranks of another backend compare it first.
+        """
+        return self._begin([local(one) for one in tensors], names, above, waits)
 
     def state_dict(self) -> dict[str, Any]:
         """Return what has not been sent, and whatever else the next call depends on, as tensors for torch.save."""
@@ -140,20 +167,25 @@ class Average:
         finally:
             self.group = former
 
-    def _begin(self, tensors: Sequence[torch.Tensor], names: Sequence[str]) -> Work:
-        keys = names or [str(place) for place in range(len(tensors))]
+    def _begin(self, tensors: Sequence[torch.Tensor], names: Sequence[str], above: Record | None, waits: bool) -> Work:
+        keys = list(names) or [str(place) for place in range(len(tensors))]
         parts = [
             Part(key=f"{key}/{'x'.join(map(str, one.shape))}", shape=tuple(one.shape))
             for key, one in zip(keys, tensors, strict=True)
         ]
         if not tensors or size_of(self.group) == 1:
             return Here()
+        record = Record(
+            title=above.title if above is not None else f"an average of {len(tensors)} tensors",
+            facts={**facts_of(list(tensors), keys), "above": above.facts if above is not None else {}},
+        )
         joined = join(tensors)  # a copy
         if not isinstance(self.group, SwitchGroup | Communicator):
-            return _dense(joined, tensors, self.group)
+            return _dense(joined, tensors, self.group, record, waits)
         staged = stage(joined, torch.float32)
         communicator = self.group if isinstance(self.group, Communicator) else self.group.connect()
-        handle = communicator.begin_steps(lambda: _all_but_last(self._compressor, communicator, parts, staged))
+        announced: Any = Announced(communicator, record)
+        handle = communicator.begin_steps(lambda: _all_but_last(self._compressor, announced, parts, staged))
         write = lambda: hand_out(torch.from_numpy(handle.wait()), tensors, staged)  # noqa: E731
         if isinstance(self.group, SwitchGroup):
             return self.group.begun([handle], list(tensors), write)
@@ -244,12 +276,23 @@ class _Once:
         return True
 
 
-def _dense(joined: torch.Tensor, tensors: Sequence[torch.Tensor], group: dist.ProcessGroup) -> Work:
-    """Begin an average in float32 over another backend than ours; gloo knows sums alone."""
+def _dense(
+    joined: torch.Tensor, tensors: Sequence[torch.Tensor], group: dist.ProcessGroup, record: Record, waits: bool
+) -> Work:
+    """Begin an average in float32 over another backend than ours; gloo knows sums alone.
+
+    Other backends do not tell ranks whose calls differ.  So ranks compare a record in a small gathering: before the sum
+    where somebody `waits` for it, else beside it, so that the rank may go on.
+    """
+    check = begin_to_compare(record, group, joined.device)
+    if waits:
+        check()
     sums = joined.float()
     work = dist.all_reduce(sums, group=group, async_op=True)
 
     def write_means() -> None:
+        if not waits:
+            check()
         work.wait()
         means = sums / group.size()
         for tensor, own in zip(tensors, means.split([one.numel() for one in tensors]), strict=True):

@@ -17,6 +17,7 @@ import torch
 from torch import nn
 
 from switchsum.host.api.operation_queue import Handle
+from switchsum.host.api.record import Record
 from switchsum.protocol.errors import UsageError
 from switchsum.torch.averaging import Average, Here, Work, local
 
@@ -83,12 +84,11 @@ class Fragment:
         """Return this rank's values of the parameters, in the model's memory."""
         return [piece.own() for piece in self.pieces]
 
-    def begin(self, average: Average, step: int, delay: int) -> None:
-        """Begin an outer step."""
+    def begin(self, average: Average, step: int, delay: int, record: Record) -> None:
+        """Begin an outer step, of which ranks must have a record alike."""
         own = self.own()
         gradients = [outer.detach() - one for outer, one in zip(self.outer, own, strict=True)]
-        work = average(gradients, names=self.names, async_op=True)
-        assert work is not None
+        work = average.begin(gradients, self.names, record, waits=delay == 0)
         self.latest = step
         begun_at = [one.clone() for one in own]
         self.under_way = UnderWay(due=step + delay, work=work, means=gradients, begun_at=begun_at)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import weakref
-import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Protocol
@@ -17,6 +16,7 @@ from torch.futures import Future
 
 from switchsum.host.api.communicator import Communicator
 from switchsum.host.api.operation_queue import Handle
+from switchsum.host.api.record import Record, call_of
 from switchsum.host.compress.base import Part, split
 from switchsum.host.engine.operation import EACH
 from switchsum.protocol.errors import UsageError
@@ -102,6 +102,9 @@ class _OneAllreduce:
         """Use `options` of `Communicator.allreduce`."""
         self._options = options
 
+    def __repr__(self) -> str:
+        return call_of(type(self).__name__, self._options)
+
     def begin(self, communicator: Communicator, key: str, gradient: Floats) -> _Whole:
         """Begin the average."""
         return self.begin_parts(communicator, (), gradient)
@@ -109,9 +112,11 @@ class _OneAllreduce:
     def begin_parts(self, communicator: Communicator, parts: Sequence[Part], gradient: Floats) -> _Whole:
         """Begin the average of a bucket."""
         values = gradient.copy()
-        digest = zlib.crc32(repr([(part.key, part.shape) for part in parts]).encode())
-        label = f"{type(self).__name__} of {len(parts)} gradients ({digest:08x})"  # ranks must agree in all of them
-        return _Whole([communicator.allreduce_async(values, "average", label=label, **self._options)], values)
+        record = Record(
+            title=f"{type(self).__name__} of {len(parts)} gradients",
+            facts={"parts": [(part.key, part.shape) for part in parts]},
+        )
+        return _Whole([communicator.allreduce_async(values, "average", label=record.text, **self._options)], values)
 
     def state_dict(self) -> Mapping[str, Any]:
         """Return nothing."""

@@ -20,12 +20,15 @@ import torch
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
+from switchsum.host.api.record import Record
 from switchsum.protocol.errors import UsageError, WorkerLost
-from switchsum.torch.averaging import Average, Group, share
+from switchsum.torch.averaging import Average, Group, local, share
 from switchsum.torch.elastic import ElasticGroup
 from switchsum.torch.fragments import Fragment, MakeOptimizer, cut
 from switchsum.torch.hooks import FLOATS, Compressor
 from switchsum.torch.outer_quorum import OuterQuorum, OuterTerms
+from switchsum.torch.records import Outer
+from switchsum.torch.skipped import Watch, innermost
 
 OUTER_RATE: Final = 0.7
 OUTER_MOMENTUM: Final = 0.9
@@ -87,9 +90,9 @@ class Schedule:
 class DiLoCo:
     """Trains a model on each rank by itself and synchronises it every `every` steps, a fragment at a time.
 
-    The loop stays as it is: outer steps happen within `inner.step()`.  All ranks take the same number of steps.  The
-    model is not wrapped in DistributedDataParallel; if it is (by Accelerate or Lightning), its averages of gradients
-    are switched off.
+    The loop stays as it is: outer steps happen within `inner.step()`.  All ranks take the same number of steps.  A step
+    that a GradScaler skips counts.  The model is not wrapped in DistributedDataParallel; if it is (by Accelerate or
+    Lightning), its averages of gradients are switched off.
 
     Outer parameters are bit-equal on all ranks, and after `finish` the model is.
 
@@ -157,7 +160,17 @@ class DiLoCo:
         self._elastic = group if isinstance(group, ElasticGroup) else None
         self.average = Average(how, self._elastic.communicator if self._elastic else group)
         self._model = _without_averages(model)
+        self._alike = Outer(
+            kind=type(self).__name__,
+            every=every,
+            fragments=fragments,
+            delay=delay,
+            how=self.average.how,
+            quorum=terms.get("quorum"),
+            patience_s=terms.get("patience_s"),
+        )
         if self._elastic is None:
+            self._compare(self._alike.made(_facts_of(self._model)), f"{self._alike.kind}()")
             share([*self._model.parameters(), *self._model.buffers()], self.average.group)
         self.fragments = cut(self._model, self.schedule.offsets(), outer or nesterov)
         self._quorum = (
@@ -165,16 +178,19 @@ class DiLoCo:
                 self.average,
                 self.fragments,
                 lambda step: self.schedule.following(self.fragments, step),
+                self._record,
                 **terms,
             )
             if terms
             else None
         )
         self.step = 0
-        """Inner steps so far; in an `ElasticGroup` those of the rank that has come furthest."""
+        """Inner steps so far, with those that a GradScaler has skipped; in an `ElasticGroup` those of the rank that has
+        come furthest.
+        """
         if self._elastic is not None:
             self._do(self._join)
-        self._hook = _innermost(inner).register_step_post_hook(lambda *_: self._after_step())
+        self._hook = Watch(innermost(inner), self._after_step)
 
     @torch.no_grad()
     def finish(self) -> None:
@@ -224,14 +240,25 @@ class DiLoCo:
             with self.average.among(there):
                 self._take_last_steps()
         else:
+            self._compare(self._alike.finish(self.step), f"{self._alike.kind}.finish()")
             self._take_last_steps()
+
+    def _compare(self, record: Record, about: str) -> None:
+        """Compare a record with those of the other ranks; raises OperationMismatch on all if any has another one."""
+        device = next((local(one).device for one in self._model.parameters()), torch.device("cpu"))
+        self.average.compare(record, about, device)
+
+    def _record(self, fragment: Fragment, step: int) -> Record:
+        """Return what ranks must have alike in a fragment's outer step after an inner one."""
+        place = next(index for index, one in enumerate(self.fragments) if one is fragment)
+        return self._alike.step(step, place, fragment.steps + 1, fragment.optimizer)
 
     def _take_last_steps(self) -> None:
         for fragment in self._under_way():
             fragment.apply()
         left = [fragment for fragment in self.fragments if fragment.latest < self.step]
         for fragment in left:
-            fragment.begin(self.average, self.step, 0)
+            fragment.begin(self.average, self.step, 0, self._record(fragment, self.step))
         for fragment in left:
             fragment.apply()
         for fragment in self.fragments:
@@ -265,7 +292,7 @@ class DiLoCo:
         self._apply_due()
 
     def _begin(self, fragment: Fragment, delay: int) -> None:
-        fragment.begin(self.average, self.step, delay)
+        fragment.begin(self.average, self.step, delay, self._record(fragment, self.step))
         if self._elastic is not None and fragment.under_way is not None:
             fragment.under_way.newcomers = self._elastic.ask()
 
@@ -396,7 +423,7 @@ def _without_averages(model: nn.Module) -> nn.Module:
     return model
 
 
-def _innermost(optimizer: torch.optim.Optimizer) -> torch.optim.Optimizer:
-    """Return the optimizer within Accelerate's or Lightning's."""
-    inner = getattr(optimizer, "optimizer", None)
-    return _innermost(inner) if isinstance(inner, torch.optim.Optimizer) else optimizer
+def _facts_of(model: nn.Module) -> list[Any]:
+    """Return what ranks must have alike in a model before it is shared: what its parameters and buffers are called."""
+    named = [*model.named_parameters(), *model.named_buffers()]
+    return [[name, list(local(one).shape), str(one.dtype)] for name, one in named]

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import io
 from collections.abc import Callable, Sequence
-from typing import Any, Final, TypedDict
+from typing import TypedDict
 
 import numpy as np
 import torch
@@ -19,13 +19,11 @@ import torch
 from switchsum.host.api.communicator import Communicator
 from switchsum.host.api.missed import Values
 from switchsum.host.api.quorum import Agreed, terms_of
+from switchsum.host.api.record import Record
 from switchsum.protocol.errors import UsageError
 from switchsum.torch.averaging import Average, Here
 from switchsum.torch.fragments import Fragment, UnderWay
 from switchsum.torch.group import SwitchGroup
-
-KEPT_ALONE: Final = frozenset({"steps", "lost", "inner"})
-"""What compressors may keep from step to step: each rank's own, which others need not have."""
 
 
 class OuterTerms(TypedDict, total=False):
@@ -45,19 +43,23 @@ class OuterQuorum:
         average: Average,
         fragments: Sequence[Fragment],
         following: Callable[[int], tuple[int, Fragment]],
+        record: Callable[[Fragment, int], Record],
         *,
         quorum: float | None = None,
         patience_s: float | None = None,
     ) -> None:
         """`following` returns the inner step after a given one at which an outer step begins, and its fragment.
 
+        `record` returns what ranks must have alike in a fragment's outer step after an inner one.
+
         Raises UsageError for terms that make no sense, and for groups and compressors that cannot go on without ranks.
         """
         self._terms = terms_of(quorum, patience_s)
         self._average, self._fragments, self._following = average, fragments, following
+        self._record = record
         if not isinstance(average.group, SwitchGroup | Communicator):
             raise UsageError("outer steps with a quorum need the backend 'switchsum', or a communicator")
-        if shared := _names(average.state_dict()) - KEPT_ALONE:
+        if shared := average.must_be_alike:
             raise UsageError(
                 f"outer steps with a quorum need a compressor that keeps nothing which all ranks must have alike; this "
                 f"one keeps {', '.join(sorted(shared))}: use int10, topk or another one without"
@@ -80,13 +82,15 @@ class OuterQuorum:
             self.last = agreed
             return False
         self.boundary, fragment = self._following(self.boundary)
-        with self._average.among(_communicator_of(agreed)):
-            fragment.begin(self._average, self.boundary, 0)
-        assert fragment.under_way is not None
-        means = fragment.under_way.means
-        fragment.under_way.work.wait()
+        quorums = self.communicator.quorums
+        with quorums.among(agreed.ranks):
+            with self._average.among(_communicator_of(agreed)):
+                fragment.begin(self._average, self.boundary, 0, self._record(fragment, self.boundary))
+            assert fragment.under_way is not None
+            means = fragment.under_way.means
+            fragment.under_way.work.wait()
         flat = np.concatenate([one.detach().cpu().reshape(-1).numpy() for one in means])
-        self.communicator.quorums.finish(agreed, flat, self._terms.keep)
+        quorums.finish(agreed, flat, self._terms.keep)
         fragment.apply()
         return True
 
@@ -94,6 +98,16 @@ class OuterQuorum:
         """Wait for all ranks that are not gone, which then have taken the same steps; return their communicator."""
         agreed, self.last = self.last or self._agree(is_whole=True), None
         return _communicator_of(agreed)
+
+    @property
+    def record(self) -> Record:
+        """What ranks must have alike in all outer steps."""
+        fragments = self._fragments
+        step = self._record(fragments[0], 0)
+        return Record(
+            title=f"{len(fragments)} fragments and {type(fragments[0].optimizer).__name__}",
+            facts={"settings": step.facts["settings"], "names": [one.names for one in fragments]},
+        )
 
     def give(self) -> list[Values]:
         """Return what is the same on all ranks between outer steps."""
@@ -116,7 +130,7 @@ class OuterQuorum:
         quorums = self.communicator.quorums
         quorums.give_model(self)
         agreed = quorums.agree(self._terms, is_whole=is_whole)
-        for missed in agreed.missed:
+        for missed in quorums.take_missed():
             self.boundary, fragment = self._following(self.boundary)
             _take_missed(fragment, self.boundary, torch.from_numpy(missed.array))
         return agreed
@@ -139,9 +153,3 @@ def _take_missed(fragment: Fragment, step: int, means: torch.Tensor) -> None:
     fragment.latest = step
     fragment.under_way = UnderWay(due=step, work=Here(), means=given, begun_at=begun_at)
     fragment.apply()
-
-
-def _names(state: Any) -> set[str]:
-    """Return the names of what a compressor keeps, also of the one that it wraps."""
-    found = set(state)
-    return found | _names(state["inner"]) if isinstance(state.get("inner"), dict) else found
