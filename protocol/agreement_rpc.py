@@ -10,6 +10,8 @@ from .errors import UsageError
 
 KEEP: Final = 4
 """Default of `Terms.keep`: members keep the results of so many operations for ranks that were absent."""
+GO_ON: Final = "; to go on without it, all ranks that are left call comm.reform()"
+"""What an error says about how to go on after a rank was lost."""
 MOST_KEPT: Final = 64
 """Most results that members may be asked to keep: each is as large as an array."""
 MOST_PATIENCE_S: Final = 86_400.0
@@ -28,6 +30,8 @@ class Terms:
     """Number of operations whose results are kept for ranks that were absent."""
     gives_model: bool = False
     """True: the others give the model to a rank that lacks more results than that. False: such a rank is lost."""
+    model: str = ""
+    """What that model is, in words and with a digest of what ranks must have alike in it."""
 
     def check(self) -> None:
         """Raise UsageError if a term has the wrong type or is out of range."""
@@ -49,7 +53,8 @@ class Terms:
 
     def __str__(self) -> str:
         """Return the terms as a program writes them in a call."""
-        model = ", a model for ranks that are too late" if self.gives_model else ""
+        which = f" ({self.model})" if self.model else ""
+        model = f", a model for ranks that are too late{which}" if self.gives_model else ""
         return f"quorum={self.quorum:g}, patience_s={self.patience_s:g}, keep={self.keep}{model}"
 
 
@@ -65,6 +70,10 @@ class AgreeRequest:
     patience_s: float
     keep: int = KEEP
     gives_model: bool = False
+    model: str = ""
+    """As in `Terms`."""
+    begun: int = 0
+    """Collectives of the job that this member has begun: see `Agreement.elsewhere`."""
     is_whole: bool = False
     """Wait for all members that are not gone, however long it takes."""
     wait_s: float = 1.0

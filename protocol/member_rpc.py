@@ -9,7 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Final
 
-from .frame import AGGREGATION_PORT, WIRE_DIGEST, WIRE_VERSION
+from .frame import AGGREGATION_PORT, WIRE_VERSION
+from .speaks import speaks
 
 SERVICE: Final = "switchsum.Controller"
 DEFAULT_TIMEOUT_S: Final = 1800.0
@@ -37,8 +38,8 @@ class JoinRequest:
     """Must be the job's."""
     wire_version: int = WIRE_VERSION
     """The wire version that the worker speaks."""
-    wire_digest: str = WIRE_DIGEST
-    """`frame.WIRE_DIGEST` of the worker: two formats may claim one version."""
+    wire_digest: str = field(default_factory=speaks)
+    """What the worker `speaks`: frames, messages and records may differ where versions do not."""
     package_version: str = ""
     """Version of the package, for the error text when wire versions differ."""
     receive_bytes: int = 0
@@ -174,13 +175,15 @@ class HeartbeatReply:
 
     epoch: int
     lost: list[int] = field(default_factory=list)
-    """Ranks that left without a word or were declared lost."""
+    """Ranks that left without a word or were declared lost, in this order."""
     loads: int = 0
     """See `ReadyReply`."""
     down: list[int] = field(default_factory=list)
     """Links, of several, that no member uses any more."""
     left: list[int] = field(default_factory=list)
     """Ranks that have left in order: they begin no collective any more."""
+    mismatch: str = ""
+    """How ranks differ in what they call, in words: nobody goes on.  Empty: it is not known that they do."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

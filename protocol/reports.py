@@ -37,6 +37,8 @@ class WorkerFigures:
     """The oldest collective in flight, in words; empty: none is in flight, or it has no name."""
     waiting_s: float = 0.0
     """For how long no result has come while an operation is in flight."""
+    is_inside: bool = False
+    """Whether the program itself is in a collective and waits for it, and not only a thread in the background."""
     idle_s: float = 0.0
     """For how long no operation was in flight: the program is busy elsewhere."""
     collective_s: float = 0.0

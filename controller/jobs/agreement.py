@@ -22,7 +22,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
-from switchsum.protocol.agreement_rpc import Terms
+from switchsum.protocol.agreement_rpc import GO_ON, Terms
 from switchsum.protocol.errors import NotAdmitted, OperationMismatch, WorkerLost
 
 MOST_GROUPS: Final = 8
@@ -76,6 +76,10 @@ class Agreement:
     """How many of them have waited until patience ended."""
     refused: dict[int, int] = field(default_factory=dict)
     """By rank, how often it has asked on other terms, or for less than the job allows."""
+    mismatch: str = ""
+    """How ranks differ in what they call, in words: nobody gets a decision any more.  Empty: they do not, so far."""
+    begun: dict[int, int] = field(default_factory=dict)
+    """By rank that asks, how many collectives of the job it had begun."""
     asking: dict[int, int] = field(default_factory=dict)
     """Who waits for the next operation, with the number of the latest result that it has."""
     whole: set[int] = field(default_factory=set)
@@ -97,17 +101,19 @@ class Agreement:
     looked_s: float = -math.inf
     """When it was last looked whether a decision can be made."""
 
-    def ask(self, rank: int, after: int, terms: Terms, *, is_whole: bool, now: float) -> None:
+    def ask(self, rank: int, after: int, terms: Terms, *, is_whole: bool, now: float, begun: int = 0) -> None:
         """Note that a rank waits for an operation after the one whose result it has.
 
         Raises OperationMismatch, WorkerLost if it lacks more results than are kept, or NotAdmitted.
         """
+        self.check_alike()
         if self.terms is None:
             self.terms, self.first = terms, rank
         if terms != self.terms:
             self.refused[rank] = self.refused.get(rank, 0) + 1
             who = f", as rank {self.first} asked first" if self.first >= 0 else ""
-            raise OperationMismatch(f"rank {rank} asks with {terms}, and the job goes on with {self.terms}{who}")
+            self.mismatch = f"rank {rank} asks with {terms}, and the job goes on with {self.terms}{who}"
+            self.check_alike()
         if after > self.latest.number:
             raise NotAdmitted(
                 f"rank {rank} has the result of operation {after}, of which the controller knows nothing: connect again"
@@ -121,10 +127,35 @@ class Agreement:
                 rank,
             )
         self.finished[rank] = self.asking[rank] = after
+        self.begun[rank] = begun
         if is_whole:
             self.whole.add(rank)
         if after == self.latest.number and self.since_s is None:
             self.since_s = now
+
+    def check_alike(self) -> None:
+        """Raise OperationMismatch if ranks differ in what they call."""
+        if self.mismatch:
+            raise OperationMismatch(self.mismatch)
+
+    def note_elsewhere(self, inside: Mapping[int, tuple[int, str]], workers: int, gone: Iterable[int]) -> str:
+        """Note a mismatch if all ranks are there, and some of them wait in another collective of the job; return it.
+
+        `inside` has the ranks that wait in one: how many they have begun, and which one it is.  A rank that asks has to
+        begin it, too, and cannot before it has an answer.  Ranks that only compute are no sign of anything.
+        """
+        if not self.asking:
+            return ""
+        most = max(self.begun.get(rank, 0) for rank in self.asking)
+        elsewhere = {rank: name for rank, (begun, name) in inside.items() if rank not in self.asking and begun > most}
+        if elsewhere and {*elsewhere, *self.asking, *gone} >= set(range(workers)):
+            rank, name = min(elsewhere.items())
+            ask = ", ".join(map(str, sorted(self.asking)))
+            self.mismatch = (
+                f"rank {rank} waits in {name or 'another collective'}, and rank {ask} in an operation with a quorum "
+                f"({self.terms}): all ranks call the same, and Quorums.end() before they call other collectives"
+            )
+        return self.mismatch
 
     def answer(self, rank: int, after: int) -> Decision | None:
         """Return what was decided on the operation that a rank has asked for, as often as it asks; None: not yet."""
@@ -139,11 +170,12 @@ class Agreement:
         return due_s if due_s > self.looked_s else None
 
     def outcome(self, workers: int, gone: Iterable[int], now: float) -> Decision | None:
-        """Return who takes part in the next operation, if that can be said now; `gone` have left or are lost.
+        """Return who takes part in the next operation, if that can be said now; `gone` have left or are lost, in order.
 
         Raises WorkerLost if too few are left, or none that has the latest result.
         """
-        gone, self.looked_s = set(gone), now
+        order, self.looked_s = list(gone), now
+        gone, first = set(order), order[0] if order else -1
         for rank in gone & self.asking.keys():
             del self.asking[rank]
         self.whole &= self.asking.keys()
@@ -155,13 +187,13 @@ class Agreement:
         self.closes_s = self._closes(lacking - gone - {*self.latest.absent})
         if gone and workers - len(gone) < least:
             raise WorkerLost(
-                f"rank {min(gone)} is gone, and {workers - len(gone)} of {workers} ranks are less than a quorum: "
-                f"{self.terms}",
-                min(gone),
+                f"rank {first} is gone, and {workers - len(gone)} of {workers} ranks are less than a quorum: "
+                f"{self.terms}{GO_ON}",
+                first,
             )
         if gone >= lacking and not knows:
             raise WorkerLost(
-                f"rank {min(gone)} is gone, and nobody else has the result of operation {number}", min(gone)
+                f"rank {first} is gone, and nobody else has the result of operation {number}{GO_ON}", first
             )
         if self.since_s is None or len(self.asking) < least or not knows:
             return None
@@ -268,10 +300,16 @@ class Agreement:
         )
 
 
-def _written_terms(terms: Terms | None) -> list[float]:
-    return [] if terms is None else [terms.quorum, terms.patience_s, terms.keep, terms.gives_model]
+def _written_terms(terms: Terms | None) -> list[Any]:
+    return [] if terms is None else [terms.quorum, terms.patience_s, terms.keep, terms.gives_model, terms.model]
 
 
 def _read_terms(values: Sequence[Any]) -> Terms:
-    quorum, patience_s, keep, gives_model = values
-    return Terms(quorum=float(quorum), patience_s=float(patience_s), keep=int(keep), gives_model=bool(gives_model))
+    quorum, patience_s, keep, gives_model, model = values
+    return Terms(
+        quorum=float(quorum),
+        patience_s=float(patience_s),
+        keep=int(keep),
+        gives_model=bool(gives_model),
+        model=str(model),
+    )

@@ -21,6 +21,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
+from itertools import count
 from typing import Final, TypeVar
 
 from switchsum.protocol.errors import ProtocolError
@@ -49,6 +50,10 @@ class MemberState(StrEnum):
     """It has left after it was admitted."""
     LOST = "lost"
     """It was admitted, and has been silent for too long."""
+
+
+GONE: Final = (MemberState.LEFT, MemberState.LOST)
+_goings: Final = count(1)
 
 
 class MemberEvent(StrEnum):
@@ -172,6 +177,8 @@ class Member:
     """The member's latest report of itself."""
     connections: int = 0
     """Number of open Attend calls; while there is one, the member lives."""
+    gone: int = 0
+    """Its number among those that left or were lost, in this order, from 1 on; 0: that was before this controller."""
     has_attended: bool = False
     """It has had such a connection: if it has none now, it has died or will connect again at once."""
 
@@ -226,7 +233,9 @@ class Member:
 
     def step(self, event: MemberEvent) -> None:
         """Make a transition; raises ProtocolError if there is none."""
-        self.state = transition(MEMBER_TRANSITIONS, self.state, event)
+        before, self.state = self.state, transition(MEMBER_TRANSITIONS, self.state, event)
+        if self.state in GONE and before not in GONE:
+            self.gone = next(_goings)
 
 
 @dataclass(slots=True, kw_only=True)
@@ -283,6 +292,11 @@ class Incarnation:
     def over(self, link: int) -> Incarnation:
         """Return the same incarnation as if members had one of their links alone."""
         return replace(self, members=[replace(member, doors={0: member.doors[link]}) for member in self.members])
+
+    def gone(self, *states: MemberState) -> list[int]:
+        """Return the ranks that have left or are lost, who went first at the beginning."""
+        gone = [member for member in self.members if member.state in (states or GONE)]
+        return [member.rank for member in sorted(gone, key=lambda member: member.gone)]
 
     def ranks(self, *states: MemberState) -> list[int]:
         """Return the ranks that are in one of these states."""

@@ -14,8 +14,16 @@ import logging
 from dataclasses import replace
 from typing import Final
 
-from switchsum.protocol.agreement_rpc import AgreeReply, AgreeRequest, Terms
-from switchsum.protocol.errors import NoCapacity, NotAdmitted, RemoteError, UsageError, WorkerLost
+from switchsum.protocol import reports
+from switchsum.protocol.agreement_rpc import GO_ON, AgreeReply, AgreeRequest, Terms
+from switchsum.protocol.errors import (
+    NoCapacity,
+    NotAdmitted,
+    OperationMismatch,
+    RemoteError,
+    UsageError,
+    WorkerLost,
+)
 
 from ..jobs.agreement import MOST_GROUPS, Agreement, Decision, Subset
 from ..jobs.job import Job
@@ -26,6 +34,10 @@ from .members import Members
 
 log = logging.getLogger(__name__)
 
+ELSEWHERE_S: Final = 0.2
+"""A rank that waits in a collective for so long waits for others."""
+MOST_MODEL: Final = 200
+"""Longest description of a model that is kept, in characters."""
 RETRY_S: Final = 0.2
 """Pause before a decision that could not be written is tried again."""
 
@@ -47,6 +59,7 @@ class Agreements:
             patience_s=request.patience_s,
             keep=request.keep,
             gives_model=request.gives_model,
+            model=reports.printable(request.model, MOST_MODEL),
         )
         terms.check()
         with self._keeper.changed:
@@ -62,21 +75,52 @@ class Agreements:
         if live is not job.live or member.state is not MemberState.ADMITTED:
             raise NotAdmitted(f"rank {member.rank} of job {job.name!r} is {member.state}: connect again")
         _check_allowed(job, live.agreement, member.rank, terms)
-        live.agreement.ask(member.rank, request.after, terms, is_whole=request.is_whole, now=keeper.clock())
+        try:
+            live.agreement.ask(
+                member.rank,
+                request.after,
+                terms,
+                is_whole=request.is_whole,
+                now=keeper.clock(),
+                begun=request.begun,
+            )
+        except OperationMismatch:
+            keeper.changed.notify_all()  # all members hear of it
+            raise
         due_s = lambda: live.agreement.due_s()  # noqa: E731, PLW0108 - of what is the agreement then
         for last in self._members.patience(request.wait_s, due_s):
             self._members.membership(request.job, request.nonce)
+            if not keeper.fleet.is_settled:
+                keeper.do_without_unused()
             if live.agreement.answer(member.rank, request.after) is None:
+                _check_not_formed_anew(job, live)
+                self._check_alike(job, live)
                 self._decide(job, live)
             decision = live.agreement.answer(member.rank, request.after) if keeper.fleet.is_settled else None
             if last or decision is not None:
                 break
         return _reply(job, live.agreement, decision)
 
+    def _check_alike(self, job: Job, live: Incarnation) -> None:
+        """Raise OperationMismatch if all are there, and some wait in another collective than this one."""
+        if not live.agreement.mismatch:
+            inside = {
+                member.rank: (report.begun, report.operation)
+                for member in live.members
+                if member.state is MemberState.ADMITTED
+                and (report := member.reported.latest) is not None
+                and report.is_inside
+                and report.waiting_s >= ELSEWHERE_S
+            }
+            if text := live.agreement.note_elsewhere(inside, job.workers, live.gone()):
+                log.warning("job %s: %s", job.name, text)
+                self._keeper.changed.notify_all()
+        live.agreement.check_alike()
+
     def _decide(self, job: Job, live: Incarnation) -> None:
         """Decide, if that can be done now, and have it on the switches; raises WorkerLost."""
         keeper, agreement = self._keeper, live.agreement
-        gone = live.ranks(MemberState.LEFT, MemberState.LOST)
+        gone = live.gone()
         decision = agreement.outcome(job.workers, gone, keeper.clock())
         if decision is None or live is not job.live:
             return
@@ -150,6 +194,16 @@ class Agreements:
             self._keeper.jobs.remove(unused)
             del agreement.groups[unused]
         return unused is not None
+
+
+def _check_not_formed_anew(job: Job, live: Incarnation) -> None:
+    """Raise WorkerLost if a rank is gone and others form the job anew: they wait for those who ask here."""
+    forming = [member.rank for member in live.members if member.nonce in job.reforming]
+    if forming and (gone := live.gone()):
+        names = ", ".join(map(str, forming))
+        raise WorkerLost(
+            f"rank {gone[0]} of job {job.name!r} is gone, and rank {names} forms the job anew{GO_ON}", gone[0]
+        )
 
 
 def _check_allowed(job: Job, agreement: Agreement, rank: int, terms: Terms) -> None:

@@ -385,6 +385,21 @@ class Keeper:
         self.fleet.without |= more
         self.has_news |= bool(more)
 
+    def do_without_unused(self) -> None:
+        """Do at once without switches that are away and that no running job uses.
+
+        What is decided for a running job then need not wait for them; they get it when they are back.
+        """
+        away, used = {*self.fleet.away()}, set[str]()
+        for job in self.jobs:
+            if job.live is not None:
+                used |= rails.switches_of_job(self.fabric, job.live)
+                used |= {self.fabric.fallback} if job.shares_slots else set()
+        if (more := away - used - self.fleet.without) and len(away) < len(self.fleet.connections):
+            log.warning("switch %s does not answer: running jobs do not need it", ", ".join(sorted(more)))
+            self.fleet.without |= more
+            self.has_news = True
+
     def _begin_move(self, job: Job, live: Incarnation, why: str) -> None:
         try:
             text = moves.begin(self.fabric, live, self.fleet.away(), why, self.cuts.long(self.clock()))

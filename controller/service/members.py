@@ -10,7 +10,8 @@ from typing import Final
 
 from switchsum.protocol import member_rpc, reports, rpc_codec
 from switchsum.protocol.errors import ControllerUnreachable, NotAdmitted, SwitchLost, VersionMismatch
-from switchsum.protocol.frame import WIRE_DIGEST, WIRE_VERSION
+from switchsum.protocol.frame import WIRE_VERSION
+from switchsum.protocol.speaks import speaks
 
 from ..jobs import links
 from ..jobs.calls import Calls
@@ -52,10 +53,10 @@ class Members:
         """
         keeper = self._keeper
         config = keeper.config
-        if (request.wire_version, request.wire_digest) != (WIRE_VERSION, WIRE_DIGEST):
+        if (request.wire_version, request.wire_digest) != (WIRE_VERSION, speaks()):
             raise VersionMismatch(
                 f"the member speaks wire version {request.wire_version} ({request.wire_digest}, switchsum "
-                f"{request.package_version or '?'}), the controller {WIRE_VERSION} ({WIRE_DIGEST}, switchsum "
+                f"{request.package_version or '?'}), the controller {WIRE_VERSION} ({speaks()}, switchsum "
                 f"{config.package_version or '?'}): install one version on both"
             )
         with keeper.changed:
@@ -112,6 +113,8 @@ class Members:
             self._know_members(request.nonce)
             for last in self.patience(request.wait_s):
                 job, rank, missing = keeper.jobs.reform(request.nonce, keeper.clock())
+                if rank is None:
+                    keeper.changed.notify_all()  # those who ask for an operation with a quorum hear of it
                 if rank is not None or last:
                     break
             if rank is None:
@@ -253,7 +256,8 @@ class Members:
         job, incarnation, _ = self.membership(request.job, request.nonce)
         return member_rpc.HeartbeatReply(
             epoch=job.epoch_for(incarnation),
-            lost=incarnation.ranks(MemberState.LOST),
+            lost=incarnation.gone(MemberState.LOST),
+            mismatch=incarnation.agreement.mismatch,
             loads=self._keeper.settings.loads + incarnation.forgotten,
             down=links.told_down(incarnation),
             left=incarnation.ranks(MemberState.LEFT),
@@ -279,6 +283,8 @@ class Members:
             member.reported.note(kept, keeper.clock())
             incarnation.calls = incarnation.calls or Calls(len(incarnation.members))
             incarnation.calls.take(member.rank, calls, kept.kinds, keeper.clock())
+            if kept.is_inside and incarnation.agreement.terms is not None:
+                keeper.changed.notify_all()  # others may ask in vain who takes part
         return member_rpc.Empty()
 
     def attend(

@@ -102,6 +102,8 @@ def check_array(name: str, array: Array) -> None:
     """Refuse what is no array of numbers; raises UsageError or UnsupportedDtype."""
     if not isinstance(array, np.ndarray):
         raise UsageError(f"{name} takes a numpy array, not {_foreign(array)}")
+    if isinstance(array, np.ma.MaskedArray):
+        raise UsageError(f"{name} would ignore the mask of this array: pass array.filled(0), or array.data")
     if array.dtype.hasobject:
         raise UnsupportedDtype(f"{name} cannot send Python objects: convert them to numbers")
     if array.dtype.itemsize == 0:

@@ -328,6 +328,8 @@ class Membership:
             one = f"rank {names} of job {job} is gone: its process has ended, or its machine cannot be reached"
             more = f"ranks {names} of job {job} are gone: processes have ended, or machines cannot be reached"
             self.error = WorkerLost(one if len(reply.lost) == 1 else more, reply.lost[0])
+        elif reply.mismatch:
+            self.error = self.error or OperationMismatch(reply.mismatch)
         elif reply.epoch != epoch:
             self.error = NotAdmitted(f"job {self.job!r} goes on under epoch {reply.epoch}: connect again")
 

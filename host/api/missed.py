@@ -12,16 +12,21 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final, Protocol
 
+import ml_dtypes
 import numpy as np
 import numpy.typing as npt
 
 from switchsum.protocol.errors import UsageError
 
+from ..engine.operation import described
 from .collectives import check_written
+from .record import Record
 
 FIRST_BYTES: Final = 1000
 """Bytes of the broadcast that says what follows, or how long that is: one frame of most switches."""
 
+NAMED: Final = {"bfloat16": ml_dtypes.bfloat16}
+"""Dtypes of others, which numpy's files do not know."""
 Values = npt.NDArray[Any]
 
 
@@ -66,6 +71,11 @@ class Model(Protocol):
         """Go on from what another rank has given."""
         ...
 
+    @property
+    def record(self) -> Record:
+        """What all ranks must have alike in it."""
+        ...
+
 
 @dataclass(frozen=True, slots=True)
 class SharedArrays:
@@ -76,6 +86,15 @@ class SharedArrays:
     def __post_init__(self) -> None:
         for one in self.arrays:
             check_written("share", one)
+
+    @property
+    def record(self) -> Record:
+        """Dtypes and shapes of the arrays."""
+        size = sum(one.size for one in self.arrays)
+        return Record(
+            title=f"{len(self.arrays)} arrays of {size} values",
+            facts={"arrays": [(described(one.dtype), one.shape) for one in self.arrays]},
+        )
 
     def give(self) -> list[Values]:
         """Return the arrays."""
@@ -119,13 +138,14 @@ class Kept:
         own = [self._results[one] for one in sorted(self._results) if one > min(behind.values())]
         model = self.model.give() if self.model is not None and too_late and comm.rank == root else []
         results, arrays = _tell(comm, own, model, root)
-        is_too_late, missed = self._rank in too_late, []
+        is_too_late, missed, after = self._rank in too_late, [], behind.get(self._rank, number)
         for given in results:
             known = self._results.get(given.number)
             comm.broadcast((known or given).array, root, label="a result that some ranks lack")
             if known is None:
                 self.keep(replace(given, array=given.array.copy()), most)
-                missed += [] if is_too_late else [given]
+            if given.number > after and not is_too_late:  # also one that came before the others were lost
+                missed.append(given if known is None else replace(known, array=known.array.copy()))
         for array in arrays:
             comm.broadcast(array, root, label="the model, for ranks that are too late")
         if is_too_late and self.model is not None:
@@ -134,12 +154,35 @@ class Kept:
 
 
 def _fact(array: Values) -> list[Any]:
-    return [array.dtype.name, list(array.shape)]
+    return [_written(array.dtype), list(array.shape)]
 
 
 def _space(fact: list[Any]) -> Values:
-    name, shape = fact
-    return np.zeros([int(size) for size in shape], np.dtype(name))
+    dtype, shape = fact
+    return np.zeros([int(size) for size in shape], _read(dtype))
+
+
+def _written(dtype: np.dtype[Any]) -> Any:
+    """Return a dtype as JSON takes it: a name, or where that does not say all, what numpy's files have."""
+    if dtype.names is None and dtype.isnative and dtype.name in np.sctypeDict | NAMED:
+        return dtype.name
+    return np.lib.format.dtype_to_descr(dtype)
+
+
+def _read(written: Any) -> np.dtype[Any]:
+    """Read a dtype."""
+    return np.dtype(written) if isinstance(written, str) else np.lib.format.descr_to_dtype(_fields(written))
+
+
+def _fields(written: list[Any]) -> Any:
+    """Return fields with tuples where JSON has lists; names may be pairs of title and name."""
+    return [
+        tuple(
+            _fields(one) if place == 1 and isinstance(one, list) else tuple(one) if isinstance(one, list) else one
+            for place, one in enumerate(field)
+        )
+        for field in written
+    ]
 
 
 def _tell(

@@ -227,6 +227,9 @@ class Member(Protocol):
 class FormerSteps(Protocol):
     """Collectives of several operations, each of which is begun when the one before has ended (`steps`)."""
 
+    thread: int
+    """Identifier of the thread that takes the steps; 0: it has not begun."""
+
     def wait_for_last_steps(self) -> None:
         """Wait until each of them has begun its last operation."""
         ...
@@ -319,6 +322,14 @@ class OperationQueue:
     def is_driven_by(self, thread: int) -> bool:
         """Whether this thread is in the midst of an operation."""
         return self._owner == thread and self._turn.locked()
+
+    @property
+    def holds_caller(self) -> bool:
+        """Whether a caller waits in here, and not only a thread in the background."""
+        background = {0, self.thread.ident if self.thread is not None else 0}
+        if self.steps is not None:
+            background.add(self.steps.thread)
+        return self._turn.locked() and self._owner not in background
 
     def break_off(self, error: SwitchsumError) -> NoReturn:
         """Break the communicator, and raise why."""

@@ -9,6 +9,7 @@ A rank that was absent takes part in the next operation.  Before that begins, it
 
 from __future__ import annotations
 
+import re
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -16,10 +17,11 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from typing import Any, Final, Protocol, TypedDict
 
-from switchsum.protocol.agreement_rpc import KEEP, AgreeReply, AgreeRequest, Terms
+from switchsum.protocol.agreement_rpc import GO_ON, KEEP, AgreeReply, AgreeRequest, Terms
 from switchsum.protocol.errors import (
     CollectiveTimeout,
     ControllerUnreachable,
+    OperationMismatch,
     SumOverflow,
     SwitchsumError,
     UsageError,
@@ -30,6 +32,10 @@ from .collectives import Options
 from .missed import Kept, Model, QuorumSum, SharedArrays, Values
 from .operation_queue import OperationQueue, check_process
 
+RANKS: Final = re.compile(r"(\branks? )(\d+(?:(?:, | and )\d+)*)")
+NUMBER: Final = re.compile(r"\d+")
+GROUP: Final = re.compile(r"'[^']*/quorum-\d+'")
+"""How errors name ranks, and the job of a group of them."""
 ASK_S: Final = 1.0
 """Longest single call that asks who takes part."""
 AT_ONCE_S: Final = 0.001
@@ -45,6 +51,11 @@ class Combines(Protocol):
     world_size: int
     queue: OperationQueue
     connect_again: Callable[..., Any] | None
+
+    @property
+    def begun(self) -> int:
+        """Collectives that it has begun."""
+        ...
 
     @property
     def quorums(self) -> Quorums:
@@ -99,8 +110,6 @@ class Agreed:
     ranks: tuple[int, ...]
     communicator: Combines
     """Of these ranks, in their order."""
-    missed: tuple[QuorumSum, ...]
-    """As in `QuorumSum`."""
     was_given_model: bool
     """As in `QuorumSum`."""
     is_whole: bool
@@ -134,15 +143,16 @@ def allreduce(
         if agreed.is_whole:
             return quorums.result(agreed, array)
         try:
-            agreed.communicator.allreduce(
-                array,
-                how.operator,
-                lanes=how.lanes,
-                narrow=how.narrow,
-                saturate=how.saturate,
-                block=block,
-                label=how.label,
-            )
+            with quorums.among(agreed.ranks):
+                agreed.communicator.allreduce(
+                    array,
+                    how.operator,
+                    lanes=how.lanes,
+                    narrow=how.narrow,
+                    saturate=how.saturate,
+                    block=block,
+                    label=how.label,
+                )
         except SumOverflow:  # on all ranks, with the nearest values
             quorums.finish(agreed, array, terms.keep)
             raise
@@ -164,6 +174,8 @@ class Quorums:
         self._groups: dict[str, Combines] = {}
         self._kept = Kept(comm.rank)
         self._terms: Terms | None = None
+        self._missed: list[QuorumSum] = []
+        """Results that this rank has lacked, and that no call has returned yet."""
         self.turn = threading.Lock()
         """Held by the thread whose operation it is."""
         self.after = 0
@@ -211,7 +223,8 @@ class Quorums:
 
         """
         began, self._terms = time.monotonic(), terms
-        terms = replace(terms, gives_model=self._kept.model is not None)
+        model = self._kept.model
+        terms = replace(terms, gives_model=model is not None, model=model.record.text if model is not None else "")
         reply = self._ask(terms, is_whole)
         self.waited_s += time.monotonic() - began
         absent = set(reply.absent)
@@ -220,17 +233,52 @@ class Quorums:
             self._close_group(name, failed=False)
         comm = self._group(reply.group, ranks) if absent else self._comm
         behind = {rank: after for rank, after in reply.behind}  # noqa: C416 - pairs are lists
-        missed, was_given_model = self._kept.catch_up(comm, ranks, behind, reply.number, terms.keep)
-        if reply.is_whole:
-            self.after = reply.number
+        with self.among(ranks):
+            missed, was_given_model = self._kept.catch_up(comm, ranks, behind, reply.number, terms.keep)
+        if was_given_model:
+            self._missed.clear()
+        self._missed += [one for one in missed if one.number > self.after]  # one that asks again has them
+        self.after = reply.number if reply.is_whole else reply.number - 1
         return Agreed(
             number=reply.number,
             ranks=ranks,
             communicator=comm,
-            missed=missed,
             was_given_model=was_given_model,
             is_whole=reply.is_whole,
         )
+
+    def take_missed(self) -> tuple[QuorumSum, ...]:
+        """Return the results that this rank has lacked and no call has returned yet, in their order.
+
+        An `allreduce` with a quorum returns them in `missed`, and so does `end`.  If it raises instead, SumOverflow for
+        example, they are here, and else in the next result.  Each is returned once.
+
+        Returns:
+            Results of operations before the one that has raised.
+
+        Example:
+            >>> from switchsum import SumOverflow
+            >>> def add(comm, array, apply):
+            ...     try:
+            ...         total = comm.allreduce(array, quorum=0.75, patience_s=0.1)
+            ...     except SumOverflow:
+            ...         for missed in comm.quorums.take_missed():
+            ...             apply(missed.array)
+            ...         apply(array)  # the nearest values
+
+        """
+        missed, self._missed = tuple(self._missed), []
+        return missed
+
+    @contextmanager
+    def among(self, ranks: tuple[int, ...]) -> Iterator[None]:
+        """Have errors of a group of ranks name these by their numbers in the job."""
+        try:
+            yield
+        except (WorkerLost, CollectiveTimeout, OperationMismatch) as error:
+            if len(ranks) == self._comm.world_size:
+                raise
+            raise _of_job(error, ranks, self._membership.job) from error
 
     def finish(self, agreed: Agreed, result: Values, keep: int) -> None:
         """Note the result of an operation, and keep a copy for ranks that were absent."""
@@ -243,7 +291,7 @@ class Quorums:
             array=array,
             number=agreed.number,
             ranks=() if agreed.is_whole else agreed.ranks,
-            missed=agreed.missed,
+            missed=self.take_missed(),
             was_given_model=agreed.was_given_model,
         )
 
@@ -256,7 +304,8 @@ class Quorums:
         if self._terms is None:
             raise UsageError("there was no operation with a quorum yet")
         with self.turn:
-            return self.agree(self._terms, is_whole=True).missed
+            self.agree(self._terms, is_whole=True)
+            return self.take_missed()
 
     def close(self, *, failed: bool = False) -> None:
         """Leave all groups."""
@@ -277,6 +326,8 @@ class Quorums:
                 patience_s=terms.patience_s,
                 keep=terms.keep,
                 gives_model=terms.gives_model,
+                model=terms.model,
+                begun=self._comm.begun,
                 is_whole=is_whole,
                 wait_s=max(0.0, min(end - asked, ASK_S)),
             )
@@ -345,7 +396,8 @@ class Quorums:
             if not gone:
                 raise
             raise WorkerLost(
-                f"rank {gone[0]} of job {membership.job!r} is gone, and was to take part in this operation", gone[0]
+                f"rank {gone[0]} of job {membership.job!r} is gone, and was to take part in this operation{GO_ON}",
+                gone[0],
             ) from error
         finally:
             membership.on_heartbeat = before
@@ -353,3 +405,18 @@ class Quorums:
     def _close_group(self, name: str, *, failed: bool) -> None:
         with suppress(SwitchsumError):
             self._groups.pop(name).close(failed=failed)
+
+
+def _of_job(error: SwitchsumError, ranks: tuple[int, ...], job: str) -> SwitchsumError:
+    """Return the error of a group of ranks with the ranks' numbers, and the name, of the job that they are of."""
+    text = RANKS.sub(lambda found: found[1] + NUMBER.sub(lambda one: _name(int(one[0]), ranks), found[2]), str(error))
+    text = GROUP.sub(repr(job), text)
+    if isinstance(error, WorkerLost):
+        return WorkerLost(text + GO_ON, ranks[error.rank] if 0 <= error.rank < len(ranks) else error.rank)
+    if isinstance(error, CollectiveTimeout):
+        return CollectiveTimeout(text, [ranks[rank] for rank in error.missing if rank < len(ranks)])
+    return OperationMismatch(text, error.operation if isinstance(error, OperationMismatch) else "")
+
+
+def _name(rank: int, ranks: tuple[int, ...]) -> str:
+    return str(ranks[rank]) if rank < len(ranks) else str(rank)

@@ -82,6 +82,7 @@ class Reporter:
             finished=min(communicator.queue.finished, begun),
             operation=engine.name_of(oldest)[: member_rpc.MOST_TEXT] if is_under_way else "",
             waiting_s=quiet_s if is_under_way else 0.0,
+            is_inside=is_under_way and communicator.queue.holds_caller,
             idle_s=0.0 if is_under_way else quiet_s,
             collective_s=round(communicator.queue.seconds, 6),
             waiting_slots=max(0, engine.slots_waiting),

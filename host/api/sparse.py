@@ -132,6 +132,8 @@ def given(indices: Array, values: Array, size: int) -> tuple[Array, Array]:
     """Return a caller's indices and values as arrays; raises UsageError for what is no number of rows."""
     if not is_integer(size) or size > MOST_ROWS:
         raise UsageError(f"size must be a number of rows, at most {MOST_ROWS}, not {size!r}")
+    if isinstance(indices, np.ma.MaskedArray) or isinstance(values, np.ma.MaskedArray):
+        raise UsageError("allreduce_sparse would ignore the mask of an array: pass array.compressed()")
     return np.asarray(indices), np.asarray(values)
 
 

@@ -78,7 +78,8 @@ class StepQueue:
         self._pid = pid
         self._executor = ThreadPoolExecutor(1, thread_name_prefix=name, initializer=self._note_thread)
         self._is_closed = False
-        self._thread = 0
+        self.thread = 0
+        """Identifier of its thread; 0: it has not begun."""
         self._last: threading.Event | None = None
         """Set when the latest of them has begun its last step; not its future, which keeps the memory of its result."""
 
@@ -87,7 +88,7 @@ class StepQueue:
 
         What a step begins takes its first steps at once: behind others that wait for the thread, ranks might differ.
         """
-        if threading.get_ident() == self._thread:
+        if threading.get_ident() == self.thread:
             within: Future[LastStep] = Future()
             within.set_result(steps())
             return SteppedHandle(within, self._pid)
@@ -104,7 +105,7 @@ class StepQueue:
     def wait_for_last_steps(self) -> None:
         """Wait until each of them has begun its last step, or failed; their own thread need not wait."""
         last = self._last  # which another thread may close meanwhile
-        if last is not None and threading.get_ident() != self._thread:
+        if last is not None and threading.get_ident() != self.thread:
             check_process(self._pid)
             last.wait()
 
@@ -115,7 +116,7 @@ class StepQueue:
         self._last = None
 
     def _note_thread(self) -> None:
-        self._thread = threading.get_ident()
+        self.thread = threading.get_ident()
 
 
 class SteppedHandle(Handle):

@@ -15,6 +15,7 @@ from switchsum.controller.jobs.agreement import MOST_GROUPS, Agreement, Decision
 from switchsum.controller.jobs.job import Job
 from switchsum.controller.service.config import Config
 from switchsum.controller.service.controller import Controller
+from switchsum.controller.trees import rails
 from switchsum.protocol.agreement_rpc import AgreeReply, AgreeRequest, Terms
 from switchsum.protocol.errors import NotAdmitted, OperationMismatch, SwitchLost, UsageError, WorkerLost
 
@@ -210,8 +211,18 @@ def test_other_terms_and_results_of_nowhere_are_refused_by_name() -> None:
     ):
         ranks.agreement.ask(1, 0, Terms(quorum=0.5, patience_s=0.01), is_whole=False, now=0.0)
     assert ranks.agreement.refused == {1: 1}
+    with pytest.raises(OperationMismatch, match=r"rank 1 asks with quorum=0\.5"):  # nobody goes on without it
+        ranks.ask(0, 0.0)
     with pytest.raises(NotAdmitted, match="operation 7"):
-        ranks.agreement.ask(1, 7, TERMS, is_whole=False, now=0.0)
+        Ranks().agreement.ask(1, 7, TERMS, is_whole=False, now=0.0)
+
+
+def test_who_went_first_is_blamed_and_not_who_left_because_of_it() -> None:
+    ranks = Ranks()
+    ranks.ask(3, 0.0)
+    with pytest.raises(WorkerLost, match=r"rank 2 is gone, .*call comm\.reform\(\)") as caught:
+        ranks.agreement.outcome(4, [2, 0, 1], 0.0)
+    assert caught.value.rank == 2
 
 
 @pytest.mark.parametrize(
@@ -295,7 +306,7 @@ class Asked:
         self.written: list[tuple[str, list[str]]] = []
         """By write, the job that the latest decision names, and the jobs that there were."""
         self.write: Callable[[], None] = lambda: None
-        self.fleet = SimpleNamespace(is_settled=True)
+        self.fleet: Any = SimpleNamespace(is_settled=True, away=list, without=set(), connections={"": None})
         monkeypatch.setattr(keeper, "fleet", self.fleet)
         monkeypatch.setattr(keeper, "synchronise", self._synchronise)
         monkeypatch.setattr(keeper, "end_jobs_if_ousted", lambda: None)
@@ -353,6 +364,35 @@ def test_a_decision_is_told_when_it_is_written_and_not_before(asked: Asked) -> N
         assert [one.result().absent for one in told] == [[3]] * 2
     group = asked.agree(2).group
     assert asked.written == [("", ["a", group]), (group, ["a", group])]  # a killed controller leaves no name of nothing
+
+
+class OneAway:
+    """The switch of the job, and one that is away."""
+
+    def __init__(self) -> None:
+        self.connections, self.without = {"": None, "spare": None}, set[str]()
+
+    def away(self) -> list[str]:
+        return ["spare"]
+
+    @property
+    def is_settled(self) -> bool:
+        return "spare" in self.without
+
+
+@pytest.mark.parametrize("used", ["", "spare"])
+def test_a_decision_does_not_wait_for_a_switch_that_no_running_job_uses(
+    asked: Asked, monkeypatch: pytest.MonkeyPatch, used: str
+) -> None:
+    keeper = asked.controller.keeper
+    monkeypatch.setattr(keeper, "fleet", OneAway())
+    monkeypatch.setattr(rails, "switches_of_job", lambda *_: {used})
+    if used:
+        assert asked.agree(0, wait_s=0.05).number == 0
+        assert not keeper.fleet.without
+    else:
+        assert {one.number for one in asked.all((0, 1, 2))} == {1}
+        assert keeper.has_news
 
 
 def test_what_a_new_controller_has_read_is_told_when_all_switches_have_it(asked: Asked) -> None:

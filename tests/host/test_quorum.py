@@ -9,13 +9,16 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 import pytest
 
 from switchsum.host.api.communicator import Communicator
 from switchsum.host.api.missed import Kept, QuorumSum, SharedArrays
 from switchsum.protocol.agreement_rpc import AgreeReply, AgreeRequest, Terms
-from switchsum.protocol.errors import OperationMismatch, UsageError, WorkerLost
+from switchsum.protocol.errors import CollectiveTimeout, OperationMismatch, SumOverflow, UsageError, WorkerLost
+from switchsum.protocol.member_rpc import MemberRequest, ReformRequest
+from switchsum.protocol.reports import WorkerReport
 from switchsum.testing.local import communicators
 
 from ..timing import patience
@@ -292,9 +295,162 @@ def test_another_quorum_than_the_others_is_refused_by_name(ranks: QuorumRanks) -
         comm.allreduce(np.ones(3, np.float32), quorum=quorum, patience_s=60.0)  # nobody is late, however busy
 
     together([partial(ask, comm, 0.75) for comm in ranks.comms])
-    with pytest.raises(OperationMismatch, match="rank 2 asks with quorum=1, "):
-        ask(ranks.comms[2], 1.0)
+    for rank in (2, 0, 1, 3):  # nobody goes on without the one that differs
+        with pytest.raises(OperationMismatch, match="rank 2 asks with quorum=1, "):
+            ask(ranks.comms[rank], 1.0 if rank == 2 else 0.75)
     assert ranks.agreement.refused == {2: 1}
+
+
+def test_models_that_differ_are_named_by_all_before_a_rank_is_too_late(ranks: QuorumRanks) -> None:
+    for comm in ranks.comms:
+        comm.quorums.share(np.zeros(6 if comm.rank == 2 else 5))
+
+    def ask(comm: Communicator) -> str:
+        with pytest.raises(OperationMismatch) as caught:  # noqa: PT012 - the second time, who was the first to ask
+            for _ in range(2):
+                comm.allreduce(np.ones(3, np.float32), quorum=0.5, patience_s=60.0)
+        return str(caught.value)
+
+    for error in together([partial(ask, comm) for comm in ranks.comms]):
+        assert "1 arrays of 6 values" in error
+        assert "1 arrays of 5 values" in error
+
+
+@pytest.mark.parametrize("asking", [(0, 1, 3), (0,)])
+def test_a_rank_that_calls_something_else_ends_all(ranks: QuorumRanks, asking: tuple[int, ...]) -> None:
+    """The others wait for it, or go on without it: as soon as all are there, all hear of it."""
+    live = ranks.job.live
+    assert live is not None
+    others = [rank for rank in range(4) if rank not in asking]
+    for rank in others:
+        report = WorkerReport(
+            job="a", nonce=live.members[rank].nonce, begun=1, operation="barrier", waiting_s=1.0, is_inside=True
+        )
+        live.members[rank].reported.note(report, 0.0)
+
+    def ask(comm: Communicator) -> str:
+        with pytest.raises(OperationMismatch) as caught:
+            comm.allreduce(np.ones(3, np.float32), quorum=0.5, patience_s=60.0)
+        return str(caught.value)
+
+    for error in together([partial(ask, ranks.comms[rank]) for rank in asking]):
+        assert f"rank {others[0]} waits in barrier, and rank {', '.join(map(str, asking))} in an operation" in error
+    news = ranks.controller.members.heartbeat(MemberRequest(job="a", nonce=live.members[others[0]].nonce))
+    assert "waits in barrier" in news.mismatch
+
+
+def test_who_only_computes_while_something_else_is_under_way_is_waited_for(ranks: QuorumRanks) -> None:
+    agreement = ranks.agreement
+    terms = Terms(quorum=0.5, patience_s=60.0)
+    for rank in (0, 1, 3):
+        agreement.ask(rank, 0, terms, is_whole=False, now=0.0, begun=1)
+    agreement.note_elsewhere({}, 4, [])  # rank 2 is in no collective
+    agreement.note_elsewhere({2: (1, "allreduce")}, 4, [])  # which those who ask have begun, too
+    agreement.check_alike()
+    agreement.note_elsewhere({2: (2, "allreduce")}, 4, [])
+    with pytest.raises(OperationMismatch, match="rank 2 waits in allreduce, and rank 0, 1, 3 in"):
+        agreement.check_alike()
+
+
+def with_late(ranks: QuorumRanks, call: Callable[[int], Any]) -> Any:
+    """Have rank 3 be absent from no operation that the others take part in now; return its result."""
+    with ThreadPoolExecutor(1) as pool:
+        last = pool.submit(call, 3)
+        while 3 not in ranks.agreement.asking:
+            time.sleep(0.001)
+        together([partial(call, rank) for rank in (0, 1, 2)])
+        return last.result()
+
+
+@pytest.mark.parametrize("takes", [True, False])
+def test_results_that_a_rank_has_missed_are_not_lost_with_an_overflow(ranks: QuorumRanks, takes: bool) -> None:
+    """They are there when the error is, and in the next result if nobody has taken them."""
+    kept: dict[int, list[int]] = {rank: [] for rank in range(4)}
+
+    def call(rank: int, value: int = 1) -> None:
+        found = ranks.comms[rank].allreduce(np.full(6, value, np.int8), quorum=0.75, patience_s=0.01)
+        kept[rank] += [one.number for one in (*found.missed, found)]
+
+    def overflow(rank: int) -> None:
+        with pytest.raises(SumOverflow):
+            call(rank, 60)
+        if takes:
+            kept[rank] += [one.number for one in ranks.comms[rank].quorums.take_missed()]
+
+    together([partial(call, rank) for rank in (0, 1, 2)])
+    with_late(ranks, overflow)
+    assert kept[3] == [1] * takes
+    with_late(ranks, call)
+    assert kept == {rank: [1, 3] for rank in range(4)}
+
+
+@pytest.mark.parametrize("dtype", [">f4", ">i8", "<f4", "bfloat16", "bool"])
+def test_a_late_rank_gets_results_of_every_dtype(ranks: QuorumRanks, dtype: str) -> None:
+    kind = np.dtype(ml_dtypes.bfloat16) if dtype == "bfloat16" else np.dtype(dtype)
+    op = "or" if dtype == "bool" else "sum"
+
+    def call(rank: int) -> QuorumSum:
+        return ranks.comms[rank].allreduce(np.ones(6, kind), op, quorum=0.75, patience_s=0.01)
+
+    first, *_ = together([partial(call, rank) for rank in (0, 1, 2)])
+    [missed] = with_late(ranks, call).missed
+    assert missed.array.dtype == kind
+    assert missed.array.tobytes() == first.array.tobytes()
+
+
+@pytest.mark.parametrize(
+    "dtype",
+    [">f8", "M8[ms]", "V5", [("a", ">i2"), ("b", "f8", (2, 3))], [("x", [("y", "u1"), ("z", "<f4")])], "bfloat16"],
+    ids=str,
+)
+def test_shared_arrays_may_have_any_dtype(dtype: Any) -> None:
+    kind = np.dtype(ml_dtypes.bfloat16) if dtype == "bfloat16" else np.dtype(dtype)
+    said: list[Any] = []
+    for rank in range(2):
+        own = np.full(4 * kind.itemsize, 7 + rank, np.uint8).view(kind)
+        kept = Kept(rank)
+        kept.model = SharedArrays((own,))
+        assert kept.catch_up(Recorded(rank, said), [0, 1], {1: 0}, 9, 4) == ((), rank == 1)
+        assert own.tobytes() == bytes([7] * own.nbytes)
+
+
+def test_errors_of_a_group_name_ranks_of_the_job(ranks: QuorumRanks) -> None:
+    quorums, group = ranks.comms[0].quorums, (0, 2, 3)
+    given = [
+        WorkerLost("rank 1 of job 'a/quorum-1' is gone: its process has ended", 1),
+        WorkerLost("ranks 1, 2 have left the job in order", 1),
+        CollectiveTimeout("no progress for 3 s: the switch waits for rank 1, 2 and ranks at other switches", (1, 2)),
+        OperationMismatch("rank 2 issued barrier; rank 0, 1 issued allreduce of float32[6]"),
+    ]
+    found: list[Any] = []
+    for error in given:
+        with pytest.raises(type(error)) as caught, quorums.among(group):
+            raise error
+        found.append(caught.value)
+    lost, left, late, mismatch = found
+    assert (lost.rank, left.rank, late.missing) == (2, 2, (2, 3))
+    assert str(lost).startswith("rank 2 of job 'a' is gone: its process has ended; to go on without it, all ranks")
+    assert str(left).startswith("ranks 2, 3 have left")
+    assert "waits for rank 2, 3 and ranks at" in str(late)
+    assert str(mismatch) == "rank 3 issued barrier; rank 0, 2 issued allreduce of float32[6]"
+    with pytest.raises(WorkerLost, match="rank 1 of job"), quorums.among((0, 1, 2, 3)):
+        raise WorkerLost("rank 1 of job 'a' is gone", 1)
+
+
+def test_who_asks_hears_that_the_others_form_the_job_anew(ranks: QuorumRanks) -> None:
+    live = ranks.job.live
+    assert live is not None
+    ranks.jobs.leave(live.members[3].nonce)
+    ranks.jobs.leave(live.members[2].nonce)  # the one that went first is named
+    with ThreadPoolExecutor(1) as pool:
+        asked = pool.submit(ranks.comms[0].allreduce, np.ones(3), quorum=0.5, patience_s=60.0)
+        while 0 not in ranks.agreement.asking:
+            time.sleep(0.001)
+        request = ReformRequest(job="a", nonce=live.members[1].nonce, wait_s=0.01)
+        assert ranks.controller.members.reform(request).missing == [0]
+        with pytest.raises(WorkerLost, match=r"rank 3 .* rank 1 forms the job anew; .*comm\.reform\(\)") as caught:
+            asked.result()
+    assert caught.value.rank == 3
 
 
 def test_a_communicator_without_a_controller_has_no_quorums() -> None:

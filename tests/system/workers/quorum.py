@@ -38,7 +38,7 @@ with switchsum.connect() as communicator:
     while True:
         time.sleep(step_s)
         agreed = quorums.agree(TERMS, is_whole=is_last())
-        for missed in agreed.missed:
+        for missed in quorums.take_missed():
             note(missed)
         if agreed.is_whole:
             break
