@@ -29,6 +29,7 @@ MOST_LINES_OF_A_MODULE, MOST_LINES_OF_A_FUNCTION, MOST_PARAMETERS = 450, 60, 10
 ONE_IDEA = {
     "controller/jobs/registry.py": "one registry: every way in which a member comes, goes and is told why",
     "host/api/communicator.py": "the calls that users make: their docstrings are the reference",
+    "host/api/join.py": "one membership, from joining over heartbeats to leaving",
     "host/api/operation_queue.py": "what is under way: handles, and the queue that brings them to their end",
     "host/api/sparse.py": "one collective, step by step",
     "host/engine/state.py": "the engine's records, each field with what it means, are read side by side",

@@ -368,7 +368,7 @@ def test_results_that_a_rank_has_missed_are_not_lost_with_an_overflow(ranks: Quo
     kept: dict[int, list[int]] = {rank: [] for rank in range(4)}
 
     def call(rank: int, value: int = 1) -> None:
-        found = ranks.comms[rank].allreduce(np.full(6, value, np.int8), quorum=0.75, patience_s=0.01)
+        found = ranks.comms[rank].allreduce(np.full(6, value, np.int8), quorum=0.75, patience_s=ENOUGH_S)
         kept[rank] += [one.number for one in (*found.missed, found)]
 
     def overflow(rank: int) -> None:
@@ -390,7 +390,7 @@ def test_a_late_rank_gets_results_of_every_dtype(ranks: QuorumRanks, dtype: str)
     op = "or" if dtype == "bool" else "sum"
 
     def call(rank: int) -> QuorumSum:
-        return ranks.comms[rank].allreduce(np.ones(6, kind), op, quorum=0.75, patience_s=0.01)
+        return ranks.comms[rank].allreduce(np.ones(6, kind), op, quorum=0.75, patience_s=ENOUGH_S)
 
     first, *_ = together([partial(call, rank) for rank in (0, 1, 2)])
     [missed] = with_late(ranks, call).missed
