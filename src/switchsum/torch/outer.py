@@ -170,7 +170,7 @@ class DiLoCo:
             patience_s=terms.get("patience_s"),
         )
         if self._elastic is None:
-            self._compare(self._alike.made(_facts_of(self._model)), f"{self._alike.kind}()")
+            self._compare(self._alike.made(_facts_of(self._model)), "a training begins")
             share([*self._model.parameters(), *self._model.buffers()], self.average.group)
         self.fragments = cut(self._model, self.schedule.offsets(), outer or nesterov)
         self._quorum = (
@@ -240,7 +240,7 @@ class DiLoCo:
             with self.average.among(there):
                 self._take_last_steps()
         else:
-            self._compare(self._alike.finish(self.step), f"{self._alike.kind}.finish()")
+            self._compare(self._alike.finish(self.step), "a training ends")
             self._take_last_steps()
 
     def _compare(self, record: Record, about: str) -> None:
