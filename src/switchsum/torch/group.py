@@ -25,6 +25,7 @@ from switchsum.host.api.collectives import Options
 from switchsum.host.api.communicator import Communicator
 from switchsum.host.api.operation_queue import Handle
 from switchsum.host.api.statistics import Statistics
+from switchsum.protocol.errors import UsageError
 from switchsum.torch import buckets, gradients, sparse
 from switchsum.torch.calls import collective
 from switchsum.torch.detours import Detours
@@ -89,6 +90,7 @@ class SwitchGroup(Forwarded):
         self._detours = Detours()
         self._buckets = buckets.Buckets(self)
         self._gloo = open_gloo(store, rank, size, timeout, address)
+        self._timeout_at_first = self._gloo.options._timeout
         self.others = others
         for name, backend in {_CPU.type: self._gloo, **_backends_of(others)}.items():
             kind = dist.Backend.backend_type_map.get(backend.name(), dist.ProcessGroup.BackendType.CUSTOM)
@@ -207,13 +209,15 @@ class SwitchGroup(Forwarded):
     @collective
     def reduce(self, tensors: Tensors, opts: Any) -> dist.Work:
         """Reduce a tensor over all ranks; only the root gets the result."""
-        tensors = _listed(tensors)
+        tensors = _one("reduce", tensors, opts)
         if self._is_alone:
             return self.over_gloo("reduce", tensors, opts)
         called = self._reduces("reduce", tensors, opts, opts.rootRank)
         check_written(*tensors[: opts.rootRank == self.rank()])
         reductions = self._choose("reduce", tensors, opts)
         if reductions is None:
+            if opts.rootRank != self.rank():  # gloo uses the tensors of other ranks as room
+                tensors = [tensor.detach().clone() for tensor in tensors]
             return self.over_gloo("reduce", tensors, opts, called=called)
         reduction, communicator = reductions[0], self.connect()
         part, operator = reduction.stage(tensors[0]), reduction.operator
@@ -315,8 +319,8 @@ class SwitchGroup(Forwarded):
     @collective
     def broadcast(self, tensors: Tensors, opts: Any = None) -> dist.Work:
         """Give every rank the root's tensor."""
-        tensors = _listed(tensors)
         opts = opts or c10d.BroadcastOptions()
+        tensors = _one("broadcast", tensors, opts)
         called = words("broadcast", tensors, root=opts.rootRank)
         if self._is_alone or tensors[0].layout != torch.strided:
             return self.over_gloo("broadcast", tensors, opts, called=called)
@@ -331,7 +335,9 @@ class SwitchGroup(Forwarded):
     @collective
     def allgather(self, outputs: Sequence[Tensors], inputs: Tensors, opts: Any = None) -> dist.Work:
         """Give every rank the tensors of all ranks, one by one."""
-        gathered, own = list(outputs[0]), _listed(inputs)[0]
+        if len(outputs) != 1:
+            raise UsageError(f"allgather gathers one tensor of each rank, not {len(outputs)}: call allgather_coalesced")
+        gathered, own = list(outputs[0]), _one("allgather", inputs)[0]
         if self._is_alone or own.layout != torch.strided:
             opts = opts or c10d.AllgatherOptions()
             return self.over_gloo("allgather", [gathered], [own], opts, called=words("all_gather", [own]))
@@ -442,6 +448,16 @@ def _backends_of(others: Mapping[str, dist.ProcessGroup]) -> dict[str, Any]:
 
 def _listed(tensors: Tensors | torch.Tensor) -> list[torch.Tensor]:
     return [tensors] if isinstance(tensors, torch.Tensor) else list(tensors)
+
+
+def _one(call: str, tensors: Tensors | torch.Tensor, opts: Any = None) -> list[torch.Tensor]:
+    """Return the one tensor that a call takes, in a list; raises UsageError where there are others."""
+    listed = _listed(tensors)
+    if len(listed) != 1:
+        raise UsageError(f"{call} takes one tensor, not {len(listed)}: call it once for each")
+    if getattr(opts, "rootTensor", 0):
+        raise UsageError(f"{call}: rootTensor must be 0, not {opts.rootTensor}, for a call has one tensor")
+    return listed
 
 
 def _write_results(parts: Iterable[Staged | sparse.SparseSum | Fused | Single]) -> None:
