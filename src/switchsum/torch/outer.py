@@ -22,6 +22,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from switchsum.protocol.errors import UsageError, WorkerLost
 from switchsum.torch.averaging import Average, Group, share
+from switchsum.torch.compression import compressor_of
 from switchsum.torch.elastic import ElasticGroup
 from switchsum.torch.fragments import Fragment, MakeOptimizer, cut
 from switchsum.torch.hooks import FLOATS, Compressor
@@ -155,11 +156,15 @@ class DiLoCo:
         if terms and (delay or isinstance(group, ElasticGroup)):
             raise UsageError("outer steps with a quorum have no delay, and no ElasticGroup: leave one of them out")
         self._elastic = group if isinstance(group, ElasticGroup) else None
-        self.average = Average(how, self._elastic.communicator if self._elastic else group)
         self._model = _without_averages(model)
         if self._elastic is None:
+            self.average = Average(how, group)
             share([*self._model.parameters(), *self._model.buffers()], self.average.group)
+        elif isinstance(how, str):
+            compressor_of(how)  # what is wrong shows before the others wait for this rank
         self.fragments = cut(self._model, self.schedule.offsets(), outer or nesterov)
+        if self._elastic is not None:  # a new rank comes in here, when it is ready to train
+            self.average = Average(how, self._elastic.communicator)
         self._quorum = (
             OuterQuorum(
                 self.average,
