@@ -172,13 +172,14 @@ class Children:
                 if self._lines != seen:
                     seen, deadline = self._lines, time.monotonic() + DRAIN_S
 
-    def stop(self) -> None:
+    def stop(self, *, at_once: bool = False) -> None:
         """End every child that still runs, with all processes of its group, and copy the rest of their output.
 
-        One that has become another user's cannot be ended: that is said, and it goes on.
+        `at_once`: they have nothing left to do, and are killed.  One that has become another user's cannot be ended:
+        that is said, and it goes on.
         """
         for child in reversed(self._children):
-            _signal_group(child, signal.SIGTERM)
+            _signal_group(child, signal.SIGKILL if at_once else signal.SIGTERM)
         deadline = time.monotonic() + STOP_S
         with waiting_for(
             lambda: f"{', '.join(one.name for one in self._children if one.process.poll() is None)} to end"

@@ -92,6 +92,7 @@ FORMS: Final[Mapping[str, Form]] = {
     "allgather_coalesced": Form(("output_lists", "input_list", "opts")),
     "_allgather_base": _GATHERED,
     "all_gather_single": _GATHERED,
+    "gather_single": _GATHERED,
     "_reduce_scatter_base": _SCATTERED,
     "reduce_scatter_single": _SCATTERED,
     "all_gather_single_coalesced": _COALESCED,

@@ -6,7 +6,8 @@ import json
 import os
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Final, TypeVar
@@ -34,6 +35,8 @@ GROUP_SHARE: Final = 16
 """A sub-group takes this part of the slots that are free, so that there is room for about 75 of them."""
 RETRY_S: Final = 0.2
 _PLACE: Final = "switchsum/place"
+_of_thread = threading.local()
+"""Thread-local: `client`, the connection to the controller that the thread's calls share for the moment."""
 _sharing = threading.Lock()
 """Held while one of this process's groups looks how many slots are free, and takes some."""
 
@@ -158,6 +161,11 @@ def open_job(meeting: Meeting, place: Place) -> Communicator:
 
 def _make_job(place: Place, meeting: Meeting) -> None:
     """Make a group's own job."""
+    with _one_connection(place):
+        _make_job_anew(place, meeting)
+
+
+def _make_job_anew(place: Place, meeting: Meeting) -> None:
     remove_job(place)  # an incarnation that was killed
     if not place.is_of_some:
         _create_job(place, meeting, None)
@@ -199,7 +207,7 @@ def await_leaving(place: Place) -> None:
     """Wait until nobody is in a job any more, for a few seconds: some may still need an answer of the switch."""
     deadline = time.monotonic() + LEAVE_S
     here: list[int] = []
-    with waiting_for(lambda: f"{ranks_of(place.job, here)} to leave"):
+    with _one_connection(place), waiting_for(lambda: f"{ranks_of(place.job, here)} to leave"):
         while time.monotonic() < deadline:
             job = _call(place, "ShowJob", rpc.JobRequest(job=place.job), rpc.JobInfo)
             here = ranks_in(job)
@@ -272,6 +280,20 @@ def _beacon(meeting: Meeting) -> str | None:
     return next((address for address in addresses if not is_loopback(address)), None)
 
 
-def _call(place: Place, method: str, request: object, reply: type[Reply]) -> Reply:
+@contextmanager
+def _one_connection(place: Place) -> Iterator[None]:
+    """Have this thread's calls of a controller share a connection, which takes longer to open than a call to answer."""
     with ControllerClient(place.controller, timeout_s=CALL_S, waits=True) as client:
-        return client.call(method, request, reply, patience_s=start_limit(ANSWER_S))
+        _of_thread.client = client
+        try:
+            yield
+        finally:
+            _of_thread.client = None
+
+
+def _call(place: Place, method: str, request: object, reply: type[Reply]) -> Reply:
+    client: ControllerClient | None = getattr(_of_thread, "client", None)
+    if client is None:
+        with _one_connection(place):
+            return _call(place, method, request, reply)
+    return client.call(method, request, reply, patience_s=start_limit(ANSWER_S))

@@ -81,7 +81,7 @@ class LocalServices:
                 self._await_members()
         finally:
             self._findable.close()
-            self._children.stop()
+            self._children.stop(at_once=True)  # nobody is in a job any more, and their files are removed below
             shutil.rmtree(self.scratch, ignore_errors=True)
 
     def _await_members(self) -> None:
