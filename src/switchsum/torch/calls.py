@@ -55,7 +55,7 @@ def _call(name: str, method: _Method[_P]) -> _Method[_P]:
         def begin() -> dist.Work:
             recorder: FlightRecorder | None = group.recorder
             if recorder is None:
-                return begun(group, *values)  # type: ignore[no-any-return]
+                return begun(group, *values)
             return recorder.record(group, name, values, lambda: begun(group, *values))
 
         own_s = group.own_timeout_of(values[-1] if values else None)

@@ -1,4 +1,4 @@
-"""DeepSpeed on the backend, on processors: ZeRO's first stage, whose parameters are those of one process with all data."""
+"""DeepSpeed on processors, with ZeRO's first stage: the parameters are those of one process with all the data."""
 
 from __future__ import annotations
 
