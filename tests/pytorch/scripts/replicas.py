@@ -1,7 +1,7 @@
-"""One replica of torchft: it trains with a Manager until so many steps are committed, and ends by SIGKILL if told to.
+"""One of three replicas of torchft: it trains with a Manager until one that was killed has been back for some steps.
 
-Arguments: the replica's number, the lighthouse's address, the steps to commit, the step at which it is killed or -1.
-It prints each step that is committed, with the parameters' digest.
+Arguments: the replica's number, the lighthouse's address, the step from which on one of them is killed, and `dies` for
+that one.  It prints each step that is committed, with the parameters' digest.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ import torchft
 
 from switchsum.torch.quorum import ProcessGroupSwitchsum
 
+REPLICAS, TOGETHER = 3, 3
 TIMEOUT = timedelta(seconds=float(os.environ.get("TIMEOUT_S", "60")))
 
 
@@ -28,7 +29,7 @@ def digest(model: torch.nn.Module) -> str:
 
 def main() -> None:
     """Train."""
-    number, lighthouse, steps, last = int(sys.argv[1]), sys.argv[2], int(sys.argv[3]), int(sys.argv[4])
+    number, lighthouse, killed_at, dies = int(sys.argv[1]), sys.argv[2], int(sys.argv[3]), sys.argv[4:] == ["dies"]
     os.environ["TORCHFT_LIGHTHOUSE"] = lighthouse
     torch.manual_seed(number)  # the first quorum gives all replicas the parameters of one
     model = torch.nn.Linear(4, 4)
@@ -53,8 +54,9 @@ def main() -> None:
         rank=0,
         world_size=1,
     )
-    while manager.current_step() < steps:
-        if manager.current_step() == last:
+    together = 0
+    while together < TOGETHER:
+        if dies and manager.current_step() >= killed_at:
             os.kill(os.getpid(), signal.SIGKILL)
         manager.start_quorum()
         optimizer.zero_grad()
@@ -66,6 +68,7 @@ def main() -> None:
         if manager.should_commit():
             optimizer.step()
             step, size = manager.current_step(), manager.num_participants()
+            together = together + 1 if step > killed_at and size == REPLICAS else 0
             print(f"replica {number} step {step} of {size} model {digest(model)}", flush=True)
     manager.shutdown()
     sys.stdout.flush()
