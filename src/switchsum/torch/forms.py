@@ -16,6 +16,8 @@ import torch
 import torch.distributed as dist
 from torch.distributed import distributed_c10d as c10d
 
+from switchsum.protocol.errors import UsageError
+
 ALIASES: Final[Mapping[str, Mapping[str, str]]] = {"allreduce": {"tensor": "tensors"}}
 """Other names that torch has for arguments of a method."""
 _DEFAULTS: Final = {"op": dist.ReduceOp.SUM, "timeout": None}
@@ -157,3 +159,18 @@ def _is_short(form: Form, values: Sequence[Any], named: Mapping[str, Any]) -> bo
         return any(one is not None for one in values[tensors:]) or bool(named)
     is_of_lists = form.lists is not list
     return is_of_lists and any(isinstance(one, torch.Tensor) for one in values)
+
+
+def listed(tensors: Sequence[torch.Tensor] | torch.Tensor) -> list[torch.Tensor]:
+    """Return tensors in a list."""
+    return [tensors] if isinstance(tensors, torch.Tensor) else list(tensors)
+
+
+def only_one(call: str, tensors: Sequence[torch.Tensor] | torch.Tensor, opts: Any = None) -> list[torch.Tensor]:
+    """Return the one tensor that a call takes, in a list; raises UsageError where there are others."""
+    found = listed(tensors)
+    if len(found) != 1:
+        raise UsageError(f"{call} takes one tensor, not {len(found)}: call it once for each")
+    if getattr(opts, "rootTensor", 0):
+        raise UsageError(f"{call}: rootTensor must be 0, not {opts.rootTensor}, for a call has one tensor")
+    return found

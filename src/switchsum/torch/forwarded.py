@@ -23,6 +23,7 @@ from switchsum.torch.calls import passed_on
 from switchsum.torch.completer import keep_order
 from switchsum.torch.detours import GLOOS, Detours
 from switchsum.torch.flight_recorder import FlightRecorder, Watch
+from switchsum.torch.gloo import timeout_of
 from switchsum.torch.graphs import kept_out_of_graphs
 from switchsum.torch.tensors import check_written, is_away, is_usable
 from switchsum.torch.words import dtype_name, words
@@ -305,7 +306,7 @@ class Forwarded(dist.ProcessGroup):
         """
         given = getattr(opts, "timeout", None)
         if given is None or given < NO_TIMEOUT:
-            given = self._gloo.options._timeout  # where set_timeout and torch's _set_pg_timeout put it
+            given = timeout_of(self._gloo)
             if given == self._timeout_at_first:
                 return None
         return given.total_seconds() if given > NO_TIMEOUT else math.inf

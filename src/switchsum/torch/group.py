@@ -29,8 +29,9 @@ from switchsum.protocol.errors import UsageError
 from switchsum.torch import buckets, gradients, sparse
 from switchsum.torch.calls import collective
 from switchsum.torch.detours import Detours
+from switchsum.torch.forms import listed, only_one
 from switchsum.torch.forwarded import Forwarded, Tensors
-from switchsum.torch.gloo import LOOPBACK, open_gloo
+from switchsum.torch.gloo import LOOPBACK, open_gloo, timeout_of
 from switchsum.torch.graphs import kept_out_of_graphs
 from switchsum.torch.lane_choice import LOSSLESS, asked_for, lanes_for, of_call, rows_lanes
 from switchsum.torch.reductions import Fused, Reduction, Single, choose, fuse, kind_of, reduce_parts
@@ -90,7 +91,7 @@ class SwitchGroup(Forwarded):
         self._detours = Detours()
         self._buckets = buckets.Buckets(self)
         self._gloo = open_gloo(store, rank, size, timeout, address)
-        self._timeout_at_first = self._gloo.options._timeout
+        self._timeout_at_first = timeout_of(self._gloo)
         self.others = others
         for name, backend in {_CPU.type: self._gloo, **_backends_of(others)}.items():
             kind = dist.Backend.backend_type_map.get(backend.name(), dist.ProcessGroup.BackendType.CUSTOM)
@@ -169,12 +170,12 @@ class SwitchGroup(Forwarded):
     @collective
     def allreduce(self, tensors: Tensors, opts: Any = None) -> dist.Work:
         """Reduce each tensor in place, over all ranks."""
-        return self._allreduce(_listed(tensors), opts or c10d.AllreduceOptions(), "allreduce")
+        return self._allreduce(listed(tensors), opts or c10d.AllreduceOptions(), "allreduce")
 
     @collective
     def allreduce_coalesced(self, tensors: Tensors, opts: Any = None) -> dist.Work:
         """Do the same; small tensors travel as one, and all that are in flight together share round trips."""
-        return self._allreduce(_listed(tensors), opts or c10d.AllreduceCoalescedOptions(), "allreduce_coalesced")
+        return self._allreduce(listed(tensors), opts or c10d.AllreduceCoalescedOptions(), "allreduce_coalesced")
 
     def _allreduce(self, tensors: list[torch.Tensor], opts: Any, name: str) -> dist.Work:
         if self._is_alone or not tensors:
@@ -209,7 +210,7 @@ class SwitchGroup(Forwarded):
     @collective
     def reduce(self, tensors: Tensors, opts: Any) -> dist.Work:
         """Reduce a tensor over all ranks; only the root gets the result."""
-        tensors = _one("reduce", tensors, opts)
+        tensors = only_one("reduce", tensors, opts)
         if self._is_alone:
             return self.over_gloo("reduce", tensors, opts)
         called = self._reduces("reduce", tensors, opts, opts.rootRank)
@@ -320,7 +321,7 @@ class SwitchGroup(Forwarded):
     def broadcast(self, tensors: Tensors, opts: Any = None) -> dist.Work:
         """Give every rank the root's tensor."""
         opts = opts or c10d.BroadcastOptions()
-        tensors = _one("broadcast", tensors, opts)
+        tensors = only_one("broadcast", tensors, opts)
         called = words("broadcast", tensors, root=opts.rootRank)
         if self._is_alone or tensors[0].layout != torch.strided:
             return self.over_gloo("broadcast", tensors, opts, called=called)
@@ -337,7 +338,7 @@ class SwitchGroup(Forwarded):
         """Give every rank the tensors of all ranks, one by one."""
         if len(outputs) != 1:
             raise UsageError(f"allgather gathers one tensor of each rank, not {len(outputs)}: call allgather_coalesced")
-        gathered, own = list(outputs[0]), _one("allgather", inputs)[0]
+        gathered, own = list(outputs[0]), only_one("allgather", inputs)[0]
         if self._is_alone or own.layout != torch.strided:
             opts = opts or c10d.AllgatherOptions()
             return self.over_gloo("allgather", [gathered], [own], opts, called=words("all_gather", [own]))
@@ -444,20 +445,6 @@ class SwitchGroup(Forwarded):
 def _backends_of(others: Mapping[str, dist.ProcessGroup]) -> dict[str, Any]:
     """Return the backend of each type of device that has a group of its own."""
     return {device: other._get_backend(torch.device(device)) for device, other in others.items()}
-
-
-def _listed(tensors: Tensors | torch.Tensor) -> list[torch.Tensor]:
-    return [tensors] if isinstance(tensors, torch.Tensor) else list(tensors)
-
-
-def _one(call: str, tensors: Tensors | torch.Tensor, opts: Any = None) -> list[torch.Tensor]:
-    """Return the one tensor that a call takes, in a list; raises UsageError where there are others."""
-    listed = _listed(tensors)
-    if len(listed) != 1:
-        raise UsageError(f"{call} takes one tensor, not {len(listed)}: call it once for each")
-    if getattr(opts, "rootTensor", 0):
-        raise UsageError(f"{call}: rootTensor must be 0, not {opts.rootTensor}, for a call has one tensor")
-    return listed
 
 
 def _write_results(parts: Iterable[Staged | sparse.SparseSum | Fused | Single]) -> None:
