@@ -7,7 +7,7 @@ adds fails until it is in a table.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any, Final
 
 import pytest
@@ -197,7 +197,7 @@ def test_several_tensors_in_a_call_of_one_are_refused_by_every_rank(groups: list
     options.rootTensor = 1
 
     def refused(group: Any) -> list[str]:
-        calls = [
+        calls: list[Callable[[], Any]] = [
             lambda: group.reduce(pair, c10d.ReduceOptions()),
             lambda: group.broadcast(pair, c10d.BroadcastOptions()),
             lambda: group.broadcast(pair[:1], options),

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 
-from switchsum.protocol.errors import NoCapacity, OperationMismatch, UnsupportedDtype, UsageError
+from switchsum.protocol.errors import NoCapacity, OperationMismatch, UnknownJob, UnsupportedDtype, UsageError
 
 from .calls import OP, options
 from .conftest import RANKS, on_all
@@ -20,12 +21,13 @@ dist = torch.distributed
 def test_tensors_without_values_are_refused_in_words(groups: list[Any]) -> None:
     def refused(group: Any) -> None:
         empty = torch.empty(4, device="meta")
-        for call in (
+        calls: list[Callable[[], Any]] = [
             lambda: group.allreduce([empty], options()),
             lambda: group.broadcast([empty], options()),
             lambda: group.all_gather_single(torch.empty(4 * RANKS, device="meta"), empty, None),
             lambda: group.reduce_scatter_single(empty, torch.empty(4 * RANKS, device="meta"), options()),
-        ):
+        ]
+        for call in calls:
             with pytest.raises(UsageError, match="device 'meta' has no values"):
                 call()
         group.barrier().wait()
@@ -46,7 +48,8 @@ def test_reduce_over_gloo_leaves_the_tensors_of_other_ranks_alone(groups: list[A
     def reduced(group: Any) -> list[float]:
         tensor = torch.full((3,), group.rank() + 1.0, dtype=torch.float64)
         group.reduce(tensor, 1).wait()
-        return tensor.tolist()  # type: ignore[no-any-return]
+        values: list[float] = tensor.tolist()
+        return values
 
     assert on_all(groups, reduced) == [[1.0] * 3, [6.0] * 3, [3.0] * 3]
 
@@ -78,7 +81,7 @@ def test_no_room_for_another_group_says_what_who_uses_pytorch_can_do(monkeypatch
         if method == "CreateJob":
             asked.append(request.slots)
             raise NoCapacity("no 1 slots in a row are free: ask for fewer (--slots)")
-        raise rendezvous.UnknownJob("none of that name")
+        raise UnknownJob("none of that name")
 
     monkeypatch.setattr(rendezvous, "_call", refuse)
     place = rendezvous.Place(controller="here:1", link="shm:x", job="j/0,1", is_ours=True, is_of_some=True)

@@ -71,7 +71,7 @@ CALLS: dict[str, Callable[[Any], Any]] = {
 }
 
 
-def raised(call: Callable[[], object]) -> BaseException:
+def raised(call: Callable[[], object]) -> CollectiveTimeout:
     began = time.monotonic()
     with pytest.raises(CollectiveTimeout) as caught:
         call()
