@@ -43,19 +43,22 @@ class Replicas:
             stderr=subprocess.STDOUT,
             text=True,
         )
-        self._stack.callback(process.kill)
         thread = threading.Thread(target=self._read, args=(process,), daemon=True)
         thread.start()
+        self._stack.callback(thread.join, patience(30))
+        self._stack.callback(process.wait, patience(30))
+        self._stack.callback(process.kill)
         return process
 
     def _read(self, process: subprocess.Popen[str]) -> None:
         assert process.stdout is not None
-        for line in process.stdout:
-            self.text.append(line)
-            if found := LINE.search(line):
-                replica, step, size = map(int, found.groups()[:3])
-                self.models[step][replica] = found[4]
-                self.sizes[step] = size
+        with process.stdout:
+            for line in process.stdout:
+                self.text.append(line)
+                if found := LINE.search(line):
+                    replica, step, size = map(int, found.groups()[:3])
+                    self.models[step][replica] = found[4]
+                    self.sizes[step] = size
 
 
 @pytest.fixture
