@@ -109,7 +109,7 @@ def test_pages_of_figures_are_short_where_no_program_writes_them(page: Path) -> 
     assert any(one in page.read_text() for one in MADE_WHOLE) or own_words(page) <= MOST_WORDS
 
 
-MOST_LINES_OF_AN_ALLREDUCE = 4_000
+MOST_LINES_OF_AN_ALLREDUCE = 4_100  # its engine knows time-outs of one operation
 
 
 @pytest.fixture(scope="module")

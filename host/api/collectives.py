@@ -6,8 +6,10 @@ Nothing here knows a communicator.
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cache
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -128,6 +130,17 @@ def is_integer(value: object) -> bool:
     return isinstance(value, int | np.integer) and not isinstance(value, bool)
 
 
+@cache
+def warn_of_infinity() -> None:
+    """Warn, once in a process, of values that `narrow` has made infinite."""
+    warnings.warn(
+        "narrow=True has made a float64 beyond float32 (3.4e38) infinite: its frame comes out as NaN on every rank. "
+        "Scale the array first. This is said once.",
+        RuntimeWarning,
+        stacklevel=2,
+    )
+
+
 def native_values(array: Array, how: Options, *, copy: bool = False) -> Array:
     """Return an array's values as the engine can add them: the array's own memory, or a copy."""
     dtype = array.dtype.newbyteorder("=")
@@ -137,7 +150,7 @@ def native_values(array: Array, how: Options, *, copy: bool = False) -> Array:
     if how.lanes == INT4 and array.size and (array.min() < INT4_LEAST or array.max() > INT4_MOST):
         raise UsageError(f"int4 lanes take values from {INT4_LEAST} to {INT4_MOST}, not {array.min()} to {array.max()}")
     in_place = array.flags.c_contiguous and array.flags.aligned and array.dtype == dtype and not copy
-    with np.errstate(over="ignore"):  # beyond float32 is infinite there
+    with np.errstate(over="call", call=lambda *_: warn_of_infinity()):
         values = array if in_place else np.array(array, dtype=dtype, order="C")
     return values.view(np.ndarray).reshape(-1)
 

@@ -13,17 +13,26 @@ for the end of what is driven: see `interrupts`.
 from __future__ import annotations
 
 import logging
+import math
 import os
 import threading
 import weakref
 from bisect import bisect_left, insort
 from collections import deque
 from collections.abc import Callable
+from contextvars import ContextVar
 from typing import Any, Final, NoReturn, Protocol
 
 import numpy.typing as npt
 
-from switchsum.protocol.errors import Interrupted, OperationMismatch, SumOverflow, SwitchsumError, UsageError
+from switchsum.protocol.errors import (
+    CollectiveTimeout,
+    Interrupted,
+    OperationMismatch,
+    SumOverflow,
+    SwitchsumError,
+    UsageError,
+)
 
 from ..engine.engine import Failed, Finished, Outcome
 from ..engine.loop import Driver
@@ -38,6 +47,12 @@ BACKGROUND_WAIT_S: Final = 0.001
 """How soon the background thread makes way for a caller who waits."""
 LONGEST_FAREWELL_S: Final = 0.5
 """How long `close` waits for a restarted switch to answer."""
+
+own_timeout_s: Final[ContextVar[float | None]] = ContextVar("own_timeout_s", default=None)
+"""Time-out of the collectives that the caller begins, in place of the communicator's; None: the communicator's.
+
+Not counted in virtual time.
+"""
 
 _WITHIN: Final = (
     "this thread is in the midst of a collective of this communicator: a signal handler or a callback cannot call "
@@ -150,6 +165,16 @@ class Handle:
                 blocks,
             )
         return self._result
+
+    def wait_for(self, seconds: float) -> bool:
+        """Wait for the collective's end, but so long at most; return whether it has ended, or failed."""
+        if not self.is_done:
+            self._queue.wait_for(self, seconds)
+        return self.is_done
+
+    def overdue(self, seconds: float) -> CollectiveTimeout:
+        """Return what to raise where `wait_for` has waited in vain: it says who is missing."""
+        return self._queue.overdue(seconds)
 
     def _write_back(self) -> None:
         """Put the result where it belongs; where something is raised meanwhile, the next `wait` does it again."""
@@ -296,6 +321,45 @@ class OperationQueue:
         if self.interrupts.is_asked_for:
             self.interrupts.raise_now()
 
+    def wait_for(self, handle: Handle, seconds: float) -> None:
+        """Drive an operation that was begun, for so many seconds at most; it goes on if they were too few."""
+        check_process(self.pid)
+        own = threading.get_ident()
+        if self.is_driven_by(own):
+            raise UsageError(_WITHIN)
+        began = self.driver.clock()
+        if self.thread is not None:
+            self._ask_for_turn()
+        try:
+            if not self._turn.acquire(timeout=min(max(seconds, 0.0), threading.TIMEOUT_MAX)):
+                return
+            try:
+                self._owner = own
+                self._waiters.discard(own)
+                if handle.finished is None:
+                    self._check_clean()
+                    self.is_dirty = True
+                    self._drive(handle, began + seconds)
+                    if handle.finished is None and not self.driver.moves_alone:
+                        self._have_thread()
+                    self.is_dirty = False
+            finally:
+                self._turn.release()
+        except SwitchsumError:
+            if not self.is_over:  # else `Handle.wait` raises it
+                raise
+        finally:
+            self._leave(own)
+            self.seconds += self.driver.clock() - began
+        if self.interrupts.is_asked_for:
+            self.interrupts.raise_now()
+
+    def overdue(self, seconds: float) -> CollectiveTimeout:
+        """Return what to raise where something has not ended in so many seconds: it says who is missing."""
+        if self.driver.moves_alone:
+            return CollectiveTimeout(f"not done within {seconds:g} s")
+        return self.driver.engine.overdue(seconds)
+
     def compute(self, seconds: float) -> None:
         """Let a computation take its time where that is virtual; raises what the communicator is broken by."""
         if not self.driver.moves_alone:
@@ -436,6 +500,8 @@ class OperationQueue:
         if self._loads != self.membership.loads:
             self._note_restart()
         self._note_events(self.driver.submit(handle.operation, values, LONGEST_WAIT_S if stays else 0.0))
+        if (own_s := own_timeout_s.get()) is not None and not self.driver.moves_alone:
+            engine.limit(serial, own_s)
         if not stays and handle.finished is None and held is not None and held.nbytes:
             start = handle.operation.addresses[0] if held is values else held.ctypes.data
             self._memory.hold(start, start + held.nbytes)
@@ -454,11 +520,14 @@ class OperationQueue:
         if self.interrupts.is_asked_for:
             self.interrupts.check()
 
-    def _drive(self, handle: Handle) -> None:
-        """Drive until an operation that was begun has finished."""
+    def _drive(self, handle: Handle, until: float = math.inf) -> None:
+        """Drive until an operation that was begun has finished, or the driver's clock says `until`."""
         while handle.finished is None:
             self._check()
-            self._step(LONGEST_WAIT_S)
+            left_s = until - self.driver.clock()
+            if left_s <= 0:
+                return
+            self._step(min(LONGEST_WAIT_S, left_s))
             if self.interrupts.is_asked_for:
                 self.interrupts.check()
 

@@ -7,8 +7,12 @@ the last of them, others wait with beginning their first.
 from __future__ import annotations
 
 import threading
+import time
+import weakref
 from collections.abc import Callable
 from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
+from concurrent.futures import wait as wait_for_futures
+from contextvars import copy_context
 from dataclasses import dataclass
 from typing import Any
 
@@ -43,9 +47,9 @@ def begin_steps(queue: OperationQueue, steps: Callable[[], LastStep]) -> Handle:
     if queue.closed:
         raise UsageError("this communicator is closed: switchsum.connect makes another one")
     if queue.driver.moves_alone:
-        return SteppedHandle(_begin_here(queue, steps), queue.pid)
+        return SteppedHandle(_begin_here(queue, steps), queue)
     if queue.steps is None:
-        vars(queue).setdefault("steps", StepQueue(f"{queue.name} steps", queue.pid))  # one, whoever is first
+        vars(queue).setdefault("steps", StepQueue(queue))  # one, whoever is first
     assert isinstance(queue.steps, StepQueue)
     return queue.steps.begin(lambda: _all_but_last(queue, steps))
 
@@ -73,9 +77,10 @@ def _all_but_last(queue: OperationQueue, steps: Callable[[], LastStep]) -> LastS
 class StepQueue:
     """One communicator's collectives of several steps: one after the other, in the order in which they were begun."""
 
-    def __init__(self, name: str, pid: int) -> None:
-        """`name` the thread of the process `pid`."""
-        self._pid = pid
+    def __init__(self, queue: OperationQueue) -> None:
+        self._pid = queue.pid
+        self._queue = weakref.ref(queue)
+        name = f"{queue.name} steps"
         self._executor = ThreadPoolExecutor(1, thread_name_prefix=name, initializer=self._note_thread)
         self._is_closed = False
         self.thread = 0
@@ -91,16 +96,21 @@ class StepQueue:
         if threading.get_ident() == self.thread:
             within: Future[LastStep] = Future()
             within.set_result(steps())
-            return SteppedHandle(within, self._pid)
+            return self._handle(within)
         try:
-            begun = self._executor.submit(steps)
+            begun = self._executor.submit(copy_context().run, steps)
         except RuntimeError as error:
             if self._is_closed:
                 raise UsageError("this communicator is closed: switchsum.connect makes another one") from error
             raise
         last = self._last = threading.Event()
         begun.add_done_callback(lambda _: last.set())  # also where it fails, or is cancelled
-        return SteppedHandle(begun, self._pid)
+        return self._handle(begun)
+
+    def _handle(self, begun: Future[LastStep]) -> SteppedHandle:
+        queue = self._queue()
+        assert queue is not None  # its communicator has called this
+        return SteppedHandle(begun, queue)
 
     def wait_for_last_steps(self) -> None:
         """Wait until each of them has begun its last step, or failed; their own thread need not wait."""
@@ -122,8 +132,8 @@ class StepQueue:
 class SteppedHandle(Handle):
     """A collective of several steps that was begun."""
 
-    def __init__(self, begun: Future[LastStep], pid: int) -> None:
-        self._pid = pid
+    def __init__(self, begun: Future[LastStep], queue: OperationQueue) -> None:
+        self._queue = queue
         self._begun: Future[LastStep] | None = begun
         """None once the result is here: a future keeps its callbacks, and so this handle, in a cycle of references."""
         self._lock = threading.RLock()
@@ -152,7 +162,7 @@ class SteppedHandle(Handle):
 
     def wait(self) -> Any:
         """Return the result, once it is there; raises what the collective failed with, each time that it is called."""
-        check_process(self._pid)
+        check_process(self._queue.pid)
         begun = self._begun
         if begun is None:
             return self._result
@@ -166,6 +176,17 @@ class SteppedHandle(Handle):
                 last.handle.wait()
                 self._begun = None
         return self._result
+
+    def wait_for(self, seconds: float) -> bool:
+        """See `Handle`."""
+        check_process(self._queue.pid)
+        end, begun = time.monotonic() + seconds, self._begun
+        if begun is None:
+            return True
+        wait_for_futures([begun], max(0.0, seconds))
+        if not begun.done() or _failed(begun):
+            return begun.done()
+        return begun.result().handle.wait_for(end - time.monotonic())
 
 
 def _failed(begun: Future[LastStep]) -> bool:

@@ -174,7 +174,7 @@ class Thc(Compressor):
 
 def _root_mean_squares(values: Floats, lengths: Lengths) -> Floats:
     """Return those of a row's blocks, which no rotation changes; zeros behind the row's end count."""
-    whole, ends = int(np.count_nonzero(lengths == BLOCK)), np.cumsum(lengths)
+    whole, ends = values.size // BLOCK, np.cumsum(lengths)  # the last one of BLOCK may reach behind the row's end
     rows = [values[: whole * BLOCK].reshape(-1, BLOCK)]
     rows += [values[ends[i] - lengths[i] : ends[i]].reshape(1, -1) for i in range(whole, lengths.size)]
     squares = [np.einsum("ij,ij->i", row, row, dtype=np.float64) for row in rows]

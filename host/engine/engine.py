@@ -24,6 +24,7 @@ import numpy.typing as npt
 
 from switchsum.native.kernels.loading import address_of
 from switchsum.protocol.errors import (
+    CollectiveTimeout,
     SwitchLost,
     SwitchsumError,
     UsageError,
@@ -43,7 +44,7 @@ from switchsum.protocol.wire import lower_headers
 from .by_hand import restore_by_hand
 from .config import EngineConfig
 from .congestion import LEAST, PATIENCE, share_out
-from .failures import held_slots, refused, timed_out
+from .failures import held_slots, overdue, refused, timed_out
 from .operation import MARKS, Operation
 from .state import ARRAYS, CORE, OPERATIONS, Count, Held, State, allocate, arrays_of
 
@@ -137,6 +138,8 @@ class Engine:
         """Operations that have not finished, with the array of each, and a byte for each block of integers."""
         self._events: deque[Outcome] = deque()
         self._silence_s = 0.0
+        self._limits: dict[int, tuple[float, float]] = {}
+        """Operations with a time-out of their own: its seconds, and how long it was silent when they began."""
         self._unheard_s = 0.0
         self._received = 0
         self._polled_at = 0.0
@@ -267,21 +270,46 @@ class Engine:
         self._operations[serial] = operation, values, marks
         return serial
 
+    def limit(self, serial: int, timeout_s: float) -> None:
+        """Give an operation under way a time-out of its own in place of the member's; infinity: it has none."""
+        if serial in self._operations:
+            self._limits[serial] = timeout_s, self._silence_s
+
     def note(self, now: float) -> None:
         """Look at what the loop has noted, and give up if there was no progress, no answer or a refusal."""
         words = self._words
         if words[_ROUNDS]:
             words[_ROUNDS] = 0
             self._silence_s = 0.0
+            if self._limits:
+                self._limits = {serial: (timeout_s, 0.0) for serial, (timeout_s, _) in self._limits.items()}
         elif self._operations:
             self._silence_s += min(now - self._polled_at, LONGEST_STEP_S)
-            if self._silence_s >= self._config.timeout_s and self._error is None:
+            if self._limits:
+                self._check_limits()
+            elif self._silence_s >= self._config.timeout_s and self._error is None:
                 self._error = timed_out(self._config, self.state)
         self._listen(now)
         self._polled_at = now
         if words[_FAILURE] and self._error is None:
             operation = self._operations[int(self.state.core[0]["progress"]["failed"])][0]
             self._error = refused(self._config, self.state, operation)
+
+    def _check_limits(self) -> None:
+        """Give up if nothing has moved for the time-out of any operation under way."""
+        member_s = self._config.timeout_s
+        if self._error is not None:
+            return
+        for serial in self._operations:
+            timeout_s, silent_before_s = self._limits.get(serial, (member_s, 0.0))
+            if self._silence_s - silent_before_s >= timeout_s:
+                own_s = timeout_s if serial in self._limits else None
+                self._error = timed_out(self._config, self.state, own_s)
+                return
+
+    def overdue(self, timeout_s: float) -> CollectiveTimeout:
+        """Say whom the slots wait for, for a caller that waits no longer; any thread may ask."""
+        return overdue(self._config, self.state, timeout_s)
 
     def _listen(self, now: float) -> None:
         """Give the switch up when it answers nothing: even while it waits for others, it answers repeats with HELD."""
@@ -336,6 +364,8 @@ class Engine:
                 overflowed = () if marks is None or not marks.any() else tuple(np.flatnonzero(marks).tolist())
                 self._events.append(Finished(serial, overflowed))
                 del self._operations[serial]
+                if self._limits:
+                    self._limits.pop(serial, None)
         words[_FINISHED_COUNT] = 0
         if self._error is not None and not self._told:
             self._events.append(Failed(error=self._error))

@@ -21,6 +21,7 @@ from .config import EngineConfig
 from .operation import Operation
 from .state import Failure, Held, Phase, State
 
+_OWN = ", the time-out of this call"
 SILENT_PROBES = 4
 """A switch that has answered none of so many probes in a row is taken to be away."""
 
@@ -51,13 +52,35 @@ def held_slots(config: EngineConfig, state: State, *, earlier: bool = True) -> l
     return found
 
 
-def timed_out(config: EngineConfig, state: State) -> SwitchsumError:
-    """Say whom the slots wait for, as far as the switch has told."""
+def timed_out(config: EngineConfig, state: State, own_s: float | None = None) -> SwitchsumError:
+    """Say whom the slots wait for, as far as the switch has told.
+
+    `own_s` is the time-out of the operation, where it has another one than its member.
+    """
+    seconds = f"{config.timeout_s if own_s is None else own_s:g} s"
+    advice = TIMEOUT_OPTIONS if own_s is None else _OWN
+    awaited = _awaited(config, state)
+    if awaited is None or state.core[0]["recovery"]["silent"] > SILENT_PROBES:
+        return SwitchLost(f"no answer from the switch for {seconds}{advice}")
+    names, ranks = awaited
+    return CollectiveTimeout(f"no progress for {seconds}: the switch waits for {names}{advice}", ranks)
+
+
+def overdue(config: EngineConfig, state: State, timeout_s: float) -> CollectiveTimeout:
+    """Say whom the slots wait for when a caller waits for an operation no longer, which goes on."""
+    awaited = _awaited(config, state)
+    if awaited is None:
+        return CollectiveTimeout(f"not done within {timeout_s:g} s; the switch has not said whom it waits for")
+    names, ranks = awaited
+    return CollectiveTimeout(f"not done within {timeout_s:g} s: the switch waits for {names}", ranks)
+
+
+def _awaited(config: EngineConfig, state: State) -> tuple[str, list[int]] | None:
+    """Return in words, and as ranks, whom the slots wait for; None: the switch has not said so."""
     slots = state.slots
     held = slots[(slots["phase"] == Phase.WAITING) & (slots["held"] != 0)]
-    seconds = f"{config.timeout_s:g} s"
-    if not len(held) or state.core[0]["recovery"]["silent"] > SILENT_PROBES:
-        return SwitchLost(f"no answer from the switch for {seconds}{TIMEOUT_OPTIONS}")
+    if not len(held):
+        return None
     seen = int(np.bitwise_and.reduce(held["seen"]))
     places = config.places or range(config.world_size)
     missing = [rank for place, rank in enumerate(places) if not seen >> place & 1]
@@ -65,9 +88,7 @@ def timed_out(config: EngineConfig, state: State) -> SwitchsumError:
     names = [f"rank {', '.join(map(str, ranks))}"] if ranks else []
     if -1 in missing or not missing:  # what other switches wait for is not in the bitmaps of this one
         names.append("ranks at other switches, which `switchsum slots` shows")
-    return CollectiveTimeout(
-        f"no progress for {seconds}: the switch waits for {' and '.join(names)}{TIMEOUT_OPTIONS}", ranks
-    )
+    return " and ".join(names), ranks
 
 
 def _name(reason: int) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+import warnings
 from collections.abc import Callable
 from typing import Any
 
@@ -11,6 +12,8 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
+from switchsum.host.api import collectives
+from switchsum.host.api.collectives import Options, native_values
 from switchsum.host.api.communicator import Communicator
 from switchsum.host.api.operation_queue import Handle
 from switchsum.protocol.errors import OperationMismatch, UnsupportedDtype, UsageError
@@ -313,3 +316,15 @@ def test_what_one_rank_is_refused_ends_all_at_once(fresh_ranks: list[Communicato
     own = UnsupportedDtype if kind == "dtype" else UsageError
     assert [type(error) for error in failures(fresh_ranks, call)] == [OperationMismatch, own, OperationMismatch]
     assert [type(error) for error in failures(fresh_ranks, Communicator.barrier)] == [OperationMismatch] * RANKS
+
+
+def test_what_narrow_makes_infinite_is_said_once() -> None:
+    collectives.warn_of_infinity.cache_clear()
+    how = Options(operator="sum", narrow=True)
+    with pytest.warns(RuntimeWarning, match="beyond float32"):
+        assert native_values(np.array([1.0, 1e300]), how).tolist() == [1.0, np.inf]
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        native_values(np.array([1e300]), how)
+        collectives.warn_of_infinity.cache_clear()
+        native_values(np.array([1.0, np.inf, np.nan, 3e38]), how)  # infinite before

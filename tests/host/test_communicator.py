@@ -420,7 +420,8 @@ def begin_sparse(communicator: Communicator) -> Handle:
 
 
 def test_closing_ends_steps_that_have_not_begun_with_errors_of_ours() -> None:
-    steps, gate = StepQueue("steps", os.getpid()), threading.Event()
+    [communicator] = communicators(1)
+    steps, gate = StepQueue(communicator.queue), threading.Event()
 
     def refuse() -> LastStep:
         gate.wait()

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from ..timing import patience
-from .conftest import LOCAL, Launch
+from .conftest import LOCAL, SCRIPTS, Launch
 
 pytest.importorskip("torch", reason="PyTorch is not installed (make torch)")
 pytest.importorskip("sklearn", reason="scikit-learn is not installed (the demo's images)")
@@ -93,3 +93,11 @@ def test_ray_train_runs_on_the_backend() -> None:
     found = re.search(r"switchsum, 2 ranks: accuracy ([\d.]+)", done.stdout)
     assert found is not None, done.stdout + done.stderr
     assert float(found[1]) > 0.8
+
+
+@pytest.mark.timeout(300)
+def test_deepspeed_runs_on_the_backend(launch: Launch) -> None:
+    if find_spec("deepspeed") is None:
+        pytest.skip("DeepSpeed is not installed")
+    text = launch(2, SCRIPTS / "with_deepspeed.py").check()
+    assert text.count("the same parameters on rank") == 2

@@ -191,7 +191,8 @@ def test_torchs_own_hooks_give_what_they_give_on_gloo(launch: Launch) -> None:
     assert re.findall("passed (.*)", text) == [
         *("allreduce", "fp16", "bf16", "fp16 around allreduce", "bf16 around allreduce"),
         *("powerSGD", "fp16 around powerSGD"),
-        *("post-local SGD", "optimizer overlap", "fused optimizer"),
+        *("post-local SGD", "built-in allreduce", "built-in fp16"),
+        *("optimizer overlap", "fused optimizer"),
         *("hook_with_zero_step", "hook_with_zero_step_interleaved"),
     ]
 

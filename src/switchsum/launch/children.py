@@ -14,6 +14,7 @@ from types import TracebackType
 from typing import IO, Final
 
 from switchsum.launch.ending import Guard, shell_code
+from switchsum.launch.lasting import on_lasting_thread
 from switchsum.native.notices import waiting_for
 from switchsum.protocol.errors import LocalError
 
@@ -81,23 +82,25 @@ class Children:
         """Start a child.
 
         With `prefix` its name is in front of each line of its output, with `quiet` only its errors are shown.  With
-        `may_end` it is no failure if it ends.  Must be called on the main thread, for the kernel kills a child when the
-        *thread* that started it ends.  Raises FileNotFoundError if `setpriv` (util-linux) is missing; if the command is
-        missing, the exit code is 127, or 126 where PATH has a folder that this user may not read: the missing command
-        could be there.
+        `may_end` it is no failure if it ends.  The kernel kills a child when the *thread* that started it ends.  So
+        outside the main thread, one that lives as long as this process starts it.  Raises FileNotFoundError if
+        `setpriv` (util-linux) is missing; if the command is missing, the exit code is 127, or 126 where PATH has a
+        folder that this user may not read: the missing command could be there.
         """
         if self._guard is None:
             self._guard = Guard()
             if self._scratch is not None:
                 self._guard.remove(os.path.abspath(self._scratch))
-        process = subprocess.Popen(
-            ["setpriv", "--pdeathsig", "KILL", "--", *command],
-            env=environment,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.DEVNULL if quiet else subprocess.PIPE if prefix else None,
-            stderr=subprocess.PIPE if prefix else None,
-            pass_fds=pass_fds,
-            process_group=0,
+        process = on_lasting_thread(
+            lambda: subprocess.Popen(
+                ["setpriv", "--pdeathsig", "KILL", "--", *command],
+                env=environment,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL if quiet else subprocess.PIPE if prefix else None,
+                stderr=subprocess.PIPE if prefix else None,
+                pass_fds=pass_fds,
+                process_group=0,
+            )
         )
         child = Child(name=name, process=process, may_end=may_end)
         self._children.append(child)
@@ -169,13 +172,14 @@ class Children:
                 if self._lines != seen:
                     seen, deadline = self._lines, time.monotonic() + DRAIN_S
 
-    def stop(self) -> None:
+    def stop(self, *, at_once: bool = False) -> None:
         """End every child that still runs, with all processes of its group, and copy the rest of their output.
 
-        One that has become another user's cannot be ended: that is said, and it goes on.
+        `at_once`: they have nothing left to do, and are killed.  One that has become another user's cannot be ended:
+        that is said, and it goes on.
         """
         for child in reversed(self._children):
-            _signal_group(child, signal.SIGTERM)
+            _signal_group(child, signal.SIGKILL if at_once else signal.SIGTERM)
         deadline = time.monotonic() + STOP_S
         with waiting_for(
             lambda: f"{', '.join(one.name for one in self._children if one.process.poll() is None)} to end"

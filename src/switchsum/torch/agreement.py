@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from switchsum.host.api.communicator import Communicator
 from switchsum.host.api.operation_queue import Handle
-from switchsum.protocol.errors import OperationMismatch
+from switchsum.protocol.errors import CollectiveTimeout, OperationMismatch
 
 
 class Agreement:
@@ -19,6 +19,10 @@ class Agreement:
 
     def __init__(self, handle: Handle) -> None:
         self._handle = handle
+
+    def overdue(self, seconds: float) -> CollectiveTimeout | None:
+        """Return what to raise where ranks have not said so in so many seconds; None: all have."""
+        return None if self._handle.is_done else self._handle.overdue(seconds)
 
     def wait(self) -> Any:
         """Wait until all ranks have said which call they make."""

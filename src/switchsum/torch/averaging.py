@@ -132,6 +132,16 @@ class Average:
         """
         return self._begin([local(one) for one in tensors], names, above, waits)
 
+    def _begin_nothing(self) -> Work:
+        """Begin the average of no tensors: a rank that has some, and others that have none, hear of it at once."""
+        if not isinstance(self.group, SwitchGroup | Communicator):
+            return Here()
+        communicator = self.group if isinstance(self.group, Communicator) else self.group.connect()
+        handle = communicator.barrier_async(label="average of no tensors")
+        if isinstance(self.group, SwitchGroup):
+            return self.group.begun([handle], [], handle.wait)
+        return _Once(handle.wait)
+
     def state_dict(self) -> dict[str, Any]:
         """Return what has not been sent, and whatever else the next call depends on, as tensors for torch.save."""
         return {key: to_tensors(value) for key, value in self._compressor.state_dict().items()}
@@ -173,8 +183,10 @@ class Average:
             Part(key=f"{key}/{'x'.join(map(str, one.shape))}", shape=tuple(one.shape))
             for key, one in zip(keys, tensors, strict=True)
         ]
-        if not tensors or size_of(self.group) == 1:
+        if size_of(self.group) == 1:
             return Here()
+        if not tensors:
+            return self._begin_nothing()
         record = Record(
             title=above.title if above is not None else f"an average of {len(tensors)} tensors",
             facts={**facts_of(list(tensors), keys), "above": above.facts if above is not None else {}},

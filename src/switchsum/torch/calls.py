@@ -14,8 +14,10 @@ from typing import Any, Final, ParamSpec
 import torch
 import torch.distributed as dist
 
+from switchsum.host.api.operation_queue import own_timeout_s
 from switchsum.protocol.errors import SwitchsumError
 from switchsum.torch.flight_recorder import FlightRecorder
+from switchsum.torch.forms import in_full
 from switchsum.torch.work import SwitchWork
 
 _P = ParamSpec("_P")
@@ -41,19 +43,29 @@ def _call(name: str, method: _Method[_P]) -> _Method[_P]:
     @wraps(method)
     def call(*arguments: _P.args, **options: _P.kwargs) -> dist.Work:
         group: Any = arguments[0]
-        values = (*arguments[1:], *options.values())
+        values: tuple[Any, ...] = arguments[1:]
+        if options or not hasattr(values[-1] if values else None, "timeout"):
+            values = in_full(name, values, options)
         other = other_of(group.others, values)
         if other is not None:
-            work: dist.Work = getattr(other, name)(*arguments[1:], **options)
+            work: dist.Work = getattr(other, name)(*values)
             return work
+        begun: Any = method  # with its arguments in full
 
         def begin() -> dist.Work:
             recorder: FlightRecorder | None = group.recorder
             if recorder is None:
-                return method(*arguments, **options)
-            return recorder.record(group, name, values, lambda: method(*arguments, **options))
+                return begun(group, *values)
+            return recorder.record(group, name, values, lambda: begun(group, *values))
 
-        return _ranged(name, values, begin) if torch.autograd._profiler_enabled() else begin()
+        own_s = group.own_timeout_of(values[-1] if values else None)
+        if own_s is None:
+            return _ranged(name, values, begin) if torch.autograd._profiler_enabled() else begin()
+        before = own_timeout_s.set(own_s)
+        try:
+            return _ranged(name, values, begin) if torch.autograd._profiler_enabled() else begin()
+        finally:
+            own_timeout_s.reset(before)
 
     return call
 

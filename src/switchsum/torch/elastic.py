@@ -22,7 +22,7 @@ from switchsum.connections.controller_client import ControllerClient
 from switchsum.host.api.communicator import Communicator
 from switchsum.host.api.operation_queue import Handle
 from switchsum.host.connect import connect, launcher_variables
-from switchsum.native.notices import say
+from switchsum.native.notices import ranks_of, say, waiting_for
 from switchsum.native.process.runtime_directory import controller_address
 from switchsum.protocol import rpc
 from switchsum.protocol.errors import (
@@ -31,6 +31,7 @@ from switchsum.protocol.errors import (
     RankTaken,
     SwitchsumError,
     UsageError,
+    WorkerLost,
     WorldSizeMismatch,
 )
 
@@ -90,7 +91,8 @@ class ElasticGroup:
 
     For `DiLoCo(..., group=ElasticGroup())`: at an outer step a rank that has died is left out, and one that is new gets
     the model and joins.  Arguments that are not given come from the environment, as in `switchsum.connect`.  A process
-    without a rank, in arguments and environment, is a new one: this waits until the others take it in.
+    without a rank, in arguments and environment, is a new one.  It asks to be taken in when it is ready: when it makes
+    its `DiLoCo`, or first needs `communicator`.  Until then it holds nobody up.
 
     Example:
         >>> group = switchsum.torch.ElasticGroup()
@@ -112,7 +114,7 @@ class ElasticGroup:
         timeout_s: float | None = None,
         patience_s: float = PATIENCE_S,
     ) -> None:
-        """Join the job: as one of its first ranks, or as a new one while it runs.
+        """Join the job as one of its first ranks, or look for it as a new one, which joins later.
 
         Args:
             controller: Address of the controller.
@@ -122,10 +124,11 @@ class ElasticGroup:
             world_size: How many first ranks there are.
             link: How this rank reaches the switch.
             timeout_s: How long to wait for other ranks, here and in collectives; the job's own if not given.
-            patience_s: How long the others wait for a new rank that has been told its number, before they do without.
+            patience_s: How long the others wait for a new rank, from when it is told its number until it trains with
+                them, before they do without.
 
         Raises:
-            CollectiveTimeout: nobody has taken this rank in, or first ranks are missing.
+            CollectiveTimeout: first ranks are missing.
             UsageError: a job or link is not named; and what `switchsum.connect` raises.
 
         """
@@ -141,21 +144,48 @@ class ElasticGroup:
         world_size = world_size if world_size is not None else _number(size_variable)
         if rank is not None and world_size is None:
             raise UsageError(f"no world_size: pass ElasticGroup(world_size=...) or set {size_variable}")
-        self.communicator = self._enter() if rank is None else self.place.connect(rank, world_size or 1)
+        self._communicator = None if rank is None else self.place.connect(rank, world_size or 1)
+        if self._communicator is None:
+            self.place.show()  # a job that is not there shows now, and not after the model was built
+
+    @property
+    def communicator(self) -> Communicator:
+        """The communicator of the ranks; a new rank waits here until the others take it in.
+
+        Raises CollectiveTimeout when nobody does.
+        """
+        if self._communicator is None:
+            self._communicator = self._enter()
+        return self._communicator
+
+    @communicator.setter
+    def communicator(self, communicator: Communicator) -> None:
+        self._communicator = communicator
+
+    @property
+    def is_in(self) -> bool:
+        """Whether this rank has a number: a new one has none until it makes its `DiLoCo`."""
+        return self._communicator is not None
 
     @property
     def rank(self) -> int:
-        """The number of this rank, which changes when others go."""
-        return self.communicator.rank
+        """The number of this rank, which changes when others go; raises UsageError while it has none."""
+        return self._own().rank
 
     @property
     def world_size(self) -> int:
-        """Number of ranks at the moment."""
-        return self.communicator.world_size
+        """Number of ranks at the moment; raises UsageError while this one is not among them."""
+        return self._own().world_size
+
+    def _own(self) -> Communicator:
+        if self._communicator is None:
+            raise UsageError("this rank is new and not in the group yet: DiLoCo(..., group=group) joins it")
+        return self._communicator
 
     def close(self) -> None:
         """Leave."""
-        self.communicator.close()
+        if self._communicator is not None:
+            self._communicator.close()
 
     def waiting(self) -> int:
         """Return how many new ranks wait, as far as rank 0 can see; other ranks see none."""
@@ -212,13 +242,25 @@ class ElasticGroup:
         except NotAdmitted:
             pass  # rank 0, which had the answer first, has given the job its size
         self.communicator.close()
+        deadline = time.monotonic() + self._patience_s
+        new = ranks_of(self.place.job, list(range(size, size + int(told[0]))))
         try:
-            self.communicator = self._join_after(epoch, rank)
-        except CollectiveTimeout:
-            say(f"rank {rank}: no new rank has come after all; {size} ranks go on")
+            with waiting_for(f"{new} to come in, for up to {self._patience_s:g} s (ElasticGroup(patience_s=...))"):
+                self.communicator = self._join_after(epoch, rank)
+                self._greet(deadline)
+        except (CollectiveTimeout, WorkerLost, NotAdmitted):  # the last two where another rank has given up before
+            say(f"rank {rank}: {new}: no new rank has come after all; {size} ranks go on")
+            self.communicator.close()
             if rank == 0:
                 self.place.resize(size)
             self.communicator = self._join_after(epoch, rank, size)
+
+    def _greet(self, deadline: float) -> None:
+        """Wait until every rank has come this far; raises CollectiveTimeout with those that have not in time."""
+        handle, left_s = self.communicator.barrier_async(label="new ranks come in"), deadline - time.monotonic()
+        if not handle.wait_for(left_s):
+            raise handle.overdue(self._patience_s)
+        handle.wait()
 
     def _invite(self, size: int, epoch: int) -> int:
         """Tell the ranks that wait their numbers; return how many have heard it."""
@@ -242,7 +284,10 @@ class ElasticGroup:
         told = np.zeros(2, np.int64)
         with self.place.connect(1, 2, ticket) as meeting:
             meeting.broadcast(told, 0)
-        return self._join_after(int(told[1]), int(told[0]))
+        deadline = time.monotonic() + self._patience_s
+        self.communicator = self._join_after(int(told[1]), int(told[0]))
+        self._greet(deadline)
+        return self.communicator
 
     def _join_after(self, epoch: int, rank: int, size: int | None = None) -> Communicator:
         """Join the job under an epoch that follows one, once it has `size` ranks if that is given.

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import functools
+import math
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
+from concurrent.futures import wait as wait_for_futures
 from contextlib import AbstractContextManager, nullcontext
 from datetime import timedelta
 from typing import Any, Final, TypeVar
@@ -15,16 +17,17 @@ import torch.distributed as dist
 from torch.distributed import distributed_c10d as c10d
 
 from switchsum.host.api.communicator import Communicator
-from switchsum.protocol.errors import UsageError
+from switchsum.protocol.errors import CollectiveTimeout, UsageError
 from switchsum.torch.agreement import Agreement, Counts
 from switchsum.torch.calls import passed_on
 from switchsum.torch.completer import keep_order
 from switchsum.torch.detours import GLOOS, Detours
 from switchsum.torch.flight_recorder import FlightRecorder, Watch
+from switchsum.torch.gloo import timeout_of
 from switchsum.torch.graphs import kept_out_of_graphs
 from switchsum.torch.tensors import check_written, is_away, is_usable
 from switchsum.torch.words import dtype_name, words
-from switchsum.torch.work import SwitchWork
+from switchsum.torch.work import NO_TIMEOUT, SwitchWork
 
 Tensors = Sequence[torch.Tensor]
 Begun = TypeVar("Begun", bound=dist.Work)
@@ -119,12 +122,23 @@ class _Behind(SwitchWork):
             self.complete()
 
         super().__init__([], results, wait_and_finish)
-        self._waited = waited
+        self._waited, self._works, self._name = waited, works, name
         threading.Thread(target=complete, name=f"switchsum torch {name}", daemon=True).start()
 
     def is_completed(self) -> bool:
         """Return whether the tensors hold the results, or a call has failed."""
         return self._waited.done() and super().is_completed()
+
+    def _wait_for(self, seconds: float) -> None:
+        if not wait_for_futures([self._waited], seconds).done:
+            raise self.overdue(seconds)
+
+    def overdue(self, seconds: float) -> CollectiveTimeout:
+        """Return what to raise where it has not ended in so many seconds: the switch's part knows who is missing."""
+        for work in self._works:
+            if isinstance(work, _Later | _Behind) and (found := work.overdue(seconds)) is not None:
+                return found
+        return CollectiveTimeout(f"{self._name} over gloo: not done within {seconds:g} s")
 
 
 class _Later:
@@ -134,6 +148,10 @@ class _Later:
         self, before: threading.Event, begun: threading.Event, agreed: Agreement, begin: Callable[[], dist.Work]
     ) -> None:
         self._before, self._begun, self._agreed, self._begin = before, begun, agreed, begin
+
+    def overdue(self, seconds: float) -> CollectiveTimeout | None:
+        """Return what to raise where ranks have not made the call in so many seconds; None: all have."""
+        return self._agreed.overdue(seconds)
 
     def wait(self) -> None:
         """Wait for its turn among gloo's calls, which go by their order, and then until it has ended."""
@@ -158,6 +176,8 @@ class Forwarded(dist.ProcessGroup):
     """Told of what a collective has failed with; of the group of all ranks, and so are its sub-groups'."""
     _gloo: Any
     _detours: Detours
+    _timeout_at_first: timedelta
+    """Time-out with which the group was made."""
     _passed: int
     """Number of calls that went to gloo."""
     _last_begun: threading.Event
@@ -269,8 +289,27 @@ class Forwarded(dist.ProcessGroup):
         return self._passed_on("recv_anysource", tensors, tag)
 
     def monitored_barrier(self, timeout: timedelta | None = None, wait_all_ranks: bool = False) -> None:
-        """Wait for every rank, as `barrier` does, whose time-out names all that are missing."""
-        self.barrier().wait()
+        """Wait for every rank; raises CollectiveTimeout with all that are missing, whatever `wait_all_ranks` says.
+
+        `timeout` None: that of the group.  The switch knows all that are missing at once, so that there is no reason to
+        name the first one alone.
+        """
+        opts = c10d.BarrierOptions()
+        if timeout is not None:
+            opts.timeout = timeout
+        self.barrier(opts).wait()
+
+    def own_timeout_of(self, opts: Any) -> float | None:
+        """Return the seconds that a call's options give it, or that its group was given later; None: as it began.
+
+        Zero means no limit, as in gloo, and less that the call has none of its own.
+        """
+        given = getattr(opts, "timeout", None)
+        if given is None or given < NO_TIMEOUT:
+            given = timeout_of(self._gloo)
+            if given == self._timeout_at_first:
+                return None
+        return given.total_seconds() if given > NO_TIMEOUT else math.inf
 
     def barrier(self, opts: Any = None) -> dist.Work:
         """Wait for every rank."""

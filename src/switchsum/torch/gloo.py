@@ -8,6 +8,7 @@ and opens connections when a call first needs them.
 from __future__ import annotations
 
 import ipaddress
+import operator
 import os
 import socket
 from collections.abc import Iterable
@@ -44,6 +45,16 @@ def open_gloo(store: dist.Store, rank: int, size: int, timeout: timedelta, addre
     options._timeout = timeout
     options._devices = [dist.ProcessGroupGloo.create_device(**where, lazy_init=True)]
     return dist.ProcessGroupGloo(dist.PrefixStore("gloo/", store), rank, size, options)
+
+
+_TIMEOUT: Final = operator.attrgetter("_timeout")
+"""Reads the time-out of a gloo's options, which torch's Python has under this name alone."""
+
+
+def timeout_of(gloo: dist.ProcessGroupGloo) -> timedelta:
+    """Return a gloo's time-out: that of its group, which `set_timeout` and torch's `_set_pg_timeout` change."""
+    timeout: timedelta = _TIMEOUT(gloo.options)
+    return timeout
 
 
 def _source(host: str) -> str | None:

@@ -25,11 +25,13 @@ from switchsum.host.api.collectives import Options
 from switchsum.host.api.communicator import Communicator
 from switchsum.host.api.operation_queue import Handle
 from switchsum.host.api.statistics import Statistics
+from switchsum.protocol.errors import UsageError
 from switchsum.torch import buckets, gradients, sparse
 from switchsum.torch.calls import collective
 from switchsum.torch.detours import Detours
+from switchsum.torch.forms import listed, only_one
 from switchsum.torch.forwarded import Forwarded, Tensors
-from switchsum.torch.gloo import LOOPBACK, open_gloo
+from switchsum.torch.gloo import LOOPBACK, open_gloo, timeout_of
 from switchsum.torch.graphs import kept_out_of_graphs
 from switchsum.torch.lane_choice import LOSSLESS, asked_for, lanes_for, of_call, rows_lanes
 from switchsum.torch.reductions import Fused, Reduction, Single, choose, fuse, kind_of, reduce_parts
@@ -89,6 +91,7 @@ class SwitchGroup(Forwarded):
         self._detours = Detours()
         self._buckets = buckets.Buckets(self)
         self._gloo = open_gloo(store, rank, size, timeout, address)
+        self._timeout_at_first = timeout_of(self._gloo)
         self.others = others
         for name, backend in {_CPU.type: self._gloo, **_backends_of(others)}.items():
             kind = dist.Backend.backend_type_map.get(backend.name(), dist.ProcessGroup.BackendType.CUSTOM)
@@ -167,12 +170,12 @@ class SwitchGroup(Forwarded):
     @collective
     def allreduce(self, tensors: Tensors, opts: Any = None) -> dist.Work:
         """Reduce each tensor in place, over all ranks."""
-        return self._allreduce(_listed(tensors), opts or c10d.AllreduceOptions(), "allreduce")
+        return self._allreduce(listed(tensors), opts or c10d.AllreduceOptions(), "allreduce")
 
     @collective
     def allreduce_coalesced(self, tensors: Tensors, opts: Any = None) -> dist.Work:
         """Do the same; small tensors travel as one, and all that are in flight together share round trips."""
-        return self._allreduce(_listed(tensors), opts or c10d.AllreduceCoalescedOptions(), "allreduce_coalesced")
+        return self._allreduce(listed(tensors), opts or c10d.AllreduceCoalescedOptions(), "allreduce_coalesced")
 
     def _allreduce(self, tensors: list[torch.Tensor], opts: Any, name: str) -> dist.Work:
         if self._is_alone or not tensors:
@@ -207,13 +210,15 @@ class SwitchGroup(Forwarded):
     @collective
     def reduce(self, tensors: Tensors, opts: Any) -> dist.Work:
         """Reduce a tensor over all ranks; only the root gets the result."""
-        tensors = _listed(tensors)
+        tensors = only_one("reduce", tensors, opts)
         if self._is_alone:
             return self.over_gloo("reduce", tensors, opts)
         called = self._reduces("reduce", tensors, opts, opts.rootRank)
         check_written(*tensors[: opts.rootRank == self.rank()])
         reductions = self._choose("reduce", tensors, opts)
         if reductions is None:
+            if opts.rootRank != self.rank():  # gloo uses the tensors of other ranks as room
+                tensors = [tensor.detach().clone() for tensor in tensors]
             return self.over_gloo("reduce", tensors, opts, called=called)
         reduction, communicator = reductions[0], self.connect()
         part, operator = reduction.stage(tensors[0]), reduction.operator
@@ -315,8 +320,8 @@ class SwitchGroup(Forwarded):
     @collective
     def broadcast(self, tensors: Tensors, opts: Any = None) -> dist.Work:
         """Give every rank the root's tensor."""
-        tensors = _listed(tensors)
         opts = opts or c10d.BroadcastOptions()
+        tensors = only_one("broadcast", tensors, opts)
         called = words("broadcast", tensors, root=opts.rootRank)
         if self._is_alone or tensors[0].layout != torch.strided:
             return self.over_gloo("broadcast", tensors, opts, called=called)
@@ -331,7 +336,9 @@ class SwitchGroup(Forwarded):
     @collective
     def allgather(self, outputs: Sequence[Tensors], inputs: Tensors, opts: Any = None) -> dist.Work:
         """Give every rank the tensors of all ranks, one by one."""
-        gathered, own = list(outputs[0]), _listed(inputs)[0]
+        if len(outputs) != 1:
+            raise UsageError(f"allgather gathers one tensor of each rank, not {len(outputs)}: call allgather_coalesced")
+        gathered, own = list(outputs[0]), only_one("allgather", inputs)[0]
         if self._is_alone or own.layout != torch.strided:
             opts = opts or c10d.AllgatherOptions()
             return self.over_gloo("allgather", [gathered], [own], opts, called=words("all_gather", [own]))
@@ -438,10 +445,6 @@ class SwitchGroup(Forwarded):
 def _backends_of(others: Mapping[str, dist.ProcessGroup]) -> dict[str, Any]:
     """Return the backend of each type of device that has a group of its own."""
     return {device: other._get_backend(torch.device(device)) for device, other in others.items()}
-
-
-def _listed(tensors: Tensors | torch.Tensor) -> list[torch.Tensor]:
-    return [tensors] if isinstance(tensors, torch.Tensor) else list(tensors)
 
 
 def _write_results(parts: Iterable[Staged | sparse.SparseSum | Fused | Single]) -> None:

@@ -20,6 +20,7 @@ from switchsum.host.api.communicator import Communicator
 from switchsum.protocol.errors import CollectiveTimeout, SwitchsumError, UsageError
 from switchsum.torch import flight_recorder, mixed
 from switchsum.torch.group import GroupStatistics, SwitchGroup
+from switchsum.torch.lane_choice import asked_for
 from switchsum.torch.members import LONGEST, Made, Members, fitting, listed
 from switchsum.torch.rendezvous import Place, await_leaving, gloo_address, meet, open_job, remove_job
 from switchsum.torch.services import LocalServices
@@ -64,6 +65,11 @@ def create(options: Any, backend_options: Any) -> SwitchGroup:
     store = _store_of(options, parent, members)
     rank, size, timeout = options.group_rank, options.group_size, options.timeout
     meeting = Meeting(store, rank, size, timeout.total_seconds())
+    try:
+        asked_for()  # what the environment asks for is refused before anything is started
+    except UsageError as error:
+        meeting.tell_all(error)
+        raise
     others = mixed.others(options, store)
     if size == 1:
         return SwitchGroup(store, rank, size, timeout, _nothing, lambda: mixed.close(others), others=others)
@@ -73,7 +79,11 @@ def create(options: Any, backend_options: Any) -> SwitchGroup:
         base = Base(place, None, parent.base.made, parent.base.joining)
         connect = lambda: _open_job(meeting, base, members)  # noqa: E731
     else:
-        base = Base(*meet(meeting), Made(store, rank))
+        try:
+            base = Base(*meet(meeting), Made(store, rank))
+        except Exception as error:
+            meeting.tell_all(error)
+            raise
         connect = lambda: open_job(meeting, base.place)  # noqa: E731
     group = _Group(
         store,

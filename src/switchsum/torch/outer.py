@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Final, Unpack
 
 import numpy as np
@@ -23,6 +24,7 @@ from torch.nn.parallel import DistributedDataParallel
 from switchsum.host.api.record import Record
 from switchsum.protocol.errors import UsageError, WorkerLost
 from switchsum.torch.averaging import Average, Group, local, share
+from switchsum.torch.compression import compressor_of
 from switchsum.torch.elastic import ElasticGroup
 from switchsum.torch.fragments import Fragment, MakeOptimizer, cut
 from switchsum.torch.hooks import FLOATS, Compressor
@@ -158,21 +160,27 @@ class DiLoCo:
         if terms and (delay or isinstance(group, ElasticGroup)):
             raise UsageError("outer steps with a quorum have no delay, and no ElasticGroup: leave one of them out")
         self._elastic = group if isinstance(group, ElasticGroup) else None
-        self.average = Average(how, self._elastic.communicator if self._elastic else group)
         self._model = _without_averages(model)
-        self._alike = Outer(
+        alike = partial(
+            Outer,
             kind=type(self).__name__,
             every=every,
             fragments=fragments,
             delay=delay,
-            how=self.average.how,
             quorum=terms.get("quorum"),
             patience_s=terms.get("patience_s"),
         )
         if self._elastic is None:
+            self.average = Average(how, group)
+            self._alike = alike(how=self.average.how)
             self._compare(self._alike.made(_facts_of(self._model)), "a training begins")
             share([*self._model.parameters(), *self._model.buffers()], self.average.group)
+        elif isinstance(how, str):
+            compressor_of(how)  # what is wrong shows before the others wait for this rank
         self.fragments = cut(self._model, self.schedule.offsets(), outer or nesterov)
+        if self._elastic is not None:  # a new rank comes in here, when it is ready to train
+            self.average = Average(how, self._elastic.communicator)
+            self._alike = alike(how=self.average.how)
         self._quorum = (
             OuterQuorum(
                 self.average,

@@ -74,12 +74,16 @@ class Reduction:
         return (values.bitwise_not() if self.is_inverted else values).to(dtype)
 
 
-def choose(op: Any, tensor: torch.Tensor, ranks: int) -> Reduction | str:
+def choose(  # noqa: PLR0912 - one case after the other
+    op: Any, tensor: torch.Tensor, ranks: int
+) -> Reduction | str:
     """Return how the switch reduces a tensor over so many ranks, or what it is that it cannot do.
 
     Raises UnsupportedDtype for what nobody can reduce.
     """
     op, dtype = kind_of(op), tensor.dtype
+    if op == _OP.PREMUL_SUM:
+        raise UnsupportedDtype("PREMUL_SUM is NCCL's alone: multiply the tensor by the factor first, and use SUM")
     if tensor.layout != torch.strided:
         return f"of {tensor.layout}"
     if dtype == torch.bool and op in _ANY | _ALL:

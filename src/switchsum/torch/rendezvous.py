@@ -6,7 +6,8 @@ import json
 import os
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Final, TypeVar
@@ -19,21 +20,23 @@ from switchsum.host.connect import connect
 from switchsum.host.links.warm import warm_up
 from switchsum.native.notices import QUIET_S, ranks_of, say, waiting_for
 from switchsum.protocol import member_rpc, rpc
-from switchsum.protocol.errors import NoCapacity, RankTaken, SwitchsumError, UnknownJob, UsageError
+from switchsum.protocol.errors import NoCapacity, RankTaken, UnknownJob, UsageError
 from switchsum.torch import switches_of_machines
 from switchsum.torch.gloo import LOOPBACK, is_loopback, own_address
 from switchsum.torch.members import job_name
 from switchsum.torch.services import LEAVE_S, LocalServices, ranks_in, start_alone
-from switchsum.torch.store import Meeting, fetch, gather, tell_error
+from switchsum.torch.store import STARTS, Meeting, fetch, gather, tell_error
 
 SWITCH_SLOTS: Final = 1024
 """Slots of a switch (p4src/config.p4)."""
-GROUP_SLOTS: Final = 64, 4
+GROUP_SLOTS: Final = 64, 1
 """Most and fewest slots of a sub-group's job."""
-GROUP_SHARE: Final = 8
-"""A sub-group takes this part of the slots that are free, so that there is room for about 35 of them."""
+GROUP_SHARE: Final = 16
+"""A sub-group takes this part of the slots that are free, so that there is room for about 75 of them."""
 RETRY_S: Final = 0.2
 _PLACE: Final = "switchsum/place"
+_of_thread = threading.local()
+"""Thread-local: `client`, the connection to the controller that the thread's calls share for the moment."""
 _sharing = threading.Lock()
 """Held while one of this process's groups looks how many slots are free, and takes some."""
 
@@ -71,13 +74,14 @@ def meet(meeting: Meeting, start: Callable[[], LocalServices] = start_alone) -> 
     not come, and on every rank the error of rank 0.
     """
     store = meeting.store
+    meeting.agree_on_size()
     # Rank 0 waits for the machine alone, and finds the address where there is a machine.
     store.set(f"switchsum/address/{meeting.rank}", own_address(_hosts()))
     store.set(f"switchsum/machine/{meeting.rank}", this_machine())
     if meeting.rank == 0:
         try:
             place, services = _decide(meeting, start)
-        except SwitchsumError as error:
+        except Exception as error:  # also of the system: others would wait for their time-out
             switches_of_machines.fail(meeting, error)
             tell_error(meeting, _PLACE, error)
             raise
@@ -122,11 +126,12 @@ def open_job(meeting: Meeting, place: Place) -> Communicator:
     link = os.environ.get("SWITCHSUM_LINK") or place.link or "udp:" + place.controller.rpartition(":")[0]
     key = f"switchsum/job/{place.job}"
     if meeting.rank == 0:
+        meeting.store.set(f"{STARTS}/0", "")
         try:
             if place.is_ours:
                 warm_up(link)  # a job that nobody joins for as long as this may take would end
                 _make_job(place, meeting)
-        except SwitchsumError as error:
+        except Exception as error:
             tell_error(meeting, key, error)
             raise
         meeting.store.set(key, "{}")
@@ -156,6 +161,11 @@ def open_job(meeting: Meeting, place: Place) -> Communicator:
 
 def _make_job(place: Place, meeting: Meeting) -> None:
     """Make a group's own job."""
+    with _one_connection(place):
+        _make_job_anew(place, meeting)
+
+
+def _make_job_anew(place: Place, meeting: Meeting) -> None:
     remove_job(place)  # an incarnation that was killed
     if not place.is_of_some:
         _create_job(place, meeting, None)
@@ -168,10 +178,21 @@ def _make_job(place: Place, meeting: Meeting) -> None:
             try:
                 _create_job(place, meeting, slots)
                 return
-            except NoCapacity:  # other processes make groups as well
+            except NoCapacity as error:  # other processes make groups as well
                 if slots == fewest:
-                    raise
+                    raise NoCapacity(_no_room(jobs, error)) from error
                 slots = max(fewest, slots // 2)
+
+
+def _no_room(jobs: Sequence[rpc.JobInfo], error: NoCapacity) -> str:
+    """Say what who uses PyTorch can do where the switch has no room for another group."""
+    groups = sum("/" in job.job for job in jobs)
+    return (
+        f"the switch has no room for another process group: {len(jobs)} jobs are on it, {groups} of them of groups of "
+        "some ranks. Call dist.destroy_process_group(group) for groups that are not used any more, use one group for "
+        "all that the same ranks do, or make groups on gloo where the switch need not add: "
+        f'dist.new_group(ranks, backend="gloo") ({error})'
+    )
 
 
 def _create_job(place: Place, meeting: Meeting, slots: int | None) -> None:
@@ -186,7 +207,7 @@ def await_leaving(place: Place) -> None:
     """Wait until nobody is in a job any more, for a few seconds: some may still need an answer of the switch."""
     deadline = time.monotonic() + LEAVE_S
     here: list[int] = []
-    with waiting_for(lambda: f"{ranks_of(place.job, here)} to leave"):
+    with _one_connection(place), waiting_for(lambda: f"{ranks_of(place.job, here)} to leave"):
         while time.monotonic() < deadline:
             job = _call(place, "ShowJob", rpc.JobRequest(job=place.job), rpc.JobInfo)
             here = ranks_in(job)
@@ -244,6 +265,7 @@ def _decide(meeting: Meeting, start: Callable[[], LocalServices]) -> tuple[Place
         shared = own_link if own_link.startswith("udp:") or is_alone else None
         job = given or job_name(meeting.store)
         return Place(controller=controller, link=shared or None, job=job, is_ours=not given, beacon=beacon), None
+    meeting.store.set(f"{STARTS}/0", "")
     services = start()
     link, switch = services.link, services.p4runtime
     return Place(
@@ -258,6 +280,20 @@ def _beacon(meeting: Meeting) -> str | None:
     return next((address for address in addresses if not is_loopback(address)), None)
 
 
-def _call(place: Place, method: str, request: object, reply: type[Reply]) -> Reply:
+@contextmanager
+def _one_connection(place: Place) -> Iterator[None]:
+    """Have this thread's calls of a controller share a connection, which takes longer to open than a call to answer."""
     with ControllerClient(place.controller, timeout_s=CALL_S, waits=True) as client:
-        return client.call(method, request, reply, patience_s=start_limit(ANSWER_S))
+        _of_thread.client = client
+        try:
+            yield
+        finally:
+            _of_thread.client = None
+
+
+def _call(place: Place, method: str, request: object, reply: type[Reply]) -> Reply:
+    client: ControllerClient | None = getattr(_of_thread, "client", None)
+    if client is None:
+        with _one_connection(place):
+            return _call(place, method, request, reply)
+    return client.call(method, request, reply, patience_s=start_limit(ANSWER_S))

@@ -7,7 +7,6 @@ import json
 import os
 import shutil
 import tempfile
-import threading
 import time
 from collections.abc import Mapping
 from contextlib import ExitStack
@@ -21,7 +20,7 @@ from switchsum.launch.runs import findable
 from switchsum.launch.session import daemon
 from switchsum.native.notices import ranks_of, waiting_for
 from switchsum.protocol import rpc
-from switchsum.protocol.errors import SwitchsumError, UsageError
+from switchsum.protocol.errors import SwitchsumError
 from switchsum.protocol.frame import LANE_BUILDS
 
 LEAVE_S: Final = 5.0
@@ -32,12 +31,7 @@ class LocalServices:
     """The switch and controller that one rank has started; they end with this process, however that ends."""
 
     def __init__(self) -> None:
-        """Start nothing yet; raises UsageError outside the main thread."""
-        if threading.current_thread() is not threading.main_thread():
-            raise UsageError(
-                "init_process_group outside the main thread cannot start a switch, which would end with that thread: "
-                "start it yourself, and set SWITCHSUM_CONTROLLER"
-            )
+        """Start nothing yet."""
         self._pid = os.getpid()
         self.scratch = Path(tempfile.mkdtemp(prefix="switchsum-"))
         self._children = Children(str(self.scratch))
@@ -87,7 +81,7 @@ class LocalServices:
                 self._await_members()
         finally:
             self._findable.close()
-            self._children.stop()
+            self._children.stop(at_once=True)  # nobody is in a job any more, and their files are removed below
             shutil.rmtree(self.scratch, ignore_errors=True)
 
     def _await_members(self) -> None:

@@ -26,10 +26,10 @@ from switchsum.controller.trees.fabric import MOST_TREES
 from switchsum.native.notices import say
 from switchsum.native.wires.messages import receive_bytes
 from switchsum.protocol.builds import largest_build
-from switchsum.protocol.errors import SwitchsumError, UsageError
+from switchsum.protocol.errors import UsageError
 from switchsum.torch.gloo import own_address
 from switchsum.torch.services import LocalServices
-from switchsum.torch.store import Meeting, fetch, tell_error
+from switchsum.torch.store import STARTS, Meeting, fetch, tell_error
 
 LEAF_VARIABLE: Final = "SWITCHSUM_LEAF"
 """Environment variable: 0 on rank 0 leaves switches of other machines out."""
@@ -96,6 +96,7 @@ def lead(meeting: Meeting, machines: Sequence[str], hosts: Sequence[str], beacon
         say(text)
     services = LocalServices()
     try:
+        meeting.store.set(f"{STARTS}/0", "")
         certificates = _make_certificates(services.scratch)
         others = first_ranks(machines)[1:]
         tasks = {"beacon": beacon, "ranks": {rank: _has_switch(rank, machines) for rank in others}}
@@ -127,7 +128,7 @@ def no_tasks(meeting: Meeting) -> None:
     meeting.store.set(_TASKS, json.dumps({"ranks": {}}))
 
 
-def fail(meeting: Meeting, error: SwitchsumError) -> None:
+def fail(meeting: Meeting, error: Exception) -> None:
     """Tell the others why there is nothing to start."""
     tell_error(meeting, _TASKS, error)
 
@@ -144,6 +145,7 @@ def follow(meeting: Meeting, hosts: Sequence[str]) -> LocalServices | None:
     services = None
     try:
         if has_switch:
+            meeting.store.set(f"{STARTS}/{meeting.rank}", "")
             services = LocalServices()
             folder = _write(tasks["certificate"], services.scratch / "tls" / tls.P4RUNTIME)
             part = _start_part(services, meeting.rank, address, beacon, f"{address}:0", folder)
@@ -151,7 +153,7 @@ def follow(meeting: Meeting, hosts: Sequence[str]) -> LocalServices | None:
             part = _part(meeting.rank, beacon)
         meeting.store.set(key, json.dumps(asdict(part)))
     except BaseException as error:
-        if isinstance(error, SwitchsumError):
+        if isinstance(error, Exception):
             tell_error(meeting, key, error)
         if services is not None:
             services.stop()

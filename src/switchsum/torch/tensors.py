@@ -133,9 +133,19 @@ def _piece(values: torch.Tensor) -> int:
     return PIECE_BYTES // values.element_size()
 
 
+def check_has_values(tensor: torch.Tensor) -> None:
+    """Refuse a tensor of the device `meta`; raises UsageError."""
+    if tensor.is_meta:
+        raise UsageError(
+            "a tensor on the device 'meta' has no values that could be sent: materialize it first, for example with "
+            "module.to_empty(device='cpu')"
+        )
+
+
 def check_written(*tensors: torch.Tensor) -> None:
     """Refuse, before anything is begun, to write results to where several values share memory; raises UsageError."""
     for one in tensors:
+        check_has_values(one)
         if one.layout != torch.strided or one.numel() == 0:
             continue
         if any(step == 0 and size > 1 for size, step in zip(one.shape, one.stride(), strict=True)):
@@ -180,6 +190,7 @@ def is_usable(plain: torch.Tensor, dtype: torch.dtype | None = None) -> bool:
 
 def stage(tensor: torch.Tensor, dtype: torch.dtype | None = None, *, copy: bool = False) -> Staged:
     """Bring a tensor's values to ordinary memory, as `dtype` if given; those of a GPU go to pinned memory."""
+    check_has_values(tensor)
     plain = tensor.detach()
     if is_usable(plain, dtype) and not copy:
         return Staged(tensor=tensor, values=tensor)

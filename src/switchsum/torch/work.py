@@ -18,6 +18,7 @@ from switchsum.protocol.errors import SwitchsumError, UsageError
 from switchsum.torch.completer import RELIEF_S, Completer
 from switchsum.torch.gradients import in_backward, in_last_callbacks
 from switchsum.torch.graphs import kept_out_of_graphs
+from switchsum.torch.typed_futures import is_for_cpp, typed
 
 NO_TIMEOUT: Final = timedelta(0)
 
@@ -55,7 +56,8 @@ MOST_AGAIN: Final = 64
 class SwitchWork(dist.Work):
     """Collectives that were begun together; c10d waits for it, or for its future.
 
-    The group's time-out decides when a collective has failed, so that all ranks agree on it; `wait` knows no other.
+    The group's time-out, or the call's own one, decides when a collective has failed.  The time-out of `wait` ends the
+    waiting alone: the collective goes on, and may be waited for again.
     """
 
     def __init__(self, handles: Sequence[Handle], tensors: list[torch.Tensor], finish: Callable[[], object]) -> None:
@@ -169,8 +171,14 @@ class SwitchWork(dist.Work):
         return held
 
     def wait(self, timeout: timedelta = NO_TIMEOUT) -> bool:
-        """Return True once the results are there; raises what the collective failed with, every time."""
+        """Return True once the results are there; raises what the collective failed with, every time.
+
+        Raises CollectiveTimeout with the ranks that are missing, where the results are not there within `timeout`; zero
+        and less mean no limit, as in torch.
+        """
         with self.waiting():
+            if timeout > NO_TIMEOUT and not self._done:
+                self._wait_for(timeout.total_seconds())
             self.complete()
         self._is_waited_for = True
         held = self.held_back()
@@ -179,6 +187,13 @@ class SwitchWork(dist.Work):
         if self._error is not None:
             raise self._error.with_traceback(None)
         return True
+
+    def _wait_for(self, seconds: float) -> None:
+        """Wait until all has ended that it consists of; raises CollectiveTimeout."""
+        end = time.monotonic() + seconds
+        for handle in self.handles:
+            if not handle.wait_for(end - time.monotonic()):
+                raise handle.overdue(seconds)
 
     def get_future(self) -> Future[list[torch.Tensor]]:
         """Return a future of the tensors with the results.
@@ -213,6 +228,8 @@ class SwitchWork(dist.Work):
                     # At the end of the backward pass DDP waits for the future in C++.  If a signal handler raised
                     # there, DDP could not go on.  So this waits before DDP does.
                     torch.autograd.Variable._execution_engine.queue_callback(self._end_backward)
+                if is_for_cpp(self._tensors):
+                    future = typed(future, self._tensors)
                 if completer is not None and (not self._done or completer.keeps_turn(self)):
                     completer.tell_in_turn(self)
                 elif self._done:

@@ -1,4 +1,7 @@
-"""Three ranks train; one of them is killed, and a fourth process comes: `comes_and_goes.py VICTIM comes|vanishes`."""
+"""Three ranks train; one is killed, and a fourth process comes: `comes_and_goes.py VICTIM comes|builds|vanishes`.
+
+One that `builds` makes its group, and its model when the others have taken many outer steps more.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +9,9 @@ import hashlib
 import os
 import signal
 import sys
+import tempfile
 import time
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -20,6 +25,7 @@ from switchsum.torch import DiLoCo, ElasticGroup
 
 FIRST, DEATH, MORE = 3, 10, 21
 EVERY = 4
+BUILT_AFTER = 5 * EVERY
 
 
 def enter(rank: int, victim: int, does_vanish: bool) -> ElasticGroup:
@@ -44,6 +50,19 @@ def enter(rank: int, victim: int, does_vanish: bool) -> ElasticGroup:
     return ElasticGroup(**own)
 
 
+def steps_of_others() -> Path:
+    """Return the file in which rank 0 says how far it is."""
+    return Path(tempfile.gettempdir()) / f"comes-and-goes-{os.environ['MASTER_PORT']}"
+
+
+def build_slowly() -> None:
+    """Return when the others have gone on for a while, which they do if they need not wait for this process."""
+    path = steps_of_others()
+    first = int(path.read_text() or 0)
+    while int(path.read_text() or 0) < first + BUILT_AFTER:
+        time.sleep(0.05)
+
+
 def main() -> None:
     """Train until some time after the fourth process has come, or has not."""
     rank, victim, does_vanish = int(os.environ["RANK"]), int(sys.argv[1]), sys.argv[2] == "vanishes"
@@ -51,8 +70,12 @@ def main() -> None:
     torch.manual_seed(rank)
     model = nn.Sequential(nn.BatchNorm1d(6), nn.Linear(6, 500), nn.Tanh(), nn.Linear(500, 2))
     optimizer = torch.optim.SGD(model.parameters(), 0.05)
-    sizes, taken_in = [group.world_size], []
+    assert group.is_in == (rank < FIRST)
+    sizes, taken_in = [group.world_size] if group.is_in else [], []
+    if rank == FIRST and sys.argv[2] == "builds":
+        build_slowly()
     diloco = DiLoCo(model, optimizer, every=EVERY, fragments=2, delay=1, how="topk:0.3", group=group)
+    sizes = sizes or [group.world_size]
     if rank == FIRST:
         taken_in.append(diloco.step)
     take_in = group.take_in
@@ -70,6 +93,8 @@ def main() -> None:
         if rank == victim and diloco.step == DEATH:
             os.kill(os.getpid(), signal.SIGKILL)
         optimizer.step()
+        if rank == 0:
+            steps_of_others().write_text(str(diloco.step))
         if group.world_size != sizes[-1]:
             sizes.append(group.world_size)
         time.sleep(0.01)
@@ -78,6 +103,8 @@ def main() -> None:
     print(
         f"sizes {sizes}, after {diloco.step - taken_in[0]} more steps {hashlib.sha256(whole).hexdigest()}", flush=True
     )
+    if rank == 0:
+        steps_of_others().unlink()
     group.close()
 
 

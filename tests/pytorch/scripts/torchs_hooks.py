@@ -68,6 +68,11 @@ def plain(hook: Callable[..., object]) -> Callable[[DistributedDataParallel, dis
     return lambda parallel, group: parallel.register_comm_hook(group, renamed)
 
 
+def builtin(kind: dist.BuiltinCommHookType) -> Callable[[DistributedDataParallel, dist.ProcessGroup], object]:
+    """Register one of the hooks that are written in C++."""
+    return lambda parallel, _: parallel._register_builtin_comm_hook(kind)
+
+
 def power(hook: Callable[..., object], parallel: DistributedDataParallel, group: dist.ProcessGroup) -> None:
     """Register a variant of PowerSGD, which begins in the third step."""
     state = powerSGD_hook.PowerSGDState(group, 2, start_powerSGD_iter=2, min_compression_rate=1)
@@ -93,6 +98,8 @@ HOOKS: dict[str, Callable[[DistributedDataParallel, dist.ProcessGroup], object]]
     "fp16 around powerSGD": functools.partial(power, default_hooks.fp16_compress_wrapper(powerSGD_hook.powerSGD_hook)),
     # quantization_hooks read an all_gather's future as NCCL fills it: on gloo they raise IndexError, and so here.
     "post-local SGD": local,
+    "built-in allreduce": builtin(dist.BuiltinCommHookType.ALLREDUCE),
+    "built-in fp16": builtin(dist.BuiltinCommHookType.FP16_COMPRESS),
 }
 
 

@@ -1,0 +1,218 @@
+"""Every argument that torch's process groups, works and options have is obeyed, or refused by name.
+
+The tables say which, and why one that is neither need not be.  The walk finds what torch has: one that a newer torch
+adds fails until it is in a table.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from typing import Any, Final
+
+import pytest
+
+from switchsum.protocol.errors import UsageError
+
+from .conftest import RANKS, on_all
+
+torch = pytest.importorskip("torch", reason="PyTorch is not installed (make torch)")
+from torch.distributed import distributed_c10d as c10d  # noqa: E402  (it needs torch)
+
+from switchsum.torch.forms import ALIASES, FORMS, in_full  # noqa: E402  (it needs torch)
+
+dist = torch.distributed
+OP = dist.ReduceOp
+
+OPTIONS: Final = {
+    "timeout": "obeyed: test_time_outs calls each collective with one",
+    "reduceOp": "obeyed: test_group calls each operator",
+    "rootRank": "obeyed: test_group calls each rank as root",
+    "rootTensor": "refused unless 0: a call has one tensor",
+    "asyncOp": "every call returns a work at once; torch.distributed calls its `wait` where nobody asked for async_op",
+    "device": "says which GPU a barrier of NCCL runs on; this one runs on the host",
+    "device_ids": "likewise",
+}
+"""Fields of the options of collectives."""
+
+METHODS: Final = {
+    **dict.fromkeys(
+        ("abort", "shutdown", "rank", "size", "name", "get_group_store", "boxed", "unbox", "_id", "_backend_id"),
+        "no arguments that change anything",
+    ),
+    **dict.fromkeys(
+        (
+            "_device_types",
+            "_get_backend",
+            "_get_backend_name",
+            "_register_backend",
+            "_set_default_backend",
+            "bound_device_id",
+        ),
+        "torch's own, of the gloo that is registered",
+    ),
+    **dict.fromkeys(("group_name", "group_desc", "_set_group_name", "_set_group_desc"), "torch's own: names"),
+    **dict.fromkeys(
+        (
+            "_get_sequence_number_for_group",
+            "_set_sequence_number_for_group",
+            "_enable_collectives_timing",
+            "_has_hooks",
+        ),
+        "torch's own, of the gloo that is registered: nothing of a collective depends on it",
+    ),
+    **dict.fromkeys(
+        ("_register_on_completion_hook", "_wait_for_pending_works"), "gloo refuses it by name: it is NCCL's alone"
+    ),
+    **dict.fromkeys(("_start_coalescing", "_end_coalescing"), "obeyed: test_group coalesces"),
+    "set_timeout": "obeyed: test_time_outs",
+    "monitored_barrier": "timeout is obeyed: test_time_outs; wait_all_ranks: all missing ranks are named in any case",
+    "split_group": "gloo refuses it by name: it has no communicator to split; new_group makes groups",
+    "merge_remote_group": "gloo refuses it by name",
+    "recv_anysource": "obeyed: test_group",
+    "use_pg_for_symm_mem_rendezvous": "torch's own: symmetric memory of GPUs",
+    **dict.fromkeys(FORMS, "obeyed: `FORMS` has the names of all its arguments"),
+}
+"""Methods and properties of a process group."""
+
+WORKS: Final = {
+    "wait": "timeout is obeyed: test_time_outs",
+    **dict.fromkeys(
+        ("is_completed", "is_success", "exception", "result", "synchronize", "get_future"), "no arguments: test_works"
+    ),
+    "block_current_stream": "has a stream of a GPU wait: raises what torch's own works do, since the host waits here",
+    **dict.fromkeys(("source_rank", "_source_rank"), "of gloo's own works, which `recv_anysource` returns"),
+    **dict.fromkeys(("boxed", "unbox", "_get_duration", "_get_op_type", "get_future_result"), "torch's own, of NCCL"),
+}
+"""Methods of a work."""
+
+
+def options_of_torch() -> Iterator[tuple[str, str]]:
+    for name, kind in vars(torch._C._distributed_c10d).items():
+        if name.endswith("Options") and isinstance(kind, type) and not name.startswith("_"):
+            yield from ((name, field) for field in dir(kind) if not field.startswith("_"))
+
+
+def public(kind: type) -> Iterator[str]:
+    """Yield what torch says of a class, without what every object has and without names of backends."""
+    for name in dir(kind):
+        if not name.startswith(("__", "_pybind11")) and not name.isupper() and name != "BackendType":
+            yield name
+
+
+def test_each_field_of_torchs_options_is_obeyed_or_refused() -> None:
+    found = set(options_of_torch())
+    assert {("AllreduceOptions", "timeout"), ("BroadcastOptions", "rootTensor")} <= found  # the walk sees something
+    assert {field for _, field in found} - set(OPTIONS) == set()
+
+
+def test_each_method_of_a_process_group_is_in_the_table() -> None:
+    found = set(public(dist.ProcessGroup))
+    assert {"allreduce", "monitored_barrier"} <= found
+    assert found - set(METHODS) == set()
+
+
+def test_each_method_of_a_work_is_in_the_table() -> None:
+    found = set(public(dist.Work))
+    assert "wait" in found
+    assert found - set(WORKS) == set()
+
+
+@pytest.mark.parametrize("name", sorted(FORMS))
+def test_a_method_takes_each_argument_that_torchs_takes(name: str) -> None:
+    method = getattr(dist.ProcessGroup, name, None)
+    if method is None:
+        pytest.skip(f"this torch has no {name}")
+    forms = re.findall(rf"^(?:\d+\. )?{name}\(self: \S+, (.*)\) ->", method.__doc__ or "", re.MULTILINE)
+    assert forms, method.__doc__
+    known = {FORMS[name].long, FORMS[name].short}
+    for form in forms:
+        names = {ALIASES.get(name, {}).get(one, one) for one in re.findall(r"(?<![.\w])(\w+): ", form)}
+        found = [one for one in known if names <= set(one)]
+        assert found, (names, known)
+
+
+def reduced(group: Any, *values: Any, **named: Any) -> list[float]:
+    tensor = torch.full((3,), group.rank() + 1.0)
+    group.allreduce(tensor, *values, **named).wait()
+    return tensor.tolist()
+
+
+def test_the_short_forms_of_torchs_calls_are_obeyed(groups: list[Any]) -> None:
+    size = RANKS
+
+    def call(group: Any) -> None:
+        rank = group.rank()
+        assert reduced(group) == [6.0] * 3
+        assert reduced(group, OP.MAX) == [3.0] * 3
+        assert reduced(group, op=OP.MIN) == [1.0] * 3
+        group.allreduce(tensor=(one := torch.ones(2)), op=OP.SUM).wait()
+        assert one.tolist() == [size] * 2
+        tensors = [torch.full((3,), rank + 1.0)]
+        group.allreduce(tensors, OP.MAX).wait()
+        assert tensors[0].tolist() == [3.0] * 3
+        for root in range(size):
+            one = torch.full((3,), float(rank))
+            group.broadcast(one, root).wait()
+            assert one.tolist() == [root] * 3
+            group.reduce(one := torch.full((3,), rank + 1.0), root, OP.SUM).wait()
+            if rank == root:
+                assert one.tolist() == [6.0] * 3
+            gathered = [torch.empty(2) for _ in range(size)] if rank == root else []
+            group.gather(gathered, torch.full((2,), float(rank)), root=root).wait()
+            assert [one.tolist() for one in gathered] == [[float(one)] * 2 for one in range(size)] * (rank == root)
+            given = [torch.full((2,), float(one)) for one in range(size)] if rank == root else []
+            group.scatter(taken := torch.empty(2), given, root).wait()
+            assert taken.tolist() == [float(rank)] * 2
+        group.allgather(every := [torch.empty(2) for _ in range(size)], torch.full((2,), float(rank))).wait()
+        assert [one.tolist() for one in every] == [[float(one)] * 2 for one in range(size)]
+        group.reduce_scatter(part := torch.empty(2), [torch.full((2,), one + 1.0) for one in range(size)]).wait()
+        assert part.tolist() == [size * (rank + 1.0)] * 2
+        group.alltoall_base(whole := torch.empty(size), torch.full((size,), float(rank)), [], []).wait()
+        assert whole.tolist() == list(range(size))
+        group.barrier().wait()
+
+    on_all(groups, call)
+
+
+@pytest.mark.parametrize(
+    ("values", "named", "text"),
+    [
+        ((), {"opt": 1}, "unexpected keyword argument 'opt'"),
+        ((torch.ones(1), 0), {"root": 1}, "multiple values for argument 'root'"),
+        ((torch.ones(1), 0, None, 5), {}, "takes 3 arguments"),
+        ((torch.ones(1),), {"timeout": None}, "missing 1 required argument: 'root'"),
+    ],
+)
+def test_arguments_that_a_call_does_not_take_are_refused_by_name(
+    values: tuple[Any, ...], named: dict[str, Any], text: str
+) -> None:
+    with pytest.raises(TypeError, match=text):
+        in_full("broadcast", values, named)
+
+
+def test_several_tensors_in_a_call_of_one_are_refused_by_every_rank(groups: list[Any]) -> None:
+    pair = [torch.ones(2), torch.ones(2)]
+    options = c10d.BroadcastOptions()
+    options.rootTensor = 1
+
+    def refused(group: Any) -> list[str]:
+        calls: list[Callable[[], Any]] = [
+            lambda: group.reduce(pair, c10d.ReduceOptions()),
+            lambda: group.broadcast(pair, c10d.BroadcastOptions()),
+            lambda: group.broadcast(pair[:1], options),
+            lambda: group.allgather([[torch.empty(2)] * RANKS] * 2, pair, c10d.AllgatherOptions()),
+        ]
+        texts = []
+        for call in calls:
+            with pytest.raises(UsageError) as caught:
+                call()
+            texts.append(str(caught.value))
+        group.barrier().wait()  # which goes on, since all have refused the same
+        return texts
+
+    for texts in on_all(groups, refused):
+        for text, word in zip(
+            texts, ("reduce takes", "broadcast takes", "rootTensor", "allgather_coalesced"), strict=True
+        ):
+            assert word in text

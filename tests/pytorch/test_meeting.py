@@ -1,0 +1,149 @@
+"""How ranks meet: what goes wrong on one of them ends in one right sentence on all, and soon."""
+
+from __future__ import annotations
+
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from switchsum.protocol.errors import CollectiveTimeout, LocalError, SwitchsumError, UsageError, WorkerLost
+
+from ..timing import patience
+
+torch = pytest.importorskip("torch", reason="PyTorch is not installed (make torch)")
+from switchsum.torch import groups, rendezvous  # noqa: E402  (it needs torch)
+from switchsum.torch.store import STARTS, Meeting, fetch, gather, tell_error  # noqa: E402  (it needs torch)
+
+dist = torch.distributed
+LONG_S = patience(60)
+
+
+def errors_of(*calls: Any) -> list[SwitchsumError]:
+    """Call functions at once; return what each raises, well before the ranks' time-out."""
+    began = time.monotonic()
+
+    def raised(call: Any) -> SwitchsumError:
+        with pytest.raises(SwitchsumError) as caught:
+            call()
+        return caught.value
+
+    with ThreadPoolExecutor(len(calls)) as pool:
+        found = list(pool.map(raised, calls))
+    assert time.monotonic() - began < LONG_S / 2
+    return found
+
+
+def test_ranks_of_other_numbers_of_ranks_say_so() -> None:
+    store = dist.HashStore()
+
+    def come(rank: int, size: int) -> None:
+        meeting = Meeting(store, rank, size, LONG_S)
+        try:
+            rendezvous.meet(meeting, pytest.fail)
+        except Exception as error:  # as `groups.create` does
+            meeting.tell_all(error)
+            raise
+
+    first = threading.Event()
+
+    def second() -> None:
+        assert first.wait(LONG_S)
+        come(1, 3)
+
+    def begin() -> None:
+        threading.Timer(0.1, first.set).start()
+        come(0, 2)
+
+    waits, other = errors_of(begin, second)
+    assert isinstance(other, UsageError)
+    assert "rank 1 is one of 3 ranks, and another rank one of 2: give every rank the same WORLD_SIZE" in str(other)
+    assert str(waits) == f"rank 1: {other}"
+
+
+def test_what_the_system_refuses_rank_0_is_told_to_all() -> None:
+    store = dist.HashStore()
+
+    def no_room() -> Any:
+        raise OSError(28, "No space left on device")
+
+    def first() -> None:
+        with pytest.raises(OSError, match="No space"):
+            rendezvous.meet(Meeting(store, 0, 2, LONG_S), no_room)
+        raise LocalError("as expected")
+
+    _, told = errors_of(first, lambda: rendezvous.meet(Meeting(store, 1, 2, LONG_S), pytest.fail))
+    assert isinstance(told, LocalError)
+    assert "rank 0: OSError: [Errno 28] No space left on device" in str(told)
+
+
+@pytest.mark.parametrize("way", ["gather", "fetch"])
+def test_whoever_waits_hears_of_a_rank_that_fails(way: str) -> None:
+    store = dist.HashStore()
+    waiting = {"gather": lambda: gather(Meeting(store, 0, 2, LONG_S), "x")}.get(
+        way, lambda: fetch(Meeting(store, 0, 2, LONG_S), "y", "makes it", 1)
+    )
+    threading.Timer(
+        0.1, lambda: Meeting(store, 1, 2, LONG_S).tell_all(UsageError("SWITCHSUM_LANES is 'int12'"))
+    ).start()
+    (error,) = errors_of(waiting)
+    assert isinstance(error, UsageError)
+    assert str(error) == "rank 1: SWITCHSUM_LANES is 'int12'"
+
+
+def test_lanes_that_are_none_are_refused_before_anything_starts(monkeypatch: pytest.MonkeyPatch) -> None:
+    from types import SimpleNamespace
+
+    monkeypatch.setenv("SWITCHSUM_LANES", "int12")
+    monkeypatch.setattr(groups, "meet", pytest.fail)
+    store = dist.HashStore()
+    options = SimpleNamespace(
+        global_ranks_in_group=[],
+        group_rank=0,
+        group_size=2,
+        group_id="lanes",
+        timeout=timedelta(seconds=LONG_S),
+        store=store,
+    )
+    with pytest.raises(UsageError, match="SWITCHSUM_LANES is 'int12'"):
+        groups.create(options, None)
+
+
+class DeadStore:
+    """A store whose server has gone, as torch's client says it."""
+
+    def check(self, keys: list[str]) -> bool:
+        raise dist.DistNetworkError("Broken pipe\nException raised from sendBytes at Utils.hpp\nframe #0: c10::Error")
+
+    compare_set = check
+
+
+def test_a_store_that_has_ended_is_one_sentence() -> None:
+    meeting = Meeting(DeadStore(), 1, 2, LONG_S)
+    calls = (lambda: gather(meeting, "x"), lambda: fetch(meeting, "y", "makes it", 0), meeting.agree_on_size)
+    for error in errors_of(*calls[:2]):
+        assert isinstance(error, WorkerLost)
+        assert "the store at which the ranks meet has ended" in str(error)
+        assert "\n" not in str(error)
+
+
+def test_services_may_take_longer_than_the_groups_time_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    store, short_s = dist.HashStore(), 0.2
+    store.set(f"{STARTS}/0", "")
+    threading.Timer(5 * short_s, lambda: store.set("place", '{"is": "there"}')).start()
+    assert fetch(Meeting(store, 1, 2, short_s), "place", "starts them", 0) == {"is": "there"}
+    monkeypatch.setenv("SWITCHSUM_START_TIMEOUT", "0.3")
+    with pytest.raises(CollectiveTimeout, match=r"rank 0, which starts them.*SWITCHSUM_START_TIMEOUT"):
+        fetch(Meeting(store, 1, 2, short_s), "other", "starts them", 0)
+    with pytest.raises(CollectiveTimeout, match=r"has not answered for 0\.2.*init_process_group"):
+        fetch(Meeting(store, 1, 2, short_s), "other", "starts nothing", 2)
+
+
+def test_an_error_of_another_rank_keeps_its_kind() -> None:
+    store = dist.HashStore()
+    tell_error(Meeting(store, 0, 2, 1.0), "place", UsageError("no link"))
+    with pytest.raises(UsageError, match="rank 0: no link"):
+        fetch(Meeting(store, 1, 2, 1.0), "place", "decides", 0)
