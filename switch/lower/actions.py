@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import Final
 
 from .. import ir, model
 from ..ir import Op, Relation
@@ -28,7 +29,7 @@ from .symbols import DIGEST, HIDDEN, INDEX, Symbols
 
 def lower_primitive(scope: Scope, primitive: model.Primitive) -> list[ir.Statement]:
     """Return the statements of a primitive that does not jump; raises ProgramError if it is not supported."""
-    make = _PRIMITIVES.get(primitive.operation)
+    make = PRIMITIVES.get(primitive.operation)
     if make is None:
         raise scope.refuse(f"primitive {primitive.operation}")
     try:
@@ -259,12 +260,31 @@ def _hash(
     return [ir.Assign(slot, resize(value, scope.symbols.fields[slot].width))]
 
 
-def _drop(scope: Scope, *_: model.Operand) -> list[ir.Statement]:
-    spec, group = scope.symbols.intrinsics.egress_spec, scope.symbols.intrinsics.mcast_grp
-    fields = scope.symbols.fields
+def _drop(scope: Scope) -> list[ir.Statement]:
+    names = scope.symbols.intrinsics
+    return _marked(scope.symbols, names.egress_spec, names.mcast_grp)
+
+
+def _mark_to_drop(scope: Scope, metadata: model.Operand | None = None) -> list[ir.Statement]:
+    """Mark the metadata that is named, which is a copy where an action or a control takes it as a parameter.
+
+    p4c wrote no operand before 2019.
+    """
+    if metadata is None:
+        return _drop(scope)
+    name = _name(scope, metadata, "header")
+    spec, group = (scope.symbols.find(name, field) for field in ("egress_spec", "mcast_grp"))
+    # BMv2 writes to its log that there is no such field, and does nothing.
+    return [] if spec is None else _marked(scope.symbols, spec, group)
+
+
+def _marked(symbols: Symbols, spec: int, group: int | None) -> list[ir.Statement]:
+    """Write the port of packets that are dropped, and that there is no multicast group."""
+    values = {spec: symbols.drop_port} | ({} if group is None else {group: 0})
     return [
-        ir.Assign(spec, ir.Const(fields[spec].width, scope.symbols.drop_port)),
-        ir.Assign(group, ir.Const(fields[group].width, 0)),
+        ir.Assign(slot, ir.Const(symbols.fields[slot].width, value & ((1 << symbols.fields[slot].width) - 1)))
+        for slot, value in values.items()
+        if symbols.has_bits(slot)
     ]
 
 
@@ -327,7 +347,7 @@ def _list(scope: Scope, fields: model.Operand) -> ir.Const:
     return ir.Const(16, scope.symbols.list_number(fields.value))
 
 
-_PRIMITIVES: dict[str, Callable[..., list[ir.Statement]]] = {
+PRIMITIVES: Final[dict[str, Callable[..., list[ir.Statement]]]] = {
     "assign": _assign,
     "set": _assign,
     "assign_VL": _assign_variable,
@@ -360,7 +380,7 @@ _PRIMITIVES: dict[str, Callable[..., list[ir.Statement]]] = {
     "clone_egress_pkt_to_egress": _clone,
     "resubmit": _resubmit,
     "recirculate": _recirculate,
-    "mark_to_drop": _drop,
+    "mark_to_drop": _mark_to_drop,
     "drop": _drop,
     "truncate": _truncate,
     "generate_digest": _generate_digest,
@@ -369,3 +389,4 @@ _PRIMITIVES: dict[str, Callable[..., list[ir.Statement]]] = {
     "assume": _claim("Assume error"),
     "no_op": lambda _scope: [],
 }
+"""For each primitive the function that makes its statements; its operands follow the scope."""

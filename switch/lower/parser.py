@@ -25,6 +25,8 @@ _INVALID_ADVANCE = "ParserInvalidArgument"
 _NO_ERROR = "NoError"
 _STACK_FULL = "StackOutOfBounds"
 _TOO_LONG = "HeaderTooShort"
+OPERATIONS: Final = frozenset({"extract", "extract_VL", "set", "advance", "verify"})
+"""Operations that parsers alone have."""
 PARTS_OF_STATES: Final = {
     *("", "error", "select", "taken", "free", "extracted", "verified", "advance", "advanced", "variable"),
     *("copied", "member", "members"),

@@ -156,6 +156,11 @@ class Symbols:
         """Return the slot of a field."""
         return _find(self._slots, "field", (header, field))
 
+    def find(self, header: str, field: str) -> int | None:
+        """Return the slot of a header's field; None if the header has none of that name."""
+        _find(self._header_index, "header", header)
+        return self._slots.get((header, field))
+
     def has_bits(self, slot: int) -> bool:
         """Return whether a field has bits: those of `bit<0>` are one slot, whose value is always 0."""
         return slot != self._nothing
