@@ -24,6 +24,14 @@ _CORE_ERRORS: Final = (
 )
 _NO_ACTION: Final = model.Action(name=NO_ACTION, id=-1, params=(), primitives=(), source=None)
 """The default action of a table for which the program gives none."""
+_BOTH: Final = ("name", "id")
+_DISTINCT: Final = {
+    **dict.fromkeys(("header_types", "headers", "header_stacks", "header_unions", "header_union_stacks"), _BOTH),
+    **dict.fromkeys(("parsers", "deparsers", "pipelines", "parse_vsets", "calculations", "checksums"), _BOTH),
+    **dict.fromkeys(("register_arrays", "counter_arrays", "meter_arrays"), _BOTH),
+    **dict.fromkeys(("actions", "field_lists", "learn_lists"), ("id",)),
+}
+"""What makes the parts of each list distinct: p4c gives several actions and lists one name."""
 _NAMED = {
     *("header", "header_stack", "header_union", "header_union_stack", "calculation"),
     *("register_array", "counter_array", "meter_array", "extern", "string"),
@@ -41,7 +49,9 @@ def read_program(text: str | bytes) -> model.Bmv2Program:
     if (meta := root.get("__meta__")) is not None:
         version = [item.integer() for item in meta["version"].items()]
         if not version or version[0] != 2:
-            raise ProgramError(f"BMv2 JSON of version {version}; this switch reads version 2")
+            shown = ".".join(map(str, version)) or "none"
+            raise ProgramError(f"BMv2 JSON of version {shown}; this switch reads version 2")
+    _refuse_doubles(root)
     types = {header.name: header for header in root.list("header_types", _header_type)}
     headers = {node["id"].integer(): _header(node, types) for node in root["headers"].items()}
     names = {number: header.name for number, header in headers.items()}
@@ -75,6 +85,36 @@ def read_program(text: str | bytes) -> model.Bmv2Program:
         externs=root.list("extern_instances", _name),
         aliases=dict(root.list("field_aliases", _alias)),
     )
+
+
+def _refuse_doubles(root: Node) -> None:
+    """Raise ProgramError if two parts of a kind have one name or one id, which BMv2 refuses, too."""
+    for key, kinds in _DISTINCT.items():
+        for kind in kinds:
+            _require_distinct(root, key, kind)
+    for key in ("errors", "field_aliases"):
+        names = [item.exactly(2)[0].value for item in root.items_of(key)]
+        _refuse_double(f"{root.path}.{key}", "name", names)
+    for parser in root.items_of("parsers"):
+        _require_distinct(parser, "parse_states", "name")
+    for pipeline in root.items_of("pipelines"):
+        nodes = [*pipeline.items_of("tables"), *pipeline.items_of("conditionals")]
+        _refuse_double(f"{pipeline.path}", "name", [node["name"].text() for node in nodes])
+        _require_distinct(pipeline, "action_profiles", "name")
+
+
+def _require_distinct(node: Node, key: str, kind: str) -> None:
+    found = [item.get(kind) for item in node.items_of(key)]
+    _refuse_double(f"{node.path}.{key}", kind, [one.value for one in found if one is not None])
+
+
+def _refuse_double(path: str, kind: str, values: list[object]) -> None:
+    seen: set[str] = set()
+    for value in values:
+        shown = str(value)
+        if shown in seen:
+            raise ProgramError(f"not a BMv2 program: {path} has the {kind} {shown} twice")
+        seen.add(shown)
 
 
 def _named(root: Node, key: str, name: str, read: Callable[[Node], _T]) -> _T:
@@ -207,7 +247,7 @@ def _operand(node: Node) -> model.Operand:
         return model.Vector(() if items.value == {} else tuple(_operand(item) for item in items.items()))
     # A kind that is not known here is refused by `lower`, which knows the statement and its line.
     value = node.get("value")
-    return model.Named(kind, str(value.value) if value else "")
+    return model.Named(kind, value.value if value and isinstance(value.value, str) else "")
 
 
 def _expression(node: Node) -> model.Operand:
@@ -273,12 +313,23 @@ def _transition(node: Node) -> model.Transition:
     if kind not in ("hexstr", "default", "parse_vset"):
         raise ProgramError(f"not a BMv2 program: {node.path} has the unknown type {kind}")
     mask = node.get("mask")
+    if mask is not None and kind == "hexstr":
+        wide = [_digits(part) for part in (node["value"], mask)]
+        if wide[0] != wide[1]:
+            raise ProgramError(
+                f"not a BMv2 program: {node.path} has a value of {wide[0]} bytes, and a mask of {wide[1]}"
+            )
     return model.Transition(
         value=node["value"].hexadecimal() if kind == "hexstr" else None,
         mask=mask.hexadecimal() if mask else None,
         next_state=node.text_or_none("next_state"),
         value_set=node["value"].text() if kind == "parse_vset" else None,
     )
+
+
+def _digits(node: Node) -> int:
+    """Return the number of bytes of a string of hexadecimal digits, those of zeros in front among them."""
+    return (len(node.text().removeprefix("0x")) + 1) // 2
 
 
 def _array(node: Node) -> model.Array:

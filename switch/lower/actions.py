@@ -40,6 +40,11 @@ def lower_primitive(scope: Scope, primitive: model.Primitive) -> list[ir.Stateme
 
 def _assign(scope: Scope, target: model.Operand, value: model.Operand) -> list[ir.Statement]:
     match target:
+        case model.FieldName(header, "$valid$"):
+            # In BMv2 this changes what reads of the field find; whether the header is valid stays as it was.
+            if scope.symbols.reads_validity(header):
+                raise scope.refuse(f"assigning to {target}, which the program reads,")
+            return []
         case model.FieldName(header, field):
             slot = scope.symbols.slot(header, field)
             if not scope.symbols.has_bits(slot):
@@ -219,9 +224,13 @@ def _register_read(
     name = _name(scope, register, "register")
     number = scope.symbols.register(name)
     slot = _target(scope, target)
-    if scope.symbols.fields[slot].width != scope.symbols.registers[number].width:
-        raise scope.refuse(f"reading register {name} into a field of another width")
-    return [ir.ReadRegister(slot, number, unsigned(scope, index))]
+    width, cell = scope.symbols.fields[slot].width, scope.symbols.registers[number].width
+    if width == cell:
+        return [ir.ReadRegister(slot, number, unsigned(scope, index))]
+    # The field gets the low bits of the cell, or zeros in front of it.
+    whole = scope.symbols.scratch(f"cell of {cell} bits", cell)
+    read = ir.ReadRegister(whole, number, unsigned(scope, index))
+    return [read, ir.Assign(slot, resize(scope.symbols.field(whole), width))]
 
 
 def _register_write(
@@ -253,11 +262,12 @@ def _hash(
     # BMv2 computes base + hash % size in 64 bits; a size of 0 counts as 1.
     slot = _target(scope, target)
     width = max(64, scope.symbols.fields[slot].width)
-    number = resize(hash_of(scope, _name(scope, calculation, "calculation")), width)
+    first, found = hash_of(scope, _name(scope, calculation, "calculation"))
+    number = resize(found, width)
     count = low_bits(scope, size, width)
     at_least_one = ir.Select(width, ir.Compare(Relation.EQ, count, ir.Const(width, 0)), ir.Const(width, 1), count)
     value = ir.Binary(width, Op.ADD, ir.Binary(width, Op.MOD, number, at_least_one), low_bits(scope, base, width))
-    return [ir.Assign(slot, resize(value, scope.symbols.fields[slot].width))]
+    return [*first, ir.Assign(slot, resize(value, scope.symbols.fields[slot].width))]
 
 
 def _drop(scope: Scope) -> list[ir.Statement]:

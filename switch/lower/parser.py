@@ -222,6 +222,11 @@ class ParserLowering:
             if transition.value is None:
                 self._builder.fill(block, statements, ir.Jump(following))
                 return
+            size = sum(8 * ((key.width + 7) // 8) for key in keys)
+            if transition.value >> size or (transition.mask or 0) >> size:
+                raise refusal(
+                    f"not a BMv2 program: a case of state {state.name} has more than {size} bits", state.source
+                )
             otherwise = self._builder.new(f"{state.name}.select")
             condition = _case(keys, transition.value, transition.mask)
             self._builder.fill(block, statements, ir.Branch(condition, following, otherwise))
