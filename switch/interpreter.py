@@ -176,6 +176,11 @@ class Interpreter:
 
     def _set_invalid(self, packet: Packet, statement: ir.SetInvalid) -> None:
         packet.valid[statement.header] = False
+        if statement.forgets and self._state.undefined > 0:
+            info = self._program.headers[statement.header]
+            for slot in info.slots:
+                if slot not in (info.variable, info.length):
+                    packet.set(slot, self._state.undefined)
 
     def _copy_header(self, packet: Packet, statement: ir.CopyHeader) -> None:
         source, target = self._program.headers[statement.source], self._program.headers[statement.target]

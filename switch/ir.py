@@ -208,6 +208,8 @@ class SetInvalid:
     """Make a header invalid; its fields keep their values."""
 
     header: int
+    forgets: bool = False
+    """Nobody can count on these values: the header is a member of a stack that was shifted."""
 
 
 @dataclass(frozen=True, slots=True)

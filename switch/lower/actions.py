@@ -151,7 +151,7 @@ def _copy(targets: tuple[int, ...], sources: tuple[int, ...]) -> list[ir.Stateme
 
 
 def _invalidate(headers: tuple[int, ...]) -> list[ir.Statement]:
-    return [ir.SetInvalid(header) for header in headers]
+    return [ir.SetInvalid(header, forgets=True) for header in headers]
 
 
 def _set_validity(symbols: Symbols, header: int, valid: bool) -> list[ir.Statement]:
