@@ -1,0 +1,77 @@
+"""Ports on interfaces take frames as long as the interface's MTU, and name longer ones by their length."""
+
+from __future__ import annotations
+
+import ctypes
+import logging
+import subprocess
+
+import pytest
+
+from switchsum.native.wires.packetsocket import open_packet_socket
+from switchsum.switch.ports.base import MAX_FRAME_BYTES, Batch, PortCounter, PortTable
+from switchsum.switch.ports.packet import PacketPorts
+from tests.timing import eventually
+
+MTUS = (1_500, 9_000, 9_500, MAX_FRAME_BYTES - 14)
+
+
+def pair(mtu: int) -> None:
+    for command in (
+        "ip link add near type veth peer name far",
+        "sysctl -qw net.ipv6.conf.near.disable_ipv6=1 net.ipv6.conf.far.disable_ipv6=1",
+        f"ip link set near mtu {mtu} up",
+        f"ip link set far mtu {mtu} up",
+    ):
+        subprocess.run(command.split(), check=True)
+
+
+def frame_of(size: int) -> bytes:
+    return (bytes(12) + b"\x88\xb5" + bytes(range(256)) * 45)[:size]
+
+
+def collected(ports: PacketPorts, batch: Batch) -> list[bytes]:
+    batch.count = 0
+    ports.collect(batch)
+    return [
+        ctypes.string_at(address, length)
+        for address, length in zip(batch.addresses.tolist(), batch.lengths.tolist(), strict=True)
+    ][: batch.count]
+
+
+@pytest.mark.root
+@pytest.mark.usefixtures("network_namespace")
+@pytest.mark.parametrize("mtu", MTUS)
+def test_a_frame_as_long_as_the_mtu_arrives(mtu: int) -> None:
+    pair(mtu)
+    table, batch = PortTable(), Batch(64)
+    ports = PacketPorts(table, {1: "near"})
+    came: list[bytes] = []
+    sizes = [60, 1514, 9014, 9216, 9217, 9218, 9230, 9514, mtu + 13, mtu + 14]
+    sent = [frame_of(size) for size in sizes if size <= mtu + 14]
+    with open_packet_socket("far") as far:
+        for frame in sent:
+            far.send(frame)
+        assert eventually(lambda: came.extend(collected(ports, batch)) or len(came) >= len(sent), 10)
+    assert came == sent
+    assert table.counters[1, PortCounter.RX_DROPS] == 0
+    ports.close()
+
+
+@pytest.mark.root
+@pytest.mark.usefixtures("network_namespace")
+def test_a_longer_frame_is_named_by_its_length(caplog: pytest.LogCaptureFixture) -> None:
+    pair(12_000)
+    table, batch = PortTable(), Batch(64)
+    ports = PacketPorts(table, {1: "near"})
+    came: list[bytes] = []
+    with caplog.at_level(logging.WARNING), open_packet_socket("far") as far:
+        for size in (MAX_FRAME_BYTES + 1, 11_000, 10_500, MAX_FRAME_BYTES):
+            far.send(frame_of(size))
+        assert eventually(lambda: came.extend(collected(ports, batch)) or len(came) >= 1, 10)
+        assert eventually(lambda: ports.service() or table.counters[1, PortCounter.RX_DROPS] == 3, 10)
+        ports.service()
+    assert came == [frame_of(MAX_FRAME_BYTES)]
+    [warning] = caplog.messages
+    assert warning == "port 1, near, drops a frame of 11000 bytes: frames have 10240 bytes at most"
+    ports.close()
