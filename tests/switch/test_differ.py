@@ -7,6 +7,7 @@ import shutil
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from random import Random
+from types import SimpleNamespace
 
 import pytest
 from typer.testing import CliRunner
@@ -323,7 +324,7 @@ class Slow:
 def test_comparing_ends_when_its_time_is_over(monkeypatch: pytest.MonkeyPatch, side: str) -> None:
     """Also while a case is shrunk, for which hundreds of runs would be needed."""
     clock = [0.0]
-    monkeypatch.setattr(search.time, "monotonic", lambda: clock[0])
+    monkeypatch.setattr(search, "time", SimpleNamespace(monotonic=lambda: clock[0]))
     text = damaged("replication") if side == "damaged" else program("replication")
     differ = Differ(program("replication"), bmv2=False, until_s=600)
     differ._bmv2 = Slow(EmbeddedSide(text, "interpreter"), clock)  # type: ignore[assignment]
@@ -367,7 +368,8 @@ def test_two_clocks_are_not_compared() -> None:
     action["primitives"].append({"op": "assign", "parameters": [target, value]})
     text = json.dumps(document).encode()
     side = EmbeddedSide(text, "interpreter")
-    steps = [Group(group=1, replicas=((3, 1),)), *(Packet(port=1, frame=bytes([kind, 1])) for kind in range(4))]
+    steps: list[Step] = [Group(group=1, replicas=((3, 1),))]
+    steps += [Packet(port=1, frame=bytes([kind, 1])) for kind in range(4)]
     runs = [side.run(steps, chance) for chance in (Chance(), *TIMES)]
     assert runs[0].packets != runs[1].packets != runs[2].packets
 
