@@ -12,6 +12,7 @@ from dataclasses import replace
 from typing import Final, TypeVar
 
 from . import model, value_sets
+from .doubles import refuse_doubles
 from .errors import ProgramError
 from .node import Node
 from .tables import NO_ACTION
@@ -24,14 +25,6 @@ _CORE_ERRORS: Final = (
 )
 _NO_ACTION: Final = model.Action(name=NO_ACTION, id=-1, params=(), primitives=(), source=None)
 """The default action of a table for which the program gives none."""
-_BOTH: Final = ("name", "id")
-_DISTINCT: Final = {
-    **dict.fromkeys(("header_types", "headers", "header_stacks", "header_unions", "header_union_stacks"), _BOTH),
-    **dict.fromkeys(("parsers", "deparsers", "pipelines", "parse_vsets", "calculations", "checksums"), _BOTH),
-    **dict.fromkeys(("register_arrays", "counter_arrays", "meter_arrays"), _BOTH),
-    **dict.fromkeys(("actions", "field_lists", "learn_lists"), ("id",)),
-}
-"""What makes the parts of each list distinct: p4c gives several actions and lists one name."""
 _NAMED = {
     *("header", "header_stack", "header_union", "header_union_stack", "calculation"),
     *("register_array", "counter_array", "meter_array", "extern", "string"),
@@ -51,7 +44,7 @@ def read_program(text: str | bytes) -> model.Bmv2Program:
         if not version or version[0] != 2:
             shown = ".".join(map(str, version)) or "none"
             raise ProgramError(f"BMv2 JSON of version {shown}; this switch reads version 2")
-    _refuse_doubles(root)
+    refuse_doubles(root)
     types = {header.name: header for header in root.list("header_types", _header_type)}
     headers = {node["id"].integer(): _header(node, types) for node in root["headers"].items()}
     names = {number: header.name for number, header in headers.items()}
@@ -85,36 +78,6 @@ def read_program(text: str | bytes) -> model.Bmv2Program:
         externs=root.list("extern_instances", _name),
         aliases=dict(root.list("field_aliases", _alias)),
     )
-
-
-def _refuse_doubles(root: Node) -> None:
-    """Raise ProgramError if two parts of a kind have one name or one id, which BMv2 refuses, too."""
-    for key, kinds in _DISTINCT.items():
-        for kind in kinds:
-            _require_distinct(root, key, kind)
-    for key in ("errors", "field_aliases"):
-        names = [item.exactly(2)[0].value for item in root.items_of(key)]
-        _refuse_double(f"{root.path}.{key}", "name", names)
-    for parser in root.items_of("parsers"):
-        _require_distinct(parser, "parse_states", "name")
-    for pipeline in root.items_of("pipelines"):
-        nodes = [*pipeline.items_of("tables"), *pipeline.items_of("conditionals")]
-        _refuse_double(f"{pipeline.path}", "name", [node["name"].text() for node in nodes])
-        _require_distinct(pipeline, "action_profiles", "name")
-
-
-def _require_distinct(node: Node, key: str, kind: str) -> None:
-    found = [item.get(kind) for item in node.items_of(key)]
-    _refuse_double(f"{node.path}.{key}", kind, [one.value for one in found if one is not None])
-
-
-def _refuse_double(path: str, kind: str, values: list[object]) -> None:
-    seen: set[str] = set()
-    for value in values:
-        shown = str(value)
-        if shown in seen:
-            raise ProgramError(f"not a BMv2 program: {path} has the {kind} {shown} twice")
-        seen.add(shown)
 
 
 def _named(root: Node, key: str, name: str, read: Callable[[Node], _T]) -> _T:
