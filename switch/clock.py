@@ -18,6 +18,8 @@ ClockWords = npt.NDArray[np.int64]
 """Two words: whether the clock stands (1) or runs (0), and the time at which it stands.  For a clock that runs the
 second word is what is added to the machine's monotonic clock.  Both are in microseconds."""
 
+MOST_S: Final = 1e12
+"""Latest time of a clock in seconds: its words hold some more microseconds."""
 _STANDS: Final = 0
 _MICROSECONDS: Final = 1
 
@@ -54,7 +56,12 @@ class Clock:
         Args:
             at_s: Time in seconds at which it stands; None: now.
 
+        Raises:
+            ValueError: `at_s` is no number, or further from 0 than the clock counts.
+
         """
+        if at_s is not None and not -MOST_S <= at_s <= MOST_S:
+            raise ValueError(f"a clock stands at a time of up to {MOST_S:g} s, not at {at_s} s")
         now_us = self.now_us() if at_s is None else round(at_s * 1e6)
         self.words[_MICROSECONDS] = now_us
         self.words[_STANDS] = 1
@@ -66,13 +73,17 @@ class Clock:
             seconds: How much time passes; 0 or more.
 
         Raises:
-            ValueError: The clock runs by itself, or `seconds` is negative.
+            ValueError: The clock runs by itself, or `seconds` is negative, no number, or more than the clock counts.
 
         """
         if not self.words[_STANDS]:
             raise ValueError("the clock runs by itself: stop() it first")
         if seconds < 0:
             raise ValueError(f"time does not run back: {seconds} s")
+        if not seconds <= MOST_S:  # NaN, too
+            raise ValueError(f"time advances by 0 to {MOST_S:g} s, not by {seconds} s")
+        if self.now_us() + seconds * 1e6 > MOST_S * 1e6:
+            raise ValueError(f"the clock counts to {MOST_S:g} s, not to {self.now_us() / 1e6 + seconds:g} s")
         self.words[_MICROSECONDS] += round(seconds * 1e6)
 
     def run(self) -> None:

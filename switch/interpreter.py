@@ -124,8 +124,12 @@ class Interpreter:
         table = self._tables[apply.table]
         key = tuple(self._value(packet, value) for value in self._program.tables[apply.table].keys)
         row = table.lookup(key)
-        selector = self._program.tables[apply.table].selector
-        selected = 0 if selector is None else self._value(packet, selector)
+        info = self._program.tables[apply.table]
+        selector, selected = info.selector, 0
+        if info.turn is not None:
+            selected = self._take_turn(info.turn) if table.chooses(row) else 0
+        elif selector is not None:
+            selected = self._value(packet, selector)
         if selector is not None and table.chooses_at_random(row):
             selected = self._state.next_random()
         action, packet.found[apply.table] = table.action_of(row, selected)
@@ -146,6 +150,13 @@ class Interpreter:
                 self.tracer.note("meter", f"meter of table {name}: {COLOURS[found]}", table=name, colour=found)
         return (apply.on_hit if row else apply.on_miss)[self._actions[apply.table][action]]
 
+    def _take_turn(self, register: int) -> int:
+        """Return the number of a choice, and count it."""
+        turns = self._registers[register]
+        number = turns.read(0)
+        turns.write(0, number + 1 & _mask(turns.width))
+        return number
+
     def _value(self, packet: Packet, value: ir.Expr) -> int:
         return _EXPRESSIONS[type(value)](self, packet, value)
 
@@ -165,6 +176,11 @@ class Interpreter:
 
     def _set_invalid(self, packet: Packet, statement: ir.SetInvalid) -> None:
         packet.valid[statement.header] = False
+        if statement.forgets and self._state.undefined > 0:
+            info = self._program.headers[statement.header]
+            for slot in info.slots:
+                if slot not in (info.variable, info.length):
+                    packet.set(slot, self._state.undefined)
 
     def _copy_header(self, packet: Packet, statement: ir.CopyHeader) -> None:
         source, target = self._program.headers[statement.source], self._program.headers[statement.target]

@@ -208,6 +208,8 @@ class SetInvalid:
     """Make a header invalid; its fields keep their values."""
 
     header: int
+    forgets: bool = False
+    """Nobody can count on these values: the header is a member of a stack that was shifted."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -429,6 +431,8 @@ class TableInfo:
     """Entries that the program declares."""
     selector: Hash | None = None
     """Chooses the member of an action profile's group; None: the table has no groups."""
+    turn: int | None = None
+    """The register that counts the choices, where the selector takes one member after the other."""
     colour: int | None = None
     """Field that gets the colour of the matching entry's direct meter; a miss does not change it."""
 

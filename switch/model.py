@@ -36,6 +36,9 @@ class FieldName:
     header: str
     field: str
 
+    def __str__(self) -> str:
+        return f"{self.header}.{self.field}"
+
 
 @dataclass(frozen=True, slots=True)
 class Number:
@@ -45,6 +48,9 @@ class Number:
     width: int | None = None
     """Bits; the JSON gives them in calculations only."""
 
+    def __str__(self) -> str:
+        return str(self.value)
+
 
 @dataclass(frozen=True, slots=True)
 class Truth:
@@ -52,12 +58,18 @@ class Truth:
 
     value: bool
 
+    def __str__(self) -> str:
+        return "true" if self.value else "false"
+
 
 @dataclass(frozen=True, slots=True)
 class Argument:
     """A parameter of the enclosing action, by index."""
 
     index: int
+
+    def __str__(self) -> str:
+        return f"parameter {self.index}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +81,10 @@ class StackField:
     part: str | None = None
     """Name of the header within the union; None: a header stack."""
 
+    def __str__(self) -> str:
+        last = f"{self.stack}.last"
+        return f"{last}.{self.field}" if self.part is None else f"{last}.{self.part}.{self.field}"
+
 
 @dataclass(frozen=True, slots=True)
 class NextUnion:
@@ -77,6 +93,9 @@ class NextUnion:
     stack: str
     part: str
     """Name of the header within the union."""
+
+    def __str__(self) -> str:
+        return f"{self.stack}.next.{self.part}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,6 +106,9 @@ class Peek:
     """Distance in bits from the first bit that is not extracted yet."""
     width: int
 
+    def __str__(self) -> str:
+        return f"{self.width} bits ahead"
+
 
 @dataclass(frozen=True, slots=True)
 class Named:
@@ -96,12 +118,18 @@ class Named:
     """The JSON's type: header, header_stack, calculation, register_array, ..."""
     name: str
 
+    def __str__(self) -> str:
+        return self.name or f"a {self.kind}"
+
 
 @dataclass(frozen=True, slots=True)
 class Vector:
     """A list of operands; only log_msg has one."""
 
     items: tuple[Operand, ...]
+
+    def __str__(self) -> str:
+        return f"{{{', '.join(map(str, self.items))}}}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,6 +141,11 @@ class Operation:
     right: Operand | int
     """An int for access_field, the field's position in its header, and for access_union_header, that of the header."""
     condition: Operand | None = None
+
+    def __str__(self) -> str:
+        if self.condition is not None:
+            return f"({self.condition} ? {self.left} : {self.right})"
+        return f"{self.operator}({self.right})" if self.left is None else f"({self.left} {self.operator} {self.right})"
 
 
 Operand = FieldName | Number | Truth | Argument | StackField | NextUnion | Peek | Named | Vector | Operation

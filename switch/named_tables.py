@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -295,6 +296,10 @@ class NamedTable:
     def _entry(
         self, match: Mapping[str, Any], action: str | Member | Group, priority: int, params: Mapping[str, Any]
     ) -> Entry:
+        try:
+            priority = operator.index(priority)
+        except TypeError:
+            raise TypeError(f"table {self.name}: a priority is a whole number, not {priority!r}") from None
         if self.table.spec.prioritised and priority < 1:
             raise BadEntry(f"table {self.name} has keys that are not exact: an entry needs priority=1 or more")
         if not self.table.spec.prioritised and priority:
@@ -311,15 +316,18 @@ class NamedTable:
         spec, values = self._action(action, params, self._rules.entry_actions, "an entry's action")
         return Entry(match=self._match(match), priority=priority, action=spec.name, params=values)
 
+    def _keys_text(self) -> str:
+        return f"keys are {', '.join(f'{name} ({kind})' for name, kind in self.keys.items())}"
+
     def _match(self, match: Mapping[str, Any]) -> tuple[Match, ...]:
         if not isinstance(match, Mapping):
             raise TypeError(
-                f"table {self.name}: a match is a dict of values by key, not {match!r}; keys are {self.keys}"
+                f"table {self.name}: a match is a dict of values by key, not {match!r}; {self._keys_text()}"
             )
         given = {self._keys[name].name: value for name, value in match.items()}
         missing = [key.name for key in self.table.spec.keys if key.kind is MatchKind.EXACT and key.name not in given]
         if missing:
-            raise BadEntry(f"table {self.name}: the exact key {missing[0]} has no value; keys are {self.keys}")
+            raise BadEntry(f"table {self.name}: the exact key {missing[0]} has no value; {self._keys_text()}")
         return tuple(self._one(key, given.get(key.name)) for key in self.table.spec.keys)
 
     def _one(self, key: KeySpec, value: Any) -> Match:

@@ -56,6 +56,11 @@ class Node:
         found = self.get(key)
         return tuple(read(item) for item in found.items()) if found else ()
 
+    def items_of(self, key: str) -> Iterator[Node]:
+        """Yield the items of an array that is a member; one that is missing has none."""
+        if (found := self.get(key)) is not None:
+            yield from found.items()
+
     def pairs(self) -> dict[str, object]:
         """Return all members of an object."""
         return self._expect(dict, "an object")

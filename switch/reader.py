@@ -12,6 +12,7 @@ from dataclasses import replace
 from typing import Final, TypeVar
 
 from . import model, value_sets
+from .doubles import refuse_doubles
 from .errors import ProgramError
 from .node import Node
 from .tables import NO_ACTION
@@ -41,7 +42,9 @@ def read_program(text: str | bytes) -> model.Bmv2Program:
     if (meta := root.get("__meta__")) is not None:
         version = [item.integer() for item in meta["version"].items()]
         if not version or version[0] != 2:
-            raise ProgramError(f"BMv2 JSON of version {version}; this switch reads version 2")
+            shown = ".".join(map(str, version)) or "none"
+            raise ProgramError(f"BMv2 JSON of version {shown}; this switch reads version 2")
+    refuse_doubles(root)
     types = {header.name: header for header in root.list("header_types", _header_type)}
     headers = {node["id"].integer(): _header(node, types) for node in root["headers"].items()}
     names = {number: header.name for number, header in headers.items()}
@@ -207,7 +210,7 @@ def _operand(node: Node) -> model.Operand:
         return model.Vector(() if items.value == {} else tuple(_operand(item) for item in items.items()))
     # A kind that is not known here is refused by `lower`, which knows the statement and its line.
     value = node.get("value")
-    return model.Named(kind, str(value.value) if value else "")
+    return model.Named(kind, value.value if value and isinstance(value.value, str) else "")
 
 
 def _expression(node: Node) -> model.Operand:
@@ -273,12 +276,23 @@ def _transition(node: Node) -> model.Transition:
     if kind not in ("hexstr", "default", "parse_vset"):
         raise ProgramError(f"not a BMv2 program: {node.path} has the unknown type {kind}")
     mask = node.get("mask")
+    if mask is not None and kind == "hexstr":
+        wide = [_digits(part) for part in (node["value"], mask)]
+        if wide[0] != wide[1]:
+            raise ProgramError(
+                f"not a BMv2 program: {node.path} has a value of {wide[0]} bytes, and a mask of {wide[1]}"
+            )
     return model.Transition(
         value=node["value"].hexadecimal() if kind == "hexstr" else None,
         mask=mask.hexadecimal() if mask else None,
         next_state=node.text_or_none("next_state"),
         value_set=node["value"].text() if kind == "parse_vset" else None,
     )
+
+
+def _digits(node: Node) -> int:
+    """Return the number of bytes of a string of hexadecimal digits, those of zeros in front among them."""
+    return (len(node.text().removeprefix("0x")) + 1) // 2
 
 
 def _array(node: Node) -> model.Array:

@@ -375,7 +375,9 @@ class ProgramState:
     undefined: int = 0
     """The interpreter gives fields of headers these bits until they are written; AS_BEFORE: those of the packet before,
     2 * AS_BEFORE those of the one before that, and so on, up to MOST_BEFORE packets back.  P4 leaves such fields
-    undefined, and BMv2 has there what some earlier packet had."""
+    undefined, and BMv2 has there what some earlier packet had.  Members of a stack that are shifted get them, too."""
+    later_us: int = 0
+    """The interpreter lets a packet enter its queue so much later than it came, and leave it twice as much later."""
     beyond: int = 0
     """How often the interpreter was given an index beyond the end of an array, at which BMv2 ends itself."""
 

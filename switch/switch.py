@@ -105,7 +105,11 @@ class Switch:
         self.tables: Named[NamedTable] = Named("table", tables)
         """The tables; with P4Info, those that it lists."""
         signed, digest_names = (said.signed, said.digest_names) if said else (frozenset(), {})
-        registers = {name: RegisterView(found, signed=name in signed) for name, found in state.registers.items()}
+        registers = {
+            name: RegisterView(found, signed=name in signed)
+            for name, found in state.registers.items()
+            if not name.startswith("$")  # the switch's own
+        }
         self.registers: Named[RegisterView] = Named("register", registers)
         """The register arrays."""
         counters = {name: CounterView(found) for name, found in state.counters.items()}
@@ -214,7 +218,7 @@ class Switch:
             The frames that leave meanwhile, in order, each as (time in seconds, port, bytes).
 
         Raises:
-            ValueError: `seconds` is negative, or the clock runs by itself.
+            ValueError: `seconds` is negative, no number, or more than the clock counts; or the clock runs by itself.
 
         Example:
             >>> switch.queue(3).rate_pps = 1000  # doctest: +SKIP

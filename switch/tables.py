@@ -41,6 +41,9 @@ class Exact:
 
     value: int
 
+    def __str__(self) -> str:
+        return f"{self.value:#x}"
+
 
 @dataclass(frozen=True, slots=True)
 class Lpm:
@@ -48,6 +51,9 @@ class Lpm:
 
     value: int
     prefix_len: int
+
+    def __str__(self) -> str:
+        return f"{self.value:#x}/{self.prefix_len}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +63,9 @@ class Ternary:
     value: int
     mask: int
 
+    def __str__(self) -> str:
+        return f"{self.value:#x} &&& {self.mask:#x}"
+
 
 @dataclass(frozen=True, slots=True)
 class Range:
@@ -64,6 +73,9 @@ class Range:
 
     low: int
     high: int
+
+    def __str__(self) -> str:
+        return f"{self.low:#x}..{self.high:#x}"
 
 
 Match = Exact | Lpm | Ternary | Range
@@ -445,6 +457,11 @@ class Table:
             return self.profile.choose(entry.via, selected)
         return entry.action, entry.params
 
+    def chooses(self, row: int) -> bool:
+        """Return whether a row has a group, of which the selector chooses a member."""
+        via = self._entries[row].via if row else None
+        return isinstance(via, Group)
+
     def chooses_at_random(self, row: int) -> bool:
         """Return whether a random number, not the selector's hash, chooses the action of a row."""
         via = self._entries[row].via if row else None
@@ -617,7 +634,7 @@ def _values(match: tuple[Match, ...]) -> tuple[int, ...]:
 
 
 def _text(match: tuple[Match, ...], priority: int) -> str:
-    fields = ", ".join(map(repr, match))
+    fields = ", ".join(map(str, match))
     return f"({fields}) of priority {priority}" if priority else f"({fields})"
 
 

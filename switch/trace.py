@@ -92,6 +92,7 @@ class Tracer:
         self._values: list[int] = []
         self._variable = {field.length: slot for slot, field in enumerate(program.fields) if field.length is not None}
         """The fields of variable length by the slots of their lengths."""
+        self._structs = _names_of_metadata(program)
 
     def note(self, kind: str, text: str, **detail: Any) -> Step:
         """Write down a step."""
@@ -190,12 +191,14 @@ class Tracer:
             if before != after and variable is not None:
                 # The bytes of a field of variable length come first, and then its length.
                 name = self._program.fields[variable].name
-                self.note("set", f"{_shown(name)} = {self._text(variable, fields)}", field=name, after=fields[variable])
+                self.note(
+                    "set", f"{self._shown(name)} = {self._text(variable, fields)}", field=name, after=fields[variable]
+                )
             elif before != after and not _is_own(self._program.fields[slot].name):
                 name = self._program.fields[slot].name
                 now, was = self._text(slot, fields), self._text(slot, self._values)
                 if now != was:
-                    self.note("set", f"{_shown(name)} = {now} (was {was})", field=name, before=before, after=after)
+                    self.note("set", f"{self._shown(name)} = {now} (was {was})", field=name, before=before, after=after)
 
     def kept(self, values: Mapping[int, int]) -> str:
         """Return the metadata that a packet keeps for its next life."""
@@ -203,8 +206,13 @@ class Tracer:
         for slot, value in values.items():
             fields[slot] = value
         named = {slot: self._program.fields[slot].name for slot in values}
-        shown = [f"{_shown(name)}={self._text(slot, fields)}" for slot, name in named.items() if not _is_own(name)]
+        shown = [f"{self._shown(name)}={self._text(slot, fields)}" for slot, name in named.items() if not _is_own(name)]
         return f"keeps {', '.join(shown)}" if shown else "keeps no metadata"
+
+    def _shown(self, name: str) -> str:
+        """Return a field's name as the program's keys have it, if it is of metadata."""
+        struct, dot, last = _without_scalars(name).rpartition(".")
+        return f"{self._structs.get(struct, struct)}{dot}{last}"
 
     def _text(self, slot: int, fields: Sequence[int]) -> str:
         info = self._program.fields[slot]
@@ -218,7 +226,25 @@ def _named(pairs: Iterable[tuple[KeySpec | ParamSpec, int]]) -> str:
     return ", ".join(f"{one.name}={text_of(value, one.width, one.name)}" for one, value in pairs)
 
 
-def _shown(name: str) -> str:
+def _names_of_metadata(program: ir.Program) -> dict[str, str]:
+    """Return how the program's keys name the structs of metadata: `{"metadata_t": "meta"}` after a key `meta.port`.
+
+    p4c names these fields by the struct's type, and keys as the P4 source does.
+    """
+    names: dict[str, str] = {}
+    for table in (*program.tables, *program.fixed_tables):
+        for spec, value in zip(table.spec.keys, table.keys, strict=True):
+            inner = value.left if isinstance(value, ir.Binary) else value
+            if not isinstance(inner, ir.Field) or not program.headers[program.fields[inner.slot].header].metadata:
+                continue
+            struct, _, last = _without_scalars(program.fields[inner.slot].name).rpartition(".")
+            called, _, end = spec.name.rpartition(".")
+            if struct and called and last == end:
+                names.setdefault(struct, called)
+    return names
+
+
+def _without_scalars(name: str) -> str:
     """Return a field's name without that of the header in which p4c keeps metadata and variables."""
     return name.removeprefix("scalars.")
 

@@ -268,7 +268,7 @@ class InterpretedSwitch:
         for slot, value in ((names.enq_qdepth, frames), (names.deq_qdepth, frames), (names.deq_timedelta, waited_us)):
             packet.set(slot, value)
         packet.set(names.qid, queue)
-        packet.set(names.enqueue_timestamp, self._now_us)
+        packet.set(names.enqueue_timestamp, self._now_us + self._state.later_us)
         self._finish(packet, port, queue, depth)
 
     def _park(self, port: int, queue: int, waiting: _Waiting) -> None:
@@ -285,7 +285,7 @@ class InterpretedSwitch:
 
     def _finish(self, packet: Packet, port: int, queue: int, depth: int) -> None:
         names, fields = self._names, packet.fields
-        packet.set(names.egress_timestamp, self._now_us)
+        packet.set(names.egress_timestamp, self._now_us + 3 * self._state.later_us)
         packet.set(names.egress_port, port)
         # Any value but the drop port: egress drops a packet by setting egress_spec, and ingress may have left it there.
         packet.set(names.egress_spec, self._program.drop_port + 1)

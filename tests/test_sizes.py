@@ -37,6 +37,7 @@ ONE_IDEA = {
     "src/switchsum/simulation/jobs.py": "a job in virtual time, from its trees and entries to its end",
     "switch/ir.py": "the nodes of the representation, each with what it means, are read side by side",
     "switch/lower/expressions.py": "one recursion over the operands of an expression, with its two ways and its bounds",
+    "switch/reader.py": "the parts of the format, one after the other",
     "switch/tables.py": "entries, and all that finds, orders, counts, saves and mirrors them, change together",
 }
 """Modules that may have up to `MOST_LINES_OF_ONE_IDEA`, and the one idea that each is."""

@@ -89,7 +89,9 @@ _FULL: Final = 13
 """1: the kernel has found no free slot since somebody last asked."""
 _UNCUT: Final = 14
 """How many of the dropped frames were super-frames."""
-RING_FIELDS: Final = 15
+_TOO_LONG: Final = 15
+"""Bytes of the longest single frame that was dropped because it was longer than a row; 0: there was none."""
+RING_FIELDS: Final = 16
 
 _MEMORY_COUNT_AT: Final = 24
 _MESSAGE_BYTES_AT: Final = 56
@@ -174,6 +176,11 @@ class PacketRing:
     def uncut(self) -> int:
         """Return how many of the dropped frames were super-frames that nobody here can cut, such as TCP's."""
         return int(self.ring[_UNCUT])
+
+    @property
+    def too_long(self) -> int:
+        """Return the bytes of the longest single frame that was dropped for its length; 0: there was none."""
+        return int(self.ring[_TOO_LONG])
 
     def close(self) -> None:
         """Close the socket and give the memory back; no kernel may use the ring any more."""
@@ -296,6 +303,7 @@ def _take_pieces(ring: Ring, rows: Indices, lengths: Indices) -> int:
         status, whole = load_acquire(address), address + FRAME_AT - VNET_BYTES
         if status & _USER == 0 or not _is_super(address, status):
             break
+        kind, came = (load_acquire(address + _VNET_WORD) >> _KIND_SHIFT) & 0xFF, status >> 32
         pieces = count_pieces(whole, status >> 32, row_bytes)
         pieces = 0 if pieces > MOST_TAKEN else pieces
         if count + pieces > room:
@@ -310,7 +318,10 @@ def _take_pieces(ring: Ring, rows: Indices, lengths: Indices) -> int:
         if pieces == 0 or status & VLAN_TAG:  # nobody here gives a super-frame its tag back
             pieces = 0
             ring[_DROPPED] += 1
-            ring[_UNCUT] += 1
+            if kind == 0:  # one frame, which is longer than a row
+                ring[_TOO_LONG] = max(ring[_TOO_LONG], came)
+            else:
+                ring[_UNCUT] += 1
         for row in range(count, count + pieces):
             rows[row] = row
             size += lengths[row]

@@ -151,7 +151,9 @@ class GraphEmitter:
         # Keys are computed before wide fields are finished: a field that only a key reads is not live afterwards.
         info = self._program.tables[apply.table]
         keys = [self._values.integer(key) for key in info.keys]
-        selected = None if info.selector is None else self._values.integer(info.selector)
+        selected = None
+        if info.selector is not None and info.turn is None:
+            selected = self._values.integer(info.selector)
         row = Lookup(self._unit, apply.table).find(self._emit, context, keys)
         self._finish_wide()
         address = row_address(self._emit, context, apply.table, row)
@@ -187,6 +189,15 @@ class GraphEmitter:
             choice = emit.at(choices, build.mul(emit.resize(number, 64), constant(64, CHOICE_BYTES)))
             rows, count = emit.load(POINTER, choice, 8), emit.load(I64, emit.at(choice, 8), 8)
             place = constant(64, 0)
+            if (turn := self._program.tables[table].turn) is not None:
+                # The choices of members are those up to the profile's size, and those of groups follow.
+                [profile] = [
+                    one for one in self._program.profiles if one.name == self._program.tables[table].spec.profile
+                ]
+                is_group = build.icmp_unsigned(">", number, constant(32, profile.size))
+                cell = emit.context_word(self._packet.context, register_word(turn))
+                selected = emit.load_network(cell, 8)
+                emit.store_network(build.add(selected, build.zext(is_group, I64)), cell)
             if selected is not None:
                 at_random = build.icmp_signed("<", count, constant(64, 0))
                 count = build.and_(count, constant(64, (1 << RANDOM_BIT) - 1))

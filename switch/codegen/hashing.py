@@ -12,10 +12,9 @@ from typing import Protocol
 import llvmlite.ir as ll
 
 from .. import ir
-from ..hashes import crc_ccitt, reflected_crc
+from ..hashes import XXH_PRIMES, crc8, crc_ccitt, reflected_crc
 from .checksum import ChecksumCode
 from .emitter import (
-    BIT,
     BYTE,
     I16,
     I64,
@@ -30,9 +29,13 @@ from .emitter import (
 from .wide import WideFields, is_wide_value
 
 _ONES = 0xFFFFFFFF
+_CRC64 = 0xD800000000000000
+_XOR_BITS = {"xor16": 16, "xor32": 32}
 _CRCS = {
     "crc16": (16, [reflected_crc(bytes([byte]), 0xA001, 0, 0) for byte in range(256)], 0, 0, True),
     "crc32": (32, [reflected_crc(bytes([byte]), 0xEDB88320, 0, 0) for byte in range(256)], _ONES, _ONES, True),
+    "crc8_custom": (8, [crc8(bytes([byte])) for byte in range(256)], 0, 0, False),
+    "crc64_custom": (64, [reflected_crc(bytes([byte]), _CRC64, 0, 0) for byte in range(256)], 0, 0, True),
     "crcCCITT": (16, [crc_ccitt(bytes([0xFF, 0xFF ^ byte])) for byte in range(256)], 0xFFFF, 0, False),
 }
 """For each CRC: width, table, initial value, final exclusive or, and whether the lowest bit goes first."""
@@ -61,12 +64,17 @@ class HashEmitter:
         if value.algorithm == "csum16":
             address = self._values.wide.address
             return ChecksumCode(self._emit, self._fields, self._values.integer, address).compute(value)
+        if value.algorithm == "toeplitz":
+            return constant(32, 0)
         address, size = self._buffer(value)
         parts = [(address, size), *([self._payload()] if value.payload else [])]
         if value.algorithm == "identity":
             return self._identity(parts)
-        if value.algorithm == "xor16":
-            return self._xor16(parts)
+        if value.algorithm in _XOR_BITS:
+            return self._xor(parts, _XOR_BITS[value.algorithm])
+        if value.algorithm == "xxh64":
+            nothing = ll.Constant(POINTER, None), constant(64, 0)
+            return self._emit.build.call(_xxh64(self._emit.unit), [*parts[0], *(parts[1] if parts[1:] else nothing)])
         width, _, initial, final, _ = _CRCS[value.algorithm]
         state = constant(width, initial)
         for part in parts:
@@ -86,12 +94,14 @@ class HashEmitter:
         first = build.lshr(self._emit.load_network(address, 8), build.shl(build.and_(missing, constant(64, 7)), _THREE))
         return build.select(build.icmp_unsigned("==", missing, eight), constant(64, 0), first)
 
-    def _xor16(self, parts: list[tuple[Value, Value]]) -> Value:
-        build, state, total = self._emit.build, constant(16, 0), constant(64, 0)
+    def _xor(self, parts: list[tuple[Value, Value]], width: int) -> Value:
+        build, state, total = self._emit.build, constant(width, 0), constant(64, 0)
         for address, size in parts:
-            state = build.call(_xor16(self._emit.unit), [address, size, state])
+            state = build.call(_xor(self._emit.unit, width), [address, size, state])
             total = build.add(total, size)
-        return build.select(build.trunc(total, BIT), build.bswap(state), state)
+        # The last byte is the low one; zeros behind it fill up the last word.
+        missing = build.and_(build.sub(constant(64, 0), total), constant(64, width // 8 - 1))
+        return _rotate(build, state, build.trunc(build.shl(missing, _THREE), integer(width)))
 
     def _payload(self) -> tuple[Value, Value]:
         """Return the address of the payload, and its number of bytes."""
@@ -164,27 +174,103 @@ def _crc(unit: Unit, algorithm: str) -> ll.Function:
 
     def step(build: ll.IRBuilder, state: Value, loaded: Value) -> Value:
         # One step of the table method: eight bits of the CRC and a byte of data choose what is added to the rest.
-        byte = build.zext(loaded, kind)
+        byte = build.zext(loaded, kind) if width > 8 else loaded
         if reflected:
             which = build.and_(build.xor(state, byte), constant(width, 0xFF))
             moved = build.lshr(state, constant(width, 8))
         else:
-            which = build.xor(build.lshr(state, constant(width, width - 8)), byte)
-            moved = build.shl(state, constant(width, 8))
-        entry = build.gep(constants(), [build.zext(which, I64)], source_etype=kind)
+            which = build.xor(build.lshr(state, constant(width, width - 8)) if width > 8 else state, byte)
+            moved = build.shl(state, constant(width, 8)) if width > 8 else constant(width, 0)
+        place = which if width == 64 else build.zext(which, I64)
+        entry = build.gep(constants(), [place], source_etype=kind)
         return build.xor(build.load(entry, typ=kind), moved)
 
     return _each_byte(unit, algorithm, kind, [kind], lambda build: build.function.args[2], step)
 
 
-def _xor16(unit: Unit) -> ll.Function:
-    """Return a function (address, bytes, state) that continues an exclusive or of 16-bit words."""
+def _rotate(build: ll.IRBuilder, value: Value, amount: Value) -> Value:
+    """Rotate a number to the left."""
+    width = value.type.width
+    amount = build.and_(amount, constant(width, width - 1))
+    other = build.and_(build.sub(constant(width, width), amount), constant(width, width - 1))
+    return build.or_(build.shl(value, amount), build.lshr(value, other))
+
+
+def _xor(unit: Unit, width: int) -> ll.Function:
+    """Return a function (address, bytes, state) that continues an exclusive or of words of `width` bits."""
     # The state is rotated by a byte for each byte, so that the last byte is always the low one.
 
     def step(build: ll.IRBuilder, state: Value, byte: Value) -> Value:
-        return build.xor(build.bswap(state), build.zext(byte, I16))
+        return build.xor(_rotate(build, state, constant(width, 8)), build.zext(byte, integer(width)))
 
-    return _each_byte(unit, "xor16", I16, [I16], lambda build: build.function.args[2], step)
+    kind = integer(width)
+    return _each_byte(unit, f"xor{width}", kind, [kind], lambda build: build.function.args[2], step)
+
+
+def _xxh64(unit: Unit) -> ll.Function:
+    """Return a function (address, bytes, address, bytes) that computes XXH64 of both runs of bytes together."""
+    return unit.helper("xxh64", lambda: _write_xxh64(unit))
+
+
+def _write_xxh64(unit: Unit) -> ll.Function:
+    function = unit.function("xxh64", I64, [POINTER, I64, POINTER, I64])
+    function.attributes.add("noinline")
+    emit = Emitter(unit, function)
+    build = emit.build
+    first, first_size, second, second_size = function.args
+    size = build.add(first_size, second_size)
+    # Words of eight bytes go across both runs, so these are put side by side first.
+    data = build.alloca(BYTE, size=size)
+    emit.copy(data, first, first_size)
+    emit.copy(emit.at(data, first_size), second, second_size)
+    p1, p2, p3, p4, p5 = (constant(64, prime) for prime in XXH_PRIMES)
+
+    def rotate(value: Value, amount: int) -> Value:
+        return _rotate(build, value, constant(64, amount))
+
+    def mixed(value: Value) -> Value:
+        return build.mul(rotate(build.mul(value, p2), 31), p1)
+
+    lanes = [emit.stack(I64) for _ in range(4)]
+    for lane, value in zip(lanes, (XXH_PRIMES[0] + XXH_PRIMES[1], XXH_PRIMES[1], 0, -XXH_PRIMES[0]), strict=True):
+        build.store(constant(64, value & ((1 << 64) - 1)), lane)
+    stripes = build.lshr(size, constant(64, 5))
+    with emit.loop(lambda: stripes) as number:
+        at = emit.at(data, build.shl(number, constant(64, 5)))
+        for place, lane in enumerate(lanes):
+            word = emit.load(I64, emit.at(at, 8 * place))
+            added = build.add(build.load(lane, typ=I64), build.mul(word, p2))
+            build.store(build.mul(rotate(added, 31), p1), lane)
+    state = emit.stack(I64)
+    held = [build.load(lane, typ=I64) for lane in lanes]
+    total = constant(64, 0)
+    for value, amount in zip(held, (1, 7, 12, 18), strict=True):
+        total = build.add(total, rotate(value, amount))
+    for value in held:
+        total = build.add(build.mul(build.xor(total, mixed(value)), p1), p4)
+    begun = build.select(build.icmp_unsigned("!=", stripes, constant(64, 0)), total, p5)
+    build.store(build.add(begun, size), state)
+    done = build.shl(stripes, constant(64, 5))
+    words = build.lshr(build.sub(size, done), _THREE)
+    with emit.loop(lambda: words) as number:
+        word = emit.load(I64, emit.at(emit.at(data, done), build.shl(number, _THREE)))
+        new = build.xor(build.load(state, typ=I64), mixed(word))
+        build.store(build.add(build.mul(rotate(new, 27), p1), p4), state)
+    done = build.add(done, build.shl(words, _THREE))
+    with build.if_then(build.icmp_unsigned(">=", build.sub(size, done), constant(64, 4))):
+        word = build.zext(emit.load(integer(32), emit.at(data, done)), I64)
+        new = build.xor(build.load(state, typ=I64), build.mul(word, p1))
+        build.store(build.add(build.mul(rotate(new, 23), p2), p3), state)
+    rest = build.and_(size, constant(64, 3))
+    with emit.loop(lambda: rest) as number:
+        byte = build.zext(emit.load(BYTE, emit.at(emit.at(data, build.sub(size, rest)), number)), I64)
+        new = build.xor(build.load(state, typ=I64), build.mul(byte, p5))
+        build.store(build.mul(rotate(new, 11), p1), state)
+    last = build.load(state, typ=I64)
+    for shift, factor in ((33, p2), (29, p3)):
+        last = build.mul(build.xor(last, build.lshr(last, constant(64, shift))), factor)
+    build.ret(build.xor(last, build.lshr(last, constant(64, 32))))
+    return function
 
 
 def _each_byte(

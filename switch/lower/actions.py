@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import Final
 
 from .. import ir, model
 from ..ir import Op, Relation
@@ -28,7 +29,7 @@ from .symbols import DIGEST, HIDDEN, INDEX, Symbols
 
 def lower_primitive(scope: Scope, primitive: model.Primitive) -> list[ir.Statement]:
     """Return the statements of a primitive that does not jump; raises ProgramError if it is not supported."""
-    make = _PRIMITIVES.get(primitive.operation)
+    make = PRIMITIVES.get(primitive.operation)
     if make is None:
         raise scope.refuse(f"primitive {primitive.operation}")
     try:
@@ -39,6 +40,11 @@ def lower_primitive(scope: Scope, primitive: model.Primitive) -> list[ir.Stateme
 
 def _assign(scope: Scope, target: model.Operand, value: model.Operand) -> list[ir.Statement]:
     match target:
+        case model.FieldName(header, "$valid$"):
+            # In BMv2 this changes what reads of the field find; whether the header is valid stays as it was.
+            if scope.symbols.reads_validity(header):
+                raise scope.refuse(f"assigning to {target}, which the program reads,")
+            return []
         case model.FieldName(header, field):
             slot = scope.symbols.slot(header, field)
             if not scope.symbols.has_bits(slot):
@@ -145,7 +151,7 @@ def _copy(targets: tuple[int, ...], sources: tuple[int, ...]) -> list[ir.Stateme
 
 
 def _invalidate(headers: tuple[int, ...]) -> list[ir.Statement]:
-    return [ir.SetInvalid(header) for header in headers]
+    return [ir.SetInvalid(header, forgets=True) for header in headers]
 
 
 def _set_validity(symbols: Symbols, header: int, valid: bool) -> list[ir.Statement]:
@@ -218,9 +224,13 @@ def _register_read(
     name = _name(scope, register, "register")
     number = scope.symbols.register(name)
     slot = _target(scope, target)
-    if scope.symbols.fields[slot].width != scope.symbols.registers[number].width:
-        raise scope.refuse(f"reading register {name} into a field of another width")
-    return [ir.ReadRegister(slot, number, unsigned(scope, index))]
+    width, cell = scope.symbols.fields[slot].width, scope.symbols.registers[number].width
+    if width == cell:
+        return [ir.ReadRegister(slot, number, unsigned(scope, index))]
+    # The field gets the low bits of the cell, or zeros in front of it.
+    whole = scope.symbols.scratch(f"cell of {cell} bits", cell)
+    read = ir.ReadRegister(whole, number, unsigned(scope, index))
+    return [read, ir.Assign(slot, resize(scope.symbols.field(whole), width))]
 
 
 def _register_write(
@@ -252,19 +262,39 @@ def _hash(
     # BMv2 computes base + hash % size in 64 bits; a size of 0 counts as 1.
     slot = _target(scope, target)
     width = max(64, scope.symbols.fields[slot].width)
-    number = resize(hash_of(scope, _name(scope, calculation, "calculation")), width)
+    first, found = hash_of(scope, _name(scope, calculation, "calculation"))
+    number = resize(found, width)
     count = low_bits(scope, size, width)
     at_least_one = ir.Select(width, ir.Compare(Relation.EQ, count, ir.Const(width, 0)), ir.Const(width, 1), count)
     value = ir.Binary(width, Op.ADD, ir.Binary(width, Op.MOD, number, at_least_one), low_bits(scope, base, width))
-    return [ir.Assign(slot, resize(value, scope.symbols.fields[slot].width))]
+    return [*first, ir.Assign(slot, resize(value, scope.symbols.fields[slot].width))]
 
 
-def _drop(scope: Scope, *_: model.Operand) -> list[ir.Statement]:
-    spec, group = scope.symbols.intrinsics.egress_spec, scope.symbols.intrinsics.mcast_grp
-    fields = scope.symbols.fields
+def _drop(scope: Scope) -> list[ir.Statement]:
+    names = scope.symbols.intrinsics
+    return _marked(scope.symbols, names.egress_spec, names.mcast_grp)
+
+
+def _mark_to_drop(scope: Scope, metadata: model.Operand | None = None) -> list[ir.Statement]:
+    """Mark the metadata that is named, which is a copy where an action or a control takes it as a parameter.
+
+    p4c wrote no operand before 2019.
+    """
+    if metadata is None:
+        return _drop(scope)
+    name = _name(scope, metadata, "header")
+    spec, group = (scope.symbols.find(name, field) for field in ("egress_spec", "mcast_grp"))
+    # BMv2 writes to its log that there is no such field, and does nothing.
+    return [] if spec is None else _marked(scope.symbols, spec, group)
+
+
+def _marked(symbols: Symbols, spec: int, group: int | None) -> list[ir.Statement]:
+    """Write the port of packets that are dropped, and that there is no multicast group."""
+    values = {spec: symbols.drop_port} | ({} if group is None else {group: 0})
     return [
-        ir.Assign(spec, ir.Const(fields[spec].width, scope.symbols.drop_port)),
-        ir.Assign(group, ir.Const(fields[group].width, 0)),
+        ir.Assign(slot, ir.Const(symbols.fields[slot].width, value & ((1 << symbols.fields[slot].width) - 1)))
+        for slot, value in values.items()
+        if symbols.has_bits(slot)
     ]
 
 
@@ -327,7 +357,7 @@ def _list(scope: Scope, fields: model.Operand) -> ir.Const:
     return ir.Const(16, scope.symbols.list_number(fields.value))
 
 
-_PRIMITIVES: dict[str, Callable[..., list[ir.Statement]]] = {
+PRIMITIVES: Final[dict[str, Callable[..., list[ir.Statement]]]] = {
     "assign": _assign,
     "set": _assign,
     "assign_VL": _assign_variable,
@@ -360,7 +390,7 @@ _PRIMITIVES: dict[str, Callable[..., list[ir.Statement]]] = {
     "clone_egress_pkt_to_egress": _clone,
     "resubmit": _resubmit,
     "recirculate": _recirculate,
-    "mark_to_drop": _drop,
+    "mark_to_drop": _mark_to_drop,
     "drop": _drop,
     "truncate": _truncate,
     "generate_digest": _generate_digest,
@@ -369,3 +399,4 @@ _PRIMITIVES: dict[str, Callable[..., list[ir.Statement]]] = {
     "assume": _claim("Assume error"),
     "no_op": lambda _scope: [],
 }
+"""For each primitive the function that makes its statements; its operands follow the scope."""

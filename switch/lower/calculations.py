@@ -3,25 +3,35 @@
 from __future__ import annotations
 
 from .. import ir, model
-from ..hashes import WIDTHS
+from ..hashes import ROUND_ROBIN, WIDTHS
 from .expressions import MAX_EXACT_BITS, Scope
+from .symbols import TURN_BITS
 
-_CUSTOM = {"crc16_custom": "crc16", "crc32_custom": "crc32"}
-"""CRCs of which BMv2 takes other parameters by Thrift; those with which it begins are these."""
+_SAME = {"crc16_custom": "crc16", "crc32_custom": "crc32", "cksum16": "csum16"}
+"""Other names of algorithms.  Of custom CRCs BMv2 takes other parameters by Thrift; it begins with these."""
 
 
-def hash_of(scope: Scope, name: str) -> ir.Hash:
-    """Return the expression of a calculation; raises ProgramError if its algorithm or an input is not supported."""
-    calculation = scope.symbols.calculations.get(name)
+def hash_of(scope: Scope, name: str) -> tuple[list[ir.Statement], ir.Expr]:
+    """Return a calculation as an expression, and the statements that come before it.
+
+    Raises ProgramError if its algorithm or an input is not supported.
+    """
+    symbols = scope.symbols
+    calculation = symbols.calculations.get(name)
     if calculation is None:
         raise scope.refuse(f"calculation {name}, which the program does not define,")
-    return hash_over(scope, calculation)
+    if calculation.algorithm != ROUND_ROBIN:
+        return [], hash_over(scope, calculation)
+    register, turn = symbols.turn(name), symbols.field(symbols.scratch("turn", TURN_BITS))
+    first, one = ir.Const(1, 0), ir.Const(TURN_BITS, 1)
+    step = ir.WriteRegister(register, first, ir.Binary(TURN_BITS, ir.Op.ADD, turn, one))
+    return [ir.ReadRegister(turn.slot, register, first), step], turn
 
 
 def hash_over(scope: Scope, calculation: model.Calculation) -> ir.Hash:
     """Return the expression of a calculation or selector; raises ProgramError as `hash_of` does."""
     symbols = scope.symbols
-    algorithm = _CUSTOM.get(calculation.algorithm, calculation.algorithm)
+    algorithm = _SAME.get(calculation.algorithm, calculation.algorithm)
     if algorithm not in WIDTHS:
         raise scope.refuse(f"hash algorithm {algorithm}")
     inputs: list[ir.HashInput] = []

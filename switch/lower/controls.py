@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from .. import ir, model
+from ..hashes import ROUND_ROBIN
 from ..ir import Op
 from ..model import refusal
 from ..tables import (
@@ -30,7 +31,7 @@ from .bodies import ActionLowering
 from .calculations import hash_over
 from .expressions import Scope, leaf, truth
 from .graph import GraphBuilder
-from .symbols import DIGEST, HIDDEN, Symbols, meter_unit
+from .symbols import DIGEST, HIDDEN, RESTORES, TURN_BITS, Symbols, meter_unit
 
 MAX_COLOUR_BITS: Final = 64
 
@@ -63,12 +64,20 @@ class ControlLowering:
             for profile in self._profiles.values()
         )
 
-    def lower(self, control: model.Control, learn_lists: Sequence[model.LearnList] = ()) -> ir.Graph:
-        """Return the graph of a control; where it ends it makes the digest that was asked for."""
+    def lower(
+        self, control: model.Control, learn_lists: Sequence[model.LearnList] = (), *, restores: bool = False
+    ) -> ir.Graph:
+        """Return the graph of a control; where it ends it makes the digest that was asked for.
+
+        A control that `restores` begins with giving a clone the fields of headers that its list keeps; the other one
+        ends with keeping them.
+        """
         self._profiles |= {profile.name: profile for profile in control.profiles}
         builder = GraphBuilder()
         entry = builder.new(control.name)
         end = self._end(builder, learn_lists)
+        if not restores:
+            end = self._keep(builder, end)
         names = [table.name for table in control.tables] + [branch.name for branch in control.conditionals]
         nodes = {name: builder.new(name) for name in names}
 
@@ -78,7 +87,8 @@ class ControlLowering:
                 raise refusal(f"not a BMv2 program: {control.name} has no node {name}", None)
             return end if name is None else nodes[name]
 
-        builder.fill(entry, [], ir.Jump(block(control.start)))
+        start = block(control.start)
+        builder.fill(entry, [], ir.Jump(self._restore(builder, start) if restores else start))
         for conditional in control.conditionals:
             scope = Scope(self._symbols, (), conditional.source)
             then, other = block(conditional.true_next), block(conditional.false_next)
@@ -107,6 +117,38 @@ class ControlLowering:
             is_wanted = ir.Compare(ir.Relation.EQ, wanted, ir.Const(wanted.width, number + 1))
             made = builder.add(learned.name, [ir.Learn(number, values)], ir.Jump(last))
             following = builder.add("digest", [], ir.Branch(is_wanted, made, following))
+        return following
+
+    def _keep(self, builder: GraphBuilder, after: int) -> int:
+        """Make the blocks that keep fields of headers for a clone, and return the first."""
+        symbols = self._symbols
+        if not symbols.restored:
+            return after
+        names, restores = symbols.intrinsics, symbols.scratch(RESTORES, 16)
+        following = builder.add("kept nothing", [ir.Assign(restores, ir.Const(16, 0))], ir.Jump(after))
+        clone, asked = symbols.field(names.clone), symbols.field(names.clone_list)
+        clones = ir.Compare(ir.Relation.NE, clone, ir.Const(clone.width, 0))
+        for number, kept in symbols.restored.items():
+            steps: list[ir.Statement] = [ir.Assign(hidden, symbols.field(slot)) for slot, hidden in kept]
+            steps.append(ir.Assign(restores, ir.Const(16, number)))
+            is_list = ir.Compare(ir.Relation.EQ, asked, ir.Const(asked.width, number))
+            keeps = builder.add("kept", steps, ir.Jump(after))
+            following = builder.add("keeps", [], ir.Branch(ir.Binary(1, Op.AND, clones, is_list), keeps, following))
+        return following
+
+    def _restore(self, builder: GraphBuilder, after: int) -> int:
+        """Make the blocks that give a clone the fields of headers which its list keeps, and return the first.
+
+        The packet itself passes here, too, and gets what it has.
+        """
+        symbols, following = self._symbols, after
+        for number, kept in symbols.restored.items():
+            restores = symbols.field(symbols.scratch(RESTORES, 16))
+            steps: list[ir.Statement] = [ir.Assign(slot, symbols.field(hidden)) for slot, hidden in kept]
+            steps.append(ir.Assign(restores.slot, ir.Const(16, 0)))
+            restored = builder.add("restored", steps, ir.Jump(after))
+            is_list = ir.Compare(ir.Relation.EQ, restores, ir.Const(16, number))
+            following = builder.add("restores", [], ir.Branch(is_list, restored, following))
         return following
 
     def _table(
@@ -174,8 +216,10 @@ class ControlLowering:
                 raise refusal(f"match kind {key.kind} of table {table.name} is not supported", table.source)
             value = _key(symbols, key)
             keys.append(value)
-            mask = None if key.mask is None else key.mask & ((1 << value.width) - 1)
-            specs.append(KeySpec(name=key.name, width=value.width, kind=_KINDS[key.kind], mask=mask))
+            if key.mask is not None and key.mask >> value.width:
+                what = f"the mask of key {key.name} of table {table.name} has more than its {value.width} bits"
+                raise refusal(f"not a BMv2 program: {what}", table.source)
+            specs.append(KeySpec(name=key.name, width=value.width, kind=_KINDS[key.kind], mask=key.mask))
         meter = self._direct_meter(table)
         spec = TableSpec(
             name=table.name,
@@ -198,6 +242,7 @@ class ControlLowering:
             default=(default.name, table.default.arguments),
             entries=entries,
             selector=self._selector(table),
+            turn=self._turn(table),
             colour=symbols.slot(meter.target.header, meter.target.field) if meter and meter.target else None,
         )
 
@@ -206,7 +251,15 @@ class ControlLowering:
         selector = self._profiles[table.profile].selector if table.profile is not None else None
         if selector is None:
             return None
+        if selector.algorithm == ROUND_ROBIN:
+            return ir.Hash(TURN_BITS, ROUND_ROBIN, ())
         return hash_over(Scope(self._symbols, (), table.source), selector)
+
+    def _turn(self, table: model.Table) -> int | None:
+        """Return the register that counts the choices of a selector that takes one member after the other."""
+        selector = self._profiles[table.profile].selector if table.profile is not None else None
+        takes_turns = selector is not None and selector.algorithm == ROUND_ROBIN
+        return self._symbols.turn(f"{table.profile}") if takes_turns else None
 
     def _direct_meter(self, table: model.Table) -> model.Array | None:
         if table.meter is None:
@@ -225,6 +278,10 @@ class ControlLowering:
         action = self._actions.get(entry.action_id)
         if action is None or len(entry.match) != len(spec.keys):
             raise refusal(f"not a BMv2 program: an entry of table {spec.name} does not fit its keys", None)
+        for field, key in zip(entry.match, spec.keys, strict=True):
+            if not _fits(field, key):
+                what = f"an entry of table {spec.name} has a value or mask that does not fit key {key.name}"
+                raise refusal(f"not a BMv2 program: {what}", None)
         matches = tuple(_match(field, key.width) for field, key in zip(entry.match, spec.keys, strict=True))
         return Entry(
             match=matches,
@@ -253,6 +310,13 @@ def _key(symbols: Symbols, key: model.TableKey) -> ir.Expr:
     if key.mask is None:
         return value
     return ir.Binary(value.width, Op.AND, value, ir.Const(value.width, key.mask & ((1 << value.width) - 1)))
+
+
+def _fits(field: tuple[str, int, int], key: KeySpec) -> bool:
+    """Return whether an entry's match is of the kind and the width of its key."""
+    kind, first, second = field
+    most = key.width if kind == "lpm" else (1 << key.width) - 1
+    return _KINDS.get(kind) is key.kind and 0 <= first < 1 << key.width and 0 <= second <= most
 
 
 def _match(field: tuple[str, int, int], width: int) -> Match:

@@ -25,6 +25,8 @@ _INVALID_ADVANCE = "ParserInvalidArgument"
 _NO_ERROR = "NoError"
 _STACK_FULL = "StackOutOfBounds"
 _TOO_LONG = "HeaderTooShort"
+OPERATIONS: Final = frozenset({"extract", "extract_VL", "set", "advance", "verify"})
+"""Operations that parsers alone have."""
 PARTS_OF_STATES: Final = {
     *("", "error", "select", "taken", "free", "extracted", "verified", "advance", "advanced", "variable"),
     *("copied", "member", "members"),
@@ -220,6 +222,11 @@ class ParserLowering:
             if transition.value is None:
                 self._builder.fill(block, statements, ir.Jump(following))
                 return
+            size = sum(8 * ((key.width + 7) // 8) for key in keys)
+            if transition.value >> size or (transition.mask or 0) >> size:
+                raise refusal(
+                    f"not a BMv2 program: a case of state {state.name} has more than {size} bits", state.source
+                )
             otherwise = self._builder.new(f"{state.name}.select")
             condition = _case(keys, transition.value, transition.mask)
             self._builder.fill(block, statements, ir.Branch(condition, following, otherwise))

@@ -29,7 +29,7 @@ def lower(program: model.Bmv2Program, drop_port: int = DROP_PORT, queues: int = 
     parsing = ParserLowering(symbols, program.parser, controls.tables)
     parser = parsing.lower()
     ingress = controls.lower(program.ingress, tuple(program.learn_lists.values()))
-    egress = controls.lower(program.egress)
+    egress = controls.lower(program.egress, restores=True)
     for name, graph in (("parser", parser), ("ingress", ingress), ("egress", egress)):
         if len(graph) > MAX_BLOCKS:
             what = f"{len(graph)} states, cases, branches and actions in the {name}"
@@ -82,7 +82,7 @@ def _checksums(
         condition: ir.Expr = truth(scope, checksum.condition) if checksum.condition else ir.Const(1, 1)
         if not symbols.headers[header].metadata:
             condition = ir.Binary(1, Op.AND, condition, ir.Valid(header))
-        value: ir.Expr = hash_of(scope, checksum.calculation)
+        before, value = hash_of(scope, checksum.calculation)
         if verify:
             # One wrong checksum is enough: the error bit stays set.
             error = symbols.field(symbols.intrinsics.checksum_error)
@@ -92,7 +92,7 @@ def _checksums(
         else:
             step = ir.Assign(target.slot, resize(value, target.width))
         after = builder.new("checksums")
-        applied = builder.add(checksum.calculation, [step], ir.Jump(after))
+        applied = builder.add(checksum.calculation, [*before, step], ir.Jump(after))
         builder.fill(block, [], ir.Branch(condition, applied, after))
         block = after
     scopes = ((Scope(symbols, (), step.source), step) for step in further)

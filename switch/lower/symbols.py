@@ -7,7 +7,7 @@ that the program's architecture file lacks is added there, too, so that the rest
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import fields, is_dataclass, replace
 from typing import TypeVar
 
 from .. import ir, model, v1model
@@ -29,6 +29,10 @@ DIGEST = "digest"
 """The hidden field with the digest that the end of ingress is to make, plus 1; 0: none."""
 NOTHING = "nothing"
 """The hidden field in the place of all that have no bits."""
+RESTORES = "restores"
+"""The hidden field with the number of the list whose fields of headers a clone gets back; 0: none."""
+TURN_BITS = 64
+"""Bits of the numbers that `round_robin` gives."""
 VARIABLE = "variable"
 """The hidden field with the length of a variable field that is about to be extracted."""
 
@@ -116,7 +120,9 @@ class Symbols:
         self.stack_counts = tuple(map(self.next_slot, self.stack_names))
         # List 0 is empty: it stands for "no list", so that the field which holds a list's number may start at 0.
         self._lists = {identifier: number for number, identifier in enumerate(program.field_lists, start=1)}
-        self.field_lists = ((), *(self._field_list(items) for items in program.field_lists.values()))
+        self.restored: dict[int, tuple[tuple[int, int], ...]] = {}
+        """Of each list that has fields of headers, these fields and the hidden ones that keep them for a clone."""
+        self.field_lists = ((), *map(self._field_list, self._lists.values(), program.field_lists.values()))
         self.registers, self._register_index = _arrays(program.registers)
         self.counters, self._counter_index = _arrays(program.counters)
         for meter in program.meters:
@@ -127,6 +133,7 @@ class Symbols:
         self.meters, self._meter_index = _arrays(program.meters)
         self.direct_meters = {meter.name: meter for meter in program.meters if meter.direct}
         self.calculations = {calculation.name: calculation for calculation in program.calculations}
+        self._reads_validity = _validity_reads(program)
 
     def header(self, name: str) -> int:
         """Return the index of a header; raises ProgramError for metadata."""
@@ -152,9 +159,37 @@ class Symbols:
         index = _find(self._header_index, "header", name)
         return ir.Const(1, 1) if self.headers[index].metadata else ir.Valid(index)
 
+    def reads_validity(self, header: str) -> bool:
+        """Return whether the program reads the field `$valid$` of a header."""
+        return header in self._reads_validity
+
+    def scratch(self, name: str, width: int) -> int:
+        """Return the slot of a hidden field, which is made when it is first asked for."""
+        if (HIDDEN, name) not in self._slots:
+            [index] = [number for number, header in enumerate(self.headers) if header.name == HIDDEN]
+            slot, info = len(self.fields), self.headers[index]
+            field = ir.FieldInfo(name=f"{HIDDEN}.{name}", header=index, width=width, offset=info.width)
+            self.fields.append(field)
+            self.headers[index] = replace(info, slots=(*info.slots, slot), width=info.width + width)
+            self._slots[HIDDEN, name] = slot
+        return self._slots[HIDDEN, name]
+
+    def turn(self, calculation: str) -> int:
+        """Return the hidden register that counts how often a calculation `round_robin` was computed."""
+        name = f"$turn {calculation}"
+        if name not in self._register_index:
+            self._register_index[name] = len(self.registers)
+            self.registers = (*self.registers, ir.ArrayInfo(name=name, size=1, width=TURN_BITS))
+        return self._register_index[name]
+
     def slot(self, header: str, field: str) -> int:
         """Return the slot of a field."""
         return _find(self._slots, "field", (header, field))
+
+    def find(self, header: str, field: str) -> int | None:
+        """Return the slot of a header's field; None if the header has none of that name."""
+        _find(self._header_index, "header", header)
+        return self._slots.get((header, field))
 
     def has_bits(self, slot: int) -> bool:
         """Return whether a field has bits: those of `bit<0>` are one slot, whose value is always 0."""
@@ -291,17 +326,30 @@ class Symbols:
             others = tuple(other for other in union if other != header)
             self.headers[header] = replace(self.headers[header], siblings=others)
 
-    def _field_list(self, items: tuple[model.Operand, ...]) -> tuple[int, ...]:
-        slots = []
+    def _field_list(self, number: int, items: tuple[model.Operand, ...]) -> tuple[int, ...]:
+        """Return the metadata of a field list, and what stands there for its fields of headers; constants say nothing.
+
+        A clone is parsed anew, and then has the fields of headers as they were when ingress ended.  In a frame that
+        enters ingress again they are what the parser makes of them.
+        """
+        slots: list[int] = []
+        headers: list[tuple[int, int]] = []
         for item in items:
-            if (
-                not isinstance(item, model.FieldName)
-                or not self.headers[_find(self._header_index, "header", item.header)].metadata
-            ):
+            if isinstance(item, model.Number):
+                continue
+            if not isinstance(item, model.FieldName) or item.field == "$valid$":
                 raise ProgramError(f"{item} in a field list is not supported")
-            slot = self.slot(item.header, item.field)
+            metadata, slot = self.is_metadata(item.header), self.slot(item.header, item.field)
             length = self.fields[slot].length
-            slots += [slot] if length is None else [slot, length]
+            if metadata:
+                slots += [slot] if length is None else [slot, length]
+            elif length is not None:
+                raise ProgramError(f"{item}, which is of variable length, in a field list is not supported")
+            elif self.has_bits(slot):
+                headers.append((slot, self.scratch(f"kept {item}", self.fields[slot].width)))
+        if headers:
+            self.restored[number] = tuple(headers)
+            slots += [*(hidden for _, hidden in headers), self.scratch(RESTORES, 16)]
         return tuple(slots)
 
     def _standard(self, name: str) -> int | None:
@@ -318,6 +366,32 @@ class Symbols:
                 f"the switch has to write {field.name}, which must be metadata of less than {WIDE_BITS} bits"
             )
         return found
+
+
+def _validity_reads(program: model.Bmv2Program) -> set[str]:
+    """Return the headers whose field `$valid$` the program reads; what assigns to it is not among them."""
+    found: set[str] = set()
+
+    def walk(item: object) -> None:
+        match item:
+            case model.FieldName(header, "$valid$"):
+                found.add(header)
+            case model.Primitive(operation=operation, operands=(model.FieldName(_, "$valid$"), *rest)) if operation in (
+                "assign",
+                "set",
+                "modify_field",
+            ):
+                walk(tuple(rest))
+            case tuple() | list():
+                for one in item:
+                    walk(one)
+            case dict():
+                walk(tuple(item.values()))
+            case _ if is_dataclass(item):
+                walk(tuple(getattr(item, part.name) for part in fields(item)))
+
+    walk(program)
+    return found
 
 
 def _variable_width(header: str, field: model.FieldType) -> int:

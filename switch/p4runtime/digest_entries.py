@@ -2,7 +2,10 @@
 
 A digest is sent once its DigestEntry has been inserted.  Records that wait are one list: it is sent when it has
 `max_list_size` records or when its first record has waited for `max_timeout_ns`.  A record that was sent is not sent
-again before its list is acknowledged or `ack_timeout_ns` has passed; with a time-out of 0 every record is sent.
+again before its list is acknowledged or its time is over; with an `ack_timeout_ns` of 0 every record is sent.
+
+As in PI, the library behind BMv2's server, a list is looked at every `ack_timeout_ns`, and forgotten the second time.
+So its records are held for one to two time-outs.
 """
 
 from __future__ import annotations
@@ -33,8 +36,12 @@ class _Enabled:
     waiting: list[_Record] = field(default_factory=list)
     since_ns: int = 0
     """When the first of these records came."""
-    held: dict[_Record, int | None] = field(default_factory=dict)
-    """The records that are not sent again, and when that ends; None: they wait to be sent."""
+    held: set[_Record] = field(default_factory=set)
+    """The records that are not sent again, and those that wait to be sent."""
+    look_ns: int | None = None
+    """When the lists that were sent are looked at next."""
+    seen: set[int] = field(default_factory=set)
+    """The lists that have been looked at once."""
     unacknowledged: dict[int, list[_Record]] = field(default_factory=dict)
     """The records of each list that was sent, by its number."""
     lists: int = 0
@@ -99,8 +106,7 @@ class DigestEntries:
         schema = lookup("digest", self._schemas, message.digest_id)
         one = self._enabled.get(schema.identifier)
         if one is not None:
-            for record in one.unacknowledged.pop(message.list_id, []):
-                one.held.pop(record, None)
+            one.held.difference_update(one.unacknowledged.pop(message.list_id, []))
 
     def due(self, now_ns: int, timestamp_ns: int) -> list[Any]:
         """Return the lists that are to be sent now; `timestamp_ns` is the same time in nanoseconds since 1970."""
@@ -116,9 +122,9 @@ class DigestEntries:
                     one.since_ns = now_ns
                 one.waiting.append(record)
                 if len(one.waiting) >= (one.config.max_list_size or MOST_RECORDS):
-                    lists.append(_made(schema, one, now_ns, timestamp_ns))
+                    lists.append(_made(schema, one, timestamp_ns))
             if one is not None and one.waiting and now_ns - one.since_ns >= one.config.max_timeout_ns:
-                lists.append(_made(schema, one, now_ns, timestamp_ns))
+                lists.append(_made(schema, one, timestamp_ns))
         return lists
 
 
@@ -128,20 +134,28 @@ def _is_new(one: _Enabled, record: _Record) -> bool:
         return True
     if record in one.held:
         return False
-    one.held[record] = None
+    one.held.add(record)
     return True
 
 
 def _forget(one: _Enabled, now_ns: int) -> None:
-    """Forget the records whose acknowledgement has not come in time."""
-    for record in [record for record, until in one.held.items() if until is not None and until <= now_ns]:
-        del one.held[record]
-    for number, records in list(one.unacknowledged.items()):
-        if not any(record in one.held for record in records):
-            del one.unacknowledged[number]
+    """Look at the lists that were sent, if it is time, and forget those that have been looked at before."""
+    period = one.config.ack_timeout_ns
+    if not period:
+        return
+    if one.look_ns is None:
+        one.look_ns = now_ns + period
+    if now_ns < one.look_ns:
+        return
+    looks = 1 + (now_ns - one.look_ns) // period
+    one.look_ns += looks * period
+    for _ in range(min(looks, 2)):
+        for number in one.seen & one.unacknowledged.keys():
+            one.held.difference_update(one.unacknowledged.pop(number))
+        one.seen = set(one.unacknowledged)
 
 
-def _made(schema: DigestSchema, one: _Enabled, now_ns: int, timestamp_ns: int) -> Any:
+def _made(schema: DigestSchema, one: _Enabled, timestamp_ns: int) -> Any:
     """Return the list of the records that wait."""
     records, one.waiting = one.waiting, []
     one.lists += 1
@@ -149,5 +163,4 @@ def _made(schema: DigestSchema, one: _Enabled, now_ns: int, timestamp_ns: int) -
     message.data.extend(schema.encode(record) for record in records)
     if one.config.ack_timeout_ns:
         one.unacknowledged[one.lists] = records
-        one.held.update(dict.fromkeys(records, now_ns + one.config.ack_timeout_ns))
     return message

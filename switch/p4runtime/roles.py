@@ -113,7 +113,8 @@ def decode_role_config(packed: Any) -> RoleConfig:
         message=packed,
     )
     if made.exclusive & made.shared:
-        raise invalid(f"a role shares what it claims for itself: {sorted(made.exclusive & made.shared)}")
+        both = ", ".join(map(str, sorted(made.exclusive & made.shared)))
+        raise invalid(f"a role shares what it claims for itself: {both}")
     return made
 
 

@@ -183,7 +183,8 @@ def _decode_params(action: ActionSchema, params: Sequence[Any]) -> tuple[int, ..
     name = action.spec.name
     given = {param.param_id: param.value for param in params}
     if len(given) != len(params) or set(given) != set(action.param_ids):
-        raise invalid(f"action {name} takes the parameters {list(action.param_ids)}, {sorted(given)} are given")
+        takes, has = (", ".join(map(str, ids)) or "none" for ids in (action.param_ids, sorted(given)))
+        raise invalid(f"action {name} takes the parameters {takes}; given are {has}")
     values = []
     for identifier, spec, form in zip(action.param_ids, action.spec.params, action.forms, strict=True):
         values.append(form.decode(given[identifier], f"parameter {spec.name} of action {name}"))

@@ -40,7 +40,7 @@ Words = npt.NDArray[np.uint32]
 PortCounters = npt.NDArray[np.int64]
 
 CPU_PORT: Final = 255
-MAX_FRAME_BYTES: Final = 9216
+MAX_FRAME_BYTES: Final = 10_240
 """Longest frame of any port.  A shared-memory worker says how long its frames may be, up to this."""
 
 

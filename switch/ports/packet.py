@@ -41,6 +41,9 @@ OFFLOADS: Final = (
 )
 """Warning that is logged once for such an interface."""
 
+TOO_LONG: Final = "port %d, %s, drops a frame of %d bytes: frames have %d bytes at most"
+"""Warning that is logged for a frame that is longer than any before."""
+
 
 @dataclass(slots=True, kw_only=True)
 class _Port:
@@ -54,6 +57,8 @@ class _Port:
     """How many of the frames that the ring has dropped are in the port's counters."""
     is_told: bool = field(default=False, init=False)
     """The log says that the port drops super-frames."""
+    told_bytes: int = field(default=0, init=False)
+    """Length of the longest frame that the log has named as too long."""
 
 
 class PacketPorts(PortGroup):
@@ -171,7 +176,8 @@ class PacketPorts(PortGroup):
     def service(self) -> None:
         """Note which links are up, count the frames that the rings dropped, and clear the errors of dead interfaces.
 
-        An interface whose super-frames are dropped is named once: TCP crawls over it, and nothing else says why.
+        An interface whose super-frames are dropped is named once: TCP crawls over it, and nothing else says why.  A
+        single frame that is too long is named by its length.
         """
         looks = time.monotonic() >= self._look_at
         if looks:
@@ -186,6 +192,9 @@ class PacketPorts(PortGroup):
             if port.ring.uncut and not port.is_told:
                 port.is_told = True
                 _log.warning(OFFLOADS, port.number, port.interface, port.interface)
+            if port.ring.too_long > port.told_bytes:
+                port.told_bytes = port.ring.too_long
+                _log.warning(TOO_LONG, port.number, port.interface, port.told_bytes, MAX_FRAME_BYTES)
 
     def close(self) -> None:
         """Close the sockets."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import pytest
 
 from switchsum.native.kernels.decorators import kernel
@@ -74,3 +76,18 @@ def test_meters_fill_by_the_clock(engine: EngineName) -> None:
     assert colour() == RED
     switch.clock.advance(0.001)
     assert colour() == GREEN
+
+
+@pytest.mark.parametrize("seconds", [math.nan, math.inf, 1e300, -1, -math.inf])
+def test_a_clock_names_what_is_no_time(seconds: float) -> None:
+    clock = Clock()
+    clock.stop(at_s=0)
+    with pytest.raises(ValueError, match=r"time (advances by 0 to|does not run back)"):
+        clock.advance(seconds)
+    if seconds != -1:
+        with pytest.raises(ValueError, match="a clock stands at a time of up to"):
+            clock.stop(at_s=seconds)
+    clock.advance(1e12)
+    with pytest.raises(ValueError, match="the clock counts to"):
+        clock.advance(1)
+    assert clock.now_us() == 10**18

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import random
 import select
 import signal
 import socket
@@ -183,3 +184,18 @@ def test_a_full_disk_is_named_at_the_start(tmp_path: Path) -> None:
     with pytest.raises(OSError, match="No space left on device") as full:
         InterfaceFiles(tmp_path, {1: "a0", 2: "b0"})
     assert full.value.filename == str(tmp_path / "b0_in.pcap")
+
+
+@pytest.mark.parametrize("part", range(5))
+def test_an_interrupt_while_it_starts_is_quiet(part: int) -> None:
+    """Whenever it comes: while modules are imported, while the program is loaded, or when the switch is there."""
+    code = "from switchsum.__main__ import bmv2; import sys; sys.argv[1:] = ['--no-p4']; print(flush=True); bmv2()"
+    process = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    assert process.stdout is not None
+    process.stdout.readline()
+    time.sleep(0.01 + random.Random(part).random() * part / 3)
+    process.send_signal(signal.SIGINT)
+    _, errors = process.communicate(timeout=patience(60))
+    assert process.returncode in (0, 130, -signal.SIGINT), errors
+    assert "Traceback" not in errors
+    assert "KeyboardInterrupt" not in errors

@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from random import Random
+from types import SimpleNamespace
 
 import pytest
 from typer.testing import CliRunner
 
 from switchsum.cli import application
+from switchsum.differ import search
 from switchsum.differ.case import Default, Group, Insert, Packet, Session, Step, stf_text
 from switchsum.differ.indices import index_fields
 from switchsum.differ.packets import Packets
-from switchsum.differ.search import Differ
+from switchsum.differ.search import Differ, with_narrow_bases
 from switchsum.differ.shrink import shrink
 from switchsum.differ.sides import TIMES, Chance, EmbeddedSide, Seen, difference
 from switchsum.switch import stf
@@ -97,7 +99,8 @@ class EndsAt:
     def __init__(self, side: EmbeddedSide, port: int) -> None:
         self._side, self._port = side, port
 
-    def run(self, steps: Sequence[Step], expected: Sequence[int]) -> Seen:
+    def run(self, steps: Sequence[Step], expected: Sequence[int], check: Callable[[], None] = lambda: None) -> Seen:
+        check()
         for number, step in enumerate(steps):
             if isinstance(step, Packet) and step.port == self._port:
                 seen = self._side.run(steps[:number])
@@ -297,3 +300,109 @@ def test_the_commands(tmp_path: Path) -> None:
     assert json.loads(done.output)["port"] == 4
     done = CliRunner().invoke(application("trace"), ["trace", path, "xyz"])
     assert done.exit_code != 0
+
+
+class Slow:
+    """A BMv2 for whose steps a second of a clock passes, each; it is wrong about every frame."""
+
+    name = "bmv2"
+
+    def __init__(self, side: EmbeddedSide, clock: list[float]) -> None:
+        self._side, self._clock = side, clock
+
+    def run(self, steps: Sequence[Step], expected: Sequence[int], check: Callable[[], None] = lambda: None) -> Seen:
+        for _ in steps:
+            check()
+            self._clock[0] += 1
+        return self._side.run(steps)
+
+    def log(self, steps: Sequence[Step]) -> list[str]:
+        return []
+
+
+@pytest.mark.parametrize("side", ["replication", "damaged"])
+def test_comparing_ends_when_its_time_is_over(monkeypatch: pytest.MonkeyPatch, side: str) -> None:
+    """Also while a case is shrunk, for which hundreds of runs would be needed."""
+    clock = [0.0]
+    monkeypatch.setattr(search, "time", SimpleNamespace(monotonic=lambda: clock[0]))
+    text = damaged("replication") if side == "damaged" else program("replication")
+    differ = Differ(program("replication"), bmv2=False, until_s=600)
+    differ._bmv2 = Slow(EmbeddedSide(text, "interpreter"), clock)  # type: ignore[assignment]
+    finding, seed = None, 0
+    while finding is None and clock[0] < 600:
+        finding = differ.try_seed(seed)
+        seed += 1
+    assert (finding is None) == (side == "replication")
+    # What is found as the time ends runs once more, and is smaller by then.
+    assert clock[0] <= 600 + (len(finding.steps) + 1 if finding else 1)
+
+
+def field(header: str, name: str) -> dict[str, object]:
+    return {"type": "field", "value": [header, name]}
+
+
+@pytest.mark.parametrize("operation", ["push", "pop"])
+def test_a_packet_that_reads_a_member_which_was_shifted_away_is_left_out(operation: str) -> None:
+    document = json.loads(program("stacks"))
+    action = next(one for one in document["actions"] if one["primitives"][0]["op"] == operation)
+    member = "labels[0]" if operation == "push" else "labels[3]"
+    shift = action["primitives"][0]
+    action["primitives"] = [shift, {"op": "assign", "parameters": [field("command", "result"), field(member, "value")]}]
+    differ = Differ(json.dumps(document).encode(), bmv2=False)
+    differ._bmv2 = differ._other  # type: ignore[assignment] # any
+    shifts, other = ((number, b"\2\4\6\x09") for number in (1 if operation == "push" else 2, 0))
+    steps = tuple(Packet(port=1, frame=bytes([number, 0, 0]) + labels) for number, labels in (shifts, other))
+    assert differ._defined(steps) == steps[1:]
+
+
+def test_two_clocks_are_not_compared() -> None:
+    """The time between arrival and queue is 0 here, and some microseconds in BMv2."""
+    document = json.loads(program("replication"))
+    fields = [field("standard_metadata", name) for name in ("enq_timestamp", "ingress_global_timestamp")]
+    difference_of = {"op": "-", "left": fields[0], "right": fields[1]}
+    target = field("seen", "port")
+    [action] = [
+        one for one in document["actions"] if any(step["parameters"][:1] == [target] for step in one["primitives"])
+    ]
+    value = {"type": "expression", "value": {"type": "expression", "value": difference_of}}
+    action["primitives"].append({"op": "assign", "parameters": [target, value]})
+    text = json.dumps(document).encode()
+    side = EmbeddedSide(text, "interpreter")
+    steps: list[Step] = [Group(group=1, replicas=((3, 1),))]
+    steps += [Packet(port=1, frame=bytes([kind, 1])) for kind in range(4)]
+    runs = [side.run(steps, chance) for chance in (Chance(), *TIMES)]
+    assert runs[0].packets != runs[1].packets != runs[2].packets
+
+
+def test_bases_of_hashes_above_64_bits_are_named() -> None:
+    text = program("hashing")
+    assert with_narrow_bases(text) is None
+    document = json.loads(text)
+    steps = [step for action in document["actions"] for step in action["primitives"] if step["op"].endswith("_offset")]
+    steps[0]["parameters"][1] = {"type": "hexstr", "value": hex((1 << 70) + 5)}
+    changed = with_narrow_bases(json.dumps(document).encode())
+    assert changed is not None
+    assert EmbeddedSide(changed, "interpreter").run([Packet(port=1, frame=bytes(44))]).packets[0]
+
+
+def test_prefixes_of_odd_keys_are_left_out_and_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    document = json.loads(program("matching"))
+    keys = [key for one in document["pipelines"] for table in one["tables"] for key in table["key"]]
+    lpm = next(key for key in keys if key["match_type"] == "lpm")
+    header, name = lpm["target"]
+    kind = next(one["header_type"] for one in document["headers"] if one["name"] == header)
+    fields = next(one["fields"] for one in document["header_types"] if one["name"] == kind)
+    place = next(number for number, one in enumerate(fields) if one[0] == name)
+    fields[place][1] -= 4
+    fields.append(["rest", 4, False])
+    for pipeline in document["pipelines"]:
+        for table in pipeline["tables"]:
+            table.pop("entries", None)  # some have a whole value of the key
+    text = json.dumps(document).encode()
+    monkeypatch.setattr(search, "Bmv2Side", lambda text: EmbeddedSide(text, "interpreter"))
+    differ = Differ(text, bmv2=True)
+    assert any("no multiple of 8" in what for what in differ.tally.left_out)
+    differ._bmv2 = None
+    matches = [one for seed in range(3) for step in differ.case(seed) if isinstance(step, Insert) for one in step.match]
+    assert [one for one in matches if isinstance(one, Lpm)]
+    assert {one for one in matches if isinstance(one, Lpm)} == {Lpm(0, 0)}

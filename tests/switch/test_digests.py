@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import random
 from collections.abc import Iterator
 from typing import Any
 
@@ -12,7 +13,9 @@ from switchsum.protocol.p4runtime import Code, P4RuntimeError, parse_p4info, v1
 from switchsum.switch import Switch
 from switchsum.switch.digests import CAPACITY
 from switchsum.switch.p4runtime import Notices
-from switchsum.switch.pipeline import EngineName
+from switchsum.switch.p4runtime.digest_entries import DigestEntries
+from switchsum.switch.p4runtime.schema import bind
+from switchsum.switch.pipeline import EngineName, Pipeline
 from switchsum.switch.views import DigestView
 
 from .conftest import PROGRAMS
@@ -142,10 +145,34 @@ def test_what_was_not_acknowledged_is_not_sent_again_until_the_time_is_over(serv
     learn(1)
     learn(2)
     assert sources(client) == [2]
-    server.clock.advance(0.1)
+    server.clock.advance(0.2)
     learn(1)
     assert sources(client) == [1]
     assert client.nothing_more()
+
+
+def test_what_was_not_acknowledged_is_held_for_one_to_two_time_outs() -> None:
+    """As in PI, which looks at each list every time-out, and forgets it the second time."""
+    pipeline = Pipeline.load((PROGRAMS / "digests.json").read_bytes(), engine="interpreter")
+    entries = DigestEntries(bind(parse_p4info(P4INFO), pipeline.state))
+    entries.write(v1.Update.INSERT, entry(LEARN, ack_ms=100))
+    draw, now_ms, held_ms = random.Random(7), 0, list[int]()
+
+    def learn(number: int) -> bool:
+        pipeline.process(0, frame(1, source=number))
+        return bool(entries.due(now_ms * MILLISECOND, 0))
+
+    for number in range(60):
+        now_ms += draw.randrange(300)
+        assert learn(number)
+        sent_ms = now_ms
+        while True:
+            now_ms += draw.randrange(1, 10)
+            if learn(number):
+                break
+        held_ms.append(now_ms - sent_ms)
+    assert all(100 <= held <= 210 for held in held_ms), held_ms
+    assert max(held_ms) - min(held_ms) > 60, held_ms
 
 
 def test_a_digest_is_sent_while_it_has_an_entry(server: Rig, client: Client) -> None:

@@ -10,10 +10,12 @@ import pytest
 
 from switchsum.switch import ProgramError, Switch
 from switchsum.switch.pipeline import EngineName, Pipeline
+from switchsum.switch.tables import Entry, Exact
 
 from .conftest import PROGRAMS
 
 Document = dict[str, Any]
+FORWARDER = PROGRAMS.parents[2] / "exercises" / "forwarder" / "solution.json"
 
 
 @pytest.fixture(params=["interpreter", "native"])
@@ -67,6 +69,35 @@ def test_metadata_is_copied_as_a_whole(load: Callable[[Document], Pipeline]) -> 
     ]
     frame = bytes.fromhex("090000 0102")
     assert load(program).process(6, frame) == [(1, bytes.fromhex("090006 0102"))]
+
+
+@pytest.mark.parametrize("given_back", [True, False])
+def test_the_metadata_that_is_marked_is_the_one_that_is_named(
+    load: Callable[[Document], Pipeline], given_back: bool
+) -> None:
+    """p4c copies metadata that an action or a control takes as a parameter, and copies it back if it is inout."""
+    program = json.loads(FORWARDER.read_text())
+    program["headers"].append({"name": "copy", "id": 100, "header_type": "standard_metadata", "metadata": True})
+    forward = next(action for action in program["actions"] if action["name"] == "SwitchIngress.forward")
+    original, copy = ({"type": "header", "value": name} for name in ("standard_metadata", "copy"))
+    steps = [("assign_header", [copy, original]), ("mark_to_drop", [copy])]
+    steps += [("assign_header", [original, copy])] if given_back else []
+    forward["primitives"] += [{"op": operation, "parameters": operands} for operation, operands in steps]
+    loaded = load(program)
+    loaded.tables["stations"].insert(Entry(match=(Exact(1),), action="SwitchIngress.forward", params=(3,)))
+    frame = bytes(5) + b"\1" + bytes(8)
+    assert loaded.process(2, frame) == ([] if given_back else [(3, frame)])
+
+
+def test_metadata_without_the_fields_that_are_marked_stays(load: Callable[[Document], Pipeline]) -> None:
+    program = json.loads(FORWARDER.read_text())
+    forward = next(action for action in program["actions"] if action["name"] == "SwitchIngress.forward")
+    other = next(one["name"] for one in program["headers"] if one["name"] != "standard_metadata")
+    forward["primitives"].append({"op": "mark_to_drop", "parameters": [{"type": "header", "value": other}]})
+    loaded = load(program)
+    loaded.tables["stations"].insert(Entry(match=(Exact(1),), action="SwitchIngress.forward", params=(3,)))
+    frame = bytes(5) + b"\1" + bytes(8)
+    assert loaded.process(2, frame) == [(3, frame)]
 
 
 def test_a_table_may_have_its_action_profile_in_itself() -> None:

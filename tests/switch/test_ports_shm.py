@@ -257,8 +257,8 @@ def test_hellos_are_refused_with_a_reason(switch: Switch) -> None:
     assert "not a hello" in ask(switch, b"GET / HTTP/1.1")
     assert "not a hello" in ask(switch, b"[" * 4000)
     assert "ring layout is 'other'" in ask(switch, encode(GOOD).replace(GOOD.layout.encode(), b"other"))
-    assert "90 to 9216 bytes, not 9217" in ask(switch, encode(Hello(rows=1, answer_rows=1, frame_bytes=9217)))
-    assert "90 to 9216 bytes, not 89" in ask(switch, encode(Hello(rows=1, answer_rows=1, frame_bytes=89)))
+    assert "90 to 10240 bytes, not 10241" in ask(switch, encode(Hello(rows=1, answer_rows=1, frame_bytes=10_241)))
+    assert "90 to 10240 bytes, not 89" in ask(switch, encode(Hello(rows=1, answer_rows=1, frame_bytes=89)))
     assert switch.ports.ports() == []
     assert traces() == before
 

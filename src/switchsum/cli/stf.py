@@ -158,8 +158,9 @@ def differ(options: DifferOptions) -> None:
     for text in p4info:
         _check(program, text.decode())
     bmv2 = shutil.which(PROGRAM) is not None if options.bmv2 is None else options.bmv2
-    compared = Differ(program, bmv2=bmv2)
-    finding, seed, until = None, options.seed, time.monotonic() + options.seconds
+    until = time.monotonic() + options.seconds
+    compared = Differ(program, bmv2=bmv2, until_s=until)
+    finding, seed = None, options.seed
     while finding is None and (seed == options.seed or time.monotonic() < until):
         finding = compared.try_seed(seed)
         seed += 1
@@ -184,6 +185,7 @@ def _as_json(finding: Finding | None, tally: Tally) -> dict[str, object]:
         "entries": tally.entries,
         "frames": tally.frames,
         "bmv2_ended": len(tally.ended),
+        "left_out": tally.left_out,
         "difference": None,
     }
     if finding is not None:
@@ -204,6 +206,7 @@ def _as_json(finding: Finding | None, tally: Tally) -> dict[str, object]:
 def _report(finding: Finding | None, tally: Tally, bmv2: bool) -> Iterator[str]:
     sides = "interpreter, native code and BMv2" if bmv2 else "interpreter and native code (BMv2 is not on PATH)"
     counts = f"{tally.packets} packets and {tally.entries} entries in {tally.cases} cases"
+    yield from (f"left out: {what}" for what in tally.left_out)
     if tally.ended:
         yield f"BMv2 ended itself at {len(tally.ended)} packets, which are left out; the first:"
         yield from tally.ended[0].splitlines()

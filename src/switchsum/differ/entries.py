@@ -24,14 +24,18 @@ class Entries:
     def __init__(self, program: model.Bmv2Program, names: Names, random: Random) -> None:
         self._program, self._names, self._random = program, names, random
 
-    def for_key(self, name: str, key: Sequence[int]) -> Insert | None:
-        """Return an entry that matches a key, mostly; None if the table takes none."""
+    def for_key(self, name: str, key: Sequence[int], prefixes: bool = True) -> Insert | None:
+        """Return an entry that matches a key, mostly; None if the table takes none.
+
+        Without `prefixes` an lpm key has none, so that it matches everything.
+        """
         table = self._names.table(name)
         fields = [field for field in table.keys if field.kind != "selector"]
         if not fields or table.const_entries or not _actions(table):
             return None
         match = tuple(
-            self._match(field, self._names.width(field), value) for field, value in zip(fields, key, strict=False)
+            self._match(field, self._names.width(field), value) if prefixes or field.kind != "lpm" else Lpm(0, 0)
+            for field, value in zip(fields, key, strict=False)
         )
         if len(match) != len(fields):
             return None

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import json
+import math
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from random import Random
 from typing import Final
 
+from switchsum.switch import model
 from switchsum.switch.errors import StateError
 from switchsum.switch.reader import read_program
 from switchsum.switch.stf import Names
@@ -38,6 +41,8 @@ ENTRIES: Final = 8
 """Most entries of a table."""
 ROUNDS: Final = 3
 """Number of times that entries are made. The action of one entry leads to further lookups."""
+HASH_BITS: Final = 64
+"""Bits in which BMv2 computes `hash()`."""
 TRIES: Final = 400
 """Runs that shrinking may take."""
 
@@ -64,25 +69,47 @@ class Tally:
     packets: int = 0
     entries: int = 0
     frames: int = 0
+    left_out: list[str] = field(default_factory=list)
+    """What is not compared, since BMv2 alone does it so."""
     ended: list[str] = field(default_factory=list)
     """Number of times that BMv2 ended itself. The first one is kept as an STF test."""
+
+
+class _OutOfTime(Exception):
+    """The time for comparing is over."""
 
 
 class Differ:
     """Compares the switches with one program."""
 
-    def __init__(self, device_config: bytes, *, bmv2: bool) -> None:
-        """Load the program everywhere; raises ProgramError, and LocalError if BMv2 does not take it."""
+    def __init__(self, device_config: bytes, *, bmv2: bool, until_s: float = math.inf) -> None:
+        """Load the program everywhere; raises ProgramError, and LocalError if BMv2 does not take it.
+
+        `until_s` is the time of the machine's monotonic clock at which no case goes on, but the first one.
+        """
+        self._until_s = math.inf
         self._program = read_program(device_config)
         self._names = Names(self._program)
         self._table_names = {table.name for table in self._names.tables()}
         self.reference = EmbeddedSide(device_config, "interpreter")
         self._other = EmbeddedSide(device_config, "interpreter")
         self._native = EmbeddedSide(device_config, "native")
-        changed = with_pushes(device_config)
-        self._pushing = None if changed is None else EmbeddedSide(changed, "interpreter")
+        changed = [change(device_config) for change in (with_pushes, with_narrow_bases)] if bmv2 else []
+        self._changed = [EmbeddedSide(one, "interpreter") for one in changed if one is not None]
+        """The program as BMv2 runs it in what is BMv2's own: packets that become something else are left out."""
         self._bmv2 = Bmv2Side(device_config) if bmv2 else None
+        self._whole_prefixes = {table.name for table in self._names.tables() if bmv2 and _is_odd(self._names, table)}
         self.tally = Tally()
+        if self._whole_prefixes:
+            self.tally.left_out.append(
+                f"prefixes in {', '.join(sorted(self._whole_prefixes))}: BMv2 compares other bits of an lpm key whose "
+                "width is no multiple of 8"
+            )
+        if changed and changed[1] is not None:
+            self.tally.left_out.append("packets with a base of hash() above 64 bits: BMv2 takes its low 64 bits")
+        if changed and changed[0] is not None:
+            self.tally.left_out.append("packets that show where BMv2 puts popped header unions")
+        self._last_s = until_s
 
     def case(self, seed: int) -> tuple[Step, ...]:
         """Return the case of a seed."""
@@ -108,12 +135,13 @@ class Differ:
         end of a register, counter or meter, at which BMv2 ends itself; or they pop a header union (`with_pushes`).
         """
         for _ in range(len(steps) if self._bmv2 is not None else 0):
+            self._check_time()
             seen = self.reference.run(steps, states=True)
             wrong = seen.beyond | {
                 number for chance in chances for number in _undefined(seen, self._other.run(steps, chance, states=True))
             }
-            if self._pushing is not None:
-                wrong.update(_undefined(seen, self._pushing.run(steps, states=True)))
+            for changed in self._changed:
+                wrong.update(_undefined(seen, changed.run(steps, states=True)))
             if not wrong:
                 break
             numbers = iter(range(len(seen.packets)))
@@ -132,7 +160,8 @@ class Differ:
                 if counts[name] >= ENTRIES:
                     continue
                 key = [*lookup.detail["key"].values()]
-                entry = entries.for_key(name, key) if name in self._table_names else self._member(name, key)
+                whole = name not in self._whole_prefixes
+                entry = entries.for_key(name, key, whole) if name in self._table_names else self._member(name, key)
                 if entry is not None and _fits(self.reference, entry):
                     made.append(entry)
                     counts[name] += 1
@@ -151,11 +180,12 @@ class Differ:
 
     def compare(self, steps: Sequence[Step]) -> tuple[tuple[str, str], str, dict[str, Seen]]:
         """Run a case on all sides; return which two differ and how ("" if none do), and what each did."""
+        self._check_time()
         seen = {"interpreter": self.reference.run(steps), "native": self._native.run(steps)}
         if what := difference(seen["interpreter"], seen["native"]):
             return ("interpreter", "native"), what, seen
         if self._bmv2 is not None:
-            seen["bmv2"] = self._bmv2.run(steps, seen["interpreter"].counts)
+            seen["bmv2"] = self._bmv2.run(steps, seen["interpreter"].counts, self._check_time)
             if not seen["bmv2"].ended:
                 return ("interpreter", "bmv2"), self._beside_bmv2(steps, seen["interpreter"], seen["bmv2"]), seen
         return ("", ""), "", seen
@@ -168,7 +198,20 @@ class Differ:
         return difference(ours, its, [self._other.run(steps, chance) for chance in (*TIMES, *FURTHER_TIMES)])
 
     def try_seed(self, seed: int) -> Finding | None:
-        """Run the case of a seed; return what the sides do not agree about, shrunk, or None."""
+        """Run the case of a seed; return what the sides do not agree about, shrunk as far as time allows, or None."""
+        try:
+            return self._try(seed)
+        except _OutOfTime:
+            return None
+        finally:
+            self._until_s = self._last_s  # the first case is run to its end
+
+    def _check_time(self) -> None:
+        """End the case if its time is over."""
+        if time.monotonic() >= self._until_s:
+            raise _OutOfTime
+
+    def _try(self, seed: int) -> Finding | None:
         steps, tally = self.case(seed), self.tally
         sides, what, seen = self.compare(steps)
         # A packet at which BMv2 ends itself is left out, so that the others are compared.
@@ -185,7 +228,9 @@ class Differ:
             what = self.compare(steps)[1]
         if not what or self.compare(steps)[1] != what:
             return None  # nothing, or nothing that happens twice
-        small = shrink(steps, self._still(sides), TRIES if "bmv2" not in sides else TRIES // 2)
+        # From here on the time may end: the case is then as small as it has become, and is run once more.
+        small = shrink(steps, self._while_time(self._still(sides)), TRIES if "bmv2" not in sides else TRIES // 2)
+        self._until_s = math.inf
         sides, what, seen = self.compare(small)
         if not what:
             return None  # what happened a few times does not happen again
@@ -203,6 +248,19 @@ class Differ:
         """Return what BMv2 writes to its log when it runs a finding; raises LocalError if it cannot be started."""
         assert self._bmv2 is not None
         return self._bmv2.log(finding.steps)
+
+    def _while_time(self, holds: Callable[[Sequence[Step]], bool]) -> Callable[[Sequence[Step]], bool]:
+        """Return a condition that no case fulfils any more when the time is over, be it the first case or not."""
+        self._until_s = self._last_s
+
+        def within(steps: Sequence[Step]) -> bool:
+            try:
+                self._check_time()
+                return holds(steps)
+            except _OutOfTime:
+                return False
+
+        return within
 
     def _still(self, sides: tuple[str, str]) -> Callable[[Sequence[Step]], bool]:
         def still(steps: Sequence[Step]) -> bool:
@@ -232,6 +290,39 @@ def with_pushes(device_config: bytes) -> bytes | None:
     for one in pops:
         one["op"] = "push"
     return json.dumps(document).encode() if pops else None
+
+
+def with_narrow_bases(device_config: bytes) -> bytes | None:
+    """Return a program whose hashes take the low 64 bits of their base; None: no base may be wider."""
+    document = json.loads(device_config)
+    wide = {
+        (header["name"], name): width
+        for kind in document.get("header_types", ())
+        for header in document.get("headers", ())
+        if header["header_type"] == kind["name"]
+        for name, width, *_ in kind["fields"]
+        if width == "*" or width > HASH_BITS
+    }
+    changed = False
+    for action in document.get("actions", ()):
+        for step in action["primitives"]:
+            if step["op"] != "modify_field_with_hash_based_offset":
+                continue
+            base = step["parameters"][1]
+            is_number = base["type"] == "hexstr"
+            if is_number and int(base["value"], 16) >> HASH_BITS == 0:
+                continue
+            if base["type"] == "field" and tuple(base["value"]) not in wide:
+                continue
+            narrow = {"op": "&", "left": base, "right": {"type": "hexstr", "value": hex((1 << HASH_BITS) - 1)}}
+            step["parameters"][1] = {"type": "expression", "value": narrow}
+            changed = True
+    return json.dumps(document).encode() if changed else None
+
+
+def _is_odd(names: Names, table: model.Table) -> bool:
+    """Return whether a table has an lpm key whose width is no multiple of 8."""
+    return any(key.kind == "lpm" and names.width(key) % 8 for key in table.keys)
 
 
 def _fits(side: EmbeddedSide, entry: Insert | Member) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import zlib
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -43,6 +43,8 @@ class Chance:
     """Value of header fields that were never written."""
     waiting_us: int = 0
     """Microseconds that a frame has waited in every queue. 0: no frame waits."""
+    later_us: int = 0
+    """Microseconds from one timestamp of a frame to the next: it comes, is queued, leaves its queue."""
 
 
 UNDEFINED: Final = (
@@ -54,13 +56,16 @@ UNDEFINED: Final = (
 FURTHER_UNDEFINED: Final = tuple(Chance(undefined=packets * AS_BEFORE) for packets in range(2, MOST_BEFORE + 1))
 """BMv2 takes a packet's memory from any packet that is gone: with as many cases as runs, sooner or later from each."""
 TIMES: Final = (
-    Chance(time_us=0x5A5A_5A5A, seed=0x9E37_79B9_7F4A_7C15, waiting_us=0x1234_5678),
-    Chance(time_us=0x2595_A5A5, seed=0x5851_F42D_4C95_7F2D, waiting_us=0x2143_6587),
+    Chance(time_us=0x5A5A_5A5A, seed=0x9E37_79B9_7F4A_7C15, waiting_us=0x1234_5678, later_us=0x101),
+    Chance(time_us=0x2595_A5A5, seed=0x5851_F42D_4C95_7F2D, waiting_us=0x2143_6587, later_us=0x2_0A0B),
 )
 """A byte that is the same with both depends on neither the clock nor on random numbers, as a rule."""
 FURTHER_TIMES: Final = tuple(
     Chance(
-        time_us=0x0123_4567 * number, seed=0x9E37_79B9_7F4A_7C15 * number % (1 << 64), waiting_us=0x0012_3456 * number
+        time_us=0x0123_4567 * number,
+        seed=0x9E37_79B9_7F4A_7C15 * number % (1 << 64),
+        waiting_us=0x0012_3456 * number,
+        later_us=0x135 * number,
     )
     for number in range(2, 32)
 )
@@ -116,7 +121,7 @@ class EmbeddedSide:
         self._switch.collect()
         chance = other or self._chance
         self._switch.set_clock(chance.time_us)
-        state.undefined = chance.undefined
+        state.undefined, state.later_us = chance.undefined, chance.later_us
         if chance.seed is not None:
             state.random[0] = chance.seed
         if chance.waiting_us:
@@ -166,13 +171,17 @@ class Bmv2Side:
         self._device_config = device_config
         self._patience_s = patience_s
 
-    def run(self, steps: Sequence[Step], expected: Sequence[int]) -> Seen:
-        """Run a case; `expected` is how many frames each packet became elsewhere, for which BMv2 is given time."""
+    def run(self, steps: Sequence[Step], expected: Sequence[int], check: Callable[[], None] = lambda: None) -> Seen:
+        """Run a case; `expected` is how many frames each packet became elsewhere, for which BMv2 is given time.
+
+        `check` is called before each step, and may raise what ends the case.
+        """
         seen, packets = Seen(), iter(expected)
         with SimpleSwitch(self._device_config) as switch:
             for number, step in enumerate(steps):
                 if switch.has_ended():
                     break
+                check()
                 seen.ended_at = number
                 try:
                     apply(step, switch, number)

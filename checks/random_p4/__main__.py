@@ -1,0 +1,130 @@
+"""Compile random programs and compare the switches with each."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Collection, Sequence
+from pathlib import Path
+from typing import Final
+
+from switchsum.differ.search import Differ, Finding
+from switchsum.protocol.errors import SwitchsumError
+
+from .generate import generate
+from .tree import Program
+
+COMPILER: Final = "p4c-bm2-ss"
+COMPILE_S: Final = 120
+CASES: Final = 2
+"""Cases of entries and packets for each program."""
+SHRINK_S: Final = 120
+
+
+def compiled(text: str) -> tuple[bytes | None, str]:
+    """Return what p4c makes of a source, and what it says if that is nothing."""
+    with tempfile.TemporaryDirectory() as folder:
+        source, made = Path(folder) / "random.p4", Path(folder) / "random.json"
+        source.write_text(text)
+        command = [COMPILER, "-o", str(made), str(source)]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=COMPILE_S, check=False)
+        return (made.read_bytes(), "") if done.returncode == 0 and made.exists() else (None, done.stderr)
+
+
+def compare(text: bytes, bmv2: bool, cases: int = CASES) -> Finding | str | None:
+    """Return what the switches differ about, why one refuses the program, or None."""
+    try:
+        differ = Differ(text, bmv2=bmv2)
+        for seed in range(cases):
+            if (finding := differ.try_seed(seed)) is not None:
+                return finding
+    except SwitchsumError as error:
+        return str(error)
+    return None
+
+
+def shrunk(program: Program, holds: Callable[[Collection[int]], bool], seconds: float = SHRINK_S) -> set[int]:
+    """Return as many statements as can be left out while `holds` is true of the rest."""
+    numbers, dropped, until = program.numbers(), set[int](), time.monotonic() + seconds
+    size = max(1, len(numbers) // 2)
+    while size:
+        for at in range(0, len(numbers), size):
+            more = dropped | set(numbers[at : at + size])
+            if more != dropped and time.monotonic() < until and holds(more):
+                dropped = more
+        size //= 2
+    return dropped
+
+
+def report(folder: Path, seed: int, program: Program, found: Finding | str, bmv2: bool) -> None:
+    """Cut a program down to what shows the difference, and write it with its packets."""
+
+    def same(dropped: Collection[int]) -> bool:
+        text, _ = compiled(program.text(dropped))
+        outcome = None if text is None else compare(text, bmv2)
+        if isinstance(found, str):
+            return isinstance(outcome, str)
+        return isinstance(outcome, Finding) and outcome.sides == found.sides
+
+    dropped = shrunk(program, same)
+    text, _ = compiled(program.text(dropped))
+    final = found if text is None else compare(text, bmv2) or found
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / f"{seed}.p4").write_text(program.text(dropped))
+    if text is not None:
+        (folder / f"{seed}.json").write_bytes(text)
+    if isinstance(final, Finding):
+        (folder / f"{seed}.stf").write_text(final.stf)
+        print(f"{seed}: {final.sides[0]} and {final.sides[1]} differ: {final.what}\n{final.stf}", flush=True)
+    else:
+        print(f"{seed}: {final}", flush=True)
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Run the check; return its exit code."""
+    parser = argparse.ArgumentParser(prog="python -m checks.random_p4", description=__doc__)
+    parser.add_argument("--seed", type=int, default=0, help="seed of the first program")
+    parser.add_argument("--programs", type=int, default=1 << 30, help="most programs")
+    parser.add_argument("--seconds", type=float, default=600, help="no program begins later")
+    parser.add_argument("--show", action="store_true", help="print the source of the first program, and end")
+    parser.add_argument("--no-bmv2", action="store_true", help="compare interpreter and native code alone")
+    parser.add_argument("--out", type=Path, default=Path("build/random_p4"), help="where programs that differ go")
+    parser.add_argument("--keep", type=Path, help="add each compiled program to this file, a line of JSON each")
+    options = parser.parse_args(arguments)
+    if options.show:
+        print(generate(options.seed).text(), end="")
+        return 0
+    if shutil.which(COMPILER) is None:
+        print(f"{COMPILER} is not on PATH")
+        return 2
+    bmv2 = not options.no_bmv2 and shutil.which("simple_switch_grpc") is not None
+    until, same, refused, different = time.monotonic() + options.seconds, 0, 0, 0
+    for seed in range(options.seed, options.seed + options.programs):
+        if time.monotonic() >= until:
+            break
+        program = generate(seed)
+        text, said = compiled(program.text())
+        if text is None:
+            refused += 1
+            print(f"{seed}: p4c: {(said.strip().splitlines() or ['nothing'])[0]}", flush=True)
+            continue
+        if options.keep is not None:
+            with options.keep.open("a") as kept:
+                kept.write(json.dumps(json.loads(text), separators=(",", ":")) + "\n")
+        if (found := compare(text, bmv2)) is None:
+            same += 1
+            continue
+        different += 1
+        report(options.out, seed, program, found, bmv2)
+    sides = "interpreter, native code and BMv2" if bmv2 else "interpreter and native code"
+    print(f"{sides}: {same} programs without a difference, {different} with one; p4c refuses {refused}")
+    return 1 if different else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
