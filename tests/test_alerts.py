@@ -136,7 +136,7 @@ def test_a_switch_that_is_lost_is_one_sentence_for_all_jobs() -> None:
     facts = link.facts()
     gone = [replace(facts, job=replace(facts.job, job=job, state="stalled")) for job in ("a", "b", "c")]
     [found] = alerts(seen(*gone))
-    assert found.text == "Jobs a, b and c: The controller has lost its switch; 1 ranks wait for that."
+    assert found.text == "Jobs a, b and c: The switch does not answer the controller; 1 rank waits for it."
 
 
 def fleet(*, waiting_s: float = 0.0, moved: str = "") -> Overview:

@@ -24,6 +24,8 @@ from switchsum.view.rounds import newest_rounds
 from switchsum.view.symptoms import unfinished
 from switchsum.view.words import link_text
 
+from .situations.made_up import MADE_UP
+
 
 def facts(*workers: WorkerInfo, state: str = "running", members: tuple[str, ...] = ("admitted",) * 3) -> Facts:
     job = rpc.JobInfo(
@@ -235,6 +237,10 @@ def test_recalls_that_a_leaf_sends_up_are_no_loss() -> None:
     assert links_of(replace(alone, job=in_tree())) == []
 
 
+def made_up(name: str) -> Facts:
+    return MADE_UP[name]()
+
+
 STUCK = [replace(one, waiting_s=12.0, operation="allreduce (sum) of float32[5000]") for one in BUSY]
 STRAGGLES = replace(BUSY[1], begun=6, waiting_s=0.0, idle_s=12.0)
 LOSSY = WorkerInfo(rank=2, age_s=0.1, frames_sent=16600, frames_received=15770, rounds=8300)
@@ -246,6 +252,14 @@ for _rank in range(3):
 CASES = {
     "all but one rank wait": replace(facts(STUCK[0], STRAGGLES, STUCK[2]), slots=[cell(0, 1, 0b101)]),
     "steps take longer than they did": replace(facts(*BUSY[:2], LOSSY), counters={2: SENT}),
+    "nothing begins yet": replace(
+        facts(members=("seen", "expected")), job=replace(facts(members=("seen", "expected")).job, starting_s=4.0)
+    ),
+    "each rank pauses now and then": made_up("pauses that wander"),
+    "one rank pauses now and then": made_up("pauses of one rank"),
+    "a rank is in the collective, and nothing comes through": made_up("a dead link"),
+    "one link holds up all ranks": made_up("a slow link"),
+    "a queue is long": made_up("a congested port"),
     "nothing begins": facts(members=("seen", "expected")),
     "a rank has ended, the others raise or wait": facts(*BUSY, members=("admitted", "lost", "admitted")),
     "a rank has joined, but may not add yet": facts(members=("seen", "joined")),
@@ -281,6 +295,8 @@ def test_every_line_of_the_page_has_a_case() -> None:
 def test_what_the_page_quotes_is_what_is_said(symptom: str) -> None:
     quoted, kinds = lines()[symptom]
     found = explain(CASES[symptom])
+    if symptom == "a queue is long":
+        found += explain(made_up("a congested way that all share"))
     if symptom == "nothing begins":
         found += explain(facts(members=("expected", "expected")))
     assert {one.kind for one in found} & {*kinds} == {*kinds}

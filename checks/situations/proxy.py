@@ -1,7 +1,7 @@
 """A link of UDP with conditions, as a process: proxy.py LISTEN TARGET CONDITIONS, where CONDITIONS is JSON.
 
 `loss` is the share of frames that is lost each way, `delay_ms` what each way takes, `rate_mbit` what goes up at most
-(a queue of a tenth of a second), and after `dies_s` nothing goes through any more.
+(a queue of five seconds, so that nothing is lost), and after `dies_s` nothing goes through any more.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import socket
 import sys
 import time
 
-QUEUE_S = 0.1
+QUEUE_S = 5.0
 BUFFER_BYTES = 1 << 23
 
 

@@ -43,6 +43,8 @@ SELDOM: Final = 0.5
 """A rank that is late in a smaller share of the steps than this pauses now and then."""
 OUTWEIGHS: Final = 2.0
 """A late rank holds up the others for longer than it waits for them, by so much; in noise each does both."""
+MOST_OF_ALL: Final = 0.6
+"""Or this part of all that ranks wait for single ones is for it: of three ranks and more chance gives none so much."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -170,7 +172,9 @@ def find_late(calls: JobCalls) -> Late | None:
     typical_s = costly([(one.late_s, one.alone_s) for one in recent if one.rank == rank])
     hits = [one for one in recent if one.rank == rank and one.late_s >= typical_s / 2]
     is_little = late_s < LEAST_GAIN * time_s or typical_s < LEAST_LATE_S
-    if is_little or time_s <= 0 or late_s < OUTWEIGHS * span.waiting_s[rank]:  # no time: a member that lies
+    has_most = len(span.late_s) > 2 and len(recent) >= MOST_STEPS and late_s >= MOST_OF_ALL * sum(span.late_s)
+    is_noise = late_s < OUTWEIGHS * span.waiting_s[rank] and not has_most
+    if is_little or time_s <= 0 or is_noise:  # no time: a member that lies
         return None
     place, _ = Counter(one.place for one in hits).most_common(1)[0]
     return Late(

@@ -134,6 +134,16 @@ def arrived(worker: rpc.WorkerInfo, counters: rpc.MemberCounters) -> float:
     return counters.contributions / counters.results * worker.rounds
 
 
+def split_repeated(repeated: int, workers: Iterable[rpc.WorkerInfo]) -> tuple[int, int]:
+    """Divide answers to repeats of complete rounds: asked again although nothing was lost, and results that were lost.
+
+    A worker that gets a result a second time had lost nothing; it counts those.  The reports are up to a second older
+    than the switch's counter, so that at most that much of a healthy job is taken for lost.
+    """
+    again = min(repeated, sum(one.duplicates for one in workers if one.age_s >= 0))
+    return again, repeated - again
+
+
 def port_of(facts: Facts, rank: int) -> rpc.PortInfo:
     behind = f"{facts.job.job}/{rank}"
     return next((port for port in facts.ports.ports if behind in port.members), rpc.PortInfo(port=-1))
