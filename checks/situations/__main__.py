@@ -34,7 +34,9 @@ def main() -> int:
         for text in () if found.is_right and found.is_innocent else found.said[1:]:
             print(f"|  | {text} |  |  |", flush=True)
     made_up = len(SITUATIONS) - sum(bool(one.system) for one in SITUATIONS)
-    print(f"{right} of {len(chosen)} right, {len(chosen) - innocent} blame a part that works; {made_up} more are made up")
+    print(
+        f"{right} of {len(chosen)} right, {len(chosen) - innocent} blame a part that works; {made_up} more are made up"
+    )
     return int(len(chosen) - right > len(SITUATIONS) - LEAST_RIGHT or innocent < len(chosen))
 
 

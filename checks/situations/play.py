@@ -166,7 +166,9 @@ class Played:
         situation = self._situation
         if situation.source == "output":
             text = "\n".join((self.folder / f"rank{rank}.txt").read_text() for rank in range(RANKS))
-            return [line for line in text.splitlines() if "rank" in line.lower() and "differ" in line or "issued" in line]
+            return [
+                line for line in text.splitlines() if "issued" in line
+            ]
         printed = self.ours("explain", timeout_s=PATIENCE_S)
         found = [line[2:] for line in printed.splitlines() if line.startswith("- ")]
         return found or printed.splitlines()[-1:]

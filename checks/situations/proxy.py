@@ -1,7 +1,7 @@
 """A link of UDP with conditions, as a process: proxy.py LISTEN TARGET CONDITIONS, where CONDITIONS is JSON.
 
 `loss` is the share of frames that is lost each way, `delay_ms` what each way takes, `rate_mbit` what goes up at most
-(a queue of five seconds, so that nothing is lost), and after `dies_s` nothing goes through any more.
+(a queue of five seconds, so that nothing is lost).
 """
 
 from __future__ import annotations
@@ -34,7 +34,6 @@ def main() -> None:
     listen, target, conditions = int(sys.argv[1]), int(sys.argv[2]), json.loads(sys.argv[3])
     loss, delay_s = conditions.get("loss", 0.0), conditions.get("delay_ms", 0.0) / 1e3
     byte_s, began = 8e-6 / conditions["rate_mbit"] if "rate_mbit" in conditions else 0.0, time.monotonic()
-    dies_s = conditions.get("dies_s", float("inf"))
     front = endpoint(bind=listen)
     up: dict[object, socket.socket] = {}
     back: dict[socket.socket, object] = {}
@@ -52,7 +51,7 @@ def main() -> None:
             else:
                 data, way, peer = ready.recv(65536), False, back[ready]
             now = time.monotonic()
-            if random.random() < loss or now - began >= dies_s:
+            if random.random() < loss:
                 continue
             due = now + delay_s
             if byte_s and way:

@@ -27,7 +27,7 @@ class Situation:
     size: int = 200_000
     """Values in the array of a step."""
     proxy: dict[str, float] = field(default_factory=dict)
-    """Conditions of rank 2's link: `loss`, `delay_ms`, `rate_mbit`, `dies_s`, `marks`."""
+    """Conditions of rank 2's link: `loss`, `delay_ms`, `rate_mbit`."""
     everywhere: bool = False
     """The links of all ranks have these conditions."""
     during: str = ""
@@ -110,10 +110,11 @@ SITUATIONS: Final = (
     Situation(
         name="a rank dies",
         what="rank 2's process ends in the midst",
-        says=r"^Rank 2 .*is lost: the process has ended",
-        blames_not=OTHER_RANKS,
+        says=r"rank 2 of job 'training' is gone: its process has ended",
+        blames_not=(r"rank (0|1|3) of job 'training' is gone", r"switch"),
         fault="exit",
         wait_s=8,
+        source="output",
     ),
     Situation(
         name="a link loses",
@@ -156,10 +157,10 @@ SITUATIONS: Final = (
     ),
     Situation(
         name="a congested port",
-        what="the switch's port to one rank has a queue of 20 Mbit/s",
-        says=r"^The way from port 3 of the switch to rank \d .*is congested: its queue marks",
+        what="the switch's port 1 has a queue of 20 Mbit/s",
+        says=r"^The way from port [12] of the switch to rank \d .*is congested: its queue marks",
         blames_not=(r"^The link of", r"late in"),
-        switch=("--queue-rate", "3=20mbit"),
+        switch=("--queue-rate", "1=20mbit"),
         size=500_000,
     ),
     Situation(
@@ -217,7 +218,8 @@ SITUATIONS: Final = (
         what="rank 2's link carries nothing any more, either way",
         says=r"^The link of rank 2 .*is dead: the rank is in the collective",
         blames_not=(*OTHER_RANKS, r"py-spy", r"process has ended"),
-        proxy={"dies_s": 7},
+        proxy={"loss": 0.0},
+        during="stop proxy2",
         wait_s=8,
     ),
     Situation(

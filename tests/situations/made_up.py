@@ -126,7 +126,10 @@ def stands(seconds: float, *, missing: list[int], idle: bool = True, known: Fact
 def state(known: Facts, *states: str, **values: object) -> Facts:
     """Return facts of a job whose members are in these states."""
     members = [replace(one, state=state) for one, state in zip(known.job.members, states, strict=True)]
-    workers = [one if state == "admitted" else rpc.WorkerInfo(rank=one.rank) for one, state in zip(known.workers, states, strict=True)]
+    workers = [
+        one if state == "admitted" else rpc.WorkerInfo(rank=one.rank)
+        for one, state in zip(known.workers, states, strict=True)
+    ]
     is_waiting = "admitted" not in states
     job = replace(known.job, members=members, state="waiting" if is_waiting else "running", **values)  # type: ignore[arg-type]
     return replace(known, job=job, workers=workers, calls=JobCalls() if is_waiting else known.calls)
@@ -149,7 +152,9 @@ def congested(ranks: list[int], *, drops: float) -> Facts:
 def last(rank: int, *, moving_ms: float) -> Facts:
     """Return facts in which the contributions of a rank come last, although it begins in time."""
     missing = {one: random.randrange(370, 400) if one == rank else random.randrange(20, 80) for one in range(RANKS)}
-    return replace(facts(calls_of(steady, moving_ms=moving_ms)), arrivals=Arrivals(looks=8, rounds=400, missing=missing))
+    return replace(
+        facts(calls_of(steady, moving_ms=moving_ms)), arrivals=Arrivals(looks=8, rounds=400, missing=missing)
+    )
 
 
 def dropped(known: Facts) -> Facts:

@@ -212,7 +212,7 @@ BELOW = {
     "fleet": ("#jobs", "They are not read while a switch of the job is away."),
     "absent": (
         "#jobs tbody",
-        "0 - has joined, and waits for the others - - - - not known yet 0 1 - has not joined".replace("-", NOT_KNOWN),
+        "0 - has joined, and waits for the others - - - - - not known yet 0 1 - has not joined".replace("-", NOT_KNOWN),
     ),
 }
 """What must be read further down in some situations, and where."""

@@ -331,9 +331,7 @@ def congested(facts: Facts) -> tuple[dict[int, float], bool]:
     counts = {one.rank: one.recent.marked for one in facts.workers}
     most = max(found.values(), default=0.0)
     ranks = {
-        rank: share
-        for rank, share in found.items()
-        if share >= max(MARKED, ALIKE * most) and counts[rank] >= FEW_MARKS
+        rank: share for rank, share in found.items() if share >= max(MARKED, ALIKE * most) and counts[rank] >= FEW_MARKS
     }
     return ranks, len(ranks) > 1 and len(ranks) == len(facts.workers)
 
