@@ -27,6 +27,7 @@ WORKS_S: Final = 6.0
 PATIENCE_S: Final = 150.0
 CULPRIT: Final = 2
 RANKS: Final = 4
+RAISED: Final = "switchsum.protocol.errors."
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -166,9 +167,7 @@ class Played:
         situation = self._situation
         if situation.source == "output":
             text = "\n".join((self.folder / f"rank{rank}.txt").read_text() for rank in range(RANKS))
-            return [
-                line for line in text.splitlines() if "issued" in line
-            ]
+            return [line.removeprefix(RAISED) for line in text.splitlines() if line.startswith(RAISED)]
         printed = self.ours("explain", timeout_s=PATIENCE_S)
         found = [line[2:] for line in printed.splitlines() if line.startswith("- ")]
         return found or printed.splitlines()[-1:]

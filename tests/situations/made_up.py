@@ -169,7 +169,6 @@ MADE_UP: Final[dict[str, Callable[[], Facts]]] = {
     "pauses that wander": lambda: facts(calls_of(lambda step, rank: 500.0 * ((step + 7 * rank) % 25 == 0))),
     "compiles": lambda: stands(14.0, missing=[2]),
     "a slow bucket": lambda: facts(calls_of(lambda _, rank: 15.0 * (rank == 2))),
-    "a rank dies": lambda: state(facts(), "admitted", "admitted", "lost", "admitted"),
     "a link loses": lambda: lossy(facts(calls_of(steady, moving_ms=10.0)), [2], 0.03),
     "a rank is not started": lambda: state(facts(), "seen", "seen", "seen", "expected", starting_s=75.0),
     "the switch is killed": lambda: away([""], {"": "127.0.0.1:9559"}),

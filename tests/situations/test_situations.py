@@ -25,7 +25,7 @@ from switchsum.view.words import percent
 from .made_up import MADE_UP, calls_of, changed, facts, lossy, state, steady
 
 BY_NAME = {one.name: one for one in SITUATIONS}
-PROCESSES = {"other dtype", "other size", "the controller is stopped"}
+PROCESSES = {"other dtype", "other size", "the controller is stopped", "a rank dies"}
 """Situations whose sentence is no finding: tests/host/test_join.py and tests/system have these."""
 
 
@@ -65,7 +65,13 @@ def test_every_rule_has_a_symptom_and_every_symptom_a_rule() -> None:
     beside = {one.symptom for one in RULES if one.level is Level.BESIDE}
     elsewhere = {
         "ranks are lost",  # tests/test_explain.py has these
-        *("nobody has joined", "no frame has come", "all have come", "switch has all and answers nobody"),
+        *(
+            "ranks are lost",
+            "nobody has joined",
+            "no frame has come",
+            "all have come",
+            "switch has all and answers nobody",
+        ),
         *("ranks are missing in a collective", "ranks are silent", "links of interfaces lose", "a rank sends late"),
     }
     assert {*SYMPTOMS} - met == beside | elsewhere
