@@ -69,7 +69,8 @@ class Attempt:
         """Run code of the learner's; what it raises becomes a sentence that names the line."""
         try:
             # A program in P4 has no loops; BMv2 may be slow.
-            with time_limit(self.file, what) if isinstance(self.module, ModuleType) else nullcontext(), watched(self.file):
+            limit = time_limit(self.file, what) if isinstance(self.module, ModuleType) else nullcontext()
+            with limit, watched(self.file):
                 return run()
         except Wrong:
             raise
@@ -237,5 +238,6 @@ def check(exercise: Exercise, attempt: Attempt) -> int:
             raise
         except Exception as error:  # of ours: what came from the learner's code is of a type that no check expects
             what = (one.__doc__ or one.__name__).strip().rstrip(".")
-            raise Wrong(f"an answer has another type or lacks something: {type(error).__name__}: {error} ({what})") from error
+            why = f"{type(error).__name__}: {error} ({what})"
+            raise Wrong(f"an answer has another type or lacks something: {why}") from error
     return len(checks)

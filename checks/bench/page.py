@@ -27,7 +27,9 @@ HEADLINES: Final = {
     ),
     "start.4workers.switchsum": ("a job of 4 workers from command to end", "caches on disk are warm"),
 }
-"""Records of the README, four, none of which varies much, two of them with a peer ahead: what they are called and how each was taken, all with the options of a user who gives none."""
+"""Records of the README: what they are called and how each was taken, all with the options of a user who gives none.
+
+None of them varies much, and in two a peer is ahead."""
 _STEPS: Final = "three trainings of ten steps in turn, DistributedDataParallel, float32"
 CHOICE: Final = {
     **HEADLINES,

@@ -26,8 +26,8 @@ def contribute(bench: Bench, rank: int, number: int) -> dict[int, Lanes]:
     for other, result in results.items():
         if result.number != number:
             raise Wrong(
-                f"round {number} of slot 0: rank {other} got a result with number={result.number}, so that it cannot know "
-                "which round that is"
+                f"round {number} of slot 0: rank {other} got a result with number={result.number}, so that it cannot "
+                "know which round that is"
             )
     return {other: result.lanes for other, result in results.items()}
 

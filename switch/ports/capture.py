@@ -22,7 +22,7 @@ from .pcapng import INBOUND, OUTBOUND, PcapngFile
 SETTINGS: Final = b"s"
 """Kind of a record: what the switch was started with, as JSON."""
 END: Final = b"e"
-"""Kind of the last record of a file that was closed in order. A disk that is full, or SIGKILL, leaves a file without."""
+"""Kind of the last record of a file that was closed in order: a full disk, or SIGKILL, leaves a file without it."""
 CHANGES: Final = {"SetForwardingPipelineConfigRequest": b"p", "WriteRequest": b"w"}
 """Kinds of records that are requests of P4Runtime, compressed by zlib."""
 

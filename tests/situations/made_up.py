@@ -21,7 +21,7 @@ Delay = Callable[[int, int], float]
 
 
 def calls_of(delay: Delay, *, ranks: int = RANKS, moving_ms: float = 2.0, compute_ms: float = 20.0) -> JobCalls:
-    """Return what ten seconds and more of steps tell, each with a short and a long call, in whatever order of chance."""
+    """Return what ten seconds and more of steps tell, each with a short and a long call."""
     chance, told, clocks = random.Random(), Calls(ranks), [random.randrange(10**15) for _ in range(ranks)]
     at, serial, step = 0, 0, 0
     while at < 14_000 * MS:
@@ -149,6 +149,18 @@ def congested(ranks: list[int], *, drops: float) -> Facts:
     return with_recent(known, ranks, marked=random.randint(6_000, 9_000))
 
 
+def behind_one_port(known: Facts, share: float) -> Facts:
+    """Return facts of ranks behind one port whose queue drops a share of what leaves."""
+    members = [replace(one, ingress_port=1) for one in known.job.members]
+    known = replace(known, job=replace(known.job, members=members))
+    for worker in known.workers:
+        came = round(worker.frames_sent * (1 - share))
+        known = with_recent(known, [worker.rank], frames_received=round(worker.recent.frames_sent * (1 - share)))
+        known = changed(known, worker.rank, frames_received=came, rounds=came)
+    counted = {rank: replace(one, results=round(one.results * (1 - share))) for rank, one in known.counters.items()}
+    return replace(known, counters=counted)
+
+
 def last(rank: int, *, moving_ms: float) -> Facts:
     """Return facts in which the contributions of a rank come last, although it begins in time."""
     missing = {one: random.randrange(370, 400) if one == rank else random.randrange(20, 80) for one in range(RANKS)}
@@ -176,7 +188,7 @@ MADE_UP: Final[dict[str, Callable[[], Facts]]] = {
         stands(6.0, missing=[]), trouble="the switch at 127.0.0.1:9559 does not answer", slots=[]
     ),
     "a congested port": lambda: congested([2], drops=0.2),
-    "a full disk": facts,
+    "a port that drops": lambda: behind_one_port(facts(calls_of(steady, moving_ms=60.0)), 0.5),
     "a rank is stopped": lambda: changed(stands(9.0, missing=[2], idle=False), 2, age_s=9.4),
     "a slow link": lambda: last(2, moving_ms=80.0),
     "all compute": lambda: facts(calls_of(steady, compute_ms=100.0)),

@@ -26,6 +26,7 @@ from switchsum.launch.bmv2 import free_port
 from switchsum.protocol import member_rpc, rpc
 from switchsum.protocol.errors import UnknownJob
 from switchsum.web.server import WebServer
+from tools import pictures
 
 from ..system.daemons import run_here
 from ..system.parts import Parts, Process
@@ -81,6 +82,8 @@ def picture(browser: Any, name: str) -> None:
         # By coverage: what takes few points, as a colour of the legend, keeps its own.
         coverage = image.Quantize.MAXCOVERAGE
         image.open(path).convert("RGB").quantize(COLOURS, coverage).save(path, optimize=True)
+        if path.name in pictures.SOURCES:
+            pictures.note(path.name)
 
 
 def begin(parts: Parts, web: str) -> Process:

@@ -30,7 +30,7 @@ class SimulateOptions:
     topology: Annotated[
         str | None,
         Option(
-            help="A YAML file, or a shape: star,8; leaf-spine,4,2,4; fat-tree,4. Default: a star with a host for each rank."
+            help="A YAML file, or a shape: star,8; leaf-spine,4,2,4; fat-tree,4. Default: a star with a host for each."
         ),
     ] = None
     size: Annotated[str, Option("--bytes", help="Bytes of each rank's array: 10MB, 64KiB.")] = "1MB"
@@ -91,7 +91,7 @@ class SimulateOptions:
         from switchsum.simulation.scenario import Scenario
 
         if self.topology is None and self.workers is None:
-            raise UsageError("how many ranks? Give --workers 8, which means a star as in `switchsum run`, or --topology")
+            raise UsageError("how many ranks? Give --workers 8, which means a star, or --topology")
         planned = read(self.topology or f"star,{(self.workers or 1) * self.jobs}", parse_rate(self.rate) / 1e6)
         per_frame, kind = _lanes(self.lanes)
         queue_bytes, queue_frames = conditions.parse_queue(self.queue)

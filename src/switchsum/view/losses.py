@@ -145,6 +145,7 @@ def split_repeated(repeated: int, workers: Iterable[rpc.WorkerInfo]) -> tuple[in
 
 
 def port_of(facts: Facts, rank: int) -> rpc.PortInfo:
+    """Return the port behind which a rank is; its number is -1 where that is not known."""
     behind = f"{facts.job.job}/{rank}"
     return next((port for port in facts.ports.ports if behind in port.members), rpc.PortInfo(port=-1))
 

@@ -187,8 +187,18 @@ RULES: Final = (
         share=0.01,
         sentence="The way from {port} to {who} is congested: its queue marks {marked} of the results{drops}{effect}.",
         details="{counted}{places}",
-        advice="See what else uses that way, and the rate and length of the port's queue: --queue-rate and --queue-depth "
-        "of switchsum switch, or the counters of the device:",
+        advice="See what else uses that way, and the rate and length of the port's queue: --queue-rate and "
+        "--queue-depth of switchsum switch, or the counters of the device:",
+        command="switchsum ports",
+    ),
+    Rule(
+        symptom="a port drops",
+        level=Level.SLOW,
+        kind="congested",
+        sentence="The way from {port} to {who} is congested: its queue drops {lost} of the frames{effect}.",
+        details="{counted}. All of these ranks are behind that port, and what they send arrives.",
+        advice="See what else uses that way, and the rate and length of the port's queue: --queue-rate and "
+        "--queue-depth of switchsum switch, or the counters of the device:",
         command="switchsum ports",
     ),
     Rule(
@@ -253,9 +263,10 @@ RULES: Final = (
         level=Level.SLOW,
         kind="late",
         share=MOVES,
-        sentence="{Who} sends more slowly than the others: its contributions come last in {last} of the rounds, although "
-        "it begins in time; sums travel {moving} of the time.",
-        details="It carries {rate} while sums travel. Its link is memory: its process gets too little of a core.{places}",
+        sentence="{Who} sends more slowly than the others: its contributions come last in {last} of the rounds, "
+        "although it begins in time; sums travel {moving} of the time.",
+        details="It carries {rate} while sums travel. Its link is memory: its process gets too little of a core."
+        "{places}",
         advice="See who else uses its cores, on {host}:",
         command="ps -eo pid,psr,pcpu,args --sort -pcpu",
     ),
@@ -302,8 +313,8 @@ RULES: Final = (
         symptom="slots were taken",
         level=Level.BESIDE,
         kind="taken",
-        sentence="{taken} of its {sent} contributions came to a slot that another job held. They went on to {fallback}, "
-        "which took longer.",
+        sentence="{taken} of its {sent} contributions came to a slot that another job held. They went on to "
+        "{fallback}, which took longer.",
         details="{held}",
         advice="Give the job slots of its own, or share more of them.",
     ),

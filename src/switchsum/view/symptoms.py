@@ -6,7 +6,7 @@ Each function has the name of its rows in `rules` (`SYMPTOMS`) and returns what 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from shlex import quote
 from typing import Final
 
@@ -58,6 +58,8 @@ MARKED: Final = 0.02
 """Share of marked results from which a queue is said to be long."""
 ALIKE: Final = 0.5
 """Where each rank has at least this part of the marks of the one that has most, they come from a way that all share."""
+BACK: Final = 0.8
+"""Of what a port's queue drops, all is on the way back; of what is lost at a link by chance, about half."""
 NO_WAIT: Final = "no rank waits for long"
 
 
@@ -375,11 +377,41 @@ def _lossy(facts: Facts, kind: str) -> list[Symptom]:
     if has_lost_fallback(facts) or _switch_away(facts):
         return []  # frames that wait there look like lost ones
     found = []
-    for cause, losses in lossy_groups(facts, without=congested(facts)[0]):
+    for cause, losses in lossy_groups(facts, without=[*congested(facts)[0], *_dropped_at_ports(facts)]):
         first = next(one for one in facts.workers if one.rank == losses[0].rank)
         is_of = "simulated" if simulated(facts, first.rank) else first.link.partition(":")[0]
         if kind == (is_of if is_of in ("simulated", "packet") else "socket"):
             found.append(_loss(facts, cause, losses))
+    return found
+
+
+def _dropped_at_ports(facts: Facts) -> dict[int, int]:
+    """Return ranks whose frames a full queue of their common port drops, with that port.
+
+    Of several ranks behind one port all lose frames, and on the way back alone: what they send arrives.
+    """
+    if simulated(facts, facts.workers[0].rank if facts.workers else 0):
+        return {}
+    ports: dict[int, list[int]] = {}
+    for member in facts.job.members:
+        ports.setdefault(member.ingress_port, []).append(member.rank)
+    losses = {worker.rank: loss_of(facts, worker) for worker in facts.workers}
+    found = {}
+    for port, ranks in ports.items():
+        known = [one for rank in ranks if (one := losses.get(rank)) is not None]
+        is_lossy = len(known) == len(ranks) > 1 and all(one.is_worth_saying and one.is_known for one in known)
+        if port >= 0 and is_lossy and sum(one.back for one in known) >= BACK * sum(one.lost for one in known):
+            found |= dict.fromkeys(ranks, port)
+    return found
+
+
+def _port_drops(facts: Facts) -> list[Symptom]:
+    at, found = _dropped_at_ports(facts), []
+    for port in sorted({*at.values()}):
+        losses = [one for worker in facts.workers if at.get(worker.rank) == port and (one := loss_of(facts, worker))]
+        seen = _loss(facts, f"port {port}", losses)
+        words = seen.words | {"port": f"port {port} of the switch", "who": ranks_text(seen.ranks)}
+        found.append(replace(seen, words=words, cause=""))
     return found
 
 
@@ -590,6 +622,7 @@ SYMPTOMS: Final[dict[str, Callable[[Facts], Iterable[Symptom]]]] = {
     "ranks are missing in a collective": _missing,
     "ranks are silent": _silent,
     "a port is congested": _port_congested,
+    "a port drops": _port_drops,
     "the way to the switch is congested": _way_congested,
     "drop simulator is on": lambda facts: _lossy(facts, "simulated"),
     "links of interfaces lose": lambda facts: _lossy(facts, "packet"),
