@@ -146,8 +146,8 @@ def watched(file: str) -> Iterator[None]:
     What it prints goes on to standard error, where it does not mix with the verdict.
     """
 
-    def end(*_: object) -> NoReturn:
-        raise _Ends
+    def end(status: int) -> NoReturn:
+        raise _Ends(status)
 
     printed = io.StringIO()
     os._exit = end

@@ -13,6 +13,7 @@ import select
 import socket
 import sys
 import time
+from typing import Any
 
 QUEUE_S = 5.0
 BUFFER_BYTES = 1 << 23
@@ -35,9 +36,9 @@ def main() -> None:
     loss, delay_s = conditions.get("loss", 0.0), conditions.get("delay_ms", 0.0) / 1e3
     byte_s, began = 8e-6 / conditions["rate_mbit"] if "rate_mbit" in conditions else 0.0, time.monotonic()
     front = endpoint(bind=listen)
-    up: dict[object, socket.socket] = {}
-    back: dict[socket.socket, object] = {}
-    waiting: list[tuple[float, int, bool, object, bytes]] = []
+    up: dict[Any, socket.socket] = {}
+    back: dict[socket.socket, Any] = {}
+    waiting: list[tuple[float, int, bool, Any, bytes]] = []
     free_at, number = began, 0
     while True:
         pause = max(0.0, waiting[0][0] - time.monotonic()) if waiting else None

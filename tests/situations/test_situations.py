@@ -152,3 +152,8 @@ def test_a_rank_that_is_late_while_another_job_is_lossy_is_told_first_for_what_i
     found = explain(lossy(late, [3], 0.003))
     assert [one.kind for one in found] == ["late", "link"]
     assert explain(changed(late, 1, age_s=8.0))[0].kind == "silent"
+
+
+def test_the_drawn_order_of_rules_is_that_of_what_outweighs() -> None:
+    levels = [one.level for one in RULES]
+    assert levels == sorted(levels)

@@ -46,11 +46,8 @@ class Rule:
     command: str = ""
 
 
-_STACK: Final = {"advice": "See what it does, on {host}:", "command": "py-spy dump --pid {pid}"}
-_PROFILE: Final = {
-    "advice": "See what it does for {profile_s} s, on {host}:",
-    "command": "py-spy record --pid {pid} --duration {profile_s} --output rank{rank}.svg",
-}
+_LOOK: Final = "See what it does, on {host}:"
+_STACK: Final = "py-spy dump --pid {pid}"
 _WAITED: Final = "{Others} {Have} waited {since} in collective {begun}{operation}{slots}.{behind}{places}"
 
 RULES: Final = (
@@ -161,7 +158,8 @@ RULES: Final = (
         kind="straggler",
         sentence="{Who} {have} been outside collectives for {idle}{others_wait}.",
         details=_WAITED,
-        **_STACK,
+        advice=_LOOK,
+        command=_STACK,
     ),
     Rule(
         symptom="ranks are missing in a collective",
@@ -169,7 +167,8 @@ RULES: Final = (
         kind="straggler",
         sentence="{Who} {have} been missing in a collective for {since}{others_wait}.",
         details=_WAITED,
-        **_STACK,
+        advice=_LOOK,
+        command=_STACK,
     ),
     Rule(
         symptom="ranks are silent",
@@ -245,7 +244,8 @@ RULES: Final = (
         kind="late",
         sentence="{said}",
         details="{more}{places}",
-        **_PROFILE,
+        advice="See what it does for {profile_s} s, on {host}:",
+        command="py-spy record --pid {pid} --duration {profile_s} --output rank{rank}.svg",
     ),
     Rule(
         symptom="a link is slower than the others",
