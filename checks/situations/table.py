@@ -113,7 +113,7 @@ SITUATIONS: Final = (
         says=r"rank 2 of job 'training' is gone: its process has ended",
         blames_not=(r"rank (0|1|3) of job 'training' is gone", r"switch"),
         fault="exit",
-        wait_s=8,
+        wait_s=25,
         source="output",
     ),
     Situation(

@@ -157,3 +157,10 @@ def test_a_rank_that_is_late_while_another_job_is_lossy_is_told_first_for_what_i
 def test_the_drawn_order_of_rules_is_that_of_what_outweighs() -> None:
     levels = [one.level for one in RULES]
     assert levels == sorted(levels)
+
+
+def test_ranks_that_wait_for_a_lossy_link_are_not_told_that_nobody_is_to_blame() -> None:
+    wander = MADE_UP["pauses that wander"]()
+    assert [one.kind for one in explain(lossy(wander, [2], 0.02))] == ["link"]
+    assert "; ranks wait 6" in explain(lossy(wander, [2], 0.02))[0].text
+    assert explain(lossy(wander, [2], 0.002))[0].kind == "waits"

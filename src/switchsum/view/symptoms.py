@@ -5,7 +5,7 @@ Each function has the name of its rows in `rules` (`SYMPTOMS`) and returns what 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from shlex import quote
 from typing import Final
@@ -58,6 +58,12 @@ MARKED: Final = 0.02
 """Share of marked results from which a queue is said to be long."""
 ALIKE: Final = 0.5
 """Where each rank has at least this part of the marks of the one that has most, they come from a way that all share."""
+MUCH: Final = 0.1
+"""A queue that is full drops at least this part of what comes; a smaller loss may have any cause."""
+BAD: Final = 0.01
+"""A link that loses this part makes ranks wait, now this one, now that one."""
+READ_S: Final = 0.3
+"""Seconds between the reading of reports and of counters, at most."""
 BACK: Final = 0.8
 """Of what a port's queue drops, all is on the way back; of what is lost at a link by chance, about half."""
 NO_WAIT: Final = "no rank waits for long"
@@ -67,7 +73,7 @@ NO_WAIT: Final = "no rank waits for long"
 class Symptom:
     """One thing that was measured."""
 
-    words: dict[str, object] = field(default_factory=dict)
+    words: Mapping[str, object] = field(default_factory=dict)
     """What fills the templates of its row."""
     share: float = 1.0
     """Share of the last ten seconds, about."""
@@ -395,14 +401,24 @@ def _dropped_at_ports(facts: Facts) -> dict[int, int]:
     ports: dict[int, list[int]] = {}
     for member in facts.job.members:
         ports.setdefault(member.ingress_port, []).append(member.rank)
-    losses = {worker.rank: loss_of(facts, worker) for worker in facts.workers}
-    found = {}
+    back_alone = {worker.rank for worker in facts.workers if _loses_back_alone(facts, worker)}
+    found: dict[int, int] = {}
     for port, ranks in ports.items():
-        known = [one for rank in ranks if (one := losses.get(rank)) is not None]
-        is_lossy = len(known) == len(ranks) > 1 and all(one.is_worth_saying and one.is_known for one in known)
-        if port >= 0 and is_lossy and sum(one.back for one in known) >= BACK * sum(one.lost for one in known):
+        if port >= 0 and len(ranks) > 1 and back_alone.issuperset(ranks):
             found |= dict.fromkeys(ranks, port)
     return found
+
+
+def _loses_back_alone(facts: Facts, worker: rpc.WorkerInfo) -> bool:
+    """Whether a link loses much, and what the rank sends comes to the switch all the same."""
+    loss, counters, recent = loss_of(facts, worker), facts.counters.get(worker.rank), worker.recent
+    if loss is None or counters is None or not loss.is_worth_saying or loss.share < MUCH:
+        return False
+    if loss.is_known:
+        return loss.back >= BACK * loss.lost
+    # The switch has counted since the report: what may have come since then is taken off.
+    since = (worker.age_s + READ_S) * recent.frames_sent / recent.seconds if recent.seconds else 0.0
+    return counters.contributions - since >= worker.frames_sent * (1.0 - (1.0 - BACK) * loss.share)
 
 
 def _port_drops(facts: Facts) -> list[Symptom]:
@@ -410,7 +426,7 @@ def _port_drops(facts: Facts) -> list[Symptom]:
     for port in sorted({*at.values()}):
         losses = [one for worker in facts.workers if at.get(worker.rank) == port and (one := loss_of(facts, worker))]
         seen = _loss(facts, f"port {port}", losses)
-        words = seen.words | {"port": f"port {port} of the switch", "who": ranks_text(seen.ranks)}
+        words = {**seen.words, "port": f"port {port} of the switch", "who": ranks_text(seen.ranks)}
         found.append(replace(seen, words=words, cause=""))
     return found
 
@@ -516,11 +532,17 @@ def _sends_late(facts: Facts) -> list[Symptom]:
     return _slow(facts, is_memory=True)
 
 
+def _has_bad_links(facts: Facts) -> bool:
+    """Whether links lose so much, or are so slow, that ranks wait for that."""
+    losses = [one for _, group in lossy_groups(facts) for one in group]
+    return bool(congested(facts)[0]) or last_to_come(facts) is not None or any(one.share >= BAD for one in losses)
+
+
 def _waits(facts: Facts) -> list[Symptom]:
     """Ranks wait, and what is known of single ranks does not say why."""
     spent = shares_of_job(facts.calls, facts.workers)
     late = find_late(facts.calls)
-    if standing(facts) is not None or late is not None or spent["waiting"] < WAITS:
+    if standing(facts) is not None or late is not None or spent["waiting"] < WAITS or _has_bad_links(facts):
         return []
     found, wander = find_wandering(facts.calls), ""
     if found is not None and found.times:
