@@ -27,6 +27,7 @@ FOLDERS = (
 )
 MOST_LINES_OF_A_MODULE, MOST_LINES_OF_A_FUNCTION, MOST_PARAMETERS = 450, 60, 10
 ONE_IDEA = {
+    "src/switchsum/view/symptoms.py": "one function for each symptom of the table of rules",
     "controller/jobs/registry.py": "one registry: every way in which a member comes, goes and is told why",
     "host/api/communicator.py": "the calls that users make: their docstrings are the reference",
     "host/api/operation_queue.py": "what is under way: handles, and the queue that brings them to their end",
