@@ -181,7 +181,8 @@ def _starting(facts: Facts) -> list[Symptom]:
     absent = _absent(facts, "expected", "joined")
     if not absent or not _starts(facts):
         return []
-    here = len(facts.job.members) - len(absent)
+    absent = _absent(facts, "expected") or absent  # whose frames have not come has joined
+    here = len(facts.job.members) - len(_absent(facts, "expected"))
     words = of_ranks(facts, absent) | {"here": here, "members": len(facts.job.members)}
     return [Symptom(words=words | {"since": f"{facts.job.starting_s:.0f} s"}, ranks=absent)]
 
