@@ -41,7 +41,7 @@ export PYTHONPYCACHEPREFIX := $(abspath $(VENV))/bytecode
 endif
 
 .DEFAULT_GOAL := help
-.PHONY: help demo mininet mininet-cli needs-mininet test verify networks fuzz differ soak soak-starts late late-ranks endings bench bench-small bench-sparse bench-train scale queueing papers validate coverage screenshots lint p4 docs prose site examples torch torch-tests mutate clean
+.PHONY: help demo mininet mininet-cli needs-mininet test verify networks fuzz differ soak soak-starts late late-ranks situations endings bench bench-small bench-sparse bench-train scale queueing papers validate coverage screenshots lint p4 docs prose site examples torch torch-tests mutate clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  make %-11s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -89,6 +89,9 @@ soak-starts: $(STAMP) ## kill and stop parts of a system while the ranks of a jo
 
 late: torch ## delay a random rank inside its backward pass, in each step another, and see that it is named with its bucket
 	$(BIN)/python -m pytest tests/pytorch/test_late_ranks.py $(ARGS)
+
+situations: $(STAMP) ## play thirty situations of jobs with real processes, and look whether explain names each first (15 quiet minutes; ARGS='--only loses')
+	$(BIN)/python -m checks.situations $(ARGS)
 
 late-ranks: $(STAMP) ## train with a rank at half speed: all wait for it, go on with a quorum, or do without it (two minutes)
 	$(BIN)/switchsum run -n 4 -- $(BIN)/python -m checks.bench.late_ranks $(ARGS)

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import faulthandler
 import importlib
+import io
 import os
+import re
 import signal
 import sys
 import threading
 import time
 import traceback
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext, redirect_stdout
+from dataclasses import fields
 from pathlib import Path
 from types import FrameType, ModuleType
 from typing import Any, Final, NoReturn, Protocol
@@ -25,6 +28,11 @@ LONGEST_S: Final = 10.0
 """How long a learner's code may take for one call; all of ours take milliseconds."""
 MORE_S: Final = 1.0
 """How much longer if it catches everything."""
+
+
+_exit: Final = os._exit
+VERDICT: Final = re.compile(r"\b(right|passed)\b", re.IGNORECASE)
+"""Words of the verdict: who reads or searches the output must not take a learner's line for it."""
 
 
 class Wrong(Exception):
@@ -61,10 +69,13 @@ class Attempt:
         """Run code of the learner's; what it raises becomes a sentence that names the line."""
         try:
             # A program in P4 has no loops; BMv2 may be slow.
-            with time_limit(self.file, what) if isinstance(self.module, ModuleType) else nullcontext():
+            limit = time_limit(self.file, what) if isinstance(self.module, ModuleType) else nullcontext()
+            with limit, watched(self.file):
                 return run()
         except Wrong:
             raise
+        except (SystemExit, _Ends):
+            raise Wrong(f"{what} ends the process, and the checks with it: return an answer instead") from None
         except NotImplementedError as error:
             raise Wrong(f"{what} is still to be written: {error or 'see the TODO there'}") from None
         except Exception as error:
@@ -95,8 +106,21 @@ class Bench:
         for pair in made:
             if not (isinstance(pair, tuple) and len(pair) == 2 and isinstance(pair[1], Frame)):
                 raise Wrong(f"{self.what} returned a list with {pair!r} in it, which is not (port, Frame)")
+            if type(pair[0]) is not int:
+                raise Wrong(f"{self.what} returned a frame for port {pair[0]!r}: a port is an int")
+            self._check_types(pair[1])
             answers.setdefault(pair[0], []).append(pair[1])
         return answers
+
+    def _check_types(self, frame: Frame) -> None:
+        """Raise Wrong where a field has another type than the skeleton says: what is only equal would pass."""
+        for field in fields(Frame):
+            value = getattr(frame, field.name)
+            if field.name == "lanes":
+                if type(value) is not tuple or any(type(lane) is not int for lane in value):
+                    raise Wrong(f"{self.what} returned a frame with lanes={value!r}: lanes are a tuple of ints")
+            elif not (isinstance(value, int) if field.name == "kind" else type(value) is int):
+                raise Wrong(f"{self.what} returned a frame with {field.name}={value!r}: {field.name} is an int")
 
     def contribute(self, rank: int, lanes: Lanes, **fields: Any) -> dict[int, Frame]:
         """Send a rank's contribution; return the results, by the rank that each reaches."""
@@ -109,6 +133,32 @@ class Bench:
                 raise Wrong(f"a frame of kind {frames[0].kind!r} left port {port}: what ranks get is a RESULT")
             results[port - 1] = frames[0]
         return results
+
+
+class _Ends(BaseException):
+    """A learner's code has called os._exit."""
+
+
+@contextmanager
+def watched(file: str) -> Iterator[None]:
+    """Run a learner's code so that it can neither end the process nor print what looks like the verdict.
+
+    What it prints goes on to standard error, where it does not mix with the verdict.
+    """
+
+    def end(status: int) -> NoReturn:
+        raise _Ends(status)
+
+    printed = io.StringIO()
+    os._exit = end
+    try:
+        with redirect_stdout(printed):
+            yield
+    finally:
+        os._exit = _exit
+        sys.stderr.write(printed.getvalue())
+    if found := next((line for line in printed.getvalue().splitlines() if VERDICT.search(line)), None):
+        raise Wrong(f"{file} prints {found!r}, which reads like the verdict: take that line out")
 
 
 @contextmanager
@@ -127,7 +177,7 @@ def time_limit(file: str, what: str) -> Iterator[None]:
         sentence = f"{what} has not returned after {LONGEST_S:g} s{where}"
         if ended:
             sys.stderr.write(f"switchsum: {sentence}\n")
-            os._exit(1)
+            _exit(1)
         ended.append(sentence)
         raise _TooLong
 
@@ -156,10 +206,12 @@ def load(path: Path) -> ModuleType:
     module.__file__ = str(path)
     try:
         text = path.read_text(encoding="utf-8")
-        with time_limit(path.name, path.name):
+        with time_limit(path.name, path.name), watched(path.name):
             exec(compile(text, str(path), "exec"), module.__dict__)
     except Wrong:
         raise
+    except (SystemExit, _Ends):
+        raise Wrong(f"{path.name} ends the process when it is loaded: it only defines names") from None
     except (OSError, UnicodeDecodeError) as error:
         raise Wrong(f"{path} cannot be read: {getattr(error, 'strerror', None) or error}") from None
     except SyntaxError as error:
@@ -180,5 +232,12 @@ def check(exercise: Exercise, attempt: Attempt) -> int:
     """Check an attempt; return how many checks it passed; raises Wrong at the first that it does not."""
     checks = importlib.import_module(f".{exercise.name}.check", __package__).CHECKS
     for one in checks:
-        one(attempt)
+        try:
+            one(attempt)
+        except Wrong:
+            raise
+        except Exception as error:  # of ours: what came from the learner's code is of a type that no check expects
+            what = (one.__doc__ or one.__name__).strip().rstrip(".")
+            why = f"{type(error).__name__}: {error} ({what})"
+            raise Wrong(f"an answer has another type or lacks something: {why}") from error
     return len(checks)

@@ -59,6 +59,8 @@ class WorkerFigures:
     """Repeats to which the switch answered that it waits for others."""
     duplicates: int = 0
     """Results that came a second time: nothing had been lost, but the worker repeated before the late answer came."""
+    marked: int = 0
+    """Results that said that a queue on the way was long (ECN)."""
     cpu_s: float = 0.0
     """Processor time of its process."""
     sparse_rows: int = 0
@@ -100,6 +102,8 @@ class RecentFigures:
     bytes_sent: int = 0
     finished: int = 0
     held: int = 0
+    duplicates: int = 0
+    marked: int = 0
     sparse_rows: int = 0
     sparse_union_rows: int = 0
     sparse_all_rows: int = 0

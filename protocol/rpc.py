@@ -166,6 +166,10 @@ class JobInfo:
     """Ranks that lacked more results than are kept, and were given the model, each with how often."""
     refused_terms: list[list[int]] = field(default_factory=list)
     """Ranks that have asked on other terms than the first one did, or than the job allows, each with how often."""
+    ephemeral: bool = False
+    """As in `CreateJobRequest`: whoever started the job has chosen its size."""
+    starting_s: float = -1.0
+    """Seconds since the first of its ranks joined, while others are still to come; -1: none has, or all have."""
     held_up: str = ""
     """Why such an operation cannot begin, in words; empty: nothing holds it up."""
 

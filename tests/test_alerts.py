@@ -10,13 +10,19 @@ from switchsum.protocol import rpc
 from switchsum.protocol.errors import NoCapacity, SwitchsumError, UnknownJob, UsageError, WorldSizeMismatch
 from switchsum.protocol.reports import WorkerReport
 from switchsum.view.alerts import alerts
+from switchsum.view.explain import explain
 from switchsum.view.facts import Facts, Overview
-from switchsum.view.losses import explain_links, loss_of
+from switchsum.view.findings import Finding
+from switchsum.view.losses import loss_of
 
 DAY_S = 86_400
 INFO = rpc.ControllerInfo(
     package_version="1", wire_version=3, program_digest="d", lanes_per_frame=256, switch="s", free_slots=9
 )
+
+
+def links_of(known: Facts) -> list[Finding]:
+    return [one for one in explain(known) if one.kind == "link"]
 
 
 class Link:
@@ -39,7 +45,7 @@ class Link:
             self.reported.note(report, self.now_s)
 
     def is_named(self) -> bool:
-        return bool(explain_links(self.facts()))
+        return bool(links_of(self.facts()))
 
     def facts(self, *, job: str = "a", ranks: int = 1, loss: float = 0.0) -> Facts:
         latest = self.reported.latest
@@ -75,7 +81,7 @@ def test_loss_that_begins_after_a_day_is_named_in_seconds_and_so_is_its_end() ->
     assert not link.is_named()
     link.run(20, loss=0.04)
     assert link.is_named()
-    [found] = explain_links(link.facts())
+    [found] = links_of(link.facts())
     assert found.text == "The link of rank 0 loses 4 %; no rank waits for long."
     assert "400 of 10000 contributions or their answers were lost in the last 10 s." in found.details
     link.run(20, loss=0.0)
@@ -119,7 +125,7 @@ def test_a_host_whose_links_all_lose_is_one_sentence() -> None:
     link.run(20, loss=0.04)
     facts = link.facts(ranks=4)
     hosts = [replace(one, host="north" if one.rank < 2 else f"south{one.rank}") for one in facts.workers]
-    found = explain_links(replace(facts, workers=hosts))
+    found = links_of(replace(facts, workers=hosts))
     assert [one.ranks for one in found] == [[0, 1], [2], [3]]
     assert "The links of ranks 0 and 1, all at host north, lose 4 %" in found[0].text
 
@@ -130,7 +136,7 @@ def test_a_switch_that_is_lost_is_one_sentence_for_all_jobs() -> None:
     facts = link.facts()
     gone = [replace(facts, job=replace(facts.job, job=job, state="stalled")) for job in ("a", "b", "c")]
     [found] = alerts(seen(*gone))
-    assert found.text == "Jobs a, b and c: The controller has lost its switch; 1 ranks wait for that."
+    assert found.text == "Jobs a, b and c: The switch does not answer the controller; 1 rank waits for it."
 
 
 def fleet(*, waiting_s: float = 0.0, moved: str = "") -> Overview:

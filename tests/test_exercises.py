@@ -52,6 +52,14 @@ MISTAKES = [
     ("loss", "        if frame.number < cell.number:\n            return []\n        if frame.number > cell.number:",
      "        if frame.number != cell.number:", "an old number is dropped"),
     ("loss", "if len(cell.seen) == self.workers:", "if False:", "rank 2 lost the result"),
+    ("loss", "return [(port_of(rank), Frame(kind=Kind.RESULT, number=cell.number,",
+     "return [(port_of(rank), Frame(kind=Kind.RESULT, number=0,", "got a result with number=0"),
+    ("loss", "lanes=cell.sums)) for", "lanes=list(cell.sums))) for", "lanes are a tuple of ints"),
+    ("loss", "lanes=cell.sums)) for", "lanes=tuple(map(float, cell.sums)))) for", "lanes are a tuple of ints"),
+    ("loss", "[(port_of(rank), Frame", "[(float(port_of(rank)), Frame", "a port is an int"),
+    ("one_slot", "self.count < self.workers", "exec('import sys; sys.exit(0)')", "ends the process"),
+    ("one_slot", "self.count < self.workers", "exec('import os; os._exit(0)')", "ends the process"),
+    ("one_slot", "self.count < self.workers", "print('exercise 2: right, 3 checks passed')", "reads like the verdict"),
     ("blocks", "or result.next_block != self.announced:", "or False:", "zero at this rank: a frame for nothing"),
     ("blocks", "min(self.nexts)", "max(self.nexts)", "a result left before ranks 1 and 2 had sent it"),
     ("blocks", "min(self.nexts)", "frame.next_block", "a result left before ranks 1 and 2 had sent it"),
@@ -89,6 +97,34 @@ def judged(name: str, text: str, folder: Path) -> str:
     except driver.Wrong as wrong:
         return str(wrong)
     return ""
+
+
+@pytest.mark.parametrize(
+    ("body", "said"),
+    [
+        ("import sys; sys.exit(0)", "ends the process when it is loaded"),
+        ("import os; os._exit(0)", "ends the process when it is loaded"),
+        ("print('all checks passed')", "reads like the verdict"),
+        ("class Switch:\n    def __init__(self, workers): raise SystemExit(0)", "ends the process"),
+    ],
+)
+@pytest.mark.parametrize("exercise", EXERCISES, ids=lambda exercise: exercise.name)
+def test_an_answer_that_ends_the_process_or_prints_the_verdict_has_exit_code_1(
+    exercise: Exercise, body: str, said: str, tmp_path: Path
+) -> None:
+    if "workers" in body and exercise.name in ("forwarder", "blocks", "floats", "tree"):
+        pytest.skip("its classes are made with other arguments")
+    (tmp_path / "switch.py").write_text(body)
+    done = CliRunner().invoke(application(), ["exercise", "check", str(exercise.number), str(tmp_path)])
+    assert done.exit_code == 1, done.output
+    assert "not yet" in done.output
+    assert said in " ".join(done.output.split())
+
+
+@pytest.mark.parametrize("exercise", EXERCISES, ids=lambda exercise: exercise.name)
+def test_an_answer_without_the_skeletons_names_is_told_so(exercise: Exercise, tmp_path: Path) -> None:
+    for text in ("", "Switch = 3", "Switch = Worker = Leaf = Root = lambda *_, **__: None"):
+        assert judged(exercise.name, text, tmp_path)
 
 
 ENDLESS = {

@@ -17,11 +17,14 @@ from switchsum.protocol.frame import Flag
 from switchsum.protocol.rpc import WorkerInfo
 from switchsum.view import findings
 from switchsum.view.alerts import slots_owned
-from switchsum.view.explain import explain, explain_job, headline, unfinished
+from switchsum.view.explain import explain, headline
 from switchsum.view.facts import Facts, is_over
-from switchsum.view.losses import explain_links, lost_frames
+from switchsum.view.losses import lost_frames
 from switchsum.view.rounds import newest_rounds
+from switchsum.view.symptoms import unfinished
 from switchsum.view.words import link_text
+
+from .situations.made_up import MADE_UP
 
 
 def facts(*workers: WorkerInfo, state: str = "running", members: tuple[str, ...] = ("admitted",) * 3) -> Facts:
@@ -40,6 +43,10 @@ def sharing() -> Facts:
     return replace(known, job=replace(known.job, shares_slots=True, fallback="spare"), counters={0: sent})
 
 
+def links_of(known: Facts) -> list[findings.Finding]:
+    return [one for one in explain(known) if one.kind == "link"]
+
+
 def cell(slot: int, number: int, seen: int) -> rpc.SlotInfo:
     return rpc.SlotInfo(slot=slot, version=number % 2, number=number, seen=seen, flags=0, block=0, next_block=0)
 
@@ -49,29 +56,29 @@ BUSY = [WorkerInfo(rank=rank, age_s=0.5, begun=7, finished=6, waiting_s=0.2) for
 
 
 def test_a_job_at_work_is_fine() -> None:
-    [found] = explain_job(facts(*BUSY))
+    [found] = explain(facts(*BUSY))
     assert found.kind == "fine"
 
 
 def test_a_lost_rank_a_lost_switch_and_a_silent_rank_are_told_apart() -> None:
-    [lost] = explain_job(facts(*BUSY, members=("admitted", "lost", "admitted"), state="draining"))
+    [lost] = explain(facts(*BUSY, members=("admitted", "lost", "admitted"), state="draining"))
     assert (lost.kind, lost.ranks) == ("lost", [1])
-    [switch] = explain_job(facts(*BUSY, state="stalled"))
+    [switch] = explain(facts(*BUSY, state="stalled"))
     assert switch.kind == "switch"
-    [silent] = explain_job(facts(*BUSY[:2], replace(BUSY[2], age_s=9.0)))
+    [silent] = explain(facts(*BUSY[:2], replace(BUSY[2], age_s=9.0)))
     assert (silent.kind, silent.ranks) == ("silent", [2])
 
 
 def test_ranks_that_have_all_come_wait_for_a_switch_that_is_named() -> None:
-    [found] = explain_job(replace(facts(members=("seen",) * 3, state="waiting"), away=["spare"]))
+    [found] = explain(replace(facts(members=("seen",) * 3, state="waiting"), away=["spare"]))
     assert (found.kind, found.text) == ("switch", "All ranks have come, and wait for switch spare.")
-    [found] = explain_job(facts(members=("seen",) * 3, state="waiting"))
+    [found] = explain(facts(members=("seen",) * 3, state="waiting"))
     assert found.text == "All ranks have come, and wait for a switch to be set up for them."
 
 
 def test_the_sentence_on_a_straggler_names_the_collective_once() -> None:
     waits = replace(BUSY[0], begun=8, waiting_s=12.0, operation="allreduce (sum) of float32[5000]")
-    [found] = explain_job(facts(waits, replace(BUSY[1], waiting_s=0.0), replace(waits, rank=2)))
+    [found] = explain(facts(waits, replace(BUSY[1], waiting_s=0.0), replace(waits, rank=2)))
     assert (found.kind, found.ranks) == ("straggler", [1])
     assert found.text == "Rank 1 has been missing in a collective for 12 s; ranks 0 and 2 wait for it."
     assert found.details.startswith(
@@ -199,7 +206,7 @@ def test_repeats_that_are_answered_are_no_loss() -> None:
     lossy = replace(worker, frames_received=1380)
     assert lost_frames(lossy, replace(counters, contributions=1500)) == (100, 100)
     assert lost_frames(lossy, counters) == (0, 200)
-    [found] = explain_links(replace(facts(lossy), counters={0: counters}))
+    [found] = links_of(replace(facts(lossy), counters={0: counters}))
     assert (found.kind, found.ranks) == ("link", [0])
     assert found.text == "The link of rank 0 loses 12 %; no rank waits for long."
     assert "200 of 1600 contributions or their answers were lost: about 0 on the way to the switch" in found.details
@@ -208,7 +215,7 @@ def test_repeats_that_are_answered_are_no_loss() -> None:
 def test_the_way_of_a_loss_is_not_told_where_repeats_since_the_report_hide_it() -> None:
     worker = WorkerInfo(rank=0, age_s=0.9, frames_sent=2844, frames_received=2642, waiting_slots=79, rounds=474)
     counters = rpc.MemberCounters(job="a", rank=0, contributions=3015, contribution_bytes=1, results=474)
-    [found] = explain_links(replace(facts(worker), counters={0: counters}))
+    [found] = links_of(replace(facts(worker), counters={0: counters}))
     assert "123 of 2844 contributions or their answers were lost." in found.details
     assert "on the way" not in found.details
 
@@ -226,8 +233,12 @@ def test_recalls_that_a_leaf_sends_up_are_no_loss() -> None:
     )
     counters = rpc.MemberCounters(job="a", rank=0, contributions=1664, contribution_bytes=1, results=400)
     alone = replace(facts(worker), counters={0: counters})
-    assert [found.ranks for found in explain_links(alone)] == [[0]]  # a single switch answers them, and it did not
-    assert explain_links(replace(alone, job=in_tree())) == []
+    assert [found.ranks for found in links_of(alone)] == [[0]]  # a single switch answers them, and it did not
+    assert links_of(replace(alone, job=in_tree())) == []
+
+
+def made_up(name: str) -> Facts:
+    return MADE_UP[name]()
 
 
 STUCK = [replace(one, waiting_s=12.0, operation="allreduce (sum) of float32[5000]") for one in BUSY]
@@ -241,6 +252,14 @@ for _rank in range(3):
 CASES = {
     "all but one rank wait": replace(facts(STUCK[0], STRAGGLES, STUCK[2]), slots=[cell(0, 1, 0b101)]),
     "steps take longer than they did": replace(facts(*BUSY[:2], LOSSY), counters={2: SENT}),
+    "nothing begins yet": replace(
+        facts(members=("seen", "expected")), job=replace(facts(members=("seen", "expected")).job, starting_s=4.0)
+    ),
+    "each rank pauses now and then": made_up("pauses that wander"),
+    "one rank pauses now and then": made_up("pauses of one rank"),
+    "a rank is in the collective, and nothing comes through": made_up("a dead link"),
+    "one link holds up all ranks": made_up("a slow link"),
+    "a queue is long": made_up("a congested port"),
     "nothing begins": facts(members=("seen", "expected")),
     "a rank has ended, the others raise or wait": facts(*BUSY, members=("admitted", "lost", "admitted")),
     "a rank has joined, but may not add yet": facts(members=("seen", "joined")),
@@ -276,6 +295,8 @@ def test_every_line_of_the_page_has_a_case() -> None:
 def test_what_the_page_quotes_is_what_is_said(symptom: str) -> None:
     quoted, kinds = lines()[symptom]
     found = explain(CASES[symptom])
+    if symptom == "a queue is long":
+        found += explain(made_up("a congested way that all share"))
     if symptom == "nothing begins":
         found += explain(facts(members=("expected", "expected")))
     assert {one.kind for one in found} & {*kinds} == {*kinds}

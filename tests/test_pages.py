@@ -51,6 +51,8 @@ def test_every_path_in_backticks_is_there() -> None:
 
 
 MOST_WORDS = 1_500
+LOOKED_UP = {"operations.md": 2_000}
+"""A page whose table of symptoms is looked up, and not read."""
 LONGEST_SENTENCE = 40
 MEDIAN = 16
 MADE = re.compile(
@@ -74,7 +76,7 @@ def own_words(page: Path) -> int:
 
 @pytest.mark.parametrize("page", READ, ids=lambda page: page.stem)
 def test_pages_and_their_sentences_are_short(page: Path) -> None:
-    assert own_words(page) <= MOST_WORDS
+    assert own_words(page) <= LOOKED_UP.get(page.name, MOST_WORDS)
     long = [one for one in prose.read(page) if len(prose.words(one)) > LONGEST_SENTENCE]
     assert page.stem == "citing" or long == []
     lengths = [len(prose.words(one)) for one in prose.read(page)]

@@ -28,6 +28,7 @@ FOLDERS = (
 # torch/group.py has a method for each call of a process group.
 MOST_LINES_OF_A_MODULE, MOST_LINES_OF_A_FUNCTION, MOST_PARAMETERS = 460, 60, 10
 ONE_IDEA = {
+    "src/switchsum/view/symptoms.py": "one function for each symptom of the table of rules",
     "controller/jobs/registry.py": "one registry: every way in which a member comes, goes and is told why",
     "host/api/communicator.py": "the calls that users make: their docstrings are the reference",
     "host/api/join.py": "one membership, from joining over heartbeats to leaving",

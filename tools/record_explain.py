@@ -16,6 +16,7 @@ import time
 from typing import Final
 
 from switchsum.native.process.runtime_directory import RUNTIME_VARIABLE
+from tools import pictures
 from tools.record_demo import ROOT, picture
 
 PICTURE: Final = ROOT / "docs" / "images" / "explain.svg"
@@ -56,6 +57,7 @@ def main() -> None:
     if STEPS not in said:
         sys.exit(f"no rank was named within {PATIENCE_S:.0f} s: {said}")
     PICTURE.write_text(picture("switchsum explain", said.strip().replace(socket.gethostname(), "north")))
+    pictures.note(PICTURE.name)
 
 
 if __name__ == "__main__":

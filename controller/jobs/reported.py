@@ -12,7 +12,7 @@ RECENT_S: Final = 10.0
 """Rates are of so many seconds."""
 GROWING: Final = (
     *("rounds", "frames_sent", "frames_received", "repeats", "recalled", "waiting_slots", "cpu_s", "bytes_sent"),
-    *("finished", "held", "sparse_rows", "sparse_union_rows", "sparse_all_rows"),
+    *("finished", "held", "duplicates", "marked", "sparse_rows", "sparse_union_rows", "sparse_all_rows"),
 )
 """Figures whose growth is told."""
 

@@ -78,6 +78,8 @@ def job_info(
         given_model=[[rank, count] for rank, count in sorted(agreement.given_model.items())],
         refused_terms=[[rank, count] for rank, count in sorted(agreement.refused.items())],
         held_up=agreement.held_up,
+        ephemeral=job.ephemeral,
+        starting_s=_starting_s(shown.members, now),
         members=[
             rpc.MemberInfo(
                 rank=member.rank,
@@ -92,6 +94,15 @@ def job_info(
             for member in shown.members
         ],
     )
+
+
+def _starting_s(members: Iterable[Member], now: float) -> float:
+    """Return for how long some ranks have been there while others are still to come; -1: that is not so."""
+    waiting = (MemberState.EXPECTED, MemberState.JOINED, MemberState.SEEN)
+    if not any(one.state in waiting[:2] for one in members):
+        return -1.0
+    joined = [one.joined_s for one in members if one.state in waiting[1:]]
+    return round(max(0.0, now - min(joined)), 3) if joined else -1.0
 
 
 def _links(member: Member) -> list[str]:

@@ -23,6 +23,12 @@ def total(number: int) -> Lanes:
 def contribute(bench: Bench, rank: int, number: int) -> dict[int, Lanes]:
     """Send a rank's contribution; return whom results reached, and the sums."""
     results = bench.contribute(rank, lanes_of(rank, number), number=number)
+    for other, result in results.items():
+        if result.number != number:
+            raise Wrong(
+                f"round {number} of slot 0: rank {other} got a result with number={result.number}, so that it cannot "
+                "know which round that is"
+            )
     return {other: result.lanes for other, result in results.items()}
 
 

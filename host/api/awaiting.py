@@ -186,7 +186,7 @@ def compared(operations: Sequence[str]) -> str:
     if len(issuers) < 2:
         return ""
     parts = [
-        f"rank {', '.join(map(str, ranks))} issued {operation}"
+        f"{_ranks(ranks)} issued {operation}"
         for operation, ranks in sorted(issuers.items(), key=lambda item: (len(item[1]), item[1]))
     ]
     return "; ".join(parts)

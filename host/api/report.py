@@ -95,6 +95,7 @@ class Reporter:
             recalled=counts[Count.RECALLED],
             held=counts[Count.HELD],
             duplicates=counts[Count.DUPLICATE] + counts[Count.STALE],
+            marked=counts[Count.MARKED],
             cpu_s=round(time.process_time(), 3),
             sparse_rows=had,
             sparse_union_rows=of_some,

@@ -21,6 +21,8 @@ from .pcapng import INBOUND, OUTBOUND, PcapngFile
 
 SETTINGS: Final = b"s"
 """Kind of a record: what the switch was started with, as JSON."""
+END: Final = b"e"
+"""Kind of the last record of a file that was closed in order: a full disk, or SIGKILL, leaves a file without it."""
 CHANGES: Final = {"SetForwardingPipelineConfigRequest": b"p", "WriteRequest": b"w"}
 """Kinds of records that are requests of P4Runtime, compressed by zlib."""
 
@@ -60,7 +62,12 @@ class Capture:
         self._record(lambda: self._file.record(CHANGES[request.DESCRIPTOR.name], data))
 
     def close(self) -> None:
-        """Close the file."""
+        """Write the last record, unless nothing more can be written, and close the file."""
+        self._record(lambda: self._file.record(END, b""))
+        with self._lock:
+            self._close()
+
+    def _close(self) -> None:
         self._is_full = True
         try:
             self._file.close()
@@ -85,4 +92,4 @@ class Capture:
                 self._file.flush()
             except OSError as error:
                 _log.error("%s: %s; nothing more is recorded", self._file.name, error.strerror)
-                self.close()
+                self._close()

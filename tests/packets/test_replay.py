@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import random
 import struct
 import threading
 from collections.abc import Iterator
@@ -17,6 +19,7 @@ from switchsum import p4src
 from switchsum.cli import application
 from switchsum.packets import recording
 from switchsum.packets.replay import replay
+from switchsum.packets.watch import from_file, missing_end
 from switchsum.protocol.errors import LocalError
 from switchsum.protocol.frame import Header, Kind
 from switchsum.protocol.p4runtime import parse_p4info, v1
@@ -25,7 +28,7 @@ from switchsum.switch.daemon import Config, SwitchProcess
 from switchsum.switch.ports.base import PortGroup, PortTable
 from switchsum.switch.ports.capture import SETTINGS, Capture
 from switchsum.switch.ports.memory import MemoryPorts
-from switchsum.switch.ports.pcapng import INBOUND, PcapngFile
+from switchsum.switch.ports.pcapng import INBOUND, PACKET, PcapngFile
 from switchsum.testing.rig import SWITCH, Rig, worker
 
 from ..timing import eventually
@@ -206,10 +209,53 @@ def is_outbound(data: bytes | bytearray, at: int) -> bool:
     return bool(struct.unpack_from("<I", data, at + length - 12)[0] == 2)
 
 
-def test_a_file_that_was_cut_off_is_replayed_up_to_there(recorded: Path, tmp_path: Path) -> None:
-    cut = tmp_path / "cut.pcapng"
-    cut.write_bytes(recorded.read_bytes()[:-5])
-    assert replay(cut).received == 6
+def test_a_file_that_was_cut_off_is_refused_wherever_that_was_and_replayed_on_demand(
+    recorded: Path, tmp_path: Path
+) -> None:
+    whole, cut = recorded.read_bytes(), tmp_path / "cut.pcapng"
+    places = [at for at, _ in blocks(whole)]
+    received = [is_outbound(whole, at) for at, kind in blocks(whole) if kind == PACKET].count(False)
+    assert received == replay(recorded).received == 6
+    for end in (len(whole) - 5, places[-1], places[-1] - 5, places[len(places) // 2], *random.sample(places[3:], 4)):
+        cut.write_bytes(whole[:end])
+        with pytest.raises(LocalError, match=r"the recording ends in the midst, after \d+ packets"):
+            replay(cut)
+        assert replay(cut, cut=True).received <= 6
+        done = CliRunner().invoke(application(), ["replay", str(cut)])
+        assert "as recorded" not in done.output
+        assert done.exit_code == 1 or isinstance(done.exception, LocalError)
+        with pytest.raises(LocalError, match="ends in the midst"):
+            list(from_file(cut))
+    cut.write_bytes(whole[: places[-1]])
+    assert replay(cut, cut=True).received == 6
+    list(from_file(recorded))
+
+
+def test_a_disk_that_is_full_leaves_no_recording_that_passes(tmp_path: Path) -> None:
+    path = tmp_path / "full.pcapng"
+    settings = {"cpu_port": 510, "drop_port": 511, "priority_queues": 1, "max_passes": 8}
+    capture = Capture(path, settings=settings)
+
+    def is_full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    capture._file.frame = is_full  # type: ignore[method-assign]
+    frame = np.zeros(60, np.uint8)
+    capture.sent(np.array([1]), np.array([frame.ctypes.data]), np.array([60]))
+    capture.close()
+    with pytest.raises(LocalError, match="the recording ends in the midst, after 0 packets"):
+        replay(path)
+
+
+def test_a_libpcap_file_that_ends_in_a_packet_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "frames.pcap"
+    for order in "<>":
+        head = struct.pack(f"{order}IHHiIII", 0xA1B2C3D4, 2, 4, 0, 0, 65535, 1)
+        packet = struct.pack(f"{order}IIII", 1, 0, 60, 60) + bytes(60)
+        path.write_bytes(head + packet + packet)
+        assert missing_end(path) == ""
+        path.write_bytes(head + packet + packet[: random.randrange(1, len(packet))])
+        assert "ends in the midst of a packet" in missing_end(path)
 
 
 def test_damaged_files_are_refused_or_replayed_never_raise_otherwise(recorded: Path, tmp_path: Path) -> None:

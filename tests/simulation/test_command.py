@@ -11,7 +11,7 @@ import pytest
 from typer.testing import CliRunner
 
 from switchsum.cli import application
-from switchsum.protocol.errors import SwitchsumError
+from switchsum.protocol.errors import SwitchsumError, UsageError
 from switchsum.simulation import scenario
 from switchsum.simulation.world import World
 
@@ -122,3 +122,13 @@ def test_an_interrupt_leaves_the_results_so_far(monkeypatch: pytest.MonkeyPatch)
 def test_many_workers_share_an_array(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(scenario, "OWN_ARRAYS_BYTES", 1000)
     assert "every sum right" in simulate().stdout
+
+
+def test_workers_without_a_topology_are_a_star() -> None:
+    small = ["--bytes", "4KB", "--json"]
+    for command in (["--workers", "3"], ["--topology", "star,3"]):
+        done = CliRunner().invoke(application("simulate"), ["simulate", *command, *small], catch_exceptions=False)
+        assert done.exit_code == 0, done.output
+        assert json.loads(done.output)["workers"] == 3
+    with pytest.raises(UsageError, match="--workers 8, which means a star"):
+        CliRunner().invoke(application("simulate"), ["simulate"], catch_exceptions=False)

@@ -162,3 +162,9 @@ def test_packets_are_seen_as_they_pass(where: list[str]) -> None:
 def test_other_commands_do_without_scapy() -> None:
     code = "import sys, switchsum.cli; sys.exit('scapy' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], timeout=patience(50), check=False).returncode == 0
+
+
+def test_send_where_no_switch_answers_says_so_with_exit_code_1() -> None:
+    done = run_here("send", "--link", f"udp:127.0.0.1:{free_udp_port()}", "--wait", "0.3")
+    assert done.returncode == 1, done.stdout
+    assert "nothing answers at udp:127.0.0.1:" in done.stderr

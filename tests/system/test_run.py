@@ -149,6 +149,20 @@ def test_ranks_are_named_as_torchrun_names_them_and_the_code_is_that_of_the_one_
     assert time.monotonic() - started < patience(20)
 
 
+def test_the_last_line_names_the_rank_that_differs_whichever_rank_ends_first(run: Run) -> None:
+    code = (
+        "import numpy as np, switchsum\n"
+        "with switchsum.connect() as comm:\n"
+        "    comm.allreduce(np.ones(9, np.int32 if comm.rank == 1 else np.float32))\n"
+    )
+    done = run("-n", "3", command=python(code))
+    assert done.returncode == 1
+    said = "ended with exit code 1 (OperationMismatch: rank 1 issued allreduce (sum) of int32[9]"
+    ours = [line for line in done.stderr.splitlines() if line.startswith("switchsum: rank ")]
+    assert said in ours[-1]
+    assert "; ranks 0, 2 issued allreduce (sum) of float32[9]" in ours[-1]
+
+
 @pytest.mark.parametrize(("options", "name"), [*over(SHM, "switch"), *over(TREE, r"switch s\d")])
 def test_a_killed_switch_is_named_at_once_by_the_launcher_which_is_its_parent(
     run: Run, options: list[str], name: str

@@ -26,6 +26,7 @@ from switchsum.launch.bmv2 import free_port
 from switchsum.protocol import member_rpc, rpc
 from switchsum.protocol.errors import UnknownJob
 from switchsum.web.server import WebServer
+from tools import pictures
 
 from ..system.daemons import run_here
 from ..system.parts import Parts, Process
@@ -81,6 +82,8 @@ def picture(browser: Any, name: str) -> None:
         # By coverage: what takes few points, as a colour of the legend, keeps its own.
         coverage = image.Quantize.MAXCOVERAGE
         image.open(path).convert("RGB").quantize(COLOURS, coverage).save(path, optimize=True)
+        if path.name in pictures.SOURCES:
+            pictures.note(path.name)
 
 
 def begin(parts: Parts, web: str) -> Process:
@@ -212,7 +215,7 @@ BELOW = {
     "fleet": ("#jobs", "They are not read while a switch of the job is away."),
     "absent": (
         "#jobs tbody",
-        "0 - has joined, and waits for the others - - - - not known yet 0 1 - has not joined".replace("-", NOT_KNOWN),
+        "0 - has joined, and waits for the others - - - - - not known yet 0 1 - has not joined".replace("-", NOT_KNOWN),
     ),
 }
 """What must be read further down in some situations, and where."""

@@ -74,7 +74,7 @@ def run_each(options: AgentOptions, commands: Mapping[int, Sequence[str]], world
         ]
         failed, code = children.wait(workers)
         if failed is not None:
-            sys.stderr.write(f"switchsum: {failed.name} ended with exit code {code}; this machine's others are ended\n")
+            sys.stderr.write(f"switchsum: {failed.ending(code)}; this machine's others are ended\n")
             return code or 1
     return 0
 

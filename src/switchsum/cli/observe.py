@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
@@ -12,13 +12,17 @@ from switchsum.cli.output import JsonOption, WatchOption, print_records, repeat
 from switchsum.cli.remote import CONTROLLER, ControllerOption, connect, connect_to_look
 from switchsum.protocol import rpc
 from switchsum.protocol.errors import UsageError
-from switchsum.protocol.frame import NO_BLOCK, Flag
-from switchsum.view.facts import away_text
+from switchsum.protocol.frame import NO_BLOCK, Flag, Reason
+from switchsum.view.facts import LIVE, away_text
+from switchsum.view.losses import split_repeated
 from switchsum.view.rounds import ranks_of, switches_in
 from switchsum.view.words import runs
 
 if TYPE_CHECKING:
     from switchsum.connections.controller_client import ControllerClient
+
+
+REPEATED: Final = Reason.REPEATED.name.lower()
 
 
 def slots(
@@ -79,6 +83,16 @@ def _show_stats(client: ControllerClient, *, everything: bool, ranks_only: bool,
     if not ranks_only:
         shown = [asdict(counter) for counter in found.counters if counter.packets or everything or as_json]
         print_records("counters", shown, as_json=as_json)
+        repeated = next((one.packets for one in found.counters if one.reason == REPEATED), 0)
+        if repeated and not as_json:
+            workers = [
+                one
+                for job in client.list_jobs().jobs
+                if job.state in LIVE
+                for one in client.workers(rpc.JobRequest(job=job.job)).workers
+            ]
+            again, lost = split_repeated(repeated, workers)
+            typer.echo(f"repeated: {again:,} asked again although nothing was lost, {lost:,} results lost on their way")
     if ranks_only or (found.members and not as_json):
         members = [rank_record(member) if as_json else rank_row(member) for member in found.members]
         print_records("ranks", members, as_json=as_json)

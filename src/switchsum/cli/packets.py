@@ -15,7 +15,7 @@ from switchsum.cli.fields import takes
 from switchsum.cli.output import JsonOption, check_seconds, print_json
 from switchsum.cli.remote import CONTROLLER, ControllerOption, address_of
 from switchsum.native.notices import waiting_for
-from switchsum.protocol.errors import UsageError
+from switchsum.protocol.errors import TransportError, UsageError
 from switchsum.protocol.frame import AGGREGATION_PORT, LANE_BUILDS
 from switchsum.protocol.wire import Address
 
@@ -74,13 +74,22 @@ def send(options: SendOptions) -> None:
         show = opened.enter_context(Printer(verbose=options.verbose, pcap=options.pcap))
         with waiting_for("the link" if options.job is None else f"the other ranks of job {options.job}"):
             place = opened.enter_context(sender)
+        has_answered = False
         for _ in range(options.times):
             show(send_packet(place, wanted, numbers))
             before = show.count
             for answer in answers(place, options.wait_s):
                 show(answer)
+            has_answered |= show.count > before
             if show.count == before:
                 typer.echo(f"no answer within {options.wait_s:g} s: until all ranks contribute, a round has no result")
+        if not has_answered and options.job is None:  # a switch refuses a contribution of a stranger, and says so
+            send_packet(place, {}, None)
+            if next(answers(place, options.wait_s), None) is None:
+                raise TransportError(
+                    f"nothing answers at {options.link}: no switch is there, or none that has its program yet "
+                    "(switchsum switch, switchsum controller)"
+                )
 
 
 def capture(
@@ -120,6 +129,9 @@ def replay(
         Path | None,
         typer.Option(help="Write the packets to this pcapng file, each with a comment of what the switch did."),
     ] = None,
+    cut: Annotated[
+        bool, typer.Option("--cut", help="Replay what is whole of a recording that ends in the midst.")
+    ] = False,
     as_json: JsonOption = False,
 ) -> None:
     """Feed a recording to a switch again, and compare the frames that leave it (exit code 1 if any differ)."""
@@ -128,7 +140,7 @@ def replay(
     if explained is not None and explained.resolve() == recording.resolve():
         raise UsageError("--explained would overwrite the recording: give it another file name")
     with waiting_for(f"the replay of {recording}"):
-        outcome = run_again(recording, explained)
+        outcome = run_again(recording, explained, cut=cut)
     if as_json:
         print_json(asdict(outcome))
     else:

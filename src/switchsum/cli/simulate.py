@@ -27,7 +27,12 @@ _SHOWN_LINKS = 5
 class SimulateOptions:
     """The options of `switchsum simulate`."""
 
-    topology: Annotated[str, Option(help="A YAML file, or a shape: star,8; leaf-spine,4,2,4; fat-tree,4.")]
+    topology: Annotated[
+        str | None,
+        Option(
+            help="A YAML file, or a shape: star,8; leaf-spine,4,2,4; fat-tree,4. Default: a star with a host for each."
+        ),
+    ] = None
     size: Annotated[str, Option("--bytes", help="Bytes of each rank's array: 10MB, 64KiB.")] = "1MB"
     workers: Annotated[
         int | None, Option("--workers", "-n", help="Number of ranks of a job, one on each host. Default: all hosts.")
@@ -85,7 +90,9 @@ class SimulateOptions:
         from switchsum.simulation.conditions import Link, parse_rate, parse_time
         from switchsum.simulation.scenario import Scenario
 
-        planned = read(self.topology, parse_rate(self.rate) / 1e6)
+        if self.topology is None and self.workers is None:
+            raise UsageError("how many ranks? Give --workers 8, which means a star, or --topology")
+        planned = read(self.topology or f"star,{(self.workers or 1) * self.jobs}", parse_rate(self.rate) / 1e6)
         per_frame, kind = _lanes(self.lanes)
         queue_bytes, queue_frames = conditions.parse_queue(self.queue)
         return Scenario(

@@ -92,4 +92,5 @@ def for_people(row: Mapping[str, Any]) -> dict[str, Any]:
         "a second": row["collectives_per_s"],
         "MB/s": round(row["bytes_per_s"] / MEGA, 1),
         "lost": percent(row["lost_share"]) if row["lost_share"] else "-",
+        "marked": percent(row["marked_share"]) if row["marked_share"] else "-",
     }

@@ -24,6 +24,9 @@ name `switchsum`, is imported in its place."""
 STOP_S = 3.0
 """Seconds that a child may take to end after SIGTERM. Then it is killed."""
 POLL_S = 0.05
+LAST_LINES_S = 0.5
+"""Seconds in which the last lines of a child that has ended are read."""
+TRACEBACK: Final = "Traceback (most recent call last):"
 DRAIN_S = 3.0
 """Seconds without a new line after which the output of ended children counts as complete. A process that they have
 left behind may keep their pipes open, and the reader of our output may have stopped reading.
@@ -41,6 +44,16 @@ class Child:
     """The job continues when this child has ended, with any exit code."""
     pumps: list[threading.Thread] = field(default_factory=list)
     """Threads that copy its output."""
+    error: str = ""
+    """Last line of a Python traceback in its standard error, if that was copied: why it has ended."""
+
+    def ending(self, code: int) -> str:
+        """Say that it has ended with this exit code of a shell, and why, as far as it has told."""
+        for pump in self.pumps:
+            pump.join(LAST_LINES_S)
+        name, colon, text = self.error.partition(":")
+        why = f" ({name.rpartition('.')[2]}{colon}{text})" if self.error else ""
+        return f"{self.name} ended with exit code {code}{why}"
 
 
 class Children:
@@ -107,22 +120,26 @@ class Children:
         self._guard.watch(process.pid)
         for source, sink in ((process.stdout, sys.stdout), (process.stderr, sys.stderr)):
             if source is not None:
-                pump = threading.Thread(target=self._copy, args=(name, source, sink), daemon=True)
+                pump = threading.Thread(target=self._copy, args=(child, source, sink), daemon=True)
                 pump.start()
                 child.pumps.append(pump)
         return child
 
-    def _copy(self, name: str, source: IO[bytes], sink: IO[str]) -> None:
+    def _copy(self, child: Child, source: IO[bytes], sink: IO[str]) -> None:
         """Copy output line by line with a prefix, under a lock, so that lines of several children do not mix."""
+        is_raised = False
         with source:
             for line in source:
                 text = line.decode(errors="replace").rstrip("\n")
+                if is_raised and not text.startswith(" "):
+                    child.error, is_raised = text, False
+                is_raised |= text == TRACEBACK
                 with self._output:
                     self._lines += 1
                     if self._lost is not None:
                         continue  # the child is ended soon; until then it must not block on a full pipe
                     try:
-                        sink.write(f"[{name}] {text}\n")
+                        sink.write(f"[{child.name}] {text}\n")
                         sink.flush()
                     except OSError as error:
                         self._lost = error

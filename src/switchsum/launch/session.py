@@ -134,7 +134,7 @@ def _run(options: RunOptions, path: str, scratch: str, planned: tree.TreePlan | 
             ]
             failed, code = children.wait(workers)
         if failed is not None:
-            sys.stderr.write(f"switchsum: {failed.name} ended with exit code {code}; the job is over\n")
+            sys.stderr.write(f"switchsum: {failed.ending(code)}; the job is over\n")
             return code or 1
         return 0
 

@@ -34,7 +34,7 @@ def run(options: RunOptions, planned: topology.Network) -> int:
         failed, code = children.wait(workers)
     sys.stderr.write("\n".join(_account(options, job, ranks.calls)) + "\n")
     if failed is not None:
-        sys.stderr.write(f"switchsum: {failed.name} ended with exit code {code}; the job is over\n")
+        sys.stderr.write(f"switchsum: {failed.ending(code)}; the job is over\n")
         return code or 1
     return 0
 

@@ -14,7 +14,7 @@ from google.protobuf.message import DecodeError
 
 from switchsum.protocol.errors import LocalError
 from switchsum.protocol.p4runtime import v1
-from switchsum.switch.ports.capture import CHANGES, SETTINGS
+from switchsum.switch.ports.capture import CHANGES, END, SETTINGS
 from switchsum.switch.ports.pcapng import (
     BYTE_ORDER,
     CUSTOM,
@@ -69,14 +69,35 @@ class _Broken(LocalError):
     """A file is no recording of the switch, or is damaged."""
 
 
-def read(path: Path) -> Generator[Any, None, None]:
-    """Yield `Settings` first, then each `Frame` and each request of P4Runtime; raises LocalError.
+class Ended:
+    """The last record of a recording that is whole."""
 
-    A last block that was cut off, as when the switch was killed, is left out.
+
+def read(path: Path, *, cut: bool = False) -> Generator[Any, None, None]:
+    """Yield `Settings` first, then each `Frame` and each request of P4Runtime.
+
+    Args:
+        path: The recording.
+        cut: Take what is whole of a recording that ends in the midst, because its disk was full or its switch was
+            killed. Else it is refused at its end.
+
+    Raises:
+        LocalError: The file is no recording, is damaged, or ends in the midst.
+
     """
+    is_whole, number = False, 0
     try:
         with path.open("rb") as file:
-            yield from _events(file)
+            for event in _events(file):
+                is_whole = isinstance(event, Ended)
+                number = event.number if isinstance(event, Frame) else number
+                if not is_whole:
+                    yield event
+            if not is_whole and not cut:
+                raise _Broken(
+                    f"the recording ends in the midst, after {number} packets: its disk was full, or its switch was "
+                    "killed or still runs"
+                )
     except _Broken as error:
         raise _Broken(f"{path}: {error}") from None
     except OSError as error:
@@ -148,6 +169,8 @@ def _record(body: bytes) -> Any:
     if enterprise != ENTERPRISE or not data.startswith(MAGIC):
         return None
     kind, data = data[len(MAGIC) : len(MAGIC) + 1], data[len(MAGIC) + 1 :]
+    if kind == END:
+        return Ended()
     if kind == SETTINGS:
         found = json.loads(data)
         # The switch's memory is as large as these say, so that a file must not say what no switch is started with.

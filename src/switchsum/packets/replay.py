@@ -57,13 +57,13 @@ class _Expected:
     """Number of the packet that it answers."""
 
 
-def replay(path: Path, explained: Path | None = None) -> Outcome:
-    """Replay a recording; raises LocalError.
+def replay(path: Path, explained: Path | None = None, *, cut: bool = False) -> Outcome:
+    """Replay a recording; raises LocalError, also where it ends in the midst and `cut` is false.
 
     With `explained` the interpreter does it, and writes the same frames to that file, each with a comment.  Otherwise
     native code does, which is faster.
     """
-    events = read(path)
+    events = read(path, cut=cut)
     with closing(events):
         settings = next(events, None)
         if not isinstance(settings, Settings):

@@ -8,18 +8,16 @@ from shlex import quote
 from typing import Final
 
 from switchsum.protocol import rpc
-from switchsum.view.away import away
+from switchsum.view.away import START, away
 from switchsum.view.explain import explain
 from switchsum.view.facts import Facts, Overview
 from switchsum.view.findings import Alert, Finding
-from switchsum.view.losses import NO_WAIT
+from switchsum.view.symptoms import NO_WAIT
 from switchsum.view.words import capital, listed, percent, ranks_text
 
 MINUTE_S: Final = 60
 HOUR_S: Final = 3600
 MOST_OWNERS: Final = 8
-WORST_FIRST: Final = ("switch", "lost", "straggler", "missing", "nobody", "silent", "late", "link")
-"""Kinds of findings: first what holds a job up, then what slows it down."""
 
 
 def alerts(seen: Overview, only: str | None = None) -> list[Alert]:
@@ -28,9 +26,7 @@ def alerts(seen: Overview, only: str | None = None) -> list[Alert]:
     Switches come first, then jobs that stand still, jobs that are slow, and at last what is no job.
     """
     found = away(seen)
-    are_away = {name for one in found if one.switch for name in one.jobs}
-    if seen.trouble and not any(one.switch for one in found):
-        found = [Alert(kind="switch", text=f"The switch does not answer: {seen.trouble}."), *found]
+    are_away = {name for one in found if one.kind == "away" for name in one.jobs}
     is_only_job = len(seen.jobs) == 1
     by_cause: dict[str, list[tuple[str, Finding]]] = {}
     for facts in seen.jobs:
@@ -40,16 +36,15 @@ def alerts(seen: Overview, only: str | None = None) -> list[Alert]:
             if one.kind != "fine":
                 key = one.cause or f"{facts.job.job}\n{one.text}"
                 by_cause.setdefault(key, []).append((facts.job.job, one))
-    found += sorted(
-        (_of_cause(of_cause, is_only_job=is_only_job) for of_cause in by_cause.values()),
-        key=lambda one: _rank(one.kind),
-    )
+    # First what holds jobs up, then what slows them down, what costs most of the time first.
+    worst = sorted(by_cause.values(), key=lambda one: min((each.level, -each.cost) for _, each in one))
+    found += [_of_cause(of_cause, is_only_job=is_only_job) for of_cause in worst]
+    if seen.trouble and not any(one.kind in ("away", "switch") for one in found):
+        at = f" at {seen.info.switch}" if seen.info.switch else ""
+        text, details = f"The switch{at} does not answer the controller.", f"{capital(seen.trouble.rstrip('.'))}."
+        found = [Alert(kind="switch", text=text, details=details, advice=START.format(where="")), *found]
     refused = [one for one in seen.info.refused if only in (None, one.job)]
     return found + [refusal(one, seen.jobs, seen.info.free_slots) for one in refused]
-
-
-def _rank(kind: str) -> int:
-    return WORST_FIRST.index(kind) if kind in WORST_FIRST else len(WORST_FIRST)
 
 
 def _of_cause(found: list[tuple[str, Finding]], *, is_only_job: bool) -> Alert:
@@ -60,7 +55,7 @@ def _of_cause(found: list[tuple[str, Finding]], *, is_only_job: bool) -> Alert:
         text = first.text if is_only_job else f"Job {names[0]}: {first.text}"
         return Alert(text=text, details=first.details, jobs=names, **what)
     jobs = f"Jobs {listed(names)}"
-    if first.kind != "link":
+    if first.kind != "link" or not first.share:
         return Alert(text=f"{jobs}: {first.text}", details=first.details, jobs=names, **what)
     low, high = (percent(end(one.share for _, one in found)) for end in (min, max))
     lose = f"{sum(len(one.ranks) for _, one in found)} links lose {low if low == high else f'{low} to {high}'}"

@@ -16,8 +16,9 @@ START: Final = "Start it again{where}. What waits goes on where it was."
 
 def away(seen: Overview) -> list[Alert]:
     """Say which switches are away and which links are gone; links that lead to such a switch are not told apart."""
-    names = [one.switch for one in seen.switches.switches if one.state == "away" and one.switch]
-    found = [_of_switch(seen, one) for one in seen.switches.switches if one.switch in names]
+    gone = [one for one in seen.switches.switches if one.state == "away"]
+    names = [one.switch for one in gone]
+    found = [_of_switch(seen, one) for one in gone]
     faults = [text for text in seen.links.faults if not any(_tells_of(text, name) for name in names)]
     for low, high in sorted(gone_links(seen)):
         if not {low, high} & {*names}:
@@ -39,7 +40,8 @@ def _of_switch(seen: Overview, switch: rpc.SwitchInfo) -> Alert:
     over = [facts for facts in seen.jobs if is_over(facts.job, name)]
     moved = [facts for facts in seen.jobs if facts not in over and _moved_from(facts.job, name)]
     felt = [_felt(facts) for facts in over] + [f"job {one.job.job} goes on without it" for one in moved]
-    text = f"Switch {name} is away; {listed(felt) if felt else 'no job needs it'}."
+    known = f"Switch {name}" if name else f"The switch{f' at {switch.p4runtime}' if switch.p4runtime else ''}"
+    text = f"{known} is away; {listed(felt) if felt else 'no job needs it'}."
     details = f"{capital(switch.trouble)}." if switch.trouble else ""
     if links:
         details += f" Its links to {', '.join(links)} are gone with it."
@@ -81,4 +83,4 @@ def _moved_from(job: rpc.JobInfo, switch: str) -> str:
 
 
 def _tells_of(text: str, switch: str) -> bool:
-    return re.search(rf"(?<!\S){re.escape(switch)}(?![^\s,:])", text) is not None
+    return bool(switch) and re.search(rf"(?<!\S){re.escape(switch)}(?![^\s,:])", text) is not None

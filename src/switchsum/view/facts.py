@@ -4,16 +4,21 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final, Protocol
 
 from switchsum.protocol import rpc
 from switchsum.protocol.errors import RemoteError, SwitchLost, UnknownJob
 from switchsum.protocol.reports import JobCalls
+from switchsum.view.arrivals import Arrivals, ArrivalsOfJobs
 from switchsum.view.pace import Pace
 
 MOST_SLOTS: Final = 256
 """Slots of a job that are read: a member has no more in flight."""
+LOOKS: Final = 8
+"""Readings of slots, one after the other, of which `gather` adds up whose contributions come last."""
+LOOK_S: Final = 0.03
+"""Pause between two of them."""
 LIVE: Final = ("running", "draining")
 """States of a job whose entries are on the switch."""
 
@@ -64,6 +69,12 @@ class Facts:
     """Figures of late ranks."""
     away: list[str] = field(default_factory=list)
     """Switches that the job needs, and that do not answer the controller."""
+    addresses: dict[str, str] = field(default_factory=dict)
+    """P4Runtime addresses of these, by name."""
+    arrivals: Arrivals = field(default_factory=Arrivals)
+    """Whose contributions come last, as far as slots were read."""
+    trouble: str = ""
+    """Why slots and counters were not read, although the job runs."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -87,8 +98,29 @@ class Overview:
 def gather(source: Source, job: str) -> Facts:
     """Ask the controller for all that it knows of a job, and the switch for its slots and counters."""
     shown = source.show_job(rpc.JobRequest(job=job))
-    counted = source.statistics() if shown.state in LIVE else rpc.Statistics()
-    return _facts(source, shown, counted, source.ports(), slots=True)
+    counted, trouble = rpc.Statistics(), ""
+    if shown.state in LIVE:
+        try:
+            counted = source.statistics()
+        except (SwitchLost, RemoteError) as error:
+            trouble = str(error)
+    facts = _facts(source, shown, counted, source.ports(), slots=not trouble)
+    return replace(facts, trouble=trouble) if trouble else _with_arrivals(source, facts)
+
+
+def _with_arrivals(source: Source, facts: Facts) -> Facts:
+    """Read slots a few times more, unless a rank waits for long: one reading of a job at work may say nothing."""
+    job, found = facts.job, ArrivalsOfJobs()
+    if job.state not in LIVE or facts.away or any(one.age_s >= 0 and one.waiting_s >= 1 for one in facts.workers):
+        return facts
+    found.note(job, facts.slots or [], time.monotonic())
+    for _ in range(LOOKS - 1):
+        time.sleep(LOOK_S)
+        try:
+            found.note(job, source.slots(rpc.SlotsRequest(job=job.job, limit=MOST_SLOTS)).slots, time.monotonic())
+        except (SwitchLost, RemoteError, UnknownJob):
+            break
+    return replace(facts, arrivals=found.of(job.job, time.monotonic()))
 
 
 def look_at(
@@ -100,13 +132,13 @@ def look_at(
     why.
     """
     info, jobs, ports, trouble = source.info(), source.list_jobs().jobs, source.ports(), ""
-    counted = rpc.Statistics()
+    counted, unread = rpc.Statistics(), ""
     if switch:
         try:
             counted = source.statistics()
             trouble = away_text(counted.away)
         except (SwitchLost, RemoteError) as error:
-            trouble = str(error)
+            trouble = unread = str(error)
     found = []
     if isinstance(slots, Pace):
         slots.begin(job.job for job in jobs)
@@ -114,12 +146,13 @@ def look_at(
         if only not in (None, job.job):
             continue
         try:
-            found.append(_facts(source, job, counted, ports, slots=slots if counted.away or not trouble else False))
+            facts = _facts(source, job, counted, ports, slots=slots if counted.away or not trouble else False)
+            found.append(replace(facts, trouble=unread) if unread else facts)
         except UnknownJob:  # removed since
             continue
         except (SwitchLost, RemoteError) as error:
             trouble = str(error)
-            found.append(_facts(source, job, counted, ports, slots=False))
+            found.append(replace(_facts(source, job, counted, ports, slots=False), trouble=trouble))
     return Overview(
         at_s=time.time() if now is None else now,
         info=info,
@@ -155,8 +188,23 @@ def _facts(
     counters = {one.rank: one for one in counted.members if one.job == job.job}
     cells = _slots(source, job, workers, slots)
     # What was asked above may have shown that a switch does not answer.
-    away = [one.switch for one in source.switches().switches if one.state == "away" and is_over(job, one.switch)]
-    return Facts(job=job, workers=workers, counters=counters, slots=cells, ports=ports, calls=told.calls, away=away)
+    gone = [one for one in source.switches().switches if one.state == "away" and is_over(job, one.switch)]
+    arrivals = Arrivals()
+    if isinstance(slots, Pace):
+        if cells:
+            slots.arrivals.note(job, cells, slots.now_s)
+        arrivals = slots.arrivals.of(job.job, slots.now_s)
+    return Facts(
+        job=job,
+        workers=workers,
+        counters=counters,
+        slots=cells,
+        ports=ports,
+        calls=told.calls,
+        away=[one.switch for one in gone],
+        addresses={one.switch: one.p4runtime for one in gone if one.p4runtime},
+        arrivals=arrivals,
+    )
 
 
 def _slots(

@@ -10,7 +10,8 @@ class Finding:
     """One thing that is worth saying, as a program reads it."""
 
     kind: str
-    """`straggler`, `late`, `left out`, `silent`, `lost`, `missing`, `switch`, `link`, `taken`, `nobody` or `fine`."""
+    """`straggler`, `late`, `waits`, `left out`, `silent`, `lost`, `starting`, `missing`, `switch`, `link`,
+    `congested`, `taken`, `nobody` or `fine`."""
     text: str
     """Finding in one short sentence: who is to blame, by how much, and who suffers."""
     details: str = ""
@@ -31,6 +32,12 @@ class Finding:
     """The same for findings of several jobs that have one cause; empty: it is this job's alone."""
     share: float = 0.0
     """Share of frames that are lost, of findings of kind `link`."""
+    symptom: str = ""
+    """Name of the row of `view/rules.py` that was filled."""
+    level: int = 0
+    """Level of this row: the lower, the more it outweighs."""
+    cost: float = 0.0
+    """Share of the last ten seconds that it takes up, about."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -7,7 +7,6 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from operator import eq
-from statistics import median
 from typing import Final
 
 from switchsum.protocol import rpc
@@ -40,8 +39,12 @@ LEAST_LATE_S: Final = 50e-6
 """Results come to ranks at moments that differ by up to this: who is less late than that may be not late at all."""
 CLEARLY: Final = 0.8
 """Share of the largest cost: of the calls that cost a step about as much, the first one is named."""
+SELDOM: Final = 0.5
+"""A rank that is late in a smaller share of the steps than this pauses now and then."""
 OUTWEIGHS: Final = 2.0
 """A late rank holds up the others for longer than it waits for them, by so much; in noise each does both."""
+MOST_OF_ALL: Final = 0.6
+"""Or this part of all that ranks wait for single ones is for it: of three ranks and more chance gives none so much."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,6 +88,26 @@ class Late:
     """Seconds that a step takes."""
     since_s: float
     """Seconds since the first known step in which it was so late."""
+    share: float
+    """Share of the job's time for which all others wait for this rank alone."""
+
+    @property
+    def pauses(self) -> bool:
+        """Whether the rank is late seldom: it pauses now and then, and keeps up in between."""
+        return self.times < SELDOM * self.steps
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wandering:
+    """Delays for which now this rank is to blame, now that one."""
+
+    steps: int
+    """Number of steps that were looked at."""
+    late_s: float
+    """Typical delay, weighted by what it costs."""
+    times: dict[int, int]
+    """In how many steps each rank was so late."""
+    calls_per_step: int
 
 
 class _Same:
@@ -141,17 +164,17 @@ def _steps_of(one: _Same) -> tuple[Sequence[Step], int]:
 def find_late(calls: JobCalls) -> Late | None:
     """Return the rank that is late in most steps; None: nobody is, or too little is known."""
     steps, period = steps_of(calls)
-    recent: Sequence[Step] = [one for one in steps if one.age_s <= LOOK_BACK_S][-MOST_STEPS:]
-    recent = recent if len(recent) >= FEW_STEPS else steps[-FEW_STEPS:]
-    span = _span(calls, period)
+    recent, span = _recent(steps), _span(calls, period)
     if len(recent) < FEW_STEPS or span is None:
         return None
     rank = max(range(len(span.late_s)), key=span.late_s.__getitem__)
     late_s, time_s = span.late_s[rank], span.time_s[rank]
-    typical_s = median([one.late_s for one in recent if one.rank == rank] or [0.0])
+    typical_s = costly([(one.late_s, one.alone_s) for one in recent if one.rank == rank])
     hits = [one for one in recent if one.rank == rank and one.late_s >= typical_s / 2]
     is_little = late_s < LEAST_GAIN * time_s or typical_s < LEAST_LATE_S
-    if is_little or time_s <= 0 or late_s < OUTWEIGHS * span.waiting_s[rank]:  # no time: a member that lies
+    has_most = len(span.late_s) > 2 and len(recent) >= MOST_STEPS and late_s >= MOST_OF_ALL * sum(span.late_s)
+    is_noise = late_s < OUTWEIGHS * span.waiting_s[rank] and not has_most
+    if is_little or time_s <= 0 or is_noise:  # no time: a member that lies
         return None
     place, _ = Counter(one.place for one in hits).most_common(1)[0]
     return Late(
@@ -166,7 +189,49 @@ def find_late(calls: JobCalls) -> Late | None:
         own_share=1.0 - span.calls_s[rank] / time_s,
         step_s=step_s(calls, period),
         since_s=max(one.age_s for one in steps if one.rank == rank and one.late_s >= typical_s / 2),
+        share=late_s / time_s,
     )
+
+
+def find_wandering(calls: JobCalls) -> Wandering | None:
+    """Return delays that cost most of the lost time, whichever ranks they are of; None: too little is known."""
+    steps, period = steps_of(calls)
+    recent = _recent(steps)
+    if len(recent) < FEW_STEPS:
+        return None
+    typical_s = costly([(one.late_s, one.late_s) for one in recent])
+    hits = Counter(one.rank for one in recent if one.late_s >= typical_s / 2)
+    return Wandering(steps=len(recent), late_s=typical_s, times=dict(sorted(hits.items())), calls_per_step=period)
+
+
+def _recent(steps: Sequence[Step]) -> Sequence[Step]:
+    found: Sequence[Step] = [one for one in steps if one.age_s <= LOOK_BACK_S][-MOST_STEPS:]
+    return found if len(found) >= FEW_STEPS else steps[-FEW_STEPS:]
+
+
+def costly(delays: Iterable[tuple[float, float]]) -> float:
+    """Return the delay such that half of the lost time is in longer ones; 0: nothing was lost.
+
+    A median of the delays themselves would say 1 ms of a rank that pauses for half a second in every 25th step.
+
+    >>> costly([(0.001, 0.001)] * 24 + [(0.5, 0.5)])
+    0.5
+    """
+    ordered = sorted(delays)
+    half, lost = sum(cost for _, cost in ordered) / 2, 0.0
+    for late_s, cost in ordered:
+        lost += cost
+        if lost >= half:
+            return late_s
+    return 0.0
+
+
+def shares_of_job(calls: JobCalls, workers: Iterable[rpc.WorkerInfo]) -> dict[str, float]:
+    """Return which parts of the last seconds ranks compute, let data move and wait, on average; zeros: not known."""
+    span = calls.spans[0] if calls.spans else CallSpan(seconds=0.0)
+    found = [one for worker in workers if any((one := shares_now(span, worker)).values())]
+    names = ("computing", "moving", "waiting")
+    return {name: sum(one[name] for one in found) / len(found) if found else 0.0 for name in names}
 
 
 def stands(workers: Iterable[rpc.WorkerInfo]) -> bool:
@@ -177,6 +242,12 @@ def stands(workers: Iterable[rpc.WorkerInfo]) -> bool:
 def said(late: Late, who: str) -> str:
     """Say that a rank is late; `who` names it."""
     step = "step" if late.calls_per_step > 1 else "call"
+    if late.pauses:
+        every_s = late.step_s * late.steps / late.times
+        return (
+            f"{capital(who)} paused for {duration(late.late_s)} in {late.times} of the last {late.steps} {step}s, "
+            f"about every {duration(every_s)}: the others wait for it {percent(late.share)} of the time."
+        )
     return (
         f"{capital(who)} is {duration(late.late_s)} late in {late.times} of the last {late.steps} {step}s: "
         f"{duration(late.step_s)} a {step}, {duration(late.step_s / (1 + late.gain))} without it."

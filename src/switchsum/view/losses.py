@@ -1,22 +1,20 @@
-"""Links that lose frames, by what was lost within the last seconds; one sentence for each cause."""
+"""Links that lose frames, by what was lost within the last seconds, and what such links have in common."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final
 
 from switchsum.protocol import rpc
 from switchsum.view.facts import Facts
-from switchsum.view.findings import Finding
-from switchsum.view.late import stands
-from switchsum.view.words import called, capital, percent, places, ranks_text, verb
+from switchsum.view.words import percent
 
 LOSSY: Final = 0.001
 """Frames that a link may lose before it is named."""
 FEW_FRAMES: Final = 32
 """Number of lost frames that say nothing about a link. A report is not of one moment, either."""
-NO_WAIT: Final = "no rank waits for long"
 LEAST_FRAMES: Final = 4
 """Number of lost frames that say nothing about a link with little traffic."""
 
@@ -53,13 +51,14 @@ class Loss:
         return self.lost / self.sent if self.sent else 0.0
 
 
-def explain_links(facts: Facts) -> list[Finding]:
-    """Say which links lose frames, each way, and how many."""
-    losses = [one for worker in facts.workers if (one := loss_of(facts, worker)) is not None and one.is_worth_saying]
+def lossy_groups(facts: Facts, *, without: Iterable[int] = ()) -> list[tuple[str, list[Loss]]]:
+    """Return links that lose frames, together where they have one cause, `without` those of some ranks."""
+    found = (loss_of(facts, worker) for worker in facts.workers if worker.rank not in without)
+    losses = [one for one in found if one is not None and one.is_worth_saying]
     groups: dict[str, list[Loss]] = {}
     for one in losses:
         groups.setdefault(_cause(facts, one, losses), []).append(one)
-    return [_finding(facts, of_group, cause) for cause, of_group in groups.items()]
+    return list(groups.items())
 
 
 def _cause(facts: Facts, loss: Loss, losses: list[Loss]) -> str:
@@ -74,43 +73,6 @@ def _cause(facts: Facts, loss: Loss, losses: list[Loss]) -> str:
         if at.get(loss.rank) and len(here) > 1 and lossy.issuperset(here):
             return f"{what} {at[loss.rank]}"
     return f"rank {loss.rank} of {facts.job.job}"
-
-
-def _finding(facts: Facts, losses: list[Loss], cause: str) -> Finding:
-    ranks = [one.rank for one in losses]
-    there, back, sent = (sum(getattr(one, name) for one in losses) for name in ("there", "back", "sent"))
-    share, switch_off = (there + back) / sent, simulated(facts, ranks[0])
-    lose = f"{verb(ranks, 'loses', 'lose')} {percent(share)}"
-    if len(losses) == 1:
-        who = f"the link of {called(facts, ranks)}"
-    else:
-        where = f", all at {cause}," if cause.startswith(("host ", "switch ")) else ""
-        who = f"the links of {ranks_text(ranks)}{where}"
-    if switch_off:
-        which = f" of port {_port_of(facts, ranks[0]).port}" if len(ranks) == 1 else ""
-        text = f"The drop simulator{which} is on: {who} {lose}"
-    else:
-        text = f"{capital(who)} {lose}"
-    text += "." if stands(facts.workers) else f"; {NO_WAIT}."
-    details = f"{there + back} of {sent} contributions or their answers were lost"
-    seconds = max(one.seconds for one in losses)
-    details += f" in the last {seconds:.0f} s" if seconds else ""
-    if all(one.is_known for one in losses):
-        details += f": about {there} on the way to the switch, {back} on the way back"
-    details += f".{' ' if switch_off else ''}{switch_off}{places(facts, ranks) if len(ranks) == 1 else ''}"
-    first = next(one for one in facts.workers if one.rank == ranks[0])
-    advice, command = _mend(facts, first)
-    common = "" if cause.startswith("rank ") else cause
-    return Finding(
-        kind="link",
-        text=text,
-        details=details,
-        advice=advice,
-        command=command,
-        ranks=ranks,
-        cause=common,
-        share=share,
-    )
 
 
 def lost_of(facts: Facts, worker: rpc.WorkerInfo) -> int:
@@ -172,14 +134,25 @@ def arrived(worker: rpc.WorkerInfo, counters: rpc.MemberCounters) -> float:
     return counters.contributions / counters.results * worker.rounds
 
 
-def _port_of(facts: Facts, rank: int) -> rpc.PortInfo:
+def split_repeated(repeated: int, workers: Iterable[rpc.WorkerInfo]) -> tuple[int, int]:
+    """Divide answers to repeats of complete rounds: asked again although nothing was lost, and results that were lost.
+
+    A worker that gets a result a second time had lost nothing; it counts those.  The reports are up to a second older
+    than the switch's counter, so that at most that much of a healthy job is taken for lost.
+    """
+    again = min(repeated, sum(one.duplicates for one in workers if one.age_s >= 0))
+    return again, repeated - again
+
+
+def port_of(facts: Facts, rank: int) -> rpc.PortInfo:
+    """Return the port behind which a rank is; its number is -1 where that is not known."""
     behind = f"{facts.job.job}/{rank}"
     return next((port for port in facts.ports.ports if behind in port.members), rpc.PortInfo(port=-1))
 
 
 def simulated(facts: Facts, rank: int) -> str:
     """Say what the drop simulator loses on a rank's port; empty: nothing."""
-    port = _port_of(facts, rank)
+    port = port_of(facts, rank)
     if not (port.ingress_loss or port.egress_loss):
         return ""
     there, back = port.ingress_loss, port.egress_loss
@@ -188,12 +161,3 @@ def simulated(facts: Facts, rank: int) -> str:
         f"The drop simulator loses {percent(there)} on the way to the switch and {percent(back)} on the way back, "
         f"{percent(lost)} in all."
     )
-
-
-def _mend(facts: Facts, worker: rpc.WorkerInfo) -> tuple[str, str]:
-    """Return advice, and its command."""
-    if simulated(facts, worker.rank):
-        return "Switch it off:", "switchsum drop-probability 0"
-    if worker.link.startswith("packet"):
-        return f"See what the card has dropped, on {worker.host}, and at the switch's port:", "ip -s link show"
-    return f"See what its socket has dropped (d in skmem), on {worker.host or 'its machine'}:", "ss -uam"

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable
 from typing import Final
 
 from switchsum.protocol import rpc
+from switchsum.view.arrivals import ArrivalsOfJobs
 
 SHARE: Final = 0.01
 """Largest share of the time that goes into reading slots while nobody waits."""
@@ -27,10 +28,14 @@ class Pace:
         self._rest_until_s = 0.0
         self._is_due = False
         self._known: set[str] = set()
+        self.arrivals = ArrivalsOfJobs()
+        """What the slots that were read say about whose contributions come last."""
 
     def begin(self, jobs: Iterable[str]) -> None:
         """Begin a look at these jobs."""
-        self._known.intersection_update(jobs)
+        there = {*jobs}
+        self._known &= there
+        self.arrivals.forget_all_but(there)
         self._is_due = self._clock() >= self._rest_until_s
 
     def wants(self, job: str, workers: list[rpc.WorkerInfo]) -> bool:
@@ -38,6 +43,11 @@ class Pace:
         is_new = job not in self._known
         self._known.add(job)
         return self._is_due or is_new or any(one.age_s >= 0 and one.waiting_s >= LONG_WAIT_S for one in workers)
+
+    @property
+    def now_s(self) -> float:
+        """The time, in seconds of its clock."""
+        return self._clock()
 
     def read(self, reading_s: float) -> None:
         """Rest after slots have been read, for as long as makes reading the stated share of the time."""

@@ -78,12 +78,12 @@ def told_rows(facts: Facts, now: float, before: Seen) -> list[dict[str, Any]]:
     late = None if stands(facts.workers) else find_late(facts.calls)
     span = facts.calls.spans[0] if facts.calls.spans else CallSpan(seconds=0.0)
     for worker, row in zip(facts.workers, rows, strict=True):
-        loss = loss_of(facts, worker)
+        loss, recent = loss_of(facts, worker), worker.recent
         row |= {f"{name}_share": round(share, 4) for name, share in shares_now(span, worker).items()}
         row["late_s"] = round(late.late_s, 6) if late is not None and late.rank == worker.rank else 0.0
         row["lost"] = 0 if loss is None else lost_of(facts, worker)
         row["lost_share"] = 0.0 if loss is None or not loss.is_worth_saying else round(loss.share, 5)
-        recent = worker.recent
+        row["marked_share"] = round(recent.marked / recent.rounds, 5) if recent.rounds else 0.0
         row["density"] = round(recent.sparse_rows / recent.sparse_all_rows, 5) if recent.sparse_all_rows else None
     return rows
 

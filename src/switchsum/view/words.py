@@ -59,7 +59,9 @@ def names(facts: Facts, ranks: list[int]) -> str:
         if worker is not None and worker.host:
             known.append(f"host {worker.host}")
         if member is not None and member.address:
-            known += [f"address {member.address}", f"port {member.ingress_port}"]
+            known.append(f"address {member.address}")
+        if member is not None and member.address and member.ingress_port >= 0:
+            known.append(f"port {member.ingress_port}")
         if worker is not None and worker.link:
             known.append(f"link {link_text(worker.link)}")
         texts.append(f"rank {rank}" + (f" ({', '.join(known)})" if known else ""))

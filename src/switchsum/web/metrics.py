@@ -30,6 +30,7 @@ WORKER_COUNTERS: Final = {
     "repeats": ("switchsum_repeats", "Contributions that a worker has sent again."),
     "held": ("switchsum_repeats_held", "Repeats to which the switch answered that it waits for others."),
     "duplicates": ("switchsum_duplicates", "Results that came to a worker once more."),
+    "marked": ("switchsum_marked", "Results that said that a queue on the way was long (ECN)."),
 }
 """Name and meaning of each field of a report that only grows while a worker is connected."""
 WORKER_GAUGES: Final = {

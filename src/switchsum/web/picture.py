@@ -11,10 +11,12 @@ from dataclasses import asdict
 from typing import Any, Final
 
 from switchsum.protocol import rpc
+from switchsum.protocol.frame import Reason
 from switchsum.view.alerts import alerts
 from switchsum.view.explain import explain, headline
 from switchsum.view.facts import Facts, Overview
 from switchsum.view.late import STRIP_STEPS, stands, step_s, steps_of
+from switchsum.view.losses import split_repeated
 from switchsum.view.ranks import Seen, told_rows, what_it_does
 from switchsum.view.rounds import newest_rounds
 from switchsum.view.spans import of_collectives, shown_span
@@ -34,6 +36,7 @@ MOST_CURVES: Final = 64
 """Ranks of which each has curves."""
 LOST: Final = 4
 """Place of lost frames among the figures of a point."""
+REPEATED: Final = Reason.REPEATED.name.lower()
 RANKS: Final = 6
 """Place of the first rank's figures."""
 OF_RANK: Final = ("bytes_per_s", "waiting_share", "lost_share", "density")
@@ -110,6 +113,7 @@ class Painter:
                 for one in seen.counted.counters
                 if one.packets
             ],
+            "repeated": _repeated(seen),
             "uncounted": away,
             "switches": switch_rows(seen, rates),
             "links": link_rows(seen, rates),
@@ -222,6 +226,12 @@ class Painter:
         at, before = self._counted.get((kind, name), (now, count))
         self._counted[kind, name] = now, count
         return round((count - before) / (now - at), 1) if at < now <= at + FRESH_S and count >= before else None
+
+
+def _repeated(seen: Overview) -> tuple[int, int] | None:
+    """Return how many repeats were answered although nothing was lost, and how many for lost results; None: none."""
+    count = next((one.packets for one in seen.counted.counters if one.reason == REPEATED), 0)
+    return split_repeated(count, (one for facts in seen.jobs for one in facts.workers)) if count else None
 
 
 def _most_rows(facts: Facts) -> tuple[int, int]:

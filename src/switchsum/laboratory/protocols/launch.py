@@ -92,7 +92,7 @@ def _start_ranks(
 def _end(children: Children, ranks: Sequence[Child]) -> int:
     failed, code = children.wait(ranks)
     if failed is not None:
-        sys.stderr.write(f"switchsum: {failed.name} ended with exit code {code}; the job is over\n")
+        sys.stderr.write(f"switchsum: {failed.ending(code)}; the job is over\n")
         return code or 1
     return 0
 

@@ -1,5 +1,5 @@
 // Time series of a job, by rank or as a whole, with a choice of period; and who was late, step by step.
-import { draw, make, number, setText, short } from "./dom.js";
+import { clock, draw, make, number, setText, short } from "./dom.js";
 import { colour, offTheme, onTheme } from "./theme.js";
 
 const PERIODS = [["1 min", 60], ["10 min", 600], ["1 hour", 3600]], KINDS = [["by rank", "ranks"], ["whole job", "job"]];
@@ -9,7 +9,6 @@ const QUANTITIES = [ // title, unit, factor, figure of a point, figure of a rank
   ["Waiting, last 10 s", "%", 100, 4, 1], ["Sent", "MB/s", 1e-6, 2, 0], ["A step takes", "ms", 1e3, 3, null],
   ["Lost frames", "%", 100, 5, 2], ["Density of sparse sums", "%", 100, 6, 3],
 ];
-const clock = new Intl.DateTimeFormat("en-GB", { hour: "2-digit", minute: "2-digit", second: "2-digit" });
 const isAbout = (title, kind) => ({ link: /^Lost/, late: /^Waiting/ })[kind]?.test(title) ?? true; // what is fine has no colour
 const all = new Set();
 let period = Number(localStorage.getItem("period")) || PERIODS[0][1], kind = localStorage.getItem("curves") ?? KINDS[0][1];
@@ -43,7 +42,7 @@ export function charts(job) {
       width: across, height: HEIGHT,
       cursor: { sync: { key: job }, y: false, focus: { prox: 12 } }, focus: { alpha: 1 }, legend: { show: false },
       scales: { x: { time: true, range: () => span() }, y: { range: (_, low, high) => [0, high > 0 ? 1.1 * high : 1] } },
-      axes: [{ ...axis, space: 70, size: 28, values: (_, ticks) => ticks.map((tick) => clock.format(1000 * tick)) }, { ...axis, size: 46, space: 32, values: (_, ticks) => ticks.map(short) }],
+      axes: [{ ...axis, space: 70, size: 28, values: (_, ticks) => ticks.map((tick) => clock(1000 * tick)) }, { ...axis, size: 46, space: 32, values: (_, ticks) => ticks.map(short) }],
       series: [{}, ...looks.map(([name, width]) => ({ stroke: colour(name), width, points: { show: (of) => of.data[0].length < FEW, size: 4 }, spanGaps: false }))],
       hooks: { setCursor: [() => read(at)], setSeries: [(_, place) => { focused = place === null ? null : [at, place]; read(at); }] },
     }, [[]], figures[at].figure);
@@ -57,7 +56,7 @@ export function charts(job) {
   function read(at) { // what stands above the curves: the values under the pointer, or else the newest ones
     const { plot, reading } = figures[at], [, unit, , , ofRank] = QUANTITIES[at], place = plot.cursor.idx ?? plot.data[0].length - 1;
     const value = (column) => plot.data[column]?.[place], text = (number_) => (number_ == null ? "–" : `${short(number_)}\u00a0${unit}`);
-    const when = plot.cursor.idx == null ? "" : `, ${clock.format(1000 * plot.data[0][place])}`;
+    const when = plot.cursor.idx == null ? "" : `, ${clock(1000 * plot.data[0][place])}`;
     if (kind === "job" || ofRank === null) { setText(reading, `${text(value(1))}${when}`); return; }
     if (plot.cursor.idx != null && focused?.[0] === at) { setText(reading, `rank ${ranks[focused[1] - 1]}: ${text(value(focused[1]))}${when}`); return; }
     const of = (isNamed) => ranks.map((rank, column) => [rank, value(column + 1)]).filter(([rank, one]) => one != null && named.has(rank) === isNamed);

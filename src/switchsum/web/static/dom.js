@@ -16,6 +16,8 @@ export function draw(tag, attributes = {}, text = null) {
 }
 const english = new Intl.NumberFormat("en", { maximumFractionDigits: 1 }); // making one takes longer than many numbers
 export const number = (value) => english.format(Number(value));
+const twoDigits = { hour: "2-digit", minute: "2-digit", second: "2-digit" }, timeOfDay = new Intl.DateTimeFormat("en-GB", twoDigits);
+export const clock = (at = Date.now()) => timeOfDay.format(at); // one clock for all of the page: the reader's own
 const digits = new Intl.NumberFormat("en", { maximumSignificantDigits: 3 });
 export const short = (value) => digits.format(value);
 export const percent = (share) => `${number(100 * share)} %`;

@@ -1,14 +1,14 @@
 // The live page: pictures come as server-sent events once a second; all texts are set as text, never as markup.
 import { charts, strip } from "./charts.js";
-import { byId, isBad, list, make, namedBy, number, percent, rows, setText, short, sortable, table } from "./dom.js";
+import { byId, clock, isBad, list, make, namedBy, number, percent, rows, setText, short, sortable, table } from "./dom.js";
 import { slotPackets } from "./slot.js";
 import { colour, onTheme } from "./theme.js";
 import { portsText, topology } from "./topology.js";
 
 const HOUR_S = 3600, ACROSS = 64, SELDOM_S = 0.9, STALE_S = 2, MANY_RANKS = 12, FEW_RANKS = 6, FEW_KINDS = 6;
 const FIGURES = ["a step takes", "ranks wait", "sent", "collectives a second", "lost frames", "density, all ranks together"];
-const SLOW = ["late", "left out", "link", "refused", "silent", "taken"]; // what is said of these does not hold a job up
-const COLUMNS = [["rank"], ["waits", "n"], ["does"], ["outside calls", "n w"], ["MB/s", "n"], ["lost", "n"], ["density", "n w"], ["calls/s", "n w"], ["host", "w"], ["port", "n w"], ["link", "w"]];
+const SLOW = ["congested", "late", "left out", "link", "refused", "silent", "starting", "taken", "waits"]; // what is said of these does not hold a job up
+const COLUMNS = [["rank"], ["waits", "n"], ["does"], ["outside calls", "n w"], ["MB/s", "n"], ["lost", "n"], ["marked", "n w"], ["density", "n w"], ["calls/s", "n w"], ["host", "w"], ["port", "n w"], ["link", "w"]];
 const KINDS = [["collective"], ["calls", "n w"], ["data moves", "n w"], ["ranks wait", "n"], ["last to begin"], ["others wait for it", "n w"]];
 const STATES = { f: "free", i: "filling", c: "complete", s: "stale" };
 const history = new Map(); // job -> its points, as charts.js has them
@@ -18,10 +18,32 @@ const viewing = new IntersectionObserver((seen) => {
 }, { rootMargin: "25%" });
 let started = null, lostSince = null, last = null, colours = null, drawnAt = 0;
 
-const clock = () => new Date().toLocaleTimeString();
 
+const ICONS = { good: "<circle cx='8' cy='8' r='7' fill='%2323733a'/>", slow: "<path d='M8 1 16 15H0Z' fill='%23e08a00'/>", bad: "<path d='M1 1H15V15H1Z' fill='%23c62828'/>" };
+const SHAPES = { good: "●", slow: "▲", bad: "■" }, WORST = ["bad", "slow", "good"]; // told by shape as well as by colour
+function stateOf(job) { // how it is, in a word and in a look, and which share of the time the worst finding costs
+  const worst = job.findings.find(isBad), stands = Math.max(0, ...job.ranks.map((row) => row.waiting_s));
+  const isSlow = worst && SLOW.includes(worst.kind) && stands < STALE_S;
+  const state = stands >= STALE_S ? `stands still for ${number(Math.round(stands))} s` : isSlow ? `${job.state}, slow` : job.state;
+  return { look: !worst ? "good" : isSlow ? "slow" : "bad", state, cost: worst && isSlow && worst.cost < 1 ? worst.cost : null };
+}
+function summary(picture) {
+  const told = picture.jobs.map((job) => ({ ...stateOf(job), job: job.job, step: job.rates[2] }));
+  const isLost = Boolean(picture.trouble) && !told.some((one) => one.look === "bad");
+  const look = isLost ? "bad" : WORST.find((one) => told.some((job) => job.look === one)) ?? "good";
+  list(byId("summary"), told.length ? told : [{ look: isLost ? "bad" : "good", job: "No job", state: isLost ? "the switch does not answer" : "none is there", step: null, cost: null }], (one) =>
+    make("li", { class: one.look }, make("strong", {}, `${SHAPES[one.look]} ${one.job}`), make("span", {}, one.state),
+      ...(one.step ? [make("span", {}, `${number(1000 * one.step)} ms a step`)] : []),
+      ...(one.cost ? [make("span", {}, `what is wrong costs ${percent(one.cost)} of the time`)] : [])));
+  const worst = told.find((one) => one.look === look), title = `${SHAPES[look]} ${worst ? `${worst.job}: ${worst.state}` : isLost ? "no switch" : "no job"} – switchsum`;
+  if (document.title !== title) document.title = title;
+  if (byId("icon").dataset.look !== look) {
+    byId("icon").dataset.look = look;
+    byId("icon").href = `data:image/svg+xml,<svg xmlns='http://www.w3.org/2000/svg' viewBox='0 0 16 16'>${ICONS[look]}</svg>`;
+  }
+}
 function trouble(picture) {
-  const told = picture.alerts ?? (picture.trouble ? [{ text: `${picture.trouble}.`, advice: "" }] : []);
+  const told = picture.alerts ?? (picture.trouble ? [{ text: "The controller cannot say how things are.", details: `${picture.trouble}.`, advice: "Read its log, and see whether its switch runs:", command: "switchsum switch list" }] : []);
   const found = told.filter((one) => one.kind !== "refused"), refused = told.filter((one) => one.kind === "refused");
   byId("refused").hidden = !refused.length;
   list(byId("refused").lastChild, refused, finding);
@@ -56,7 +78,7 @@ function newJob(name) {
     packets: slotPackets(name), ranks, rest, kinds, all, calls, grid, legend: make("ul", { class: "legend" }), unread: make("p", { class: "hint" }), waiting, curves: charts(name), strip: make("div", { class: "strip" }), said: make("p", { class: "hint" }) };
   const { title, findings, figures, legend, curves, packets } = card.parts;
   card.order = sortable(ranks, [(one) => one.rank, (one) => one.waiting_share, (one) => one.does, (one) => one.computing_share,
-    (one) => one.bytes_per_s, (one) => one.lost_share, (one) => one.density ?? -1, (one) => one.collectives_per_s, (one) => one.host], () => card.job && showRanks(card, card.job));
+    (one) => one.bytes_per_s, (one) => one.lost_share, (one) => one.marked_share, (one) => one.density ?? -1, (one) => one.collectives_per_s, (one) => one.host], () => card.job && showRanks(card, card.job));
   grid.addEventListener("click", (event) => { // keyboards have the form below
     const across = (event.offsetX / grid.clientWidth) * ACROSS, down = (event.offsetY / grid.clientHeight) * Number(grid.dataset.lines);
     const place = Math.floor(down) * ACROSS + Math.floor(across);
@@ -118,7 +140,7 @@ function showRanks(card, job) {
     return { bad: false, values: [[row.rank, look(kind, "")], [told(percent(row.waiting_share)), "n bar", row.waiting_share],
       [kind === "straggler" ? `${row.does}; the others wait for it` : isNarrow.matches ? row.does.split(",")[0] : row.does, look(kind && kind !== "link", "text")],
       [told(percent(row.computing_share)), "n bar soft w", row.computing_share], [told(number(row.bytes_per_s / 1e6)), "n"],
-      [row.lost_share ? percent(row.lost_share) : "–", look(kind === "link", "n")], [row.density === null ? "–" : percent(row.density), "n w density"],
+      [row.lost_share ? percent(row.lost_share) : "–", look(kind === "link", "n")], [row.marked_share ? percent(row.marked_share) : "–", look(kind === "congested", "n w")], [row.density === null ? "–" : percent(row.density), "n w density"],
       [told(number(row.collectives_per_s)), "n w"], [row.host || "not known yet", "w"], [where(row), "n w"], [row.link, "w"]] };
   });
   parts.rest.hidden = job.ranks.length <= MANY_RANKS;
@@ -175,6 +197,7 @@ function show(picture) {
     `${picture.switches.length > 1 ? `${picture.switches.length} switches` : `Switch ${about.switch}`}, ${about.lanes_per_frame} lanes, ${number(about.free_slots)} slots free; switchsum ${about.package_version}`;
   if (now - drawnAt >= SELDOM_S) {
     drawnAt = now;
+    summary(picture);
     trouble(picture);
     topology(picture);
     counters(picture);
@@ -202,7 +225,7 @@ function show(picture) {
 
 function counters(picture) {
   byId("counted").hidden = !picture.counters.length;
-  setText(byId("counters").caption, `Packets by reason${picture.uncounted ? `, without those of ${picture.uncounted}, which answers no more` : ""}`);
+  setText(byId("counters").caption, `Packets by reason${picture.uncounted ? `, without those of ${picture.uncounted}, which answers no more` : ""}${picture.repeated ? `. Of those repeated, ${number(picture.repeated[0])} were asked for again although nothing was lost, and ${number(picture.repeated[1])} results were lost` : ""}`);
   const order = [...picture.counters].sort((one, other) => other.packets - one.packets);
   rows(byId("counters").tBodies[0], order, (one) => ({ bad: false, values: [[one.reason.replaceAll("_", " ")],
     [number(one.packets), "n"], [one.packets_per_s === null ? "–" : number(one.packets_per_s), "n"], [number(one.bytes), "n"]] }));

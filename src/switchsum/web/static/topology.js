@@ -6,11 +6,11 @@ const WIDE = { SWITCH: 150, GAP: 14, FOLDED: 168, DOTS: 8 }, NARROW = { SWITCH: 
 let size = WIDE;
 const called = (name) => name || "switch";
 // How a rank looks that a sentence names, by the sentence's kind, and what its box says.
-const LOOKS = { straggler: "stopped", lost: "stopped", silent: "slow", late: "slow", link: "slow", missing: "absent", nobody: "absent" };
+const LOOKS = { straggler: "stopped", lost: "stopped", silent: "slow", late: "slow", link: "slow", congested: "slow", missing: "absent", nobody: "absent", starting: "absent" };
 const SAYS = {
   straggler: (row) => `awaited ${number(Math.round(row.named.since_s))} s`, lost: () => "is lost", silent: () => "reports nothing",
-  late: (row) => row.does, link: (row) => `loses ${percent(row.lost_share)}`,
-  missing: () => "has not joined", nobody: () => "has not joined",
+  late: (row) => row.does, link: (row) => (row.lost_share ? `loses ${percent(row.lost_share)}` : "link is slow or dead"), congested: (row) => `${percent(row.marked_share)} marked`,
+  missing: () => "has not joined", nobody: () => "has not joined", starting: () => "is still to come",
 };
 const LEGEND = { // of what is there alone
   "host stopped": "red box: the others wait for this rank, or it is lost", "host slow": "amber box: this rank is late or silent, or its link loses frames",
@@ -152,7 +152,7 @@ function mark(frame, kind) {
   if (frame.getAttribute("class") !== kind) frame.setAttribute("class", kind);
 }
 export function portsText(row, named = (link) => `${link.port}`) {
-  return row.links.map((one) => `${named(one)}${one.down ? " (down)" : ""}`).join(", ") || "–";
+  return row.links.filter((one) => one.port >= 0).map((one) => `${named(one)}${one.down ? " (down)" : ""}`).join(", ") || "–";
 }
 export function topology(picture) {
   const hosts = ranksBySwitch(picture), target = byId("topology"), { switches } = picture, ranks = [...hosts.values()].flat();
