@@ -35,11 +35,12 @@ import numpy.typing as npt
 
 from switchsum.native.kernels.decorators import inner
 from switchsum.native.kernels.memory import Scalar
+from switchsum.protocol.frame import NO_BLOCK
 
 from .state import MOST_TREES, CongestionState, Core, Count, Phase, Slot, State
 
-FIRST: Final = 128
-"""Most contributions in flight over a tree before any result."""
+FIRST_EMPTY: Final = 128
+"""Most contributions without lanes in flight over a tree before any result: as many bytes as a few whole frames."""
 LEAST: Final = 1.0
 """Least contributions that may always be in flight over a tree."""
 _MOST_PASSED: Final = 4
@@ -50,6 +51,21 @@ _STEP: Final = 8
 _FEW: Final = 4.0
 _QUEUED: Final = 2.0
 """With a round trip of so many times the shortest one, half of what is in flight lies in queues."""
+_STANDING: Final = 1e-3
+"""Seconds that frames must have waited for a queue to stand: processors that are shared make rounds longer, too."""
+_LONG: Final = 50e-3
+"""A queue that is so long lets the window grow no more."""
+_LOSSY: Final = 2e-4
+"""With a queue that is so long a loss is its own."""
+_SLOW: Final = 1 / 8
+"""Growth in a round trip in which a queue stands: others may share it and take what we leave."""
+_FIRST_TIMED: Final = 4
+"""The shortest of so many rounds of a round trip tells whether a queue stands (HyStart, RFC 9406)."""
+_QUIET: Final = 4
+"""After so many round trips without a queue the window grows by `_PROBED` in each: the link may have become faster."""
+_PROBED: Final = 1 / 4
+_FEWEST: Final = 2.0
+"""No loss makes the window smaller than this."""
 _LEAST_CUT: Final = 0.35
 """Least part of the window that is taken away: with it, TCP beside us, whose frames are larger, has as much as we."""
 
@@ -59,7 +75,8 @@ def share_out(state: State, trees: npt.NDArray[np.integer[Any]]) -> None:
     core, slots, here = state.core[0], state.slots, state.congestion
     counts = np.bincount(trees, minlength=MOST_TREES)
     for tree in np.flatnonzero(counts != here["slots"]):
-        here["limit"][tree] = min(counts[tree], FIRST)
+        here["limit"][tree] = min(counts[tree], FIRST_EMPTY)
+        here["is_open"][tree] = 0
     slots["tree"] = trees
     core["progress"]["blocked"] += np.count_nonzero(slots["withheld"])
     slots["withheld"] = here["withheld"] = here["head"] = 0
@@ -71,11 +88,18 @@ def share_out(state: State, trees: npt.NDArray[np.integer[Any]]) -> None:
 
 
 @inner
+def _room(here: CongestionState, slot: Slot) -> Scalar:
+    """Return how many contributions may be in flight beside a slot's: few with lanes before the first result of such."""
+    is_first = here.is_open == 0 and slot.block != NO_BLOCK
+    return min(here.limit, float(here.first)) if is_first else here.limit
+
+
+@inner
 def is_full(state: State, slot: Slot) -> bool:
     """Tell whether a slot's contribution must be withheld: the window is full, or others were there first."""
     here = state.congestion[slot.tree + slot.passes]
     others = here.in_flight - (slot.phase != Phase.IDLE)
-    return bool(here.withheld > 0 or others + 1 > here.limit)
+    return bool(here.withheld > 0 or others + 1 > _room(here, slot))
 
 
 @inner
@@ -102,13 +126,16 @@ def take_first(state: State, tree: int) -> Scalar:
 
 
 @inner
-def has_room(here: CongestionState) -> bool:
-    """Tell whether a contribution that is withheld may be sent."""
-    return bool(here.withheld > 0 and here.in_flight + 1 <= here.limit)
+def has_room(state: State, tree: int) -> bool:
+    """Tell whether the contribution that was withheld first may be sent."""
+    here = state.congestion[tree]
+    if here.withheld == 0:
+        return False
+    return bool(here.in_flight + 1 <= _room(here, state.slots[state.withheld[here.base + here.head]]))
 
 
 @inner
-def note_mark(state: State, slot: Slot, sequence: int, is_marked: bool, carries: bool, now: float) -> None:
+def note_round(state: State, slot: Slot, sequence: int, is_marked: bool, carries: bool, now: float) -> None:
     """Learn from a result whether congestion was met; `sequence` is that of its contribution.
 
     As DCTCP (RFC 8257): the more results of a round trip are marked, the more is taken away, up to half.  `share` is
@@ -117,30 +144,50 @@ def note_mark(state: State, slot: Slot, sequence: int, is_marked: bool, carries:
     """
     core, here = state.core[0], state.congestion[slot.tree + (slot.way if is_marked else slot.passes)]
     if not (carries or is_marked):
+        if here.is_open == 0:
+            here.limit = min(here.limit + 1.0, float(here.most))
         return
+    if here.is_open == 0:
+        here.is_open = 1
+        here.limit = min(here.limit, float(here.first))
     here.came += 1
     here.marked += is_marked
     if slot.repeats == 0:
-        here.latest_s = now - slot.sent_at
-        here.least_s = min(here.least_s, here.latest_s)
-        here.shortest_s = min(here.shortest_s, here.latest_s)
+        elapsed = now - slot.sent_at
+        here.least_s = min(here.least_s, elapsed)
+        here.shortest_s = min(here.shortest_s, elapsed)
     if sequence > here.ends:
         _end_round_trip(core, here)
     if is_marked:
+        here.is_marked = 1
         core.progress.counts[Count.MARKED] += 1
-        _cut(core, here, sequence, max(here.share / 2, _LEAST_CUT))
+        _cut(core, here, sequence, max(here.share / 2, _LEAST_CUT), here.floor)
     elif here.limit < here.most:
-        more = 1.0 if here.cut_at < 0 else 1.0 / here.limit
-        here.limit = min(here.limit + more, float(here.most))
+        if here.cut_at < 0 and here.came >= _FIRST_TIMED and _waited(here, here.shortest_s, _STANDING):
+            here.cut_at = 0  # slow start is over: what the window has grown to fills the link
+        here.limit = min(here.limit + _growth(here), float(here.most))
 
 
 @inner
-def _cut(core: Core, here: CongestionState, sequence: int, part: float) -> None:
+def _growth(here: CongestionState) -> float:
+    """Return by how much a result without a mark makes the window larger."""
+    if here.cut_at < 0:  # slow start
+        return 1.0
+    if here.is_marked or here.in_flight + here.withheld < here.limit:
+        return 1.0 / here.limit
+    if not is_queued(here, _STANDING):
+        return max(1.0, here.limit * _PROBED if here.quiet > _QUIET else 1.0) / here.limit
+    return 0.0 if is_queued(here, _LONG) else _SLOW / here.limit
+
+
+@inner
+def _cut(core: Core, here: CongestionState, sequence: int, part: float, least: float) -> None:
     """Take a part of what is in flight away, unless frame number `sequence` was sent before the last cut."""
     if sequence > here.cut_at:
         here.cut_at = core.sending.sequence
+        here.quiet = 0
         used = min(here.limit, float(here.in_flight))
-        here.limit = max(used * (1.0 - part), here.floor)
+        here.limit = max(used * (1.0 - part), least)
 
 
 @inner
@@ -157,10 +204,29 @@ def _end_round_trip(core: Core, here: CongestionState) -> None:
         here.in_vain = min(here.in_vain, 0)
         here.floor = min(here.floor + 1.0, float(here.slots))
         here.limit = max(here.limit, here.floor)
-    here.recent_s = here.shortest_s
+    if here.shortest_s < np.inf:
+        here.recent_s = here.shortest_s
     here.shortest_s = np.inf
+    here.quiet = 0 if is_queued(here, _STANDING) else here.quiet + 1
     here.came = here.marked = 0
     here.ends = core.sending.sequence
+
+
+@inner
+def shortest_s(here: CongestionState) -> Scalar:
+    """Return the shortest round with lanes of the last round trip and the present one; infinity: none was timed."""
+    return min(here.recent_s, here.shortest_s)
+
+
+@inner
+def longest_trip_s(state: State) -> Scalar:
+    """Return the longest of these of all trees in use; infinity: none was timed."""
+    longest: Scalar = 0.0
+    for tree in range(MOST_TREES):
+        here = state.congestion[tree]
+        if here.least_s < np.inf:
+            longest = max(longest, shortest_s(here))
+    return longest if longest > 0.0 else np.inf
 
 
 @inner
@@ -173,8 +239,24 @@ def is_busy(here: CongestionState) -> bool:
 
 
 @inner
+def is_queued(here: CongestionState, most_s: float) -> bool:
+    """Tell whether frames waited for half a shortest round, and for `most_s`, in all of the last round trip."""
+    return _waited(here, here.recent_s, most_s)
+
+
+@inner
+def _waited(here: CongestionState, elapsed: float, most_s: float) -> bool:
+    """Tell whether a round's time means that frames waited for half a shortest round, and for `most_s`."""
+    return bool(1.5 * here.least_s + most_s < elapsed < np.inf)
+
+
+@inner
 def note_loss(state: State, tree: int, sequence: int) -> None:
-    """Learn that a contribution that was sent as frame number `sequence`, or its result, was lost."""
+    """Learn that a contribution that was sent as frame number `sequence`, or its result, was lost.
+
+    What a queue of our own has dropped makes the window smaller, but no smaller than what fills the link: by Little's
+    law that is what is in flight, times the shortest round, by the present one.
+    """
     core, here = state.core[0], state.congestion[tree]
     if here.floor > LEAST and sequence > here.lost_at:
         here.lost_at = core.sending.sequence
@@ -183,5 +265,6 @@ def note_loss(state: State, tree: int, sequence: int) -> None:
         here.patience = min(2 * here.patience, 4 * PATIENCE) if is_small else PATIENCE
         here.floor = LEAST if is_small else here.floor / 2
         here.limit = min(here.limit, here.floor)
-    if here.loss_cut > 0 and here.latest_s > _QUEUED * here.least_s:
-        _cut(core, here, sequence, here.loss_cut)
+    if here.loss_cut > 0 and is_queued(here, _LOSSY):
+        fills = 1.0 + here.in_flight * here.least_s / here.recent_s
+        _cut(core, here, sequence, here.loss_cut, max(fills, _FEWEST))

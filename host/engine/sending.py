@@ -194,7 +194,7 @@ def contribute(state: State, index: int, now: float) -> None:
 def release(state: State, tree: int, now: float) -> None:
     """Send what was withheld, as far as the window has room."""
     for path in range(tree, tree + 1 + int(tree == state.core[0].member.shared_tree)):
-        while has_room(state.congestion[path]):
+        while has_room(state, path):
             send_withheld(state, path, now)
 
 
@@ -221,6 +221,7 @@ def _pack_and_queue(state: State, index: int, now: float) -> None:
     _write_frame(state, index, row)
     slot.way = way_of(core, slot, slot.way != 0, slot.next_block)
     slot.repeats = slot.held = 0
+    state.rows[row].first_at = now
     if enter(state, slot, Event.CONTRIBUTED) == Action.ACKNOWLEDGE:
         acknowledge(core, slot)
     queue_contribution(state, index, row, now)

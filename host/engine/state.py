@@ -249,9 +249,12 @@ class RecoveryState(Record):
     smoothed_s: Annotated[Floats, "f8", WAYS]
     variation_s: Annotated[Floats, "f8", WAYS]
     """Variation of the times of rounds, by way: a round also lasts as long as others take to repeat what was lost."""
-    answer_s: Annotated[Floats, "f8", WAYS]
-    answer_variation_s: Annotated[Floats, "f8", WAYS]
-    """Variation of the times of the switch's answers to repeats; 0: none was timed."""
+    delivered_at: Annotated[Floats, "f8", MOST_TREES]
+    """When the newest contribution that `overtaken` counts was sent."""
+    reorder_s: Annotated[Floats, "f8", MOST_TREES]
+    """Reordering window (RFC 8985): a contribution is overtaken by results of those sent so much later alone."""
+    spurious: Int64
+    """Repeats that proved needless, for the result came sooner than any answer to them."""
     timeout_s: Float64
     timeout_max_s: Float64
     floor_s: Float64
@@ -286,6 +289,10 @@ class CongestionState(Record):
     """The tree's slots."""
     most: Int64
     """The largest window."""
+    first: Int64
+    """The window before any result with lanes."""
+    is_open: Int64
+    """1: a result with lanes has come."""
     base: Int64
     """Where in the array `withheld` the tree's ring of slots begins."""
     head: Int64
@@ -310,8 +317,6 @@ class CongestionState(Record):
     """After so many such round trips the floor grows beyond 1."""
     lost_at: Int64
     """The last sequence when the floor was made smaller for a loss."""
-    latest_s: Float64
-    """The last round trip with lanes that was timed."""
     least_s: Float64
     """The shortest of these round trips."""
     shortest_s: Float64
@@ -319,7 +324,11 @@ class CongestionState(Record):
     recent_s: Float64
     """The shortest of them in the round trip before the present one."""
     loss_cut: Float64
-    """The part that a loss takes away where queues are long."""
+    """The part that a loss takes away where a queue stands."""
+    is_marked: Int64
+    """1: a result has been marked, so that the network says itself when queues grow."""
+    quiet: Int64
+    """Round trips in a row that found no queue."""
     gain: Float64
     """Weight in the average `share` of the share of marked results in the newest round trip."""
 
@@ -458,6 +467,8 @@ class OperationRecord(Record):
 class Row(Record):
     """A row of the frame store."""
 
+    first_at: Float64
+    """When its frame was first sent."""
     sequence: Int64
     """Sequence of the last transmission of its frame."""
     length: Int64
