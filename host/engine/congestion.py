@@ -37,7 +37,7 @@ from switchsum.native.kernels.decorators import inner
 from switchsum.native.kernels.memory import Scalar
 from switchsum.protocol.frame import NO_BLOCK
 
-from .state import MOST_TREES, CongestionState, Core, Count, Phase, Slot, State
+from .state import MOST_TREES, OPERATIONS, CongestionState, Core, Count, Phase, Slot, State
 
 FIRST_EMPTY: Final = 128
 """Most contributions without lanes in flight over a tree before any result: as many bytes as a few whole frames."""
@@ -49,6 +49,7 @@ PATIENCE: Final = 16
 _STEP: Final = 8
 """Round trips after which a loss of the last step is known: with 1, 32 jobs that all try lose a tenth of all frames."""
 _FEW: Final = 4.0
+_BLOCK_BITS: Final = 33
 _QUEUED: Final = 2.0
 """With a round trip of so many times the shortest one, half of what is in flight lies in queues."""
 _STANDING: Final = 1e-3
@@ -61,6 +62,8 @@ _SLOW: Final = 1 / 8
 """Growth in a round trip in which a queue stands: others may share it and take what we leave."""
 _FIRST_TIMED: Final = 4
 """The shortest of so many rounds of a round trip tells whether a queue stands (HyStart, RFC 9406)."""
+_STALE: Final = 8.0
+"""After so many of them the shortest round is no longer known."""
 _QUIET: Final = 4
 """After so many round trips without a queue the window grows by `_PROBED` in each: the link may have become faster."""
 _PROBED: Final = 1 / 4
@@ -79,7 +82,7 @@ def share_out(state: State, trees: npt.NDArray[np.integer[Any]]) -> None:
         here["is_open"][tree] = 0
     slots["tree"] = trees
     core["progress"]["blocked"] += np.count_nonzero(slots["withheld"])
-    slots["withheld"] = here["withheld"] = here["head"] = 0
+    slots["withheld"] = here["withheld"] = 0
     here["slots"], here["most"], here["base"] = counts, counts, np.cumsum(counts) - counts
     here["in_flight"] = np.bincount(trees[slots["phase"] != Phase.IDLE], minlength=MOST_TREES)
     if (shared := int(core["member"]["shared_tree"])) >= 0:  # behind it is the window of the way over the fallback
@@ -104,10 +107,17 @@ def is_full(state: State, slot: Slot) -> bool:
 
 @inner
 def append(state: State, index: int) -> None:
-    """Withhold a slot's contribution, behind those that are withheld already."""
+    """Withhold a slot's contribution: it joins the heap of those that are withheld already."""
     slot = state.slots[index]
     here = state.congestion[slot.tree + slot.passes]
-    place = (here.head + here.withheld) % here.slots
+    place = here.withheld
+    while place > 0:
+        above = (place - 1) // 2
+        other = state.withheld[here.base + above]
+        if _turn_of(state, other) <= _turn_of(state, index):
+            break
+        state.withheld[here.base + place] = other
+        place = above
     state.withheld[here.base + place] = index
     here.withheld += 1
     slot.withheld = 1
@@ -116,13 +126,37 @@ def append(state: State, index: int) -> None:
 
 @inner
 def take_first(state: State, tree: int) -> Scalar:
-    """Return the slot whose contribution has been withheld longest, which is sent now."""
+    """Return the slot whose turn it is among those that are withheld; its contribution is sent now."""
     here = state.congestion[tree]
-    index = state.withheld[here.base + here.head]
-    here.head = (here.head + 1) % here.slots
+    first = state.withheld[here.base]
     here.withheld -= 1
-    state.slots[index].withheld = 0
-    return index
+    last = state.withheld[here.base + here.withheld]
+    place = np.int64(0)
+    while 2 * place + 1 < here.withheld:
+        below = 2 * place + 1
+        if below + 1 < here.withheld and _turn_of(state, state.withheld[here.base + below + 1]) < _turn_of(
+            state, state.withheld[here.base + below]
+        ):
+            below += 1
+        if _turn_of(state, last) <= _turn_of(state, state.withheld[here.base + below]):
+            break
+        state.withheld[here.base + place] = state.withheld[here.base + below]
+        place = below
+    state.withheld[here.base + place] = last
+    state.slots[first].withheld = 0
+    return first
+
+
+@inner
+def _turn_of(state: State, index: int) -> Scalar:
+    """Return a slot's turn among contributions that are withheld, the same on all ranks, whatever was lost where.
+
+    Operations go one after the other, in each of them the first rounds, and then blocks in the order of the array.
+    """
+    slot = state.slots[index]
+    columns = state.operations[slot.operation % OPERATIONS].columns
+    place = np.int64(slot.column) if slot.block == NO_BLOCK else np.int64(slot.block) + columns
+    return (slot.operation << _BLOCK_BITS) + place
 
 
 @inner
@@ -131,7 +165,7 @@ def has_room(state: State, tree: int) -> bool:
     here = state.congestion[tree]
     if here.withheld == 0:
         return False
-    return bool(here.in_flight + 1 <= _room(here, state.slots[state.withheld[here.base + here.head]]))
+    return bool(here.in_flight + 1 <= _room(here, state.slots[state.withheld[here.base]]))
 
 
 @inner
@@ -145,10 +179,15 @@ def note_round(state: State, slot: Slot, sequence: int, is_marked: bool, carries
     core, here = state.core[0], state.congestion[slot.tree + (slot.way if is_marked else slot.passes)]
     if not (carries or is_marked):
         if here.is_open == 0:
-            here.limit = min(here.limit + 1.0, float(here.most))
+            here.limit = min(here.limit + _growth(here), float(here.most))
+            here.came += 1
+            if sequence > here.ends:
+                here.came = here.lost = 0
+                here.ends = core.sending.sequence
         return
     if here.is_open == 0:
         here.is_open = 1
+        here.has_started = here.came = 0
         here.limit = min(here.limit, float(here.first))
     here.came += 1
     here.marked += is_marked
@@ -156,27 +195,28 @@ def note_round(state: State, slot: Slot, sequence: int, is_marked: bool, carries
         elapsed = now - slot.sent_at
         here.least_s = min(here.least_s, elapsed)
         here.shortest_s = min(here.shortest_s, elapsed)
+        here.timed += 1
     if sequence > here.ends:
-        _end_round_trip(core, here)
+        _end_round_trip(core, here, now)
     if is_marked:
         here.is_marked = 1
         core.progress.counts[Count.MARKED] += 1
         _cut(core, here, sequence, max(here.share / 2, _LEAST_CUT), here.floor)
     elif here.limit < here.most:
-        if here.cut_at < 0 and here.came >= _FIRST_TIMED and _waited(here, here.shortest_s, _STANDING):
-            here.cut_at = 0  # slow start is over: what the window has grown to fills the link
+        if here.timed >= _FIRST_TIMED and _waited(here, here.shortest_s, _STANDING):
+            here.has_started = 1  # what the window has grown to fills the link
         here.limit = min(here.limit + _growth(here), float(here.most))
 
 
 @inner
 def _growth(here: CongestionState) -> float:
     """Return by how much a result without a mark makes the window larger."""
-    if here.cut_at < 0:  # slow start
+    if here.has_started == 0:
         return 1.0
-    if here.is_marked or here.in_flight + here.withheld < here.limit:
+    if here.quiet > _QUIET and here.is_marked == 0 and here.in_flight + here.withheld >= here.limit:
+        return _PROBED
+    if here.is_marked or not is_queued(here, _STANDING):
         return 1.0 / here.limit
-    if not is_queued(here, _STANDING):
-        return max(1.0, here.limit * _PROBED if here.quiet > _QUIET else 1.0) / here.limit
     return 0.0 if is_queued(here, _LONG) else _SLOW / here.limit
 
 
@@ -188,10 +228,17 @@ def _cut(core: Core, here: CongestionState, sequence: int, part: float, least: f
         here.quiet = 0
         used = min(here.limit, float(here.in_flight))
         here.limit = max(used * (1.0 - part), least)
+        here.has_started = 1
 
 
 @inner
-def _end_round_trip(core: Core, here: CongestionState) -> None:
+def _fills(here: CongestionState) -> float:
+    """Return how much of what is in flight fills the link: all if no queue stands (Little's law); 0: not known."""
+    return here.in_flight * here.least_s / here.recent_s if here.recent_s < np.inf else 0.0
+
+
+@inner
+def _end_round_trip(core: Core, here: CongestionState, now: float) -> None:
     """Begin a round trip; what it needs to know of the last one is how many results were marked."""
     if here.cut_at >= 0:
         here.share += here.gain * (here.marked / here.came - here.share)
@@ -204,10 +251,13 @@ def _end_round_trip(core: Core, here: CongestionState) -> None:
         here.in_vain = min(here.in_vain, 0)
         here.floor = min(here.floor + 1.0, float(here.slots))
         here.limit = max(here.limit, here.floor)
-    if here.shortest_s < np.inf:
+    # Of few rounds, all may have waited for somebody's repeat; yet where most are repeated, few are all that is known.
+    if here.timed >= _FIRST_TIMED or (here.timed > 0 and now > here.timed_from + _STALE * here.recent_s):
         here.recent_s = here.shortest_s
-    here.shortest_s = np.inf
-    here.quiet = 0 if is_queued(here, _STANDING) else here.quiet + 1
+        here.timed_from = now
+        here.shortest_s = np.inf
+        here.timed = 0
+    here.quiet = 0 if here.marked > 0 or is_queued(here, _STANDING) else here.quiet + 1
     here.came = here.marked = 0
     here.ends = core.sending.sequence
 
@@ -265,6 +315,9 @@ def note_loss(state: State, tree: int, sequence: int) -> None:
         here.patience = min(2 * here.patience, 4 * PATIENCE) if is_small else PATIENCE
         here.floor = LEAST if is_small else here.floor / 2
         here.limit = min(here.limit, here.floor)
+    here.lost += 1
+    if here.is_open == 0 and here.lost > 2 * _FEW + here.came / 4:
+        here.has_started = 1
+        _cut(core, here, sequence, 0.5, float(here.first))
     if here.loss_cut > 0 and is_queued(here, _LOSSY):
-        fills = 1.0 + here.in_flight * here.least_s / here.recent_s
-        _cut(core, here, sequence, here.loss_cut, max(fills, _FEWEST))
+        _cut(core, here, sequence, here.loss_cut, max(1.0 + _fills(here), _FEWEST))

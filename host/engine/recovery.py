@@ -62,8 +62,8 @@ _LATENESSES: Final = 4.0
 """How often the loop's own lateness is added to this bound: workers that share cores are late one after another."""
 _SOONEST: Final = 0.5
 """Part of the shortest round in which no answer to a repeat can come."""
-_MOST_REORDER: Final = 1.0
-"""Greatest reordering window, in shortest rounds."""
+_REORDERED: Final = 1 / 4
+"""Reordering window once a repeat was needless, in shortest rounds (RFC 8985, section 6.2, step 4)."""
 _FEW: Final = 8
 """Number of waiting slots with which an operation comes to its end. Then a frame too many is cheaper than a time-out.
 """
@@ -236,7 +236,7 @@ def note_result(state: State, index: int, carries: bool, now: float) -> None:
         if (slot.named or carries) and recovery.timed_at != now:
             recovery.timed_at = now
             _learn(state, slot.way, now - slot.sent_at)
-        recovery.timeouts = 0
+        recovery.timeouts = recovery.doubts = 0
     elif _is_spurious(state, index, now):
         _note_spurious(state, index, now)
     else:
@@ -272,7 +272,7 @@ def _note_spurious(state: State, index: int, now: float) -> None:
     recovery, path = core.recovery, slot.tree + slot.way
     recovery.spurious += 1
     trip_s = shortest_s(state.congestion[path])
-    recovery.reorder_s[path] = min(recovery.reorder_s[path] + trip_s / 4, _MOST_REORDER * trip_s)
+    recovery.reorder_s[path] = _REORDERED * trip_s
     if slot.repeats == 1:  # the first transmission has brought the result (RFC 4015)
         _learn(state, slot.way, now - state.rows[2 * index + (slot.number & 1)].first_at)
 
@@ -378,9 +378,12 @@ def repeat_overtaken(state: State, now: float) -> None:
         if slot.sent_at + recovery.reorder_s[path] > recovery.delivered_at[path] and recovery.reorder_s[path] > 0.0:
             continue
         if state.last_sent[index] > recovery.overtaken[path] - recovery.threshold:
-            if recovery.credit == 0:
+            # Each that goes without better evidence waits twice as long as the one before: if all of them are needless,
+            # their results would otherwise make the next ones needless, too.
+            if recovery.credit == 0 or now < slot.sent_at + expected_s * ((1 << min(recovery.doubts, _ENDLESS)) - 1):
                 continue
             recovery.credit -= 1
+            recovery.doubts += 1
         if ACTIONS[slot.phase, Event.OVERTAKEN] == Action.REPEAT:
             if slot.held == 0:
                 note_loss(state, slot.tree + slot.passes, state.last_sent[index])

@@ -237,6 +237,8 @@ class RecoveryState(Record):
     """When `overtaken` was last heard of."""
     credit: Int64
     """Frames that may be taken for lost because results of repeats have passed them."""
+    doubts: Int64
+    """How many were since the last result of a contribution that was sent once."""
     overtaken: Annotated[Integers, "i8", MOST_TREES]
     """Like `passed`, for slots that are in step with the other workers' slots."""
     threshold: Int64
@@ -291,20 +293,22 @@ class CongestionState(Record):
     """The largest window."""
     first: Int64
     """The window before any result with lanes."""
+    has_started: Int64
+    """1: slow start is over."""
     is_open: Int64
     """1: a result with lanes has come."""
     base: Int64
-    """Where in the array `withheld` the tree's ring of slots begins."""
-    head: Int64
-    """Place in the ring of the slot that was withheld first."""
+    """Where in the array `withheld` the tree's heap of slots begins."""
     withheld: Int64
-    """How many slots are in the ring."""
+    """How many slots are in the heap."""
     share: Float64
     """A mark takes half of this part of the window away, but at least `_LEAST_CUT`."""
     came: Int64
     """Results that came in this round trip."""
     marked: Int64
     """Results in this round trip that were marked."""
+    lost: Int64
+    """Contributions without lanes that were lost in this round trip."""
     ends: Int64
     """With the result of a contribution after this sequence the next round trip begins."""
     cut_at: Int64
@@ -321,6 +325,10 @@ class CongestionState(Record):
     """The shortest of these round trips."""
     shortest_s: Float64
     """The shortest of them since the present round trip began."""
+    timed: Int64
+    """How many these are."""
+    timed_from: Float64
+    """Since when they are counted."""
     recent_s: Float64
     """The shortest of them in the round trip before the present one."""
     loss_cut: Float64
@@ -517,7 +525,7 @@ class State(NamedTuple):
     last_sent: npt.NDArray[np.int64]
     """Sequence of the last transmission of each slot that waits, side by side and quick to search; else `NEVER`."""
     withheld: npt.NDArray[np.int64]
-    """A ring for each tree of the slots whose contributions are withheld, and one for the way over the fallback."""
+    """A heap for each tree of the slots whose contributions are withheld, and one for the way over the fallback."""
     congestion: Table[CongestionState]
     """One record for each tree; that behind the tree of shared slots is for the way over the fallback."""
 
