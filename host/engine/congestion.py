@@ -209,6 +209,14 @@ def note_round(state: State, slot: Slot, sequence: int, is_marked: bool, carries
 
 
 @inner
+def time_answer(here: CongestionState, elapsed: float) -> None:
+    """Note how long the answer to a repeat took, if that is longer than rounds do: a leaf's answer has a shorter way."""
+    if shortest_s(here) < elapsed:
+        here.shortest_s = min(here.shortest_s, elapsed)
+        here.timed += 1
+
+
+@inner
 def _growth(here: CongestionState) -> float:
     """Return by how much a result without a mark makes the window larger."""
     if here.has_started == 0:
@@ -251,9 +259,11 @@ def _end_round_trip(core: Core, here: CongestionState, now: float) -> None:
         here.in_vain = min(here.in_vain, 0)
         here.floor = min(here.floor + 1.0, float(here.slots))
         here.limit = max(here.limit, here.floor)
-    # Of few rounds, all may have waited for somebody's repeat; yet where most are repeated, few are all that is known.
+    # Of few rounds, all may have waited for somebody's repeat.  Where most are repeated, few are all that is known.  In a
+    # tree these count as they are; at a single switch answers to repeats are timed, too, so that small steps will do.
     if here.timed >= _FIRST_TIMED or (here.timed > 0 and now > here.timed_from + _STALE * here.recent_s):
-        here.recent_s = here.shortest_s
+        is_known = here.timed >= _FIRST_TIMED or core.member.in_tree == 1
+        here.recent_s = here.shortest_s if is_known else min(here.shortest_s, 2 * here.recent_s)
         here.timed_from = now
         here.shortest_s = np.inf
         here.timed = 0

@@ -41,7 +41,7 @@ from switchsum.native.kernels.decorators import inner
 from switchsum.native.kernels.memory import Scalar, bytes_at
 from switchsum.protocol.frame import AT, Flag
 
-from .congestion import is_busy, longest_trip_s, note_loss, shortest_s
+from .congestion import is_busy, longest_trip_s, note_loss, shortest_s, time_answer
 from .header import fill_checksum
 from .rules import ACTIONS, Action, Event
 from .sending import acknowledge, contribute_blocked, queue_contribution, queue_frame, send_withheld
@@ -58,10 +58,12 @@ _LATER_ROUNDS: Final = 2.0
 """Rounds in which a later member repeats nothing that it sent: an answer takes one, the first member's repeat one."""
 _MOST_TRIPS: Final = 3.0
 """Most that a time-out is, in shortest rounds of the last round trip."""
-_LATENESSES: Final = 4.0
+_LATENESSES: Final = 1.0
 """How often the loop's own lateness is added to this bound: workers that share cores are late one after another."""
 _SOONEST: Final = 0.5
 """Part of the shortest round in which no answer to a repeat can come."""
+_ON_TIME: Final = 1.5
+"""Most shortest rounds after a repeat at which its result comes on time."""
 _REORDERED: Final = 1 / 4
 """Reordering window once a repeat was needless, in shortest rounds (RFC 8985, section 6.2, step 4)."""
 _FEW: Final = 8
@@ -119,6 +121,7 @@ def _repeat(state: State, index: int, now: float) -> None:
     row = 2 * index + (slot.number & 1)
     _mark(state, row, _REPEAT)
     slot.repeats += 1
+    state.rows[row].repeated_at = now if slot.repeats == 1 else 0.0
     if slot.repeats > 1 and ACTIONS[slot.phase, Event.REPEATED] == Action.REPEAT_FORMER:
         recall(state, index)
     queue_contribution(state, index, row, now)
@@ -241,13 +244,30 @@ def note_result(state: State, index: int, carries: bool, now: float) -> None:
         _note_spurious(state, index, now)
     else:
         # In the round after a repeat this worker is the last one, and its result passes those of frames that wait for
-        # others.  Which transmission brought the result cannot be told (Karn's algorithm).
+        # others.  Which transmission brought the result cannot be told (Karn's algorithm), but for one that comes just
+        # when the answer to the last one is due.
+        if now - slot.sent_at < _ON_TIME * shortest_s(state.congestion[path]) < np.inf:
+            recovery.timeouts = 0
         _note_passed(recovery, path, sequence)
         if core.progress.waiting <= _FEW or now > recovery.evident_at + round_s(state, slot):
             recovery.credit += _CREDIT
     slot.late = slot.repeats > 0
     recovery.silent = 0
     recovery.moved_at = now
+
+
+@inner
+def note_duplicate(state: State, index: int, now: float) -> None:
+    """Learn from a second result of a slot's last round: if it was repeated once, that is the answer to the repeat.
+
+    So the first transmission has not been lost, and the answer's time is that of a round that waits for nobody.
+    """
+    core, slot = state.core[0], state.slots[index]
+    row = state.rows[2 * index + (~slot.number & 1)]
+    if row.repeated_at > 0.0:
+        time_answer(state.congestion[slot.tree], now - row.repeated_at)
+        core.recovery.spurious += 1
+        row.repeated_at = 0.0
 
 
 @inner
@@ -424,6 +444,8 @@ def probe(state: State, now: float) -> None:
         return
     bound = min(core.sending.sequence, core.sending.consumed)
     left: Scalar = np.int64(_PROBES_AT_ONCE)
+    if core.member.in_tree == 0:  # in a tree each would be passed on, by links that may be full
+        left <<= min(recovery.silent, _MOST_DOUBLINGS)
     left = max(left, np.int64(core.progress.waiting * (probe_at(core) - recovery.moved_at) / _ALL_PROBED_S))
     # The oldest, so that each has its turn; the others from the first slot on: several workers may have to repeat
     # the same one, and so all look for it in the same order.

@@ -221,7 +221,7 @@ def _pack_and_queue(state: State, index: int, now: float) -> None:
     _write_frame(state, index, row)
     slot.way = way_of(core, slot, slot.way != 0, slot.next_block)
     slot.repeats = slot.held = 0
-    state.rows[row].first_at = now
+    state.rows[row].first_at, state.rows[row].repeated_at = now, 0.0
     if enter(state, slot, Event.CONTRIBUTED) == Action.ACKNOWLEDGE:
         acknowledge(core, slot)
     queue_contribution(state, index, row, now)

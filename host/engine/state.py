@@ -183,6 +183,8 @@ class MemberRecord(Record):
     switch_port: Int64
     own_ip: Int64
     own_port: Int64
+    in_tree: Int64
+    """1: its switch hands partial sums on to another one, so that answers to repeats may come from nearer than results."""
     asks_later: Int64
     """1: another member of its switch, which passes repeats on to one above, repeats before it (recovery.py)."""
     seed: Int64
@@ -477,6 +479,8 @@ class Row(Record):
 
     first_at: Float64
     """When its frame was first sent."""
+    repeated_at: Float64
+    """When it was sent again, if that was once; else 0."""
     sequence: Int64
     """Sequence of the last transmission of its frame."""
     length: Int64
