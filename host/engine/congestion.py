@@ -56,7 +56,7 @@ _STANDING: Final = 1e-3
 """Seconds that frames must have waited for a queue to stand: processors that are shared make rounds longer, too."""
 _LONG: Final = 50e-3
 """A queue that is so long lets the window grow no more."""
-_LOSSY: Final = 2e-4
+_LOSSY: Final = 1e-3
 """With a queue that is so long a loss is its own."""
 _SLOW: Final = 1 / 8
 """Growth in a round trip in which a queue stands: others may share it and take what we leave."""

@@ -244,9 +244,10 @@ def note_result(state: State, index: int, carries: bool, now: float) -> None:
         _note_spurious(state, index, now)
     else:
         # In the round after a repeat this worker is the last one, and its result passes those of frames that wait for
-        # others.  Which transmission brought the result cannot be told (Karn's algorithm), but for one that comes just
-        # when the answer to the last one is due.
-        if now - slot.sent_at < _ON_TIME * shortest_s(state.congestion[path]) < np.inf:
+        # others.  Which transmission brought the result cannot be told (Karn's algorithm), unless it comes just when the
+        # answer to the last one is due.  At a single switch the answer to a needless repeat still tells (`note_duplicate`).
+        is_on_time = now - slot.sent_at < _ON_TIME * shortest_s(state.congestion[path]) < np.inf
+        if is_on_time or core.member.in_tree == 0:
             recovery.timeouts = 0
         _note_passed(recovery, path, sequence)
         if core.progress.waiting <= _FEW or now > recovery.evident_at + round_s(state, slot):
@@ -265,7 +266,10 @@ def note_duplicate(state: State, index: int, now: float) -> None:
     core, slot = state.core[0], state.slots[index]
     row = state.rows[2 * index + (~slot.number & 1)]
     if row.repeated_at > 0.0:
-        time_answer(state.congestion[slot.tree], now - row.repeated_at)
+        elapsed = now - row.repeated_at
+        time_answer(state.congestion[slot.tree], elapsed)
+        if elapsed > core.recovery.timeout_s:
+            _learn(state, 0, elapsed)
         core.recovery.spurious += 1
         row.repeated_at = 0.0
 
