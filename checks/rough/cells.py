@@ -159,9 +159,7 @@ class Cell:
             is_slow = number == 0 or self.slow_times == 1.0
             is_far = number == len(all_hosts) - 1 and self.far_s > 0
             delay_ms = 1e3 * (self.link.delay_s + self.far_s) if is_far else None
-            cables.append(
-                Cable(ends=(host, leaf), mbit=edge * (1 if is_slow else self.slow_times), delay_ms=delay_ms)
-            )
+            cables.append(Cable(ends=(host, leaf), mbit=edge * (1 if is_slow else self.slow_times), delay_ms=delay_ms))
         return Network(switches=tuple(between[0]), hosts=tuple(all_hosts), cables=tuple(cables))
 
     def _between(self) -> tuple[list[str], list[tuple[str, str]]]:

@@ -74,7 +74,7 @@ def _bucket(rng: random.Random, cell: Cell) -> Cell:
 
 
 def _tc(rng: random.Random, cell: Cell) -> Cell:
-    """The links that `switchsum run --links veth --rate` makes, and its window."""
+    """Take the links that `switchsum run --links veth --rate` makes, and its window."""
     cell = replace(cell, rate_bps=10 ** rng.uniform(6, 9), bucket_bytes=BURST_BYTES, slots=MOST_IN_FLIGHT)
     queue = int(cell.rate_bps / 8 * LATENCY_S) + BURST_BYTES
     return replace(cell, queue_bytes=queue, host_queue_bytes=queue)
@@ -110,7 +110,9 @@ def _jobs(rng: random.Random, cell: Cell) -> Cell:
     """Several jobs over the same trunks, in three of ten cells with queues."""
     shape = rng.choice(["racks", "two spines"])
     count = rng.choice([2, 3, 4])
-    cell = replace(cell, shape=shape, hosts=4, jobs=count, slots=min(cell.slots, 256), host_times=rng.choice(_TIMES[1:]))
+    cell = replace(
+        cell, shape=shape, hosts=4, jobs=count, slots=min(cell.slots, 256), host_times=rng.choice(_TIMES[1:])
+    )
     return _queue(rng, cell) if rng.random() < 0.3 else cell
 
 

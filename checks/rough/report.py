@@ -31,7 +31,8 @@ def line(row: Row) -> str:
 
 def table(rows: Sequence[Row]) -> Iterator[str]:
     """Yield a table by kind."""
-    yield "| kind | cells | failed | below 0.8 | below 0.95 | least share | median share | median repeats | most repeats |"
+    titles = "kind, cells, failed, below 0.8, below 0.95, least share, median share, median repeats, most repeats"
+    yield f"| {titles.replace(', ', ' | ')} |"
     yield "|---|---|---|---|---|---|---|---|---|"
     for kind in [*sorted({row.cell.kind for row in rows}), ""]:
         here = [row.outcome for row in rows if kind in ("", row.cell.kind)]

@@ -66,7 +66,9 @@ def run(cell: Cell) -> Outcome:
     error = _add(cell, network, made, given)
     took = network.now if error else max(network.world.finished_s(job.numbers) for job in made)
     if not error:
-        error = next((text for own, (_, total) in zip(given, drawn, strict=True) if (text := wrong(cell, own, total))), "")
+        error = next(
+            (text for own, (_, total) in zip(given, drawn, strict=True) if (text := wrong(cell, own, total))), ""
+        )
     return Outcome(
         bound_s=cell.bound_s,
         took_s=took,

@@ -1,7 +1,7 @@
-"""Forty fixed cells with bounds: a test simulates all of them, in less than a minute of a core.
+"""Forty fixed cells with bounds: a test simulates all of them, in ten seconds of a core.
 
-`BOUNDS` has what each kind must hold, and `OWN` what some cells must hold instead.  A cell of the long run that falls is
-put into `CELLS`, as its line has it (`Cell.read`).
+`bounds_of` says what a kind must hold, and `OWN` what some cells must hold instead.  A cell of the long run that falls
+is put into `CELLS`, as its line has it (`Cell.read`).
 """
 
 from __future__ import annotations
@@ -42,7 +42,13 @@ class Bounds:
 
 
 SHARE: Final = 0.8
-SHARES: Final[Mapping[str, float]] = {"loss": 0.6, "loss+queue": 0.6, "shared slots": 0.5, "twice": 0.6, "loss 30 %": 0.0}
+SHARES: Final[Mapping[str, float]] = {
+    "loss": 0.6,
+    "loss+queue": 0.6,
+    "shared slots": 0.5,
+    "twice": 0.6,
+    "loss 30 %": 0.0,
+}
 """Least share of the bound, by kind; `SHARE` for other kinds.  With 30 % loss a sum is to end, with few repeats."""
 REPEATS: Final = 0.01
 """Most repeats for each contribution, where nothing is lost, late or wrong."""
@@ -59,9 +65,7 @@ def bounds_of(cell: Cell) -> Bounds:
     again = mean_tries(max(cell.loss, cell.late), 2 * cell.hops, cell.hosts) - 1
     repeats = REPEATS + TRIES * again + WINDOWS * len(cell.troubles) * min(1.0, cell.slots / cell.blocks)
     has_trouble = cell.kind in TROUBLES and bool(cell.troubles)
-    return Bounds(
-        share=SHARES.get(cell.kind, SHARE), repeats=repeats, recovery=RECOVERY if has_trouble else None
-    )
+    return Bounds(share=SHARES.get(cell.kind, SHARE), repeats=repeats, recovery=RECOVERY if has_trouble else None)
 
 
 def _tc(rate_bps: float, hosts: int, lanes: int, slots: int = 256, blocks: int = 1500) -> Cell:
@@ -93,8 +97,12 @@ CELLS: Final[Mapping[str, Cell]] = {
     "very-slow": Cell(kind="plain", hosts=2, rate_bps=1e6, lanes=_JUMBO, trip_s=2e-3, slots=256, blocks=800),
     "very-fast": Cell(kind="plain", rate_bps=100e9, trip_s=10e-6, slots=256, blocks=4000),
     "satellite": Cell(kind="plain", rate_bps=1e9, trip_s=0.6, slots=256, blocks=6000),
-    "three-levels": Cell(kind="plain", shape="three levels", hosts=8, rate_bps=100e6, trip_s=0.03, slots=256, blocks=2000),
-    "two-spines": Cell(kind="plain", shape="two spines", rate_bps=10e9, host_times=2, trip_s=50e-6, slots=256, blocks=3000),
+    "three-levels": Cell(
+        kind="plain", shape="three levels", hosts=8, rate_bps=100e6, trip_s=0.03, slots=256, blocks=2000
+    ),
+    "two-spines": Cell(
+        kind="plain", shape="two spines", rate_bps=10e9, host_times=2, trip_s=50e-6, slots=256, blocks=3000
+    ),
     "few-slots": Cell(kind="plain", rate_bps=40e6, trip_s=0.06, slots=8, blocks=250),
     # Queues.
     "four-frames": Cell(
@@ -104,13 +112,34 @@ CELLS: Final[Mapping[str, Cell]] = {
         kind="queue", shape="racks", rate_bps=100e6, host_times=100, slots=256, blocks=1500, queue_bytes=10 * _FRAME
     ),
     "tenfold": Cell(
-        kind="queue", shape="racks", hosts=6, rate_bps=14.5e6, host_times=10, slots=256, blocks=1500, queue_bytes=200_000
+        kind="queue",
+        shape="racks",
+        hosts=6,
+        rate_bps=14.5e6,
+        host_times=10,
+        slots=256,
+        blocks=1500,
+        queue_bytes=200_000,
     ),
     "bloated": Cell(
-        kind="queue", shape="racks", rate_bps=20e6, host_times=10, trip_s=0.02, slots=256, blocks=1500, queue_bytes=2_500_000
+        kind="queue",
+        shape="racks",
+        rate_bps=20e6,
+        host_times=10,
+        trip_s=0.02,
+        slots=256,
+        blocks=1500,
+        queue_bytes=2_500_000,
     ),
     "marks": Cell(
-        kind="mark", shape="racks", rate_bps=1e9, host_times=10, slots=256, blocks=3000, queue_bytes=128_000, mark_bytes=32_000
+        kind="mark",
+        shape="racks",
+        rate_bps=1e9,
+        host_times=10,
+        slots=256,
+        blocks=3000,
+        queue_bytes=128_000,
+        mark_bytes=32_000,
     ),
     "tc-100": _tc(100e6, 4, 256),
     "tc-100-jumbo": _tc(100e6, 8, _JUMBO, slots=128, blocks=1000),
@@ -135,9 +164,18 @@ CELLS: Final[Mapping[str, Cell]] = {
         kind="jobs", shape="racks", jobs=3, rate_bps=50e6, host_times=10, trip_s=2e-3, slots=128, blocks=700
     ),
     "two-jobs": Cell(
-        kind="jobs", shape="two spines", jobs=2, rate_bps=100e6, host_times=10, slots=128, blocks=1000, queue_bytes=60_000
+        kind="jobs",
+        shape="two spines",
+        jobs=2,
+        rate_bps=100e6,
+        host_times=10,
+        slots=128,
+        blocks=1000,
+        queue_bytes=60_000,
     ),
-    "shared-slots": Cell(kind="shared slots", jobs=2, rate_bps=1e9, trip_s=2e-5, slots=64, shared_slots=64, blocks=1500),
+    "shared-slots": Cell(
+        kind="shared slots", jobs=2, rate_bps=1e9, trip_s=2e-5, slots=64, shared_slots=64, blocks=1500
+    ),
     "integers": Cell(kind="narrow", shape="racks", rate_bps=50e6, numbers="int8", slots=128, blocks=1200),
     "int10": Cell(kind="narrow", rate_bps=10e6, numbers="int10", trip_s=0.08, slots=128, blocks=1200),
     "sparse": Cell(kind="sparse", rate_bps=100e6, density=0.2, slots=128, blocks=3000),
@@ -150,7 +188,12 @@ CELLS: Final[Mapping[str, Cell]] = {
     "clock": Cell(kind="clock", rate_bps=100e6, blocks=3000, troubles=(Trouble("clock", 0.3, 5.0),)),
     "tenth-rate": Cell(kind="rate", rate_bps=100e6, slots=128, blocks=3000, troubles=(Trouble("rate", 0.3, 1.0, 0.1),)),
     "switch-late": Cell(
-        kind="switch late", shape="racks", rate_bps=100e6, slots=128, blocks=3000, troubles=(Trouble("switch", 0.3, 0.5),)
+        kind="switch late",
+        shape="racks",
+        rate_bps=100e6,
+        slots=128,
+        blocks=3000,
+        troubles=(Trouble("switch", 0.3, 0.5),),
     ),
     "loss-30": Cell(kind="loss 30 %", rate_bps=100e6, slots=32, blocks=300, loss=0.3),
     "twice": Cell(

@@ -14,6 +14,8 @@ from .records import PICOSECONDS
 
 ETHERNET_OVERHEAD: Final = 24
 """Bytes of each frame that are on the cable alone: preamble 8, checksum 4, gap 12."""
+AT_ONCE_BPS: Final = 1e14
+"""Rate of what a token bucket lets pass, unless it has another one: the greatest that a link may have."""
 _RATE: Final = re.compile(r"(\d+(?:\.\d+)?)\s*([kmgt]?)(?:bit(?:/s)?|bps)?", re.IGNORECASE)
 _TIME: Final = re.compile(r"(\d+(?:\.\d+)?)\s*(ps|ns|us|ms|s)?", re.IGNORECASE)
 _SIZE: Final = re.compile(r"(\d+(?:\.\d+)?)\s*([kmgt]?)(i?)b?", re.IGNORECASE)
@@ -231,6 +233,23 @@ def parse_failures(text: str | None) -> tuple[tuple[str, float], ...]:
         if not name:
             raise UsageError(f"a failure is written like s1@3.2ms or s2->s3@1ms, not {part!r}")
         found.append((name, parse_time(when)))
+    return tuple(found)
+
+
+def parse_spans(text: str | None) -> tuple[tuple[str, float, float], ...]:
+    """Return what stands still or is down, from when until when, of a text such as `h1@3ms+50ms,s1->h2@1s+2s`.
+
+    Raises UsageError.
+    """
+    found = []
+    for part in text.split(",") if text else ():
+        name, _, when = part.strip().rpartition("@")
+        since, plus, lasts = when.partition("+")
+        if not (name and plus):
+            raise UsageError(f"what is interrupted is written like h1@3ms+50ms or s1->h2@1s+2s, not {part!r}")
+        since_s, lasts_s = parse_time(since), parse_time(lasts)
+        check_spans("what is interrupted", [(since_s, since_s + lasts_s)])
+        found.append((name, since_s, since_s + lasts_s))
     return tuple(found)
 
 
