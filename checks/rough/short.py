@@ -121,15 +121,17 @@ CELLS: Final[Mapping[str, Cell]] = {
         blocks=1500,
         queue_bytes=200_000,
     ),
-    "bloated": Cell(
-        kind="queue",
-        shape="racks",
-        rate_bps=20e6,
+    "jobs-with-short-queues": Cell(
+        kind="jobs",
+        shape="two spines",
+        jobs=2,
+        rate_bps=1.2e9,
         host_times=10,
-        trip_s=0.02,
+        trip_s=0.0166,
+        lanes=_JUMBO,
         slots=256,
         blocks=1500,
-        queue_bytes=2_500_000,
+        queue_bytes=82_820,
     ),
     "marks": Cell(
         kind="mark",
@@ -146,8 +148,17 @@ CELLS: Final[Mapping[str, Cell]] = {
     "tc-5-jumbo": _tc(5e6, 4, _JUMBO, blocks=1000),
     "tc-2": _tc(2e6, 4, 256),
     # Token buckets, late frames.
-    "small-bucket": Cell(
-        kind="bucket", shape="racks", rate_bps=50e6, host_times=2, slots=256, blocks=1500, bucket_bytes=4 * _FRAME
+    "paused": Cell(
+        kind="pause",
+        shape="racks",
+        hosts=6,
+        rate_bps=1e6,
+        host_times=2,
+        trip_s=4e-6,
+        lanes=_JUMBO,
+        slots=4,
+        blocks=120,
+        troubles=(Trouble("host", 0.13, 13.0),),
     ),
     "large-bucket": Cell(
         kind="bucket", shape="racks", rate_bps=50e6, host_times=10, slots=256, blocks=2000, bucket_bytes=BURST_BYTES
@@ -160,8 +171,16 @@ CELLS: Final[Mapping[str, Cell]] = {
     # Hosts that differ, jobs side by side, other values.
     "slow-host": Cell(kind="slow host", rate_bps=50e6, slow_times=10, trip_s=2e-3, slots=256, blocks=1500),
     "far-host": Cell(kind="far host", rate_bps=50e6, far_s=0.04, trip_s=1e-3, slots=256, blocks=2000),
-    "three-jobs": Cell(
-        kind="jobs", shape="racks", jobs=3, rate_bps=50e6, host_times=10, trip_s=2e-3, slots=128, blocks=700
+    "jobs-with-few-slots": Cell(
+        kind="jobs",
+        shape="two spines",
+        jobs=3,
+        rate_bps=2.5e6,
+        host_times=10,
+        trip_s=7e-3,
+        lanes=_JUMBO,
+        slots=4,
+        blocks=100,
     ),
     "two-jobs": Cell(
         kind="jobs",
