@@ -202,7 +202,7 @@ def draw_arrays(cell: Cell, job: int) -> tuple[list[Array], Array]:
         if cell.density < 1:
             array[np.repeat(random.random(cell.blocks) >= cell.density, cell.values)] = 0
         arrays.append(array)
-    total: Array = np.sum(arrays, axis=0, dtype=np.float64 if cell.numbers.startswith("float") else np.int64)
+    total = np.asarray(np.sum(arrays, axis=0, dtype=np.float64 if cell.numbers.startswith("float") else np.int64))
     return arrays, total
 
 
