@@ -57,6 +57,18 @@ class Pool(ThreadPoolExecutor):
             return failed
 
 
+def start_server(server: grpc.Server) -> None:
+    """Start a gRPC server, or raise RuntimeError where no thread can be started.
+
+    A server whose own thread cannot be started waits for it in `stop` and in its destructor, without end.  So another
+    thread is tried first; the C library keeps its stack for the next one.
+    """
+    trial = Thread(target=lambda: None)
+    trial.start()
+    trial.join()
+    server.start()
+
+
 def stop_server(server: grpc.Server, grace_s: float) -> None:
     """Stop a gRPC server: end calls that still run after `grace_s` seconds, or at once where no thread can wait."""
     try:

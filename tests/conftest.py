@@ -21,7 +21,8 @@ from typing import Final
 import pytest
 from hypothesis import HealthCheck, settings
 
-from .timing import SLOWNESS, eventually, patience
+from .quarantine import Quarantine
+from .timing import SLOWNESS, eventually, expect_company, patience
 
 # gRPC's handlers of forks start its threads anew where the fork was: in a test's network namespace.  It reads this when
 # it is imported; programs that tests start have it as users do.
@@ -68,7 +69,7 @@ def reason_without_root() -> str:
 @functools.cache
 def reason_without_mininet() -> str:
     """Say why Mininet cannot run here; empty if it can.  `mininet` alone imports from a clone's root in any case."""
-    for program in ("mn", "setpriv", "ethtool"):
+    for program in ("mn", "setpriv", "ethtool", "ping"):
         if shutil.which(program) is None:
             return f"{program} is not on PATH"
     command = ["/usr/bin/python3", "-c", "import mininet.net"]
@@ -130,13 +131,22 @@ def network_namespace(grpc_at_home: None) -> Iterator[None]:
     assert eventually(lambda: not _threads_elsewhere(), 20), f"threads stay in the namespace: {_threads_elsewhere()}"
 
 
+def pytest_configure(config: pytest.Config) -> None:
+    """Have tests in quarantine fail nothing, and those of several processes wait longer."""
+    config.pluginmanager.register(Quarantine())
+    if (config.getoption("numprocesses", None) or 0) > 1 and not hasattr(config, "workerinput"):
+        expect_company()
+
+
 def pytest_report_header() -> str:
     """Say by how much time-outs are longer here and now."""
     return f"time-outs: {SLOWNESS:.1f} times those of a quiet machine"
 
 
 LONGEST_FIRST: Final = (
-    *("tests/pytorch/", "tests/system/test_run.py", "tests/system/test_failures.py"),
+    *("tests/pytorch/", "tests/checks/test_endings.py", "tests/checks/test_verify.py", "tests/simulation/"),
+    *("tests/laboratory/test_real_cells.py", "tests/laboratory/test_rivals_page.py"),
+    *("tests/system/test_run.py", "tests/system/test_failures.py"),
     *("tests/system/", "tests/mininet/", "tests/host/"),
     *("tests/test_", "tests/checks/", "tests/p4/", "tests/switch/", "tests/controller/"),
 )

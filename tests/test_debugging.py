@@ -11,6 +11,8 @@ from pathlib import Path
 
 from switchsum.native.kernels.plain import VARIABLE
 
+from .timing import patience
+
 PAGE = (Path(__file__).resolve().parent.parent / "docs/debugging.md").read_text()
 PROMPT = "(Pdb) "
 
@@ -29,7 +31,7 @@ def test_the_session_is_what_pdb_shows(tmp_path: Path) -> None:
         cwd=tmp_path,
         env={**os.environ, VARIABLE: "1"},
         check=True,
-        timeout=300,
+        timeout=patience(100),
     )
     answers = done.stdout.split(PROMPT)
     expected = re.split(r"^\(Pdb\) .*\n", session, flags=re.MULTILINE)

@@ -25,7 +25,7 @@ FOLDERS = (
     "baselines",
     "mininet",
 )
-MOST_LINES_OF_A_MODULE, MOST_LINES_OF_A_FUNCTION, MOST_PARAMETERS = 450, 60, 10
+MOST_LINES_OF_A_MODULE, MOST_LINES_OF_A_FUNCTION, MOST_PARAMETERS = 470, 70, 11  # a job has conditions, costs and times
 ONE_IDEA = {
     "controller/jobs/registry.py": "one registry: every way in which a member comes, goes and is told why",
     "host/api/communicator.py": "the calls that users make: their docstrings are the reference",

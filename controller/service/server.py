@@ -10,7 +10,7 @@ from typing import Any, Final, Generic, NoReturn, TypeVar
 import grpc
 
 from switchsum.connections import serving, tls
-from switchsum.connections.threads import Pool, stop_server
+from switchsum.connections.threads import Pool, start_server, stop_server
 from switchsum.protocol import agreement_rpc, errors, member_rpc, reports, rpc, rpc_codec
 
 from .agreements import Agreements
@@ -100,7 +100,7 @@ class Service:
             raise errors.UsageError(f"cannot listen at {address}: {error}") from error
         self.address = address if address.startswith("unix:") else f"{address.rpartition(':')[0]}:{port}"
         """Address at which it listens, with the actual port."""
-        self._server.start()
+        start_server(self._server)
         serving.warn_of(self.address)
 
     def stop(self, grace_s: float = 1.0) -> None:

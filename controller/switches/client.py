@@ -31,6 +31,8 @@ DEFAULT_ELECTION_ID: Final = 1 << 16
 """Higher than the 1 that shells and scripts use, so that a shell beside the controller may only read."""
 MAX_ELECTION_ID: Final = (1 << 128) - 1
 
+ANSWER_S: Final = 5.0
+"""Longest time that a switch takes for an answer, unless the caller says another."""
 PIPELINE_TIMEOUT_S: Final = 60.0
 """Longest time for loading a program: the switch may compile it."""
 
@@ -73,7 +75,7 @@ class P4RuntimeClient:
         *,
         device_id: int = 0,
         election_id: int | None = None,
-        timeout_s: float = 5.0,
+        timeout_s: float | None = None,
         on_packet: Callable[[Any], None] = lambda packet: None,
         on_end: Callable[[P4RuntimeError], None] = lambda error: None,
     ) -> None:
@@ -81,7 +83,7 @@ class P4RuntimeClient:
         self._device_id = device_id
         self._election_id = DEFAULT_ELECTION_ID if election_id is None else election_id
         self._may_raise = election_id is None
-        self._timeout_s = timeout_s
+        self._timeout_s = ANSWER_S if timeout_s is None else timeout_s
         self._on_packet = on_packet
         self._on_end = on_end
         # What the stream sends and what it answers cross threads by queues; `_connected` and `_ended` belong to its

@@ -7,7 +7,7 @@ from typing import Any, Final
 import grpc
 
 from switchsum.connections import serving, tls
-from switchsum.connections.threads import Pool, stop_server
+from switchsum.connections.threads import Pool, start_server, stop_server
 from switchsum.protocol.errors import TransportError
 from switchsum.protocol.p4runtime import CHANNEL_OPTIONS
 
@@ -40,7 +40,7 @@ class Server:
             raise TransportError(f"cannot listen on {address}")
         self.address = address if is_path else f"{host}:{port}"
         """Address at which it listens, with the actual port."""
-        self._server.start()
+        start_server(self._server)
 
     def close(self, grace_s: float = 0.5) -> None:
         """Take no more calls, end those that still run after `grace_s` seconds, and wait until all threads end."""

@@ -8,7 +8,18 @@ from pathlib import Path
 
 import pytest
 
+from switchsum.controller.service import keeper
+from switchsum.controller.switches import client
+
+from ..timing import patience
 from .rig import AnySwitch, Bmv2Switch, EmbeddedSwitch, RunningController
+
+
+@pytest.fixture(autouse=True)
+def _patience_with_switches(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have calls wait longer where the machine is slow: for a switch to be connected, and for its answers."""
+    monkeypatch.setattr(keeper, "SWITCH_WAIT_S", patience(keeper.SWITCH_WAIT_S))
+    monkeypatch.setattr(client, "ANSWER_S", patience(client.ANSWER_S))
 
 
 @pytest.fixture

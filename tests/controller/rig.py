@@ -289,7 +289,7 @@ class RunningController:
         self.connected = threading.Event()
         self._thread = threading.Thread(target=self.controller.upkeep.run, args=(self.connected.set,))
         self._thread.start()
-        self.client = MemberCalls(self.service.address)
+        self.client = MemberCalls(self.service.address, timeout_s=LONG_S)
 
     def stop(self) -> None:
         """End everything; what is on the switch stays there."""

@@ -22,6 +22,7 @@ from switchsum.protocol.errors import (
 
 from .conftest import Start
 from .rig import (
+    LONG_S,
     AnySwitch,
     RunningController,
     Worker,
@@ -261,7 +262,7 @@ def test_a_controller_that_was_started_anew_says_that_it_knows_no_such_member(sw
     eventually(lambda: workers[0].ready(0.0).hello_seen)
     first.stop()
     second = start()
-    assert second.connected.wait(60)
+    assert second.connected.wait(LONG_S)
     workers[0].client = second.client
     with pytest.raises(UnknownMembership):
         workers[0].ready(0.0)

@@ -83,6 +83,12 @@ class Tree:
         self._scratch, self._make_fabric = scratch, make_fabric
         self.dead: set[str] = set()
         self.running = self._start()
+        self._connect()
+
+    def _connect(self) -> None:
+        """Wait until the controller has all switches: it answers callers before, and waits for switches but shortly."""
+        fleet = self.running.controller.keeper.fleet
+        eventually(lambda: set(fleet.away()) <= self.dead)
 
     def _start(self) -> RunningController:
         fabric = self._make_fabric({name: switch.address for name, switch in self.switches.items()})
@@ -96,6 +102,7 @@ class Tree:
     def restart_controller(self) -> None:
         self.running.stop()
         self.running = self._start()
+        self._connect()
 
     def join(self, places: tuple[tuple[str, int], ...] = PLACES) -> list[Worker]:
         workers = []

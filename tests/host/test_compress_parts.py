@@ -28,6 +28,8 @@ from switchsum.host.compress import (
 from switchsum.host.compress.base import Reduced
 from switchsum.protocol.errors import UsageError
 
+from ..timing import patience
+
 RANKS = 3
 Array = npt.NDArray[Any]
 
@@ -36,7 +38,7 @@ class Meeting:
     """Ranks that add arrays in this process, and count what they are given."""
 
     def __init__(self) -> None:
-        self.barrier = threading.Barrier(RANKS, timeout=60)
+        self.barrier = threading.Barrier(RANKS, timeout=patience(50))
         self.given: list[Array] = [np.empty(0)] * RANKS
 
 

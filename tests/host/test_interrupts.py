@@ -31,7 +31,7 @@ from switchsum.protocol.errors import Interrupted, OperationMismatch, SwitchsumE
 from switchsum.testing.cluster import ClusterConfig
 from switchsum.testing.local import LocalMembership, communicators
 
-from ..timing import eventually
+from ..timing import eventually, patience
 
 EXAMPLES = int(os.environ.get("SWITCHSUM_EXAMPLES", "60"))
 HOST = str(Path(switchsum.host.api.communicator.__file__).parents[1])
@@ -209,7 +209,7 @@ def test_what_others_are_told_of_an_interrupted_call_is_not_why_later_ones_fail(
             with pytest.raises(Alarm):
                 ranks[0].allreduce(np.ones(4, np.float32))
         with pytest.raises(OperationMismatch):
-            other.result(30)
+            other.result(patience(30))
     with pytest.raises(Interrupted, match="Alarm was raised"):
         ranks[0].barrier()
 
@@ -361,7 +361,7 @@ def test_a_communicator_that_nobody_has_any_more_leaves_its_job() -> None:
     gc.collect()
     for thread, membership, reference in zip(threads, memberships, kept, strict=True):
         assert thread is not None
-        thread.join(60)  # it may have had the last reference
+        thread.join(patience(50))  # it may have had the last reference
         assert not thread.is_alive()
         assert reference() is None
         assert isinstance(membership, LocalMembership)

@@ -16,6 +16,8 @@ from switchsum.protocol.errors import UsageError
 from switchsum.testing.cluster import Cluster, ClusterConfig
 from switchsum.testing.network import Impairment, LinkConditions
 
+from ..timing import patience
+
 WORKERS = 3
 LOSS = Impairment(loss=0.05, duplication=0.05, reordering=0.05, reordering_s=1e-3)
 
@@ -95,7 +97,7 @@ for seed in (None, 6):
 def test_a_seed_is_given_on_the_command_line_or_in_the_program() -> None:
     options = ["-n", "2", "--lanes", "256", "--seed", "5"]  # the program's own goes first
     command = [sys.executable, "-m", "switchsum", "run", *options, "--", sys.executable, "-c", PROGRAM]
-    done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=250)
+    done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=patience(250))
     for own, seed in ((None, 5), (6, 6)):
         arrays = [np.random.default_rng(rank).standard_normal(50_000).astype(np.float32) for rank in range(2)]
         config = ClusterConfig(workers=2, lanes_per_frame=256, rounding_seed=seed)

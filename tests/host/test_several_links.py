@@ -20,6 +20,8 @@ from switchsum.protocol.frame import FRAME_BYTES, Header, Kind
 from switchsum.protocol.member_rpc import ReadyReply
 from switchsum.protocol.wire import Address, build_frame, parse_frame
 
+from ..timing import patience
+
 
 def test_a_text_names_one_link_or_several_with_their_rates() -> None:
     assert not is_several("shm:/tmp/a,b@c")
@@ -210,7 +212,7 @@ def test_an_answer_that_comes_over_another_link_than_its_slots_counts_unless_lin
     switch = [socket.socket(socket.AF_INET, socket.SOCK_DGRAM) for _ in range(2)]
     for one in switch:
         one.bind(("127.0.0.1", 0))
-        one.settimeout(10)
+        one.settimeout(patience(10))
     names = ",".join(f"udp:127.0.0.1:{one.getsockname()[1]}" for one in switch)
     here = Address(mac=1, ip=0x0A000001, port=21333)
     links = open_several(split_links(names), rows=64, frame_bytes=FRAME_BYTES, switch=here, together=False)

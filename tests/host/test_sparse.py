@@ -19,6 +19,7 @@ from switchsum.protocol.errors import OperationMismatch, SumOverflow, UsageError
 
 from ..timing import patience
 from .checks import RANKS, failures, on_all
+from .moved import without_repeats
 
 RNG = np.random.default_rng(14)
 Array = npt.NDArray[Any]
@@ -67,12 +68,11 @@ def test_bytes_follow_the_union(ranks: list[Communicator]) -> None:
     size = 1 << 21
     chosen = [np.sort(RNG.choice(size, size // 1000, replace=False)) for _ in range(RANKS)]
 
-    def call(communicator: Communicator) -> tuple[int, int]:
+    def call(communicator: Communicator) -> tuple[float, float]:
         before = communicator.statistics()
         mine = chosen[communicator.rank]
         communicator.allreduce_sparse(mine, np.ones(len(mine), np.float32), size)
-        after = communicator.statistics()
-        return after.bytes_sent - before.bytes_sent, after.bytes_received - before.bytes_received
+        return without_repeats(before, communicator.statistics())
 
     before = [communicator.statistics() for communicator in ranks]
     union = len(np.unique(np.concatenate(chosen)))

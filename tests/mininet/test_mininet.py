@@ -95,7 +95,7 @@ def test_a_star_from_mininets_prompt(mn: Mn, switch: str) -> None:
     script = f"""
         h2 switchsum job list --json </dev/null
         h3 env
-        h1 ping -c 1 -W 5 10.255.255.254
+        h1 ping -c 1 -W {round(patience(10))} 10.255.255.254
         switch s1 stop
         h1 ping -c 1 -W 1 h2
         switch s1 start

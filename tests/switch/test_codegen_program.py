@@ -9,7 +9,7 @@ from switchsum.protocol.frame import LANE_BUILDS, Reason
 from switchsum.testing.embedded import Embedded
 from switchsum.testing.rig import FLOOD_GROUP, FORWARDING, Rig, worker
 
-from .traffic import WORKERS, Traffic
+from .traffic import WORKERS, Traffic, share_slots
 
 FRAMES = {128: 10_000, 256: 3_000, 2048: 3_000}
 """By lanes: builds differ in the number of lanes alone, and the interpreter takes its time for each of these."""
@@ -22,6 +22,7 @@ def test_both_engines_do_the_same_with_random_frames(lanes: int) -> None:
     engines = [Embedded(lanes, "interpreter"), Embedded(lanes, "native")]
     rigs = [Rig(engine, workers=WORKERS, lanes_per_frame=lanes) for engine in engines]
     for engine in engines:
+        share_slots(engine)
         stations = f"{FORWARDING}.stations"
         engine.insert(stations, (worker(1).mac,), f"{FORWARDING}.forward", (2,))
         engine.insert(stations, (worker(2).mac,), f"{FORWARDING}.flood", (FLOOD_GROUP,))
@@ -30,6 +31,8 @@ def test_both_engines_do_the_same_with_random_frames(lanes: int) -> None:
     traffic = Traffic(rigs[0], lanes)
     for number in range(FRAMES[lanes]):
         port, frame = traffic.frame()
+        for engine in engines:
+            engine.now_us = traffic.now_us
         expected, got = (engine.process(port, frame) for engine in engines)
         assert got == expected, f"frame {number} on port {port}: {frame[:120].hex()}"
     reference, native = (engine.pipeline.state for engine in engines)

@@ -24,12 +24,13 @@ P4INFO = parse_p4info(PROGRAM.with_suffix(".p4info.txtpb").read_text())
 IDS = {
     item.preamble.name: item.preamble.id for kind in ("tables", "actions", "meters") for item in getattr(P4INFO, kind)
 }
-START_S = patience(40)
+START_S = patience(100)
+"""With the program's kernels, which are compiled where nobody has run it yet."""
 FRAME_BYTES = 100
 SLOW = v1.MeterConfig(cir=1, cburst=250, pir=1, pburst=480)
 """Bytes; the rates are so low that time does not matter."""
 
-pytestmark = [pytest.mark.root, pytest.mark.usefixtures("network_namespace")]
+pytestmark = [pytest.mark.root, pytest.mark.usefixtures("network_namespace"), pytest.mark.timeout(240)]
 
 
 @pytest.fixture(

@@ -38,7 +38,8 @@ def test_all_well_is_zero() -> None:
 
 @pytest.mark.parametrize(
     ("command", "code"),
-    [(["false"], 1), (python("raise SystemExit(7)"), 7), (["sh", "-c", "kill -9 $$"], 137), (["no such command"], 127)],
+    # The last one is looked for in no folder of PATH: where one may not be read, a missing command ends with 126.
+    [(["false"], 1), (python("raise SystemExit(7)"), 7), (["sh", "-c", "kill -9 $$"], 137), (["/no/command"], 127)],
 )
 def test_the_first_failure_ends_the_job(command: list[str], code: int) -> None:
     with Children() as children:

@@ -92,6 +92,30 @@ def test_without_memory_a_command_ends_with_one_line(what: str, words: str) -> N
     assert done.stderr.startswith(f"switchsum: {words}")
 
 
+NO_THREAD = "switchsum: no thread could be started; limits of this process: ulimit -v, ulimit -u, or its container's"
+UNBORN = """
+import sys, threading
+import grpc
+make = grpc.server
+def make_where_no_thread_starts(*arguments, **options):
+    threading.Thread.start = refuse
+    return make(*arguments, **options)
+def refuse(thread):
+    raise RuntimeError("can't start new thread")
+grpc.server = make_where_no_thread_starts
+from importlib import import_module
+import_module("switchsum.cli.app").main()
+"""
+
+
+@pytest.mark.parametrize("daemon", [["switch", "--engine", "interpreter"], ["controller"]], ids=lambda words: words[0])
+def test_a_daemon_whose_server_gets_no_thread_ends_with_one_line(daemon: list[str], tmp_path: Path) -> None:
+    """gRPC's server would wait for that thread, which never was, when it is destroyed."""
+    command = [sys.executable, "-c", UNBORN, *daemon, "--listen", f"unix:{tmp_path}/here"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=patience(50), check=False)
+    assert (done.returncode, done.stderr.splitlines()[-1]) == (1, NO_THREAD)
+
+
 DEAF = """
 import sys, threading
 from importlib import import_module
@@ -120,9 +144,6 @@ def start_deaf(children: Children, *command: str) -> tuple[Child, dict[str, Any]
         )
         os.close(writing)
         return child, await_ready(child, reading, patience(50))
-
-
-NO_THREAD = "switchsum: no thread could be started; limits of this process: ulimit -v, ulimit -u, or its container's"
 
 
 def lines_of(name: str, capfd: pytest.CaptureFixture[str]) -> list[str]:

@@ -15,7 +15,7 @@ import pytest
 from switchsum.protocol import member_rpc, rpc
 from switchsum.protocol.errors import NoCapacity, UnknownJob
 
-from ..timing import eventually
+from ..timing import eventually, patience
 from .daemons import run_here
 from .parts import JOB, Parts
 
@@ -91,7 +91,7 @@ def test_a_straggler_is_named_with_host_link_slots_and_operation(tmp_path: Path,
     assert "float32" in waiting[0]["operation"]
     parts.stop_file.touch()
     for worker in workers:
-        assert worker.wait(60) == 0
+        assert worker.wait(patience(60)) == 0
 
 
 def test_a_link_that_loses_is_named(tmp_path: Path, stack: ExitStack) -> None:

@@ -11,6 +11,8 @@ import pytest
 
 from switchsum.native.kernels.plain import VARIABLE
 
+from ..timing import patience
+
 WORKERS = 4
 JOB = """
 import sys
@@ -59,7 +61,7 @@ def test_four_workers_in_plain_python(links: str, tmp_path: Path) -> None:
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
-        timeout=500,
+        timeout=patience(500),
         check=False,
     )
     assert done.returncode == 0, done.stdout

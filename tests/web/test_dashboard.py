@@ -28,7 +28,7 @@ from switchsum.web.metrics import exposition
 from switchsum.web.server import WebServer
 
 from ..system.parts import JOB, Parts
-from ..timing import eventually
+from ..timing import eventually, patience
 from .situations import Situation
 
 DASHBOARD = json.loads((STATIC / "grafana.json").read_text())
@@ -123,7 +123,7 @@ def scraping(target: str, folder: Path) -> Iterator[Callable[[str], Any]]:
 
     def ask(path: str) -> Any:
         try:
-            with urllib.request.urlopen(f"http://{own}/api/v1/{path}", timeout=5) as page:
+            with urllib.request.urlopen(f"http://{own}/api/v1/{path}", timeout=patience(5)) as page:
                 return json.load(page)["data"]
         except OSError:
             return {}

@@ -406,7 +406,7 @@ def test_a_real_prometheus_scrapes(served: tuple[MadeUp, WebServer], tmp_path: P
 
     def value() -> list[Any]:
         try:
-            with urllib.request.urlopen(query, timeout=5) as page:
+            with urllib.request.urlopen(query, timeout=patience(5)) as page:
                 found: list[Any] = json.load(page)["data"]["result"]
                 return found
         except OSError:

@@ -130,6 +130,7 @@ def programs() -> list[Tool]:
             purpose="make mininet",
             remedy="sudo apt install --no-install-recommends mininet python3-setuptools",
         ),
+        Tool(name="ping", version="-V", purpose="make mininet", remedy="sudo apt install iputils-ping"),
     ]
 
 

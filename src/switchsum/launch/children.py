@@ -83,7 +83,8 @@ class Children:
         With `prefix` its name is in front of each line of its output, with `quiet` only its errors are shown.  With
         `may_end` it is no failure if it ends.  Must be called on the main thread, for the kernel kills a child when the
         *thread* that started it ends.  Raises FileNotFoundError if `setpriv` (util-linux) is missing; if the command is
-        missing, the exit code is 127.
+        missing, the exit code is 127, or 126 where PATH has a folder that this user may not read: the missing command
+        could be there.
         """
         if self._guard is None:
             self._guard = Guard()

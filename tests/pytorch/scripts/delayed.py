@@ -29,7 +29,7 @@ from torch.nn.parallel import DistributedDataParallel
 from switchsum.connections.controller_client import ControllerClient
 from switchsum.protocol import rpc
 from switchsum.protocol.reports import JobCalls
-from switchsum.view.late import find_late, said, steps_of
+from switchsum.view.late import COMPUTES, find_late, more_said, said, steps_of
 
 LAYERS, ROWS, STEPS, UNDISTURBED = 4, 256, 100, 40
 WIDTHS = {"computing": 512, "sleeping": 96}
@@ -139,11 +139,10 @@ def main(path: str, mode: str, seed: str, *delays_ms: str) -> None:
 
         def named(at: int = first) -> tuple[int, int, str]:
             late = find_late(job.told(at, LAYERS * STEPS))
-            return (
-                (-1, -1, "nobody")
-                if late is None
-                else (late.rank, layer_of(late.kind), said(late, f"rank {late.rank}"))
-            )
+            if late is None:
+                return -1, -1, "nobody"
+            text = f"{said(late, f'rank {late.rank}')} {more_said(late, COMPUTES, None)}"
+            return late.rank, layer_of(late.kind), text
 
         found["delays"].append({"delay_s": delay_s, "hits": hits, "stays": stays, "named": job.on_rank_0(named)})
     if dist.get_rank() == 0:
