@@ -56,8 +56,10 @@ _STANDING: Final = 1e-3
 """Seconds that frames must have waited for a queue to stand: processors that are shared make rounds longer, too."""
 _LONG: Final = 50e-3
 """A queue that is so long lets the window grow no more."""
-_LOSSY: Final = 1e-3
+_LOSSY: Final = 1e-4
 """With a queue that is so long a loss is its own."""
+_PERSISTENT: Final = 6
+"""Round trips in a row with a queue, after which it is one: where most frames are lost, a single one may look so."""
 _SLOW: Final = 1 / 8
 """Growth in a round trip in which a queue stands: others may share it and take what we leave."""
 _FIRST_TIMED: Final = 4
@@ -209,11 +211,17 @@ def note_round(state: State, slot: Slot, sequence: int, is_marked: bool, carries
 
 
 @inner
-def time_answer(here: CongestionState, elapsed: float) -> None:
-    """Note how long the answer to a repeat took, if that is longer than rounds do: a leaf's answer has a shorter way."""
+def time_answer(core: Core, here: CongestionState, elapsed: float) -> None:
+    """Note how long the answer to a repeat took, which waits for nobody.
+
+    Where that is longer than rounds are thought to be, it counts as one.  Where it is shorter, rounds wait for repeats;
+    but not in a tree, where answers come from a switch that is nearer.
+    """
     if shortest_s(here) < elapsed:
         here.shortest_s = min(here.shortest_s, elapsed)
         here.timed += 1
+    if core.member.in_tree == 0:
+        here.usual_s = min(here.usual_s, (here.usual_s + elapsed) / 2)
 
 
 @inner
@@ -264,10 +272,15 @@ def _end_round_trip(core: Core, here: CongestionState, now: float) -> None:
     if here.timed >= _FIRST_TIMED or (here.timed > 0 and now > here.timed_from + _STALE * here.recent_s):
         is_known = here.timed >= _FIRST_TIMED or core.member.in_tree == 1
         here.recent_s = here.shortest_s if is_known else min(here.shortest_s, 2 * here.recent_s)
+        if is_known:
+            here.usual_s = max(here.recent_s, here.usual_s + (here.recent_s - here.usual_s) / 8)
         here.timed_from = now
         here.shortest_s = np.inf
         here.timed = 0
-    here.quiet = 0 if here.marked > 0 or is_queued(here, _STANDING) else here.quiet + 1
+    if here.marked > 0 or is_queued(here, _LOSSY):
+        here.quiet = min(here.quiet, 0) - 1
+    else:
+        here.quiet = max(here.quiet, 0) + 1
     here.came = here.marked = 0
     here.ends = core.sending.sequence
 
@@ -280,12 +293,15 @@ def shortest_s(here: CongestionState) -> Scalar:
 
 @inner
 def longest_trip_s(state: State) -> Scalar:
-    """Return the longest of these of all trees in use; infinity: none was timed."""
+    """Return how long a round without a repeat may take, over any tree in use; infinity: none was timed.
+
+    Of round trips lately the longest counts: a token bucket makes some of them a thousand times as short as others.
+    """
     longest: Scalar = 0.0
     for tree in range(MOST_TREES):
         here = state.congestion[tree]
         if here.least_s < np.inf:
-            longest = max(longest, shortest_s(here))
+            longest = max(longest, max(here.usual_s, shortest_s(here)))
     return longest if longest > 0.0 else np.inf
 
 
@@ -329,5 +345,5 @@ def note_loss(state: State, tree: int, sequence: int) -> None:
     if here.is_open == 0 and here.lost > 2 * _FEW + here.came / 4:
         here.has_started = 1
         _cut(core, here, sequence, 0.5, float(here.first))
-    if here.loss_cut > 0 and is_queued(here, _LOSSY):
+    if here.loss_cut > 0 and here.quiet <= -_PERSISTENT and is_queued(here, _LOSSY):
         _cut(core, here, sequence, here.loss_cut, max(1.0 + _fills(here), _FEWEST))

@@ -183,6 +183,7 @@ class Engine:
                 "threshold": config.reorder_threshold,
                 "common": -1,
                 "timeout_s": config.probe_initial_s,
+                "initial_s": config.probe_initial_s,
                 "floor_s": config.probe_floor_s,
                 "granularity_s": config.granularity_s,
                 "timeout_max_s": config.probe_max_s,

@@ -54,6 +54,8 @@ _ALL_PROBED_S: Final = 2.0
 """Within that time probes repeat all that waits, however long their pauses have become."""
 _CREDIT: Final = 2
 """Frames that are taken for lost when the result of a repeat has passed them, and nothing better has come lately."""
+_FEW_DOUBTS: Final = 4
+"""So many may go without a better reason and without a pause."""
 _LATER_ROUNDS: Final = 2.0
 """Rounds in which a later member repeats nothing that it sent: an answer takes one, the first member's repeat one."""
 _MOST_TRIPS: Final = 3.0
@@ -239,6 +241,9 @@ def note_result(state: State, index: int, carries: bool, now: float) -> None:
         if (slot.named or carries) and recovery.timed_at != now:
             recovery.timed_at = now
             _learn(state, slot.way, now - slot.sent_at)
+        elif recovery.smoothed_s[slot.way] == 0.0:
+            first_s = _MOST_TRIPS * (now - slot.sent_at) + recovery.granularity_s
+            recovery.timeout_s = min(recovery.timeout_s, max(first_s, recovery.floor_s))
         recovery.timeouts = recovery.doubts = 0
     elif _is_spurious(state, index, now):
         _note_spurious(state, index, now)
@@ -267,7 +272,7 @@ def note_duplicate(state: State, index: int, now: float) -> None:
     row = state.rows[2 * index + (~slot.number & 1)]
     if row.repeated_at > 0.0:
         elapsed = now - row.repeated_at
-        time_answer(state.congestion[slot.tree], elapsed)
+        time_answer(core, state.congestion[slot.tree], elapsed)
         if elapsed > core.recovery.timeout_s:
             _learn(state, 0, elapsed)
         core.recovery.spurious += 1
@@ -285,8 +290,11 @@ def _note_passed(recovery: RecoveryState, path: int, sequence: int) -> None:
 def _is_spurious(state: State, index: int, now: float) -> bool:
     """Tell whether a result came too soon to be the answer to the slot's last repeat (RFC 8985, section 6.2, step 2)."""
     slot = state.slots[index]
-    trip_s = shortest_s(state.congestion[slot.tree + slot.way])
-    return bool(now - slot.sent_at < _SOONEST * trip_s < np.inf)
+    here = state.congestion[slot.tree + slot.way]
+    soonest = _SOONEST * shortest_s(here)
+    if state.core[0].member.in_tree == 0:
+        soonest = min(soonest, here.least_s)
+    return bool(now - slot.sent_at < soonest < np.inf)
 
 
 @inner
@@ -302,9 +310,12 @@ def _note_spurious(state: State, index: int, now: float) -> None:
 
 
 @inner
-def note_held(core: Core, slot: Slot, seen: int) -> None:
+def note_held(state: State, slot: Slot, seen: int, now: float) -> None:
     """Learn that the switch has the contribution and waits for others than those in the bitmap `seen`."""
+    core = state.core[0]
     recovery = core.recovery
+    if slot.held == Held.UNKNOWN and slot.repeats == 1:
+        time_answer(core, state.congestion[slot.tree], now - slot.sent_at)
     slot.held = Held.NOW
     slot.seen = seen
     recovery.silent = 0
@@ -399,15 +410,16 @@ def repeat_overtaken(state: State, now: float) -> None:
             pause_s += expected_s * (1 << min(slot.repeats, _MOST_DOUBLINGS))
         if now < slot.sent_at + pause_s:
             continue
-        if slot.sent_at + recovery.reorder_s[path] > recovery.delivered_at[path] and recovery.reorder_s[path] > 0.0:
-            continue
         if state.last_sent[index] > recovery.overtaken[path] - recovery.threshold:
-            # Each that goes without better evidence waits twice as long as the one before: if all of them are needless,
-            # their results would otherwise make the next ones needless, too.
-            if recovery.credit == 0 or now < slot.sent_at + expected_s * ((1 << min(recovery.doubts, _ENDLESS)) - 1):
+            # A few may go on such evidence alone.  Then each waits twice as long as the one before: if all of them are
+            # needless, their results would otherwise make the next ones needless, too.
+            doubts = min(max(recovery.doubts - _FEW_DOUBTS, 0), _ENDLESS)
+            if recovery.credit == 0 or now < slot.sent_at + expected_s * ((1 << doubts) - 1):
                 continue
             recovery.credit -= 1
             recovery.doubts += 1
+        elif slot.sent_at + recovery.reorder_s[path] > recovery.delivered_at[path] and recovery.reorder_s[path] > 0.0:
+            continue
         if ACTIONS[slot.phase, Event.OVERTAKEN] == Action.REPEAT:
             if slot.held == 0:
                 note_loss(state, slot.tree + slot.passes, state.last_sent[index])
@@ -465,7 +477,7 @@ def probe(state: State, now: float) -> None:
             break
         left -= 1
     for tree in range(MOST_TREES):
-        if state.congestion[tree].withheld > 0:
+        if recovery.timeouts > 0 and state.congestion[tree].withheld > 0:
             send_withheld(state, tree, now)
     recovery.timeouts += 1
     recovery.silent += 1

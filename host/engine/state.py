@@ -260,6 +260,8 @@ class RecoveryState(Record):
     spurious: Int64
     """Repeats that proved needless, for the result came sooner than any answer to them."""
     timeout_s: Float64
+    initial_s: Float64
+    """The time-out before any round with lanes was timed."""
     timeout_max_s: Float64
     floor_s: Float64
     """Upper bound of the least time-out."""
@@ -333,12 +335,14 @@ class CongestionState(Record):
     """Since when they are counted."""
     recent_s: Float64
     """The shortest of them in the round trip before the present one."""
+    usual_s: Float64
+    """The longest of these shortest rounds in round trips lately."""
     loss_cut: Float64
     """The part that a loss takes away where a queue stands."""
     is_marked: Int64
     """1: a result has been marked, so that the network says itself when queues grow."""
     quiet: Int64
-    """Round trips in a row that found no queue."""
+    """Round trips in a row that found no queue; below 0: that found one."""
     gain: Float64
     """Weight in the average `share` of the share of marked results in the newest round trip."""
 
