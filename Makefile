@@ -19,6 +19,7 @@ ONLY ?=
 SECONDS ?=
 FRAMES ?= 1e9
 EXAMPLES ?= 3000
+CELLS ?= 3000
 SWITCH ?= switchsum
 TOPO ?= star,4
 RATE ?= 100
@@ -41,7 +42,7 @@ export PYTHONPYCACHEPREFIX := $(abspath $(VENV))/bytecode
 endif
 
 .DEFAULT_GOAL := help
-.PHONY: help demo mininet mininet-cli needs-mininet test verify networks fuzz differ soak soak-starts late late-ranks situations endings bench bench-small bench-sparse bench-train scale queueing papers validate coverage screenshots lint p4 docs prose site examples torch torch-tests mutate clean
+.PHONY: help demo mininet mininet-cli needs-mininet test verify networks rough fuzz differ soak soak-starts late late-ranks situations endings bench bench-small bench-sparse bench-train scale queueing papers validate coverage screenshots lint p4 docs prose site examples torch torch-tests mutate clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  make %-11s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -72,6 +73,9 @@ mutate: $(STAMP) ## change rules of worker, switch and controller on one side al
 networks: $(STAMP) ## thousands of allreduces on terrible networks: EXAMPLES of each property
 	SWITCHSUM_EXAMPLES=$(EXAMPLES) $(BIN)/python -m pytest --timeout=7200 tests/host/test_terrible_network.py tests/host/test_trees.py \
 	  tests/simulation/test_terrible_worlds.py $(ARGS)
+
+rough: $(STAMP) ## sums on random rough networks beside what is possible there: CELLS of today's seed (ARGS=--seed 7 --first 300)
+	$(BIN)/python -m checks.rough --cells $(CELLS) $(ARGS)
 
 fuzz: $(STAMP) ## fuzz worker, switch, loader and P4Runtime server, each for SECONDS (3600)
 	@$(BIN)/python -c 'import atheris' 2>/dev/null || $(BIN)/python -m pip install --quiet --editable '.[$(EXTRAS),fuzz]'

@@ -304,6 +304,9 @@ def _make_engine(
 ) -> Engine:
     """Return an engine for the slots that all members have been given."""
     reply = membership.reply  # of the controller that has admitted it, which may be another one
+    window = min(ready.window_slots, ready.slot_count, MOST_IN_FLIGHT)
+    # Nothing queues on shared memory: the ring holds what the controller allows.
+    first = {"first_window": window} if settings.link.startswith("shm:") else {}
     config = EngineConfig(
         rank=membership.rank,
         world_size=settings.world_size,
@@ -316,7 +319,7 @@ def _make_engine(
         first_slot=ready.first_slot,
         shares_slots=ready.shares_slots,
         first_shared_slot=ready.first_shared_slot,
-        window_slots=min(ready.window_slots, ready.slot_count, MOST_IN_FLIGHT),
+        window_slots=window,
         first_number=ready.first_number,
         growth_bytes=reply.growth_bytes,
         timeout_s=timeout_s,
@@ -325,6 +328,7 @@ def _make_engine(
         seed=settings.seed,
         places=tuple(ready.places),
         trees=tuple(ready.trees),
+        **first,
     )
     return Engine(config, transport.tx_frames, transport.lead, pushed=transport.pushed)
 

@@ -26,7 +26,7 @@ FOLDERS = (
     "mininet",
 )
 # torch/group.py has a method for each call of a process group.
-MOST_LINES_OF_A_MODULE, MOST_LINES_OF_A_FUNCTION, MOST_PARAMETERS = 460, 60, 10
+MOST_LINES_OF_A_MODULE, MOST_LINES_OF_A_FUNCTION, MOST_PARAMETERS = 470, 70, 11  # a job has conditions, costs and times
 ONE_IDEA = {
     "src/switchsum/view/symptoms.py": "one function for each symptom of the table of rules",
     "controller/jobs/registry.py": "one registry: every way in which a member comes, goes and is told why",

@@ -20,6 +20,7 @@ from typing import Any, Final
 
 from switchsum.native.notices import say
 from switchsum.planning.topology import Cable, Network
+from switchsum.simulation import jobs
 from switchsum.simulation.conditions import Link
 from switchsum.simulation.scenario import IDEAL, Scenario, ideals, simulate
 
@@ -82,13 +83,15 @@ class Row:
     loss: float
 
     def scenario(self, **facts: Any) -> Scenario:
-        """Return what is simulated on it."""
+        """Return what is simulated on it, with as many slots as a round trip needs unless `facts` say otherwise."""
+        shape, links = SHAPES[self.workers], Link(loss=self.loss)
+        lanes = facts.get("lanes_per_frame", 256)
         return Scenario(
-            planned=SHAPES[self.workers].network(self.gbit * 1000.0),
+            planned=shape.network(self.gbit * 1000.0),
             workers=self.workers,
             size=SIZE,
-            conditions=Link(loss=self.loss),
-            **facts,
+            conditions=links,
+            **{"window_slots": jobs.fitting_window(links, self.gbit * 1e9, lanes, len(shape.below)), **facts},
         )
 
     def name(self, kind: str) -> str:

@@ -10,6 +10,7 @@ it holds. All members of a job get the same window, since a slot must take the s
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterable
 from typing import Final
 
 from switchsum.protocol.member_rpc import MOST_IN_FLIGHT
@@ -51,7 +52,15 @@ def most_in_flight(
     most = max(count for of_link in behind for count in of_link.values())
     if fabric is not None and fabric.link_bytes and fabric.parents:
         limits.append(int(frames_held(fabric.link_bytes, frame_bytes) * most / fabric.frames_per_slot))
-    return max(1, min([MOST_IN_FLIGHT, *(limit // most for limit in limits)]))
+    return within(limits, most)
+
+
+def within(limits: Iterable[int] = (), sharing: int = 1) -> int:
+    """Return the window of members that have these limits, in frames, and share each with so many of them.
+
+    Links without a limit, as wires with the embedded switch are, leave the most that a member has in flight.
+    """
+    return max(1, min([MOST_IN_FLIGHT, *(limit // sharing for limit in limits)]))
 
 
 def frames_held(receive_bytes: int, frame_bytes: int) -> int:

@@ -50,18 +50,20 @@ class EngineConfig:
     """Seconds without progress after which an operation fails."""
     switch_timeout_s: float | None = None
     """Seconds without any answer after which the switch is lost; None: `timeout_s`.  Shorter if ranks may be late."""
-    probe_initial_s: float = 0.02
+    probe_initial_s: float = 1.0
     """Time-out before any round has been timed."""
     probe_floor_s: float = 0.001
     """Upper bound of the least time-out, which is two rounds and the driver's granularity where that is less."""
     granularity_s: float = 0.001
     """How late a driver may look at its clock, at first.  The loop then measures this; virtual time is never late."""
-    probe_max_s: float = 0.25
+    probe_max_s: float = 8.0
     """Greatest time-out."""
     mark_gain: float = 0.25
     """How much a round trip's marks count for the next cut of the window (DCTCP's g); 0: each one halves it."""
-    loss_cut: float = 0.0
-    """Part of the window that a loss takes away where queues are long, as in TCP; 0: a loss takes nothing away."""
+    first_window: int = 16
+    """Most contributions in flight over a tree before any result; more where no queue is on the way, as in memory."""
+    loss_cut: float = 0.3
+    """Part of the window that a loss takes away where a queue stands (TCP's CUBIC, RFC 9438); 0: none."""
     reorder_threshold: int = 3
     """A frame is lost once the result of one that was sent so many later has come (RFC 9002's packet threshold)."""
     checksum: bool = False

@@ -171,6 +171,7 @@ class Engine:
                 "switch_port": config.switch.port,
                 "own_ip": config.own.ip,
                 "own_port": config.own.port,
+                "in_tree": bool(config.places) and sorted(config.places) != list(range(config.world_size)),
                 "asks_later": bool(config.places) and config.rank in config.places[1:],
                 "seed": zlib.crc32(f"{config.seed} {config.rank}".encode()),
             },
@@ -185,6 +186,7 @@ class Engine:
                 "threshold": config.reorder_threshold,
                 "common": -1,
                 "timeout_s": config.probe_initial_s,
+                "initial_s": config.probe_initial_s,
                 "floor_s": config.probe_floor_s,
                 "granularity_s": config.granularity_s,
                 "timeout_max_s": config.probe_max_s,
@@ -200,10 +202,11 @@ class Engine:
             trees[first:] = tree
         windows: dict[str, Any] = {
             **{"gain": config.mark_gain, "share": 1.0, "ends": -1, "cut_at": -1, "floor": LEAST, "patience": PATIENCE},
-            **{"lost_at": -1, "least_s": np.inf, "shortest_s": np.inf, "loss_cut": config.loss_cut},
+            **{"lost_at": -1, "least_s": np.inf, "shortest_s": np.inf, "recent_s": np.inf, "loss_cut": config.loss_cut},
         }
         for name, value in windows.items():
             self.state.congestion[name] = value
+        self.state.congestion["first"] = config.first_window
         self.share_out(trees)
 
     @property

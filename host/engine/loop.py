@@ -93,7 +93,7 @@ def run(loop: int, until: float) -> int:
         core.calls.waits = 1
     while True:
         count, sent = _drain_link(here, link, state, spans)
-        recovery.note_lateness(core, due_at, link.time)
+        recovery.note_lateness(state, due_at, link.time)
         due_at = link.time
         recovery.poll(state, link.time)
         sent += _send_queued(here, link, state, spans)

@@ -17,13 +17,13 @@ from switchsum.protocol.frame import AT, FRAME_BYTES, LANE_BYTES, NO_BLOCK, Flag
 from switchsum.protocol.lane_scales import NOT_FINITE
 
 from .calls import keep_end
-from .congestion import note_mark
+from .congestion import note_round
 from .dtypes import EXACT, INT8
 from .header import Frame, fault, get16, get32, has_met_congestion, slot_of
 from .integers import parts_of
 from .kernels import bound_of, item_bytes, power_of_two
 from .narrow import can_round_to_infinity
-from .recovery import note_answer, note_held, note_result, recall, repeat_asked
+from .recovery import note_answer, note_duplicate, note_held, note_result, recall, repeat_asked
 from .rules import ACTIONS, Action, Event
 from .sending import (
     address_in,
@@ -115,7 +115,7 @@ def _take_frame(state: State, frame: Frame, lanes: int, now: float) -> int:
         _take_result(state, index, frame, is_taken, lanes, now)
         return Count.ROUNDS
     if action == Action.NOTE_HELD:
-        note_held(core, slot, get32(frame, AT.bitmap), way_of(core, slot, is_taken, slot.block), now)
+        note_held(state, slot, get32(frame, AT.bitmap), now)
         return Count.HELD
     if action in (Action.FAIL_MISMATCH, Action.FAIL_REJECTED):
         is_refused = action == Action.FAIL_REJECTED
@@ -125,6 +125,8 @@ def _take_frame(state: State, frame: Frame, lanes: int, now: float) -> int:
         return Count.REJECTED if is_refused else Count.ROUNDS
     if action == Action.NOTE_ANSWER:
         note_answer(core, slot)
+        if frame[AT.kind] == Kind.RESULT and frame[AT.flags] & Flag.PAYLOAD:
+            note_duplicate(state, index, now)
         return Count.DUPLICATE
     if action == Action.REPEAT:
         repeat_asked(state, index, now)
@@ -193,10 +195,10 @@ def _take_result(state: State, index: int, frame: Frame, is_taken: bool, lanes: 
     operation = state.operations[slot.operation % OPERATIONS]
     sequence = state.last_sent[index]
     carries = slot.payload != 0 or frame[AT.flags] & Flag.PAYLOAD != 0
-    note_mark(state, slot, sequence, has_met_congestion(frame), carries, now)
+    note_round(state, slot, sequence, has_met_congestion(frame), carries, now)
     next_block = get32(frame, AT.next_block)
     slot.way = way_of(core, slot, is_taken, next_block)
-    note_result(state, index, now)
+    note_result(state, index, carries, now)
     slot.way = int(is_taken)
     core.progress.rounds += 1
     slot.number = (slot.number + 1) & _WORD_MASK

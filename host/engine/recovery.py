@@ -41,12 +41,11 @@ from switchsum.native.kernels.decorators import inner
 from switchsum.native.kernels.memory import Scalar, bytes_at
 from switchsum.protocol.frame import AT, Flag
 
-from .calls import Floats
-from .congestion import is_busy, note_loss
+from .congestion import is_busy, longest_trip_s, note_loss, shortest_s, time_answer
 from .header import fill_checksum
 from .rules import ACTIONS, Action, Event
 from .sending import acknowledge, contribute_blocked, queue_contribution, queue_frame, send_withheld
-from .state import MOST_TREES, NEVER, WAYS, Core, Count, Held, Outstanding, Slot, State
+from .state import MOST_TREES, NEVER, WAYS, Core, Count, Held, Outstanding, RecoveryState, Slot, State
 
 _REPEAT: Final = int(Flag.REPEAT)
 _RECALL: Final = int(Flag.REPEAT | Flag.RECALL)
@@ -55,12 +54,20 @@ _ALL_PROBED_S: Final = 2.0
 """Within that time probes repeat all that waits, however long their pauses have become."""
 _CREDIT: Final = 2
 """Frames that are taken for lost when the result of a repeat has passed them, and nothing better has come lately."""
+_FEW_DOUBTS: Final = 4
+"""So many may go without a better reason and without a pause."""
 _LATER_ROUNDS: Final = 2.0
 """Rounds in which a later member repeats nothing that it sent: an answer takes one, the first member's repeat one."""
-_ANSWERS_IN_A_ROUND: Final = 3.0
-"""A round that waits for nobody's repeat is taken to last so many answers at most: they may come from a leaf alone."""
-_TIMEOUTS_OF_ANSWERS: Final = 2.0
-"""Factor of a time-out that comes from answers: workers that share cores are late although nothing is lost."""
+_MOST_TRIPS: Final = 3.0
+"""Most that a time-out is, in shortest rounds of the last round trip."""
+_LATENESSES: Final = 1.0
+"""How often the loop's own lateness is added to this bound: workers that share cores are late one after another."""
+_SOONEST: Final = 0.5
+"""Part of the shortest round in which no answer to a repeat can come."""
+_ON_TIME: Final = 1.5
+"""Most shortest rounds after a repeat at which its result comes on time."""
+_REORDERED: Final = 1 / 4
+"""Reordering window once a repeat was needless, in shortest rounds (RFC 8985, section 6.2, step 4)."""
 _FEW: Final = 8
 """Number of waiting slots with which an operation comes to its end. Then a frame too many is cheaper than a time-out.
 """
@@ -116,6 +123,7 @@ def _repeat(state: State, index: int, now: float) -> None:
     row = 2 * index + (slot.number & 1)
     _mark(state, row, _REPEAT)
     slot.repeats += 1
+    state.rows[row].repeated_at = now if slot.repeats == 1 else 0.0
     if slot.repeats > 1 and ACTIONS[slot.phase, Event.REPEATED] == Action.REPEAT_FORMER:
         recall(state, index)
     queue_contribution(state, index, row, now)
@@ -210,44 +218,104 @@ def resend_outstanding(state: State, now: float) -> None:
 
 
 @inner
-def note_result(state: State, index: int, now: float) -> None:
+def note_result(state: State, index: int, carries: bool, now: float) -> None:
     """Learn from a result: how long a round takes, and what it has overtaken."""
     core = state.core[0]
     recovery = core.recovery
     slot = state.slots[index]
     sequence = state.last_sent[index]
     state.last_sent[index] = NEVER
-    # Which transmission of a repeated contribution brought the result cannot be told (Karn's algorithm).  In the round
-    # after it this worker is the last one, and its result passes those of frames that wait for others.
     path = slot.tree + slot.way
     if slot.operation > recovery.common:
         # Late workers have only now begun it: results of what went on meanwhile have passed frames that were not lost.
         recovery.common = slot.operation
         recovery.passed[:] = 0
         recovery.overtaken[:] = 0
-    recovery.arrived = max(recovery.arrived, sequence)
-    recovery.passed[path] = max(recovery.passed[path], sequence)
-    if slot.repeats == 0 and slot.late == 0:
-        recovery.overtaken[path] = max(recovery.overtaken[path], sequence)
-        recovery.evident_at = now
-    elif core.progress.waiting <= _FEW or now > recovery.evident_at + _round_s(core, slot.way):
-        recovery.credit += _CREDIT
-    # A column's first round waits for the slowest worker to begin the operation.  One result of each batch will do.
-    if slot.repeats == 0 and slot.named and recovery.timed_at != now:
-        recovery.timed_at = now
-        _learn(core, recovery.smoothed_s, recovery.variation_s, slot.way, now - slot.sent_at)
+    if slot.repeats == 0:
+        _note_passed(recovery, path, sequence)
+        if slot.late == 0 and sequence > recovery.overtaken[path]:
+            recovery.overtaken[path] = sequence
+            recovery.delivered_at[path] = slot.sent_at
+            recovery.evident_at = now
+        # One result of each batch will do.
+        if (slot.named or carries) and recovery.timed_at != now:
+            recovery.timed_at = now
+            _learn(state, slot.way, now - slot.sent_at)
+        elif recovery.smoothed_s[slot.way] == 0.0:
+            first_s = _MOST_TRIPS * (now - slot.sent_at) + recovery.granularity_s
+            recovery.timeout_s = min(recovery.timeout_s, max(first_s, recovery.floor_s))
+        recovery.timeouts = recovery.doubts = 0
+    elif _is_spurious(state, index, now):
+        _note_spurious(state, index, now)
+    else:
+        # In the round after a repeat this worker is the last one, and its result passes those of frames that wait for
+        # others.  Which transmission brought the result cannot be told (Karn's algorithm), unless it comes just when the
+        # answer to the last one is due.  At a single switch the answer to a needless repeat still tells (`note_duplicate`).
+        is_on_time = now - slot.sent_at < _ON_TIME * shortest_s(state.congestion[path]) < np.inf
+        if is_on_time or core.member.in_tree == 0:
+            recovery.timeouts = 0
+        _note_passed(recovery, path, sequence)
+        if core.progress.waiting <= _FEW or now > recovery.evident_at + round_s(state, slot):
+            recovery.credit += _CREDIT
     slot.late = slot.repeats > 0
-    recovery.timeouts = 0
     recovery.silent = 0
     recovery.moved_at = now
 
 
 @inner
-def note_held(core: Core, slot: Slot, seen: int, way: int, now: float) -> None:
-    """Learn by a way that the switch has the contribution and waits for others than those in the bitmap `seen`."""
+def note_duplicate(state: State, index: int, now: float) -> None:
+    """Learn from a second result of a slot's last round: if it was repeated once, that is the answer to the repeat.
+
+    So the first transmission has not been lost, and the answer's time is that of a round that waits for nobody.
+    """
+    core, slot = state.core[0], state.slots[index]
+    row = state.rows[2 * index + (~slot.number & 1)]
+    if row.repeated_at > 0.0:
+        elapsed = now - row.repeated_at
+        time_answer(core, state.congestion[slot.tree], elapsed)
+        if elapsed > core.recovery.timeout_s:
+            _learn(state, 0, elapsed)
+        core.recovery.spurious += 1
+        row.repeated_at = 0.0
+
+
+@inner
+def _note_passed(recovery: RecoveryState, path: int, sequence: int) -> None:
+    """Note that a result has passed those of frames that were sent before."""
+    recovery.arrived = max(recovery.arrived, sequence)
+    recovery.passed[path] = max(recovery.passed[path], sequence)
+
+
+@inner
+def _is_spurious(state: State, index: int, now: float) -> bool:
+    """Tell whether a result came too soon to be the answer to the slot's last repeat (RFC 8985, section 6.2, step 2)."""
+    slot = state.slots[index]
+    here = state.congestion[slot.tree + slot.way]
+    soonest = _SOONEST * shortest_s(here)
+    if state.core[0].member.in_tree == 0:
+        soonest = min(soonest, here.least_s)
+    return bool(now - slot.sent_at < soonest < np.inf)
+
+
+@inner
+def _note_spurious(state: State, index: int, now: float) -> None:
+    """Learn from a repeat that was needless: wait longer for results that are late, and take the round's time."""
+    core, slot = state.core[0], state.slots[index]
+    recovery, path = core.recovery, slot.tree + slot.way
+    recovery.spurious += 1
+    trip_s = shortest_s(state.congestion[path])
+    recovery.reorder_s[path] = _REORDERED * trip_s
+    if slot.repeats == 1:  # the first transmission has brought the result (RFC 4015)
+        _learn(state, slot.way, now - state.rows[2 * index + (slot.number & 1)].first_at)
+
+
+@inner
+def note_held(state: State, slot: Slot, seen: int, now: float) -> None:
+    """Learn that the switch has the contribution and waits for others than those in the bitmap `seen`."""
+    core = state.core[0]
     recovery = core.recovery
-    if slot.held == Held.UNKNOWN and slot.repeats == 1:  # in a tree another member's repeat may have brought it
-        _learn(core, recovery.answer_s, recovery.answer_variation_s, way, now - slot.sent_at)
+    if slot.held == Held.UNKNOWN and slot.repeats == 1:
+        time_answer(core, state.congestion[slot.tree], now - slot.sent_at)
     slot.held = Held.NOW
     slot.seen = seen
     recovery.silent = 0
@@ -259,70 +327,58 @@ def note_held(core: Core, slot: Slot, seen: int, way: int, now: float) -> None:
 
 
 @inner
-def _learn(core: Core, smoothed_s: Floats, variation_s: Floats, way: int, elapsed: float) -> None:
-    """Learn how long a round or an answer took (RFC 6298, section 2)."""
-    if smoothed_s[way] == 0.0:
-        smoothed_s[way], variation_s[way] = elapsed, elapsed / 2
+def _learn(state: State, way: int, elapsed: float) -> None:
+    """Learn how long a round took (RFC 6298, section 2)."""
+    recovery = state.core[0].recovery
+    if recovery.smoothed_s[way] == 0.0:
+        recovery.smoothed_s[way], recovery.variation_s[way] = elapsed, elapsed / 2
     else:
-        variation_s[way] += (abs(smoothed_s[way] - elapsed) - variation_s[way]) / 4
-        smoothed_s[way] += (elapsed - smoothed_s[way]) / 8
-    _set_timeout(core)
+        recovery.variation_s[way] += (abs(recovery.smoothed_s[way] - elapsed) - recovery.variation_s[way]) / 4
+        recovery.smoothed_s[way] += (elapsed - recovery.smoothed_s[way]) / 8
+    _set_timeout(state)
 
 
 @inner
-def _set_timeout(core: Core) -> None:
-    """Set the time-out to the smaller one of what rounds and answers say, as far as any were timed.
+def _set_timeout(state: State) -> None:
+    """Set the time-out to that of the longer way: while only claims are waited for, none comes by the shorter one.
 
-    The time-out is that of the longer way: while only claims are waited for, no result comes by the shorter one.
+    A round also lasts as long as others take to repeat what was lost.  If time-outs followed rounds alone, they would
+    follow one another, and grow without end where most rounds lose a frame somewhere.  So they are bounded by the
+    shortest round of the last round trip, which lost nothing, and knows the queues as they are now.
     """
-    recovery = core.recovery
+    recovery = state.core[0].recovery
     longest_s = 0.0
     for way in range(WAYS):
-        smoothed_s, answer_s, timeout_s = recovery.smoothed_s[way], recovery.answer_s[way], recovery.timeout_max_s
-        if smoothed_s > 0.0:
-            timeout_s = min(timeout_s, _timeout_of(core, smoothed_s, recovery.variation_s[way]))
-        if answer_s > 0.0:
-            answers_s = _timeout_of(core, answer_s, recovery.answer_variation_s[way])
-            timeout_s = min(timeout_s, _TIMEOUTS_OF_ANSWERS * answers_s)
-        if smoothed_s + answer_s > 0.0:
-            longest_s = max(longest_s, timeout_s)
+        if recovery.smoothed_s[way] > 0.0:
+            longest_s = max(longest_s, recovery.smoothed_s[way] + 4 * recovery.variation_s[way])
     if longest_s > 0.0:
-        recovery.timeout_s = longest_s
+        trip_s = longest_trip_s(state)
+        least_s = min(2 * trip_s + recovery.granularity_s, recovery.floor_s)
+        longest_s = min(longest_s, _MOST_TRIPS * trip_s + _LATENESSES * recovery.granularity_s)
+        recovery.timeout_s = min(max(longest_s, least_s), recovery.timeout_max_s)
 
 
 @inner
-def _timeout_of(core: Core, smoothed_s: float, variation_s: float) -> Scalar:
-    """Return RFC 6298's time-out, with a floor: two rounds (RFC 8985, 7.2), and what the driver is late by.
-
-    The floor is no more than `floor_s`, for where cores are shared by more processes than there are of them, the
-    variation says so.
-    """
-    recovery = core.recovery
-    floor = min(2 * smoothed_s + recovery.granularity_s, recovery.floor_s)
-    return max(smoothed_s + 4 * variation_s, floor)
+def round_s(state: State, slot: Slot) -> Scalar:
+    """Return how long a slot's round is expected to take if nobody repeats anything."""
+    recovery = state.core[0].recovery
+    trip_s = shortest_s(state.congestion[slot.tree + slot.way])
+    known_s = recovery.smoothed_s[slot.way] if recovery.smoothed_s[slot.way] > 0.0 else recovery.timeout_s
+    return min(known_s, trip_s)
 
 
 @inner
-def _round_s(core: Core, way: int) -> Scalar:
-    """Return how long a round is expected to take if nobody repeats anything."""
-    recovery = core.recovery
-    smoothed_s, answer_s = recovery.smoothed_s[way], recovery.answer_s[way]
-    round_s = smoothed_s if smoothed_s > 0.0 else recovery.timeout_s
-    return min(round_s, _ANSWERS_IN_A_ROUND * answer_s) if answer_s > 0.0 else round_s
-
-
-@inner
-def note_lateness(core: Core, due_at: float, now: float) -> None:
+def note_lateness(state: State, due_at: float, now: float) -> None:
     """Learn how late the driver looks at its clock: it wanted to at `due_at`, and does so only now.
 
     That is the granularity of its timer.  It counts while it is recent: whoever loses the core for a moment does so
     again, and so do the switch and the other workers, who share cores with it or have such cores.
     """
-    recovery = core.recovery
+    recovery = state.core[0].recovery
     kept = max(1.0 - (now - recovery.looked_at) / _FORGOTTEN_S, 0.0)
     recovery.looked_at = now
     recovery.granularity_s = max(recovery.granularity_s * kept, now - due_at)
-    _set_timeout(core)
+    _set_timeout(state)
 
 
 @inner
@@ -341,23 +397,29 @@ def repeat_overtaken(state: State, now: float) -> None:
         if state.last_sent[index] > recovery.arrived - recovery.threshold:
             continue  # nearly always, and then the slot itself need not be looked at
         slot = state.slots[index]
-        path, round_s = slot.tree + slot.way, _round_s(core, slot.way)
+        path, expected_s = slot.tree + slot.way, round_s(state, slot)
         if state.last_sent[index] > min(recovery.passed[path] - recovery.threshold, core.sending.consumed):
             continue
         if slot.operation > recovery.common:
             continue
         pause_s = 0.0
         if core.member.asks_later == 1 and slot.repeats == 0 and is_busy(state.congestion[slot.tree]):
-            pause_s = _LATER_ROUNDS * round_s
+            pause_s = _LATER_ROUNDS * expected_s
         if slot.held:
             # One worker that is kept from running makes all slots of the others wait: each asks less and less often.
-            pause_s += round_s * (1 << min(slot.repeats, _MOST_DOUBLINGS))
+            pause_s += expected_s * (1 << min(slot.repeats, _MOST_DOUBLINGS))
         if now < slot.sent_at + pause_s:
             continue
         if state.last_sent[index] > recovery.overtaken[path] - recovery.threshold:
-            if recovery.credit == 0:
+            # A few may go on such evidence alone.  Then each waits twice as long as the one before: if all of them are
+            # needless, their results would otherwise make the next ones needless, too.
+            doubts = min(max(recovery.doubts - _FEW_DOUBTS, 0), _ENDLESS)
+            if recovery.credit == 0 or now < slot.sent_at + expected_s * ((1 << doubts) - 1):
                 continue
             recovery.credit -= 1
+            recovery.doubts += 1
+        elif slot.sent_at + recovery.reorder_s[path] > recovery.delivered_at[path] and recovery.reorder_s[path] > 0.0:
+            continue
         if ACTIONS[slot.phase, Event.OVERTAKEN] == Action.REPEAT:
             if slot.held == 0:
                 note_loss(state, slot.tree + slot.passes, state.last_sent[index])
@@ -397,7 +459,9 @@ def probe(state: State, now: float) -> None:
     if core.progress.waiting == 0 or now < probe_at(core):
         return
     bound = min(core.sending.sequence, core.sending.consumed)
-    left: Scalar = _PROBES_AT_ONCE << min(recovery.silent, _MOST_DOUBLINGS)
+    left: Scalar = np.int64(_PROBES_AT_ONCE)
+    if core.member.in_tree == 0:  # in a tree each would be passed on, by links that may be full
+        left <<= min(recovery.silent, _MOST_DOUBLINGS)
     left = max(left, np.int64(core.progress.waiting * (probe_at(core) - recovery.moved_at) / _ALL_PROBED_S))
     # The oldest, so that each has its turn; the others from the first slot on: several workers may have to repeat
     # the same one, and so all look for it in the same order.
@@ -413,7 +477,7 @@ def probe(state: State, now: float) -> None:
             break
         left -= 1
     for tree in range(MOST_TREES):
-        if state.congestion[tree].withheld > 0:
+        if recovery.timeouts > 0 and state.congestion[tree].withheld > 0:
             send_withheld(state, tree, now)
     recovery.timeouts += 1
     recovery.silent += 1

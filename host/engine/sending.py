@@ -194,7 +194,7 @@ def contribute(state: State, index: int, now: float) -> None:
 def release(state: State, tree: int, now: float) -> None:
     """Send what was withheld, as far as the window has room."""
     for path in range(tree, tree + 1 + int(tree == state.core[0].member.shared_tree)):
-        while has_room(state.congestion[path]):
+        while has_room(state, path):
             send_withheld(state, path, now)
 
 
@@ -219,8 +219,11 @@ def _pack_and_queue(state: State, index: int, now: float) -> None:
             core.progress.counts[Count.BLOCKED] += 1
         return
     _write_frame(state, index, row)
+    if slot.payload and core.recovery.smoothed_s[0] + core.recovery.smoothed_s[1] == 0.0:
+        core.recovery.timeout_s = core.recovery.initial_s  # small frames were timed, and say little of this one
     slot.way = way_of(core, slot, slot.way != 0, slot.next_block)
     slot.repeats = slot.held = 0
+    state.rows[row].first_at, state.rows[row].repeated_at = now, 0.0
     if enter(state, slot, Event.CONTRIBUTED) == Action.ACKNOWLEDGE:
         acknowledge(core, slot)
     queue_contribution(state, index, row, now)

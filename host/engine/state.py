@@ -183,6 +183,8 @@ class MemberRecord(Record):
     switch_port: Int64
     own_ip: Int64
     own_port: Int64
+    in_tree: Int64
+    """1: its switch hands partial sums on to another one, so that answers to repeats may come from nearer than results."""
     asks_later: Int64
     """1: another member of its switch, which passes repeats on to one above, repeats before it (recovery.py)."""
     seed: Int64
@@ -237,6 +239,8 @@ class RecoveryState(Record):
     """When `overtaken` was last heard of."""
     credit: Int64
     """Frames that may be taken for lost because results of repeats have passed them."""
+    doubts: Int64
+    """How many were since the last result of a contribution that was sent once."""
     overtaken: Annotated[Integers, "i8", MOST_TREES]
     """Like `passed`, for slots that are in step with the other workers' slots."""
     threshold: Int64
@@ -249,10 +253,15 @@ class RecoveryState(Record):
     smoothed_s: Annotated[Floats, "f8", WAYS]
     variation_s: Annotated[Floats, "f8", WAYS]
     """Variation of the times of rounds, by way: a round also lasts as long as others take to repeat what was lost."""
-    answer_s: Annotated[Floats, "f8", WAYS]
-    answer_variation_s: Annotated[Floats, "f8", WAYS]
-    """Variation of the times of the switch's answers to repeats; 0: none was timed."""
+    delivered_at: Annotated[Floats, "f8", MOST_TREES]
+    """When the newest contribution that `overtaken` counts was sent."""
+    reorder_s: Annotated[Floats, "f8", MOST_TREES]
+    """Reordering window (RFC 8985): a contribution is overtaken by results of those sent so much later alone."""
+    spurious: Int64
+    """Repeats that proved needless, for the result came sooner than any answer to them."""
     timeout_s: Float64
+    initial_s: Float64
+    """The time-out before any round with lanes was timed."""
     timeout_max_s: Float64
     floor_s: Float64
     """Upper bound of the least time-out."""
@@ -286,18 +295,24 @@ class CongestionState(Record):
     """The tree's slots."""
     most: Int64
     """The largest window."""
+    first: Int64
+    """The window before any result with lanes."""
+    has_started: Int64
+    """1: slow start is over."""
+    is_open: Int64
+    """1: a result with lanes has come."""
     base: Int64
-    """Where in the array `withheld` the tree's ring of slots begins."""
-    head: Int64
-    """Place in the ring of the slot that was withheld first."""
+    """Where in the array `withheld` the tree's heap of slots begins."""
     withheld: Int64
-    """How many slots are in the ring."""
+    """How many slots are in the heap."""
     share: Float64
     """A mark takes half of this part of the window away, but at least `_LEAST_CUT`."""
     came: Int64
     """Results that came in this round trip."""
     marked: Int64
     """Results in this round trip that were marked."""
+    lost: Int64
+    """Contributions without lanes that were lost in this round trip."""
     ends: Int64
     """With the result of a contribution after this sequence the next round trip begins."""
     cut_at: Int64
@@ -310,16 +325,24 @@ class CongestionState(Record):
     """After so many such round trips the floor grows beyond 1."""
     lost_at: Int64
     """The last sequence when the floor was made smaller for a loss."""
-    latest_s: Float64
-    """The last round trip with lanes that was timed."""
     least_s: Float64
     """The shortest of these round trips."""
     shortest_s: Float64
     """The shortest of them since the present round trip began."""
+    timed: Int64
+    """How many these are."""
+    timed_from: Float64
+    """Since when they are counted."""
     recent_s: Float64
     """The shortest of them in the round trip before the present one."""
+    usual_s: Float64
+    """The longest of these shortest rounds in round trips lately."""
     loss_cut: Float64
-    """The part that a loss takes away where queues are long."""
+    """The part that a loss takes away where a queue stands."""
+    is_marked: Int64
+    """1: a result has been marked, so that the network says itself when queues grow."""
+    quiet: Int64
+    """Round trips in a row that found no queue; below 0: that found one."""
     gain: Float64
     """Weight in the average `share` of the share of marked results in the newest round trip."""
 
@@ -458,6 +481,10 @@ class OperationRecord(Record):
 class Row(Record):
     """A row of the frame store."""
 
+    first_at: Float64
+    """When its frame was first sent."""
+    repeated_at: Float64
+    """When it was sent again, if that was once; else 0."""
     sequence: Int64
     """Sequence of the last transmission of its frame."""
     length: Int64
@@ -506,7 +533,7 @@ class State(NamedTuple):
     last_sent: npt.NDArray[np.int64]
     """Sequence of the last transmission of each slot that waits, side by side and quick to search; else `NEVER`."""
     withheld: npt.NDArray[np.int64]
-    """A ring for each tree of the slots whose contributions are withheld, and one for the way over the fallback."""
+    """A heap for each tree of the slots whose contributions are withheld, and one for the way over the fallback."""
     congestion: Table[CongestionState]
     """One record for each tree; that behind the tree of shared slots is for the way over the fallback."""
 

@@ -47,6 +47,23 @@ class SimulateOptions:
         str | None, Option(help="Ports mark frames (ECN) that find more than this in the queue: 24KiB. Default: none.")
     ] = None
     loss: Annotated[float, Option(help="Probability that a frame is lost on a link.")] = 0.0
+    host_queue: Annotated[
+        str | None, Option(help="Length of each host's own queue: 64KiB, or 64f. Default: hosts wait for their link.")
+    ] = None
+    bucket: Annotated[
+        str | None,
+        Option(help="Token bucket of each link (tbf): bytes that pass at once after a pause. Default: none."),
+    ] = None
+    late: Annotated[float, Option(help="Probability that a frame is late on a link, so that others overtake it.")] = 0.0
+    late_by: Annotated[str, Option(help="Most by which such a frame is late.")] = "1ms"
+    twice: Annotated[float, Option(help="Probability that a frame arrives twice over a link.")] = 0.0
+    batch: Annotated[str, Option(help="How long hosts wait for more frames behind the first one.")] = "0s"
+    outage: Annotated[
+        str | None, Option(help="Links that are down for a time, both ways: s1->h1@3ms+50ms (from 3 ms on).")
+    ] = None
+    pause: Annotated[
+        str | None, Option(help="Hosts and switches that stand still for a time: h1@3ms+50ms,s1@1s+20ms.")
+    ] = None
     overhead: Annotated[
         int,
         Option(min=0, help="Bytes that the cable adds to each frame: 24 on Ethernet, 0 on a veth pair."),
@@ -55,7 +72,7 @@ class SimulateOptions:
         "256"
     )
     density: Annotated[float, Option(help="Share of each rank's blocks that are not zero.")] = 1.0
-    window: Annotated[int | None, Option(help="Slots in flight. Default: as many as a round trip needs.")] = None
+    window: Annotated[int | None, Option(help="Slots of each job. Default: as many as `switchsum run` takes.")] = None
     frame_cost: Annotated[
         str,
         Option(help="Time that a host's processor needs for each frame, or 'measured': 0.5 ns a byte."),
@@ -95,6 +112,7 @@ class SimulateOptions:
         planned = read(self.topology or f"star,{(self.workers or 1) * self.jobs}", parse_rate(self.rate) / 1e6)
         per_frame, kind = _lanes(self.lanes)
         queue_bytes, queue_frames = conditions.parse_queue(self.queue)
+        own_bytes, own_frames = conditions.parse_queue(self.host_queue)
         return Scenario(
             planned=planned,
             workers=self.workers if self.workers is not None else len(planned.hosts) // self.jobs,
@@ -107,7 +125,17 @@ class SimulateOptions:
                 mark_bytes=None if self.mark is None else conditions.parse_size(self.mark),
                 loss=self.loss,
                 overhead_bytes=self.overhead,
+                host_queue_bytes=own_bytes,
+                host_queue_frames=own_frames,
+                bucket_bytes=0 if self.bucket is None else conditions.parse_size(self.bucket),
+                burst_rate_bps=0.0 if self.bucket is None else conditions.AT_ONCE_BPS,
+                late=self.late,
+                late_by_s=parse_time(self.late_by),
+                twice=self.twice,
             ),
+            batch_s=parse_time(self.batch),
+            outages=conditions.parse_spans(self.outage),
+            pauses=conditions.parse_spans(self.pause),
             lanes_per_frame=per_frame,
             lanes=kind,
             density=self.density,

@@ -63,6 +63,22 @@ class Cell:
     """Length of each port's queue, as in `64KiB` or `64f`; None: no limit."""
     loss: float = 0.0
     """Probability that a frame is lost: on each virtual link, or in each direction of a real switch."""
+    host_queue: str | None = None
+    """Length of each host's own queue. None: hosts wait for their link."""
+    bucket: str | None = None
+    """Bytes that a link's token bucket lets pass at once. None: there is none."""
+    late: float = 0.0
+    """Probability that a frame is late on a link."""
+    late_by_us: float | None = None
+    """Most by which it is late, in microseconds. None: 1 ms."""
+    twice: float = 0.0
+    """Probability that a frame arrives twice over a link."""
+    batch_us: float | None = None
+    """How long hosts wait for more frames behind the first one, in microseconds. None: not at all."""
+    outage: str | None = None
+    """Links that are down for a time, as in `s1->h1@3ms+50ms`."""
+    pause: str | None = None
+    """Hosts and switches that stand still for a time, as in `h1@3ms+50ms`."""
     mtu: int | None = None
     """MTU of the links. None: 1,500, or more if `lanes` needs it."""
     topology: str | None = None
@@ -70,7 +86,7 @@ class Cell:
     jobs: int = 1
     """Number of jobs, of `workers` each, that add at the same time."""
     slots: int | None = None
-    """Slots of a job; None: as many as its members keep in flight."""
+    """Slots of a job; None: as many as `switchsum run` takes, or as another protocol needs for a round trip."""
     shared_slots: int | None = None
     """Slots of the switch that all jobs share. None: each job has slots of its own."""
     aggregator_mbit: float | None = None
@@ -178,6 +194,16 @@ def _queue(text: str) -> str:
     return text
 
 
+def _size(text: str) -> str:
+    conditions.parse_size(text)
+    return text
+
+
+def _spans(text: str) -> str:
+    conditions.parse_spans(text)
+    return text
+
+
 def _frame_cost(text: str) -> str:
     conditions.parse_cost(text)
     return text
@@ -206,6 +232,14 @@ AXES: Final = {
     "delay": Axis(field="delay_us", read=_delay),
     "queue": Axis(field="queue", read=_queue),
     "loss": Axis(field="loss", read=_share(1.0, is_below=True)),
+    "host_queue": Axis(field="host_queue", read=_queue),
+    "bucket": Axis(field="bucket", read=_size),
+    "late": Axis(field="late", read=_share(1.0, is_below=True)),
+    "late_by": Axis(field="late_by_us", read=_delay),
+    "twice": Axis(field="twice", read=_share(1.0, is_below=True)),
+    "batch": Axis(field="batch_us", read=_delay),
+    "outage": Axis(field="outage", read=_spans),
+    "pause": Axis(field="pause", read=_spans),
     "mtu": Axis(field="mtu", read=_whole(576)),
     "topology": Axis(field="topology", read=_text),
     "jobs": Axis(field="jobs", read=_whole(1)),
@@ -235,10 +269,10 @@ def written(field: str, value: Value) -> str:
             if value >= size and value % (size // 10) == 0:
                 return f"{value / size:g} {unit}"
         return f"{value} B"
-    if field in ("density", "loss") and isinstance(value, float):
+    if field in ("density", "loss", "late", "twice") and isinstance(value, float):
         return f"{100 * value:g} %"
     if field in ("rate_mbit", "uplink_mbit", "aggregator_mbit") and isinstance(value, float):
         return f"{value / 1000:g} Gbit/s" if value >= 1000 else f"{value:g} Mbit/s"
-    if field == "delay_us":
+    if field in ("delay_us", "late_by_us", "batch_us"):
         return f"{value:g} us"
     return f"{value}"

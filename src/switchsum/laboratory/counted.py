@@ -53,7 +53,10 @@ WAYS: Final[dict[str, Way]] = {
 _IN_PAIRS: Final = ("gtopk", "sparcml-doubling")
 _KEEPS_ALL: Final = ("topka", "sparcml-doubling", "sparcml-split")
 """The ways whose sums are all sums."""
-_OF_LINKS: Final = ("loss", "topology", "jobs", "slots", "queue", "frame_cost", "fusion", "lanes", "uplink_mbit")
+_OF_LINKS: Final = (
+    *("loss", "topology", "jobs", "slots", "queue", "frame_cost", "fusion", "lanes", "uplink_mbit"),
+    *("host_queue", "bucket", "late", "late_by_us", "twice"),
+)
 
 
 def check(cell: Cell) -> None:

@@ -24,6 +24,7 @@ from switchsum.simulation.scenario import Result, Scenario
 IDEAL_SWITCHES: Final = "ideal-switches"
 RIVALS: Final = (*peers.ALGORITHMS, scenario.IDEAL, IDEAL_SWITCHES, *counted.WAYS)
 """Protocols beside ours; ideal ones are formulas, and sparse ones of hosts are counted."""
+_OF_OUR_HOSTS: Final = ("batch_us", "outage", "pause")
 MTU: Final = 1500
 MOST_AT_ONE_SWITCH: Final = 128
 """Hosts of all jobs: as many as the shape `star` has."""
@@ -65,6 +66,14 @@ def scenario_of(cell: Cell, seed: int = 0) -> Scenario:
         delay="1us" if cell.delay_us is None else f"{cell.delay_us:.9f}us",
         queue=cell.queue,
         loss=cell.loss,
+        host_queue=cell.host_queue,
+        bucket=cell.bucket,
+        late=cell.late,
+        late_by="1ms" if cell.late_by_us is None else f"{cell.late_by_us:.9f}us",
+        twice=cell.twice,
+        batch="0s" if cell.batch_us is None else f"{cell.batch_us:.9f}us",
+        outage=cell.outage,
+        pause=cell.pause,
         lanes=f"{build},{kind}",
         density=cell.density,
         window=cell.slots,
@@ -92,10 +101,8 @@ def check(cell: Cell) -> None:
             raise Impossible("uplink_mbit", f"{cell.protocol} is simulated on links with one rate for both directions")
         cell = replace(cell, lanes="", servers=None, fusion=False)
     others.refuse_servers(cell)
+    _check_hosts(cell)
     shared_slots.check(cell, has_steps=_has_steps(cell))
-    for name, reason in _OF_REAL_LINKS.items():
-        if getattr(cell, name) != getattr(Cell(), name):
-            raise Impossible(name, reason)
     build, _ = lanes_of(cell)
     if build not in LANE_BUILDS:
         raise Impossible("lanes", f"a frame has {', '.join(map(str, LANE_BUILDS))} lanes, not {build}")
@@ -120,6 +127,16 @@ def check(cell: Cell) -> None:
         raise Impossible("bytes", str(error)) from error
     shared_slots.check_network(cell, wanted)
     _check_arrays(cell, wanted)
+
+
+def _check_hosts(cell: Cell) -> None:
+    """Raise Impossible if a cell has what only real links have, or only our own hosts."""
+    for name, reason in _OF_REAL_LINKS.items():
+        if getattr(cell, name) != getattr(Cell(), name):
+            raise Impossible(name, reason)
+    for name in _OF_OUR_HOSTS:
+        if getattr(cell, name) != getattr(Cell(), name) and (cell.protocol != OURS or cell.shared_slots is not None):
+            raise Impossible(name, f"only {OURS} has it, with slots of its own")
 
 
 def _check_arrays(cell: Cell, wanted: Scenario) -> None:

@@ -46,7 +46,8 @@ MOST_CHARACTERS: Final = 100
 MOST_PROBLEMS: Final = 50
 """Lines of an error; how many more there are is said."""
 _TOP: Final = {"switches", "hosts", "links", "jobs", "mbit"}
-_LINK: Final = {"between", "mbit", "reserved"}
+_LINK: Final = {"between", "mbit", "reserved", "delay_ms"}
+MOST_DELAY_MS: Final = 1e7
 
 
 class TopologyError(LocalError):
@@ -65,6 +66,8 @@ class Cable:
     """Capacity that others have reserved in each direction, in Mbit/s."""
     up_mbit: float | None = None
     """Rate at which a host sends, in Mbit/s; None: `mbit`. Simulations know it, and plans of trees do not."""
+    delay_ms: float | None = None
+    """Delay of this cable in virtual time, in milliseconds; None: that of all cables."""
 
     @property
     def free_mbit(self) -> float:
@@ -173,6 +176,8 @@ def _wrong_cable(cable: Cable, known: set[str], hosts: set[str]) -> Iterator[str
         yield f"link {cable}: a capacity is more than 0 Mbit/s, not {cable.mbit:g}"
     elif cable.mbit > MOST_MBIT:
         yield f"link {cable}: a capacity is at most {MOST_MBIT:g} Mbit/s, not {cable.mbit:g}"
+    elif cable.delay_ms is not None and not 0 <= cable.delay_ms <= MOST_DELAY_MS:
+        yield f"link {cable}: a delay is 0 to {MOST_DELAY_MS:g} ms, not {cable.delay_ms:g}"
     elif not 0 <= cable.reserved_mbit <= cable.mbit:
         yield f"link {cable}: {cable.reserved_mbit:g} reserved of {cable.mbit:g} Mbit/s"
 
@@ -328,7 +333,16 @@ def _cables(value: Any, common: Any, found: list[str]) -> Iterator[Cable]:
         if not (_is_number(mbit) and _is_number(reserved)):
             found.append(f"{name}: its capacity (mbit) and what is reserved of it are numbers of Mbit/s")
             continue
-        yield Cable(ends=(ends[0], ends[1]), mbit=float(mbit), reserved_mbit=float(reserved))
+        delay = link.get("delay_ms")
+        if not (delay is None or _is_number(delay)):
+            found.append(f"{name}: its delay (delay_ms) is a number of milliseconds")
+            continue
+        yield Cable(
+            ends=(ends[0], ends[1]),
+            mbit=float(mbit),
+            reserved_mbit=float(reserved),
+            delay_ms=None if delay is None else float(delay),
+        )
 
 
 def _jobs(value: Any, found: list[str]) -> dict[str, tuple[str, ...]]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass, field, fields
 from typing import Final
 
@@ -13,6 +14,8 @@ from .records import PICOSECONDS
 
 ETHERNET_OVERHEAD: Final = 24
 """Bytes of each frame that are on the cable alone: preamble 8, checksum 4, gap 12."""
+AT_ONCE_BPS: Final = 1e14
+"""Rate of what a token bucket lets pass, unless it has another one: the greatest that a link may have."""
 _RATE: Final = re.compile(r"(\d+(?:\.\d+)?)\s*([kmgt]?)(?:bit(?:/s)?|bps)?", re.IGNORECASE)
 _TIME: Final = re.compile(r"(\d+(?:\.\d+)?)\s*(ps|ns|us|ms|s)?", re.IGNORECASE)
 _SIZE: Final = re.compile(r"(\d+(?:\.\d+)?)\s*([kmgt]?)(i?)b?", re.IGNORECASE)
@@ -54,30 +57,38 @@ class Link:
     """Probability that a frame is late, so that others overtake it."""
     late_by_s: float = 0.0
     """Most by which it is."""
+    twice: float = 0.0
+    """Probability that a frame arrives twice, the second time up to `late_by_s` later."""
     outages: tuple[tuple[float, float], ...] = ()
     """Times (from, until) in seconds between which the link is down: what is on the cable then is lost."""
     bucket_bytes: int = 0
     """A token bucket, as Linux's tbf has: what the link may send ahead of its rate after a pause."""
     burst_rate_bps: float = 0.0
     """At what rate it then sends; needed with a bucket."""
+    steps: tuple[tuple[float, float], ...] = ()
+    """Changes of the rate: times in seconds, and how many times `rate_bps` it is from then on."""
+    host_queue_bytes: int | None = None
+    """As `queue_bytes`, for the link on which a host sends.  None: no limit, so that a host drops nothing itself."""
+    host_queue_frames: int | None = None
 
     def __post_init__(self) -> None:
         """Raise UsageError for what no link is."""
         _check("a rate", self.rate_bps, 1, 1e14, " bit/s")
         _check("a delay", self.delay_s, 0, 1e4, " s")
-        for name in ("loss", "late"):
+        for name in ("loss", "late", "twice"):
             _check(name, getattr(self, name), 0, 1, "")
         if self.bucket_bytes:
             _check("the rate of a burst", self.burst_rate_bps, self.rate_bps, 1e14, " bit/s")
         if self.burst is not None:
             _check("the probability of a burst", self.burst[0], 0, 1, "")
             _check("the mean length of a burst", self.burst[1], 1, 1e9, " frames")
-        for name in ("queue_bytes", "queue_frames"):
+        for name in ("queue_bytes", "queue_frames", "host_queue_bytes", "host_queue_frames"):
             if (limit := getattr(self, name)) is not None and limit < 1:
-                raise UsageError(f"a queue of {limit} {name.partition('_')[2]} takes no frame: it needs at least 1")
-        for since, until in self.outages:
-            if not 0 <= since < until:
-                raise UsageError(f"an outage from {since:g} s until {until:g} s ends before it begins")
+                raise UsageError(f"a queue of {limit} {name.rpartition('_')[2]} takes no frame: it needs at least 1")
+        check_spans("an outage", self.outages)
+        for at_s, factor in self.steps:
+            _check("the time of a change of the rate", at_s, 0, 1e6, " s")
+            _check("a rate after a change", self.rate_bps * factor, 1, 1e14, " bit/s")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -93,6 +104,29 @@ class HostCost:
         """Raise UsageError for what no host is."""
         for one in fields(self):
             _check(f"the cost of a {one.name.removesuffix('_s')}", getattr(self, one.name), 0, 1, " s")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HostTiming:
+    """When a host takes frames, and what its clock says; by default it takes each at once, and its clock is right.
+
+    Example:
+        >>> HostTiming(jumps=((1.0, 5.0),)).jumps  # after a second the clock is 5 s ahead
+        ((1.0, 5.0),)
+
+    """
+
+    batch_s: float = 0.0
+    """A process that waits is woken so long after the first frame has come, and takes all that have come by then."""
+    jumps: tuple[tuple[float, float], ...] = ()
+    """Times in seconds at which the clock jumps, and how far."""
+
+    def __post_init__(self) -> None:
+        """Raise UsageError for what no host is."""
+        _check("the time of a batch", self.batch_s, 0, 10, " s")
+        for at_s, by_s in self.jumps:
+            _check("the time of a clock's jump", at_s, 0, 1e6, " s")
+            _check("a clock's jump", by_s, -1e6, 1e6, " s")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -132,6 +166,13 @@ class SwitchTiming:
     def has_queues(self) -> bool:
         """Whether packets of every program wait between ingress and egress."""
         return self.queue_frames is not None or self.egress_s > 0
+
+
+def check_spans(what: str, spans: Iterable[tuple[float, float]]) -> None:
+    """Raise UsageError if what lasts from a time until another one is no such thing."""
+    for since, until in spans:
+        if not 0 <= since < until:
+            raise UsageError(f"{what} from {since:g} s until {until:g} s ends before it begins")
 
 
 def _check(what: str, value: float, least: float, most: float, unit: str) -> None:
@@ -192,6 +233,23 @@ def parse_failures(text: str | None) -> tuple[tuple[str, float], ...]:
         if not name:
             raise UsageError(f"a failure is written like s1@3.2ms or s2->s3@1ms, not {part!r}")
         found.append((name, parse_time(when)))
+    return tuple(found)
+
+
+def parse_spans(text: str | None) -> tuple[tuple[str, float, float], ...]:
+    """Return what stands still or is down, from when until when, of a text such as `h1@3ms+50ms,s1->h2@1s+2s`.
+
+    Raises UsageError.
+    """
+    found = []
+    for part in text.split(",") if text else ():
+        name, _, when = part.strip().rpartition("@")
+        since, plus, lasts = when.partition("+")
+        if not (name and plus):
+            raise UsageError(f"what is interrupted is written like h1@3ms+50ms or s1->h2@1s+2s, not {part!r}")
+        since_s, lasts_s = parse_time(since), parse_time(lasts)
+        check_spans("what is interrupted", [(since_s, since_s + lasts_s)])
+        found.append((name, since_s, since_s + lasts_s))
     return tuple(found)
 
 

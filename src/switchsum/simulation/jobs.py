@@ -10,6 +10,7 @@ import itertools
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from types import MappingProxyType
 from typing import Any, Final
 
 import numpy.typing as npt
@@ -33,7 +34,7 @@ from switchsum.protocol.wire import Address
 from switchsum.switch.switch import Switch
 
 from .arena import Arena
-from .conditions import HostCost, Link, SwitchTiming, instant
+from .conditions import HostCost, HostTiming, Link, SwitchTiming, instant
 from .controller import Door, Membership, SimulatedController, fabric_of
 from .network import Network
 from .placement import behind, host_address, merged, place, rates_bps
@@ -94,15 +95,22 @@ def build(
 def attach(network: Network, cable: topology.Cable, conditions: Link, *, port: int | None = None) -> None:
     """Connect a host with its switch."""
     far, host = cable.ends if cable.ends[0] in network.switches else cable.ends[::-1]
-    # The host itself neither drops nor marks what it sends: it waits for its own link.
     down = _at_rate(conditions, cable)
     up_mbit = cable.mbit if cable.up_mbit is None else cable.up_mbit
-    own = replace(down, rate_bps=up_mbit * 1e6, queue_bytes=None, queue_frames=None, mark_bytes=None)
+    # The host does not mark what it sends, and drops nothing unless its queue has a limit of its own.
+    own = replace(
+        down,
+        rate_bps=up_mbit * 1e6,
+        queue_bytes=conditions.host_queue_bytes,
+        queue_frames=conditions.host_queue_frames,
+        mark_bytes=None,
+    )
     network.link(host, far, own, port=port, back=down)
 
 
 def _at_rate(conditions: Link, cable: topology.Cable) -> Link:
-    return replace(conditions, rate_bps=cable.mbit * 1e6)
+    delay_s = conditions.delay_s if cable.delay_ms is None else cable.delay_ms / 1e3
+    return replace(conditions, rate_bps=cable.mbit * 1e6, delay_s=delay_s)
 
 
 def _identity(own: Address) -> Entry:
@@ -199,11 +207,14 @@ class Job:
         lanes: int,
         window_slots: int | None = None,
         cost: HostCost = HostCost(),  # noqa: B008 - frozen
+        timings: Mapping[str, HostTiming] = MappingProxyType({}),
         has_controller: bool = False,
         share: Share = Share(),
         **options: Any,
     ) -> None:
         """Plan the trees, place the workers and write the entries; `options` go to each `EngineConfig`.
+
+        `timings` are those of hosts by name, where they are not as usual.
 
         With a controller the ranks join it, and it looks after the job as time passes; without, it is as it would be
         then, and nothing is looked after.  Hosts with rails have a controller.  Raises UsageError, and TopologyError
@@ -244,7 +255,7 @@ class Job:
         arena = Arena()
         for rank, host in enumerate(hosts):
             self.workers.append(Worker(self._config(rank, options), arena))
-            self._attach(rank, host, conditions, ports[rank], cost)
+            self._attach(rank, host, conditions, ports[rank], cost, timings.get(host, HostTiming()))
         if self.controller is None:
             self._write_entries([at for [at] in ports])
 
@@ -266,11 +277,13 @@ class Job:
                 found[-1].append(here[leaf])
         return found
 
-    def _attach(self, rank: int, host: str, conditions: Link, ports: Sequence[int], cost: HostCost) -> None:
+    def _attach(
+        self, rank: int, host: str, conditions: Link, ports: Sequence[int], cost: HostCost, timing: HostTiming
+    ) -> None:
         """Connect a rank's worker with its switch, or its switches."""
         network, worker, links = self.network, self.workers[rank], len(ports)
         rails = self._rails_of(rank, worker, links) if links > 1 else None
-        self.numbers.append(network.native_host(host, rails or worker, cost, links=links))
+        self.numbers.append(network.native_host(host, rails or worker, cost, links=links, timing=timing))
         for link, port in enumerate(ports):
             attach(network, self._placed.rails[link][host], conditions, port=port)
         near = host

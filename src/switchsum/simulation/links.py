@@ -15,14 +15,16 @@ from typing import Final
 
 import numpy as np
 
+from switchsum.native.kernels.atomics import copy_bytes
 from switchsum.native.kernels.decorators import inner
 from switchsum.native.kernels.intrinsics import carray, pointer
 from switchsum.native.kernels.memory import Scalar, integers_at, prefetch
 from switchsum.native.kernels.mixing import drawn_at
 
 from . import events
-from .frames import copy_to, frame_at, give_back, link_at, mark
+from .frames import copy_to, frame_at, give_back, head_at, hold_row, link_at, mark, new_frame
 from .records import (
+    BEHIND,
     FRAME_BYTES,
     LINK_BYTES,
     LOG,
@@ -41,6 +43,9 @@ _DRAWS: Final = 4
 """Random numbers for each frame."""
 _LOSS, _BURST, _LATE, _LATE_BY = range(_DRAWS)
 _ONE: Final = 1.0 / (1 << 32)
+_TWICE, _TWICE_BY = range(2)
+_OTHERWISE: Final = 0x9E37_79B9
+"""Makes another seed of a link's, for draws that most links do without."""
 _LINE_BYTES: Final = 64
 _MUCH_OF_A_LINK_BYTES: Final = 192
 
@@ -53,6 +58,11 @@ def send(world: WorldRecord, number: Scalar, index: Scalar, ready: Scalar) -> No
     catch_up(world, link)
     if link.queued >= link.queue_frames or link.queued_bytes + length > link.queue_bytes:
         link.dropped += 1
+        if link.special > 0:
+            if link.departing == NONE:
+                link.settled += 1
+            else:
+                frame_at(world, link.last).fate += BEHIND
         if link.logged > 0:
             note(world, number, index, ready, ready, Fate.DROPPED, link.logged > 1)
         give_back(world, index)
@@ -102,13 +112,23 @@ def put_on(
 def _departure(link: LinkRecord, length: Scalar, start: Scalar) -> Scalar:
     """Return when the last bit of a frame has left a link that begins to send it at `start`."""
     bits = (length + link.overhead) * 8
-    lasts = bits * PICOSECONDS // link.bits_per_s
+    lasts = bits * PICOSECONDS // (link.bits_per_s if link.steps == 0 else _rate_at(link, start))
     if link.bucket == 0:
         return start + lasts
     # A token bucket: the link may be ahead of its rate by so much, and sends at a higher rate as long as it is.
     start = max(start, link.allowed - link.bucket)
     link.allowed = max(link.allowed, start) + lasts
     return start + bits * PICOSECONDS // link.burst_bits_per_s
+
+
+@inner
+def _rate_at(link: LinkRecord, at: Scalar) -> Scalar:
+    """Return the bits a second of a link at a time, if its rate changes."""
+    steps, rate = integers_at(link.steps, 2 * link.step_count), link.bits_per_s
+    for place in range(link.step_count):
+        if steps[2 * place] <= at:
+            rate = steps[2 * place + 1]
+    return rate
 
 
 @inner
@@ -135,6 +155,12 @@ def _fate(link: LinkRecord) -> Scalar:
 def draw(link: LinkRecord, number: Scalar, what: Scalar) -> float:
     """Return a random number from 0 to below 1, which belongs to a frame and a `draw`."""
     return np.int64(drawn_at(np.uint32(link.seed), np.uint32(number * _DRAWS + what))) * _ONE
+
+
+@inner
+def _draw_otherwise(link: LinkRecord, number: Scalar, what: Scalar) -> float:
+    """Return another such number: links that need none of these draw the others as they always did."""
+    return np.int64(drawn_at(np.uint32(link.seed ^ _OTHERWISE), np.uint32(number * _DRAWS + what))) * _ONE
 
 
 @inner
@@ -171,6 +197,8 @@ def catch_up(world: WorldRecord, link: LinkRecord) -> None:
         link.queued -= 1
         link.queued_bytes -= frame.length
         link.departing = frame.next
+        if link.special > 0:
+            link.settled += frame.fate // BEHIND
 
 
 @inner
@@ -190,15 +218,38 @@ def first_off(world: WorldRecord, number: Scalar) -> Scalar:
         events.push(world, frame_at(world, frame.next).departs + link.delay, Happens.ARRIVAL, number)
     if link.special == 0:
         return index
-    if frame.fate == Fate.LOST or (link.outage_count > 0 and _was_down(link, frame.departs, world.now)):
+    fate = frame.fate % BEHIND
+    if fate == Fate.LOST or (link.outage_count > 0 and _was_down(link, frame.departs, world.now)):
         link.lost += 1
         give_back(world, index)
         return np.int64(NONE)
-    if frame.fate == Fate.LATE:
+    if link.twice > 0:
+        _arrive_twice(world, link, index)
+    if fate == Fate.LATE:
         late: Scalar = np.int64(draw(link, frame.departs & 0x3FFF_FFFF, _LATE_BY) * link.late_by)
         events.push(world, world.now + 1 + late, Happens.LATE, index)
         return np.int64(NONE)
     return index
+
+
+@inner
+def _arrive_twice(world: WorldRecord, link: LinkRecord, index: Scalar) -> None:
+    """Draw whether a frame that arrives now comes a second time, and when; the second one shares its bytes."""
+    frame = frame_at(world, index)
+    number = frame.departs & 0x3FFF_FFFF
+    if _draw_otherwise(link, number, _TWICE) >= link.twice:
+        return
+    again = new_frame(world, frame.length, frame.row)
+    second = frame_at(world, again)
+    second.link = frame.link
+    if frame.row != NONE:
+        hold_row(world, frame.row)
+    if frame.head > 0:
+        second.head = frame.head
+        second.body = frame.body
+        copy_bytes(head_at(world, again), head_at(world, index), frame.head)
+    later: Scalar = np.int64(_draw_otherwise(link, number, _TWICE_BY) * link.late_by)
+    events.push(world, world.now + 1 + later, Happens.LATE, again)
 
 
 @inner

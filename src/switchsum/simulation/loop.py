@@ -51,6 +51,7 @@ from .switching import enqueue, forward, serve
 
 _SECONDS: Final = 1.0 / PICOSECONDS
 _WORD_BYTES: Final = 8
+_PAIR_BYTES: Final = 16
 _LINE_BYTES: Final = 64
 _MUCH_OF_A_NODE_BYTES: Final = 320
 _MIX: Final = 0x2545_F491_4F6C_DD1D
@@ -128,7 +129,12 @@ def _handle(world: WorldRecord, key: Scalar) -> None:
         node = node_at(world, index)
         if node.wakes_at == world.now:  # else the waking was put off, and another event will come for it
             node.wakes_at = NEVER
-            _turn(world, index, NONE)
+            then = _after_pause(node, world.now)
+            if then > world.now:
+                node.wakes_at = then
+                events.push(world, then, Happens.WAKE, index)
+            else:
+                _turn(world, index, NONE, True)
     elif kind == Happens.LATE:
         _arrive(world, frame_at(world, index).link, index)
     elif kind == Happens.TAKEN:
@@ -210,18 +216,35 @@ def _arrive(world: WorldRecord, number: Scalar, index: Scalar) -> None:
         world.host_turns += 1
         note(world, -1 - link.to, index, world.now, world.now, Fate.ARRIVES, True)
         give_back(world, index)
-    elif node.frame_cost + node.byte_cost > 0:
+    elif node.is_slow > 0:
         if node.inbox >= node.inbox_room:
             node.refused += 1
             give_back(world, index)
             return
         node.inbox += 1
-        node.busy = max(node.busy, world.now) + node.frame_cost + length * node.byte_cost
-        events.push(world, node.busy, Happens.TAKEN, index)
+        node.busy = _after_pause(node, max(node.busy, world.now) + node.frame_cost + length * node.byte_cost)
+        at = node.busy
+        if node.batch > 0:
+            if node.batch_at < world.now:
+                node.batch_at = world.now + node.batch
+            at = _after_pause(node, max(at, node.batch_at))
+        events.push(world, at, Happens.TAKEN, index)
     elif node.kind == Kind.SWITCH:
         forward(world, link.to, link.to_port, index)
     else:
-        _turn(world, link.to, index)
+        _turn(world, link.to, index, True)
+
+
+@inner
+def _after_pause(node: NodeRecord, at: Scalar) -> Scalar:
+    """Return a time, or the end of the node's pause if it lies in one."""
+    then: Scalar = np.int64(at)
+    if node.pauses != 0:
+        address = node.pauses
+        while integers_at(address, 2)[0] <= then:
+            then = max(then, integers_at(address, 2)[1])
+            address += _PAIR_BYTES
+    return then
 
 
 @inner
@@ -233,19 +256,22 @@ def _take(world: WorldRecord, index: Scalar) -> None:
     if node.kind == Kind.SWITCH:
         forward(world, link.to, link.to_port, index)
     else:
-        _turn(world, link.to, index)
+        # Frames that cost nothing, and wait for the end of a pause or for a batch, are taken together.
+        has_more = node.frame_cost + node.byte_cost == 0 and node.inbox % _BATCH_FRAMES > 0
+        _turn(world, link.to, index, not has_more)
 
 
 @inner
-def _turn(world: WorldRecord, index: Scalar, frame: Scalar) -> None:
-    """Let a host take a frame, if there is one, and do everything that it can do now."""
+def _turn(world: WorldRecord, index: Scalar, frame: Scalar, acts: bool) -> None:
+    """Let a host take a frame, if there is one, and if it acts do everything that it can do now."""
     node = node_at(world, index)
     world.host_turns += 1
     number = node.link
     link = link_at(world, number)
     catch_up(world, link)
-    integers_at(node.consumed, 1)[0] = link.entered - link.queued
-    now = world.now * _SECONDS
+    integers_at(node.consumed, 1)[0] = link.entered - link.queued + (link.settled if link.special > 0 else 0)
+    clock = world.now if node.jumps == 0 else world.now + _jumped(node, world.now)
+    now = clock * _SECONDS
     scratch = world.scratch
     if frame != NONE:
         words = words_at(scratch + 8, 2)
@@ -255,6 +281,8 @@ def _turn(world: WorldRecord, index: Scalar, frame: Scalar) -> None:
         start = start_at(world, frame) - node.lead
         call(node.receive, node.own, start, 0, scratch + 8, scratch + 12, scratch, 1, now)
         give_back(world, frame)
+        if not acts:
+            return
     call(node.poll, node.own, now)
     queued = integers_at(node.queue_count, 1)[0]
     if queued > 0:
@@ -268,7 +296,11 @@ def _turn(world: WorldRecord, index: Scalar, frame: Scalar) -> None:
         world.failed = index
     call(node.wake, node.own, scratch + 16)
     at = carray(pointer(scratch + 16), (1,), np.float64)[0]
-    then: Scalar = NEVER if at > _LATEST_S else max(np.int64(at * PICOSECONDS) + 1, world.now + 1)
+    then: Scalar = NEVER
+    if at <= _LATEST_S:
+        then = max(np.int64(at * PICOSECONDS) + 1 - (clock - world.now), world.now + 1)
+    if node.jumps != 0:
+        then = min(then, _next_jump(node, world.now))
     if integers_at(node.blocked, 1)[0] > 0:
         then = min(then, max(next_departure(world, link), world.now + 1))
     if then < node.wakes_at:
@@ -276,7 +308,29 @@ def _turn(world: WorldRecord, index: Scalar, frame: Scalar) -> None:
         events.push(world, then, Happens.WAKE, index)
 
 
+@inner
+def _jumped(node: NodeRecord, now: Scalar) -> Scalar:
+    """Return how far a host's clock is ahead of the time, of all its jumps so far."""
+    total: Scalar = np.int64(0)
+    address = node.jumps
+    while integers_at(address, 2)[0] <= now:
+        total += integers_at(address, 2)[1]
+        address += _PAIR_BYTES
+    return total
+
+
+@inner
+def _next_jump(node: NodeRecord, now: Scalar) -> Scalar:
+    """Return when a host's clock jumps next."""
+    address = node.jumps
+    while integers_at(address, 2)[0] <= now:
+        address += _PAIR_BYTES
+    return np.int64(integers_at(address, 2)[0])
+
+
 _LATEST_S: Final = 9e6
+_BATCH_FRAMES: Final = 64
+"""Most frames that a host takes before it sends, as the workers' loop does."""
 
 
 @inner
@@ -298,7 +352,7 @@ def _send_all(world: WorldRecord, node: NodeRecord, number: Scalar, queued: Scal
             frame.body = node.body if node.body != 0 else start + node.head
             copy_bytes(head_at(world, index), start, node.head)
         ready: Scalar = world.now
-        if node.frame_cost + node.byte_cost > 0:
+        if node.is_slow > 0:
             node.busy = max(node.busy, world.now) + node.frame_cost + length * node.byte_cost
             ready = node.busy
         send(world, routes[place] if node.routes != 0 else number, index, ready)

@@ -13,7 +13,7 @@ from switchsum.native.kernels.loading import address_of
 from switchsum.protocol.errors import UsageError
 from switchsum.switch.switch import Switch
 
-from .conditions import HostCost, Link, SwitchTiming
+from .conditions import HostCost, HostTiming, Link, SwitchTiming, check_spans
 from .log import Noted
 from .records import NEVER, PICOSECONDS, Fate, Stop
 from .traffic import Traffic
@@ -75,6 +75,7 @@ class LinkView:
         self.conditions = conditions
         self._home, self.number, self._tail = world, number, tail
         self._outage: npt.NDArray[np.int64] | None = None
+        self._outages = np.zeros((0, 2), np.int64)
 
     def _count(self, name: str) -> int:
         return int(self._home.links[self.number][name])
@@ -150,6 +151,18 @@ class LinkView:
             raise UsageError(f"{self.name} already has outages: give all of them at once")
         self._outage = np.array([at, NEVER], np.int64)
         record["outages"], record["outage_count"], record["special"] = address_of(self._outage), 1, 1
+
+    def interrupt(self, *spans: tuple[float, float]) -> None:
+        """Let the link be down between times (from, until) in seconds: what is on the cable then is lost.
+
+        Raises UsageError for a link that has outages already, and if one ends before it begins.
+        """
+        check_spans("an outage", spans)
+        record = self._home.links[self.number]
+        if record["outage_count"]:
+            raise UsageError(f"{self.name} already has outages: give all of them at once")
+        self._outages = np.array([[round(at * PICOSECONDS) for at in span] for span in sorted(spans)], np.int64)
+        record["outages"], record["outage_count"], record["special"] = address_of(self._outages), len(spans), 1
 
     def watch(self, *, with_bytes: bool = False) -> None:
         """Note each frame from now on, so that `sent` and `depth` have it; also its bytes, for a capture."""
@@ -261,9 +274,10 @@ class Network:
         cost: HostCost = HostCost(),  # noqa: B008 - frozen
         *,
         links: int = 1,
+        timing: HostTiming = HostTiming(),  # noqa: B008 - frozen
     ) -> int:
         """Add a host that runs native code, and has so many links; return its number."""
-        self._name(name, self.world.add_host(host, cost, links))
+        self._name(name, self.world.add_host(host, cost, links, timing))
         self._most_links[name] = links
         return self._numbers[name]
 
@@ -297,6 +311,19 @@ class Network:
         self.switches[name] = switch
         switch.clock.stop(at_s=self.now)
         return switch
+
+    def pause(self, name: str, *spans: tuple[float, float]) -> None:
+        """Let a switch or a host do nothing between times (from, until) in seconds; what comes waits for it.
+
+        Links go on: a host's own queue empties.  A second call replaces the first one.
+
+        Raises:
+            UsageError: There is no such node, or a pause ends before it begins.
+
+        """
+        if name not in self._numbers:
+            raise UsageError(f"there is no node {name}")
+        self.world.pause(self._numbers[name], spans)
 
     def _name(self, name: str, number: int) -> None:
         if name in self._numbers:

@@ -162,7 +162,13 @@ def merged(planned: topology.Network) -> list[topology.Cable]:
         before = found.get(key)
         mbit = cable.free_mbit + (before.mbit if before else 0.0)
         up_mbit = None if cable.up_mbit is None else cable.up_mbit + ((before.up_mbit or 0.0) if before else 0.0)
-        found[key] = topology.Cable(ends=before.ends if before else cable.ends, mbit=mbit, up_mbit=up_mbit)
+        delays = [one.delay_ms for one in (cable, before) if one is not None and one.delay_ms is not None]
+        found[key] = topology.Cable(
+            ends=before.ends if before else cable.ends,
+            mbit=mbit,
+            up_mbit=up_mbit,
+            delay_ms=max(delays, default=None),
+        )
     return list(found.values())
 
 

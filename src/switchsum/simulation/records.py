@@ -96,13 +96,14 @@ class FrameRecord(Record):
     departs: Int64
     """When the link has sent the frame's last bit."""
     fate: Int64
+    """A `Fate`, and `BEHIND` times the number of frames that found the queue full directly behind it."""
 
 
 class LinkRecord(Record):
     """One direction of a cable: from a port's queues to the node at the far end.
 
     With many hosts no record is in the cache.  So the fields that each frame needs lie in three cache lines, of the
-    six that the record fills.
+    seven that the record fills.
     """
 
     # When a frame arrives.
@@ -135,7 +136,8 @@ class LinkRecord(Record):
     waited: Int64
     """Sum of the times that these frames waited until their first bit was sent."""
     special: Int64
-    """1: a field below `tail` is not at its default, or is written while frames pass."""
+    """1: a field below `tail` is not at its default, or is written while frames pass.  So it is for hosts whose own
+    queue may be full: `settled`."""
     logged: Int64
     """1: note each frame; 2: with its bytes."""
     queues: Int64
@@ -160,6 +162,13 @@ class LinkRecord(Record):
     """Longest time by which a late frame is late."""
     burst_bits_per_s: Int64
     """Rate at which a link with a bucket sends while it is ahead."""
+    twice: Float64
+    """Probability that a frame arrives twice."""
+    steps: Int64
+    """Address of pairs, a time and the bits a second from then on; 0: the rate stays."""
+    step_count: Int64
+    settled: Int64
+    """Frames that found the queue full, and whose forerunners have all left it, if the link is `special`."""
     chosen: Int64
     """Address of the numbers of frames that are lost, in order."""
     outages: Int64
@@ -179,6 +188,7 @@ class LinkRecord(Record):
     pace_bits_per_s: Int64
     """At most one packet goes in so many picoseconds, and so many bits in a second; 0: no limit."""
     paced_until: Int64
+    padding: Annotated[npt.NDArray[np.int64], "i8", 4]
 
 
 class QueueRecord(Record):
@@ -221,9 +231,8 @@ class NodeRecord(Record):
     kind: Int64
     frames: Int64
     """Number of frames that have come."""
-    frame_cost: Int64
-    byte_cost: Int64
-    """Picoseconds of the processor for each frame, and for each byte, received or sent."""
+    is_slow: Int64
+    """1: what comes may not be taken at once; `frame_cost`, `byte_cost`, `pauses` or `batch` is not 0."""
     wakes_at: Int64
     """When a host is woken next."""
     link: Int64
@@ -283,7 +292,10 @@ class NodeRecord(Record):
     """Address of the lot (`switch/parking.py`) for packets that wait between ingress and egress; 0: none waits."""
     processing: Int64
     """How long a frame is in the switch before it comes to its queue."""
-    # What work costs a host, or a switch with one thread.
+    # What work costs a host, or a switch with one thread, and when it does none.
+    frame_cost: Int64
+    byte_cost: Int64
+    """Picoseconds of the processor for each frame, and for each byte, received or sent."""
     busy: Int64
     inbox: Int64
     inbox_room: Int64
@@ -292,7 +304,14 @@ class NodeRecord(Record):
     """Frames for which the inbox had no room."""
     finished_at: Int64
     """When a host that was waited for finished last."""
-    padding: Annotated[npt.NDArray[np.int64], "i8", 5]
+    pauses: Int64
+    """Address of pairs of times, in order, between which the node does nothing; the last one never comes. 0: none."""
+    batch: Int64
+    """How long a host that has nothing to take waits for more frames behind the first one."""
+    batch_at: Int64
+    """When the last batch was, or will be, taken."""
+    jumps: Int64
+    """Address of pairs, a time and how far the host's clock jumps then; the last one never comes. 0: none."""
 
 
 class WorldRecord(Record):
@@ -400,5 +419,6 @@ FRAME_BYTES: Final = FRAME.itemsize
 LINK_BYTES: Final = LINK.itemsize
 NODE_BYTES: Final = NODE.itemsize
 LOG_BYTES: Final = LOG.itemsize
+BEHIND: Final = 8
 HEAD_BYTES: Final = 192
 """Bytes of a head, lead included. A replica whose head is longer is kept whole."""

@@ -15,13 +15,14 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
+from switchsum.controller.plan import windows
 from switchsum.planning import topology
 from switchsum.planning.runs import places
 from switchsum.protocol.errors import LocalError, UsageError
 from switchsum.protocol.frame import ETHERNET_BYTES, FRAME_BYTES, payload_bytes
 
 from . import jobs, peers
-from .conditions import HostCost, Link
+from .conditions import HostCost, HostTiming, Link
 from .network import LinkView, Network
 from .placement import rails_of, rates_bps
 
@@ -60,6 +61,7 @@ class Scenario:
     has_common_blocks: bool = False
     """Which blocks are not zero is drawn once for all ranks."""
     window_slots: int | None = None
+    """Slots of each job. None: as many as `switchsum run` takes over wires, as far as the switches have them."""
     cost: HostCost = field(default_factory=HostCost)
     seed: int = 0
     against: tuple[str, ...] = ()
@@ -67,6 +69,12 @@ class Scenario:
     until_s: float | None = None
     failures: tuple[tuple[str, float], ...] = ()
     """Switches, or links as `tail->head`, and when they fail for good while the switches add."""
+    outages: tuple[tuple[str, float, float], ...] = ()
+    """Links as `tail->head`, and between which times they are down, both ways, while the switches add."""
+    pauses: tuple[tuple[str, float, float], ...] = ()
+    """Switches and hosts, and between which times they stand still while the switches add."""
+    batch_s: float = 0.0
+    """How long hosts wait for more frames behind the first one (`HostTiming.batch_s`)."""
     jobs: int = 1
     """Number of jobs, of that many workers each, that add at the same time. Each host belongs to one."""
     link_mtu: int | None = None
@@ -81,6 +89,8 @@ class Scenario:
         for name in self.against:
             if name not in PEERS:
                 raise UsageError(f"a peer must be one of {', '.join(PEERS)}, not {name}")
+        if (self.outages or self.pauses or self.batch_s) and not {*self.against} <= {IDEAL}:
+            raise UsageError("outages, pauses and batches are of switches that add: compare them with ideal-ring alone")
         if not 1 <= self.jobs <= MOST_JOBS:
             raise UsageError(f"a network has room for 1 to {MOST_JOBS} jobs, not {self.jobs}")
         hosts = len(self.planned.hosts)
@@ -115,6 +125,11 @@ class Scenario:
     def rates_bps(self) -> list[float]:
         """Of each link of a host: of that of the slowest one.  Hosts have one link, or one for each rail."""
         return rates_bps(rails_of(self.planned, self.hosts, jobs.SLOTS))
+
+    @property
+    def window(self) -> int:
+        """Slots of each job."""
+        return self.window_slots or min(windows.within(), jobs.SLOTS // self.jobs)
 
     @property
     def shares_array(self) -> bool:
@@ -167,9 +182,7 @@ class Result:
 def estimate(scenario: Scenario) -> tuple[int, float]:
     """Return about how many bytes of memory a scenario needs, and how many seconds of one core."""
     levels = 3 if len(scenario.planned.switches) > 40 else min(2, len(scenario.planned.switches))
-    window = scenario.window_slots or sum(
-        jobs.fitting_window(scenario.conditions, rate, scenario.lanes_per_frame, levels) for rate in scenario.rates_bps
-    )
+    window = scenario.window
     row = FRAME_BYTES + payload_bytes(scenario.lanes_per_frame)
     workers = scenario.workers * scenario.jobs
     arrays = scenario.size * (scenario.jobs if scenario.shares_array else workers)
@@ -290,13 +303,34 @@ def jobs_of(network: Network, scenario: Scenario) -> list[jobs.Job]:
                 hosts,
                 scenario.conditions,
                 lanes=scenario.lanes_per_frame,
-                window_slots=scenario.window_slots,
+                window_slots=scenario.window,
                 cost=scenario.cost,
+                timings=dict.fromkeys(hosts, HostTiming(batch_s=scenario.batch_s)),
                 share=share,
                 seed=scenario.seed,
             )
         )
+    _interrupt(network, scenario)
     return started
+
+
+def _interrupt(network: Network, scenario: Scenario) -> None:
+    """Have nodes stand still, and links be down, when a scenario says so; raises UsageError for one that is none."""
+    spans: dict[str, list[tuple[float, float]]] = {}
+    for name, since_s, until_s in scenario.pauses:
+        spans.setdefault(name, []).append((since_s, until_s))
+    for name, of_node in spans.items():
+        network.pause(name, *of_node)
+    down: dict[frozenset[str], list[tuple[float, float]]] = {}
+    for name, since_s, until_s in scenario.outages:
+        if name not in network.links:
+            some = ", ".join([*network.links][:4])
+            raise UsageError(f"there is no link {name!r}: links have names like {some}")
+        down.setdefault(frozenset(name.split("->")), []).append((since_s, until_s))
+    for ends, of_cable in down.items():
+        one, far = ends
+        for name in (f"{one}->{far}", f"{far}->{one}"):
+            network.links[name].interrupt(*of_cable)
 
 
 def _is_right(scenario: Scenario, arrays: list[npt.NDArray[np.float32]], total: npt.NDArray[np.float32]) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import zlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final, NoReturn, Protocol
 
 import numpy as np
@@ -22,7 +22,7 @@ from switchsum.switch.traffic_manager import TrafficManager
 
 from . import loop
 from .arena import aligned, with_room
-from .conditions import HostCost, Link, SwitchTiming
+from .conditions import HostCost, HostTiming, Link, SwitchTiming, check_spans
 from .events import MOST_INDICES, TAILS
 from .log import Log
 from .records import FRAME, HEAD_BYTES, LINK, NEVER, NODE, NONE, PICOSECONDS, WORLD, Kind, Stop
@@ -116,10 +116,20 @@ class World:
             node["inbox_room"] = timing.waiting_frames
         return number
 
-    def add_host(self, host: NativeHost, cost: HostCost = HostCost(), links: int = 1) -> int:  # noqa: B008 - frozen
+    def add_host(
+        self,
+        host: NativeHost,
+        cost: HostCost = HostCost(),  # noqa: B008 - frozen
+        links: int = 1,
+        timing: HostTiming = HostTiming(),  # noqa: B008 - frozen
+    ) -> int:
         """Add a host that runs native code, with so many links; return its number."""
         number = self._add_node(Kind.ENGINE, links, cost)
         node = self.nodes[number]
+        if timing.batch_s:
+            node["batch"], node["batch_at"], node["is_slow"] = _picoseconds(timing.batch_s), NONE, 1
+        if timing.jumps:
+            node["jumps"] = self._times(sorted(timing.jumps))
         for name, value in host.facts().items():
             node[name] = value
         self._record["spare"] = max(int(self._record["spare"][0]), host.most_frames + 64)
@@ -141,8 +151,21 @@ class World:
         node["kind"], node["ports"], node["port_count"] = kind, address_of(self._ports[-1]), ports
         node["wakes_at"] = NEVER
         node["frame_cost"], node["byte_cost"] = _picoseconds(cost.frame_s), _picoseconds(cost.byte_s)
+        node["is_slow"] = node["frame_cost"] + node["byte_cost"] > 0
         node["inbox_room"] = NEVER
         return number
+
+    def pause(self, number: int, pauses: Sequence[tuple[float, float]]) -> None:
+        """Let a node do nothing between times (from, until); raises UsageError."""
+        check_spans("a pause", pauses)
+        node = self.nodes[number]
+        node["pauses"], node["is_slow"] = self._times(sorted(pauses)), 1
+
+    def _times(self, pairs: Sequence[tuple[float, float]]) -> int:
+        """Return the address of pairs of times, behind which one follows that never comes."""
+        found = np.array([*([_picoseconds(at) for at in pair] for pair in pairs), [NEVER, NEVER]], np.int64)
+        self._keep.append(found)
+        return address_of(found)
 
     def connect(self, tail: int, port: int, head: int, head_port: int, link: Link) -> int:
         """Lay one direction of a cable from a port of `tail` to a port of `head`; return the link's number."""
@@ -160,6 +183,8 @@ class World:
         record = self.links[number]
         for name, value in self._facts(link, number).items():
             record[name] = value
+        if self.nodes[tail]["kind"] != Kind.SWITCH and (link.queue_bytes, link.queue_frames) != (None, None):
+            record["special"] = 1
         record["tail"], record["to"], record["to_port"] = tail, head, head_port
         record["first"] = record["last"] = record["departing"] = NONE
         record["serves_at"] = NEVER
@@ -171,9 +196,11 @@ class World:
     def _facts(self, link: Link, number: int) -> dict[str, int | float]:
         chosen = np.array(sorted(link.lost_frames), np.int64)
         outages = np.array([[_picoseconds(at) for at in pair] for pair in sorted(link.outages)], np.int64)
-        self._keep += [chosen, outages]
+        steps = np.array([[_picoseconds(at), round(link.rate_bps * by)] for at, by in sorted(link.steps)], np.int64)
+        self._keep += [chosen, outages, steps]
         begins, length = link.burst or (0.0, 1.0)
-        is_plain = not (link.loss or begins or link.late or link.bucket_bytes or len(chosen) or len(outages))
+        has_chance = link.loss or begins or link.late or link.twice
+        is_plain = not (has_chance or link.bucket_bytes or len(chosen) or len(outages) or len(steps))
         return {
             "special": not is_plain,
             "bits_per_s": round(link.rate_bps),
@@ -194,6 +221,9 @@ class World:
             "chosen_count": len(chosen),
             "outages": address_of(outages),
             "outage_count": len(outages),
+            "twice": link.twice,
+            "steps": address_of(steps) if len(steps) else 0,
+            "step_count": len(steps),
         }
 
     def frame_at(self, start: int, body: int, length: int) -> bytes:

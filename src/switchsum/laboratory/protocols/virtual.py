@@ -164,7 +164,7 @@ class VirtualRun:
         Args:
             baseline: The protocol.
             world: What its hosts are told.
-            conditions: What every link is like; a host does not drop what it sends itself.
+            conditions: What every link is like; hosts have their own queues as it says.
             rates_bps: The rate of each host's link; nothing: that of `conditions`.
             cost: What frames cost the hosts' processors.
             mtu: Of the links.
@@ -195,7 +195,7 @@ class VirtualRun:
                 made.whole = self.network.world.frame_at
                 self.numbers.append(self.network.native_host(f"h{number}", made, cost))
                 down = replace(conditions, rate_bps=rates_bps[number]) if rates_bps else conditions
-                up = replace(down, queue_bytes=None, queue_frames=None)
+                up = replace(down, queue_bytes=down.host_queue_bytes, queue_frames=down.host_queue_frames)
                 self.network.link(f"h{number}", SWITCH, up, port=own.port(host), back=down)
                 if host >= world.workers:
                     self.begin(number, baseline.server(own, made))

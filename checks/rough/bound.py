@@ -1,0 +1,112 @@
+"""The shortest time in which a sum can end, from what links, windows and troubles allow.
+
+A worker sends `first` contributions, waits a round trip for their results, and then sends twice as many, up to its
+window.  While these are more than the slowest link takes in a round trip, the link sets the pace.  So the time is
+
+    for each round: the longer one of the round trip, and what the link takes for the round's frames;
+    for the last round: what the link takes for its frames, and the way of the last frame and its result.
+
+A token bucket lets frames pass ahead of the rate.  A link that is down, or a host that stands still, takes nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+FIRST: Final = 128
+"""Contributions that a worker sends over a tree before it has seen any result (`switchsum.host.engine.congestion`)."""
+_NEVER_AGAIN: Final = 1e12
+_NEGLIGIBLE: Final = 1e-6
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Phase:
+    """A time in which the slowest link has another rate."""
+
+    since_s: float
+    until_s: float
+    factor: float = 0.0
+    """How many times its own rate; 0: it takes nothing, because something is down or stands still."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limits:
+    """What limits a sum."""
+
+    frame_s: float
+    """Time of a contribution on the slowest link: of all jobs that share the link, one each."""
+    trip_s: float
+    """From the first bit of a contribution to the last bit of its result, with empty queues."""
+    window: int
+    """Most contributions in flight."""
+    first: int = FIRST
+    """Contributions in the first round trip."""
+    short: int = 0
+    """Contributions in front that carry no values, and take the link no time: floats agree on their scales first."""
+    bucket_frames: float = 0.0
+    """Frames that the slowest link sends ahead of its rate."""
+    tries: float = 1.0
+    """How often the frames of a round are sent on average until none is lost: each time takes a round trip."""
+    phases: Sequence[Phase] = ()
+
+
+def shortest_s(limits: Limits, contributions: int) -> float:
+    """Return the shortest time of a sum of so many contributions of each worker.
+
+    Example:
+        >>> round(shortest_s(Limits(frame_s=1e-3, trip_s=10e-3, window=64), 1000), 6)  # the link sets the pace
+        1.009
+        >>> round(shortest_s(Limits(frame_s=1e-3, trip_s=0.125, window=10), 1000), 6)  # a hundred rounds of the window
+        12.509
+
+    """
+    round_s = limits.trip_s * limits.tries
+    now, left, short, credit = 0.0, contributions + limits.short, limits.short, limits.bucket_frames
+    window = min(limits.first, limits.window)
+    while left > 0:
+        count = min(window, left)
+        whole = max(0, count - short)
+        short -= count - whole
+        free = min(credit, whole)
+        passed = _passed_at(limits, now, whole - free)
+        if count == left:
+            return max(now, passed - limits.frame_s * (whole > free)) + round_s
+        ends = max(now + round_s, passed)
+        credit = min(credit - free + (ends - passed) / limits.frame_s, limits.bucket_frames)
+        now, left = ends, left - count
+        window = min(2 * window, limits.window)
+    return now
+
+
+def _passed_at(limits: Limits, now: float, frames: float) -> float:
+    """Return when the slowest link has sent so many frames that begin to come now."""
+    work = frames * limits.frame_s
+    for phase in sorted(limits.phases, key=lambda one: one.since_s):
+        if phase.until_s <= now:
+            continue
+        if now + work <= phase.since_s:
+            break
+        work -= max(0.0, phase.since_s - now)
+        now = max(now, phase.since_s)
+        done = (phase.until_s - now) * phase.factor
+        if work <= done:
+            return now + work / phase.factor if phase.factor else now
+        work -= done
+        now = phase.until_s
+    return min(now + work, _NEVER_AGAIN)
+
+
+def mean_tries(loss: float, frames: int, members: int) -> float:
+    """Return how often contributions are sent on average until those of all members, and their results, have come.
+
+    A contribution and its result cross so many links, on each of which a frame is lost with the same probability.
+    """
+    fails = 1 - (1 - loss) ** frames
+    if fails == 0:
+        return 1.0
+    total, times = 0.0, 0
+    while (missing := 1 - (1 - fails**times) ** members) > _NEGLIGIBLE:  # the chance that more are needed
+        total, times = total + missing, times + 1
+    return total

@@ -1,0 +1,229 @@
+"""Forty fixed cells with bounds: a test simulates all of them, in ten seconds of a core.
+
+`bounds_of` says what a kind must hold, and `OWN` what some cells must hold instead.  A cell of the long run that falls
+is put into `CELLS`, as its line has it (`Cell.read`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from .bound import mean_tries
+from .cells import Cell, Trouble
+from .drawing import BURST_BYTES, LATENCY_S, TROUBLES
+from .running import Outcome
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Bounds:
+    """What a cell must hold."""
+
+    share: float
+    """Least share of the bound."""
+    repeats: float
+    """Most repeats for each contribution."""
+    recovery: float | None = None
+    """Most time-outs beyond the bound, where something goes wrong for a time; the share says nothing then."""
+
+    def missed(self, found: Outcome) -> str:
+        """Return what a cell has not held, or nothing."""
+        if found.error:
+            return found.error
+        says = []
+        if self.recovery is None and found.share < self.share:
+            says.append(f"share of the bound {found.share:.3f}, not {self.share:g}")
+        if self.recovery is not None and found.recovery > self.recovery:
+            says.append(f"{found.recovery:.2f} time-outs beyond the bound, not {self.recovery:g}")
+        if found.repeats > self.repeats:
+            says.append(f"{found.repeats:.3f} repeats for each contribution, not {self.repeats:.3f}")
+        return ", ".join(says)
+
+
+SHARE: Final = 0.8
+SHARES: Final[Mapping[str, float]] = {
+    "loss": 0.6,
+    "loss+queue": 0.6,
+    "shared slots": 0.5,
+    "twice": 0.6,
+    "loss 30 %": 0.0,
+}
+"""Least share of the bound, by kind; `SHARE` for other kinds.  With 30 % loss a sum is to end, with few repeats."""
+REPEATS: Final = 0.01
+"""Most repeats for each contribution, where nothing is lost, late or wrong."""
+TRIES: Final = 2.0
+"""Most repeats for each time that a round has to be sent again on average (`bound.mean_tries`)."""
+WINDOWS: Final = 3.0
+"""Most repeats of a whole window when something goes wrong."""
+RECOVERY: Final = 3.0
+"""Most time-outs until a sum goes on after something went wrong."""
+
+
+def bounds_of(cell: Cell) -> Bounds:
+    """Return what a cell must hold, whether it is fixed or drawn."""
+    again = mean_tries(max(cell.loss, cell.late), 2 * cell.hops, cell.hosts) - 1
+    repeats = REPEATS + TRIES * again + WINDOWS * len(cell.troubles) * min(1.0, cell.slots / cell.blocks)
+    has_trouble = cell.kind in TROUBLES and bool(cell.troubles)
+    return Bounds(share=SHARES.get(cell.kind, SHARE), repeats=repeats, recovery=RECOVERY if has_trouble else None)
+
+
+def _tc(rate_bps: float, hosts: int, lanes: int, slots: int = 256, blocks: int = 1500) -> Cell:
+    """Return a sum on the links of `switchsum run --links veth --rate`."""
+    queue = int(rate_bps / 8 * LATENCY_S) + BURST_BYTES
+    return Cell(
+        kind="tc",
+        rate_bps=rate_bps,
+        hosts=hosts,
+        lanes=lanes,
+        slots=slots,
+        blocks=blocks,
+        trip_s=1e-4,
+        queue_bytes=queue,
+        host_queue_bytes=queue,
+        bucket_bytes=BURST_BYTES,
+    )
+
+
+_JUMBO: Final = 2048
+_FRAME: Final = 1114
+"""Bytes of a frame of 256 lanes."""
+
+CELLS: Final[Mapping[str, Cell]] = {
+    # Nothing is wrong.
+    "slow-jumbo": Cell(kind="plain", hosts=6, rate_bps=1.6e6, lanes=_JUMBO, trip_s=2e-3, slots=64, blocks=400),
+    "slow-far": Cell(kind="plain", rate_bps=10e6, trip_s=0.1, slots=256, blocks=2000),
+    "slow-trunk": Cell(kind="plain", shape="racks", rate_bps=3e6, host_times=10, slots=256, blocks=1200),
+    "very-slow": Cell(kind="plain", hosts=2, rate_bps=1e6, lanes=_JUMBO, trip_s=2e-3, slots=256, blocks=800),
+    "very-fast": Cell(kind="plain", rate_bps=100e9, trip_s=10e-6, slots=256, blocks=4000),
+    "satellite": Cell(kind="plain", rate_bps=1e9, trip_s=0.6, slots=256, blocks=6000),
+    "three-levels": Cell(
+        kind="plain", shape="three levels", hosts=8, rate_bps=100e6, trip_s=0.03, slots=256, blocks=2000
+    ),
+    "two-spines": Cell(
+        kind="plain", shape="two spines", rate_bps=10e9, host_times=2, trip_s=50e-6, slots=256, blocks=3000
+    ),
+    "few-slots": Cell(kind="plain", rate_bps=40e6, trip_s=0.06, slots=8, blocks=250),
+    # Queues.
+    "four-frames": Cell(
+        kind="queue", rate_bps=100e6, slots=64, blocks=1500, queue_bytes=4 * _FRAME, host_queue_bytes=4 * _FRAME
+    ),
+    "hundredfold": Cell(
+        kind="queue", shape="racks", rate_bps=100e6, host_times=100, slots=256, blocks=1500, queue_bytes=10 * _FRAME
+    ),
+    "tenfold": Cell(
+        kind="queue",
+        shape="racks",
+        hosts=6,
+        rate_bps=14.5e6,
+        host_times=10,
+        slots=256,
+        blocks=1500,
+        queue_bytes=200_000,
+    ),
+    "jobs-with-short-queues": Cell(
+        kind="jobs",
+        shape="two spines",
+        jobs=2,
+        rate_bps=1.2e9,
+        host_times=10,
+        trip_s=0.0166,
+        lanes=_JUMBO,
+        slots=256,
+        blocks=1500,
+        queue_bytes=82_820,
+    ),
+    "marks": Cell(
+        kind="mark",
+        shape="racks",
+        rate_bps=1e9,
+        host_times=10,
+        slots=256,
+        blocks=3000,
+        queue_bytes=128_000,
+        mark_bytes=32_000,
+    ),
+    "tc-100": _tc(100e6, 4, 256),
+    "tc-100-jumbo": _tc(100e6, 8, _JUMBO, slots=128, blocks=1000),
+    "tc-5-jumbo": _tc(5e6, 4, _JUMBO, blocks=1000),
+    "tc-2": _tc(2e6, 4, 256),
+    # Token buckets, late frames.
+    "paused": Cell(
+        kind="pause",
+        shape="racks",
+        hosts=6,
+        rate_bps=1e6,
+        host_times=2,
+        trip_s=4e-6,
+        lanes=_JUMBO,
+        slots=4,
+        blocks=120,
+        troubles=(Trouble("host", 0.13, 13.0),),
+    ),
+    "large-bucket": Cell(
+        kind="bucket", shape="racks", rate_bps=50e6, host_times=10, slots=256, blocks=2000, bucket_bytes=BURST_BYTES
+    ),
+    "bucket-late": Cell(
+        kind="bucket+late", rate_bps=100e6, slots=128, blocks=2000, bucket_bytes=BURST_BYTES, late=1e-3, late_by_s=0.02
+    ),
+    "late": Cell(kind="late", rate_bps=1e9, slots=128, blocks=4000, late=1e-3, late_by_s=5e-3),
+    "very-late": Cell(kind="late", shape="racks", rate_bps=20e6, slots=128, blocks=1500, late=1e-3, late_by_s=0.1),
+    # Hosts that differ, jobs side by side, other values.
+    "slow-host": Cell(kind="slow host", rate_bps=50e6, slow_times=10, trip_s=2e-3, slots=256, blocks=1500),
+    "far-host": Cell(kind="far host", rate_bps=50e6, far_s=0.04, trip_s=1e-3, slots=256, blocks=2000),
+    "jobs-with-few-slots": Cell(
+        kind="jobs",
+        shape="two spines",
+        jobs=3,
+        rate_bps=2.5e6,
+        host_times=10,
+        trip_s=7e-3,
+        lanes=_JUMBO,
+        slots=4,
+        blocks=100,
+    ),
+    "two-jobs": Cell(
+        kind="jobs",
+        shape="two spines",
+        jobs=2,
+        rate_bps=100e6,
+        host_times=10,
+        slots=128,
+        blocks=1000,
+        queue_bytes=60_000,
+    ),
+    "shared-slots": Cell(
+        kind="shared slots", jobs=2, rate_bps=1e9, trip_s=2e-5, slots=64, shared_slots=64, blocks=1500
+    ),
+    "integers": Cell(kind="narrow", shape="racks", rate_bps=50e6, numbers="int8", slots=128, blocks=1200),
+    "int10": Cell(kind="narrow", rate_bps=10e6, numbers="int10", trip_s=0.08, slots=128, blocks=1200),
+    "sparse": Cell(kind="sparse", rate_bps=100e6, density=0.2, slots=128, blocks=3000),
+    "batches": Cell(kind="batches", rate_bps=1e9, batch_s=1e-3, slots=256, blocks=4000),
+    # Frames are lost.
+    "loss": Cell(kind="loss", hosts=8, rate_bps=1e9, slots=128, blocks=2000, loss=0.01),
+    "loss-far": Cell(kind="loss", shape="racks", rate_bps=100e6, trip_s=0.08, slots=256, blocks=3000, loss=1e-3),
+    # Something goes wrong.
+    "stopped": Cell(kind="stopped 5 s", rate_bps=100e6, blocks=3000, troubles=(Trouble("host", 0.3, 5.0),)),
+    "clock": Cell(kind="clock", rate_bps=100e6, blocks=3000, troubles=(Trouble("clock", 0.3, 5.0),)),
+    "tenth-rate": Cell(kind="rate", rate_bps=100e6, slots=128, blocks=3000, troubles=(Trouble("rate", 0.3, 1.0, 0.1),)),
+    "switch-late": Cell(
+        kind="switch late",
+        shape="racks",
+        rate_bps=100e6,
+        slots=128,
+        blocks=3000,
+        troubles=(Trouble("switch", 0.3, 0.5),),
+    ),
+    "loss-30": Cell(kind="loss 30 %", rate_bps=100e6, slots=32, blocks=300, loss=0.3),
+    "twice": Cell(
+        kind="twice", rate_bps=100e6, trip_s=1e-3, slots=64, blocks=2000, twice=0.05, late=0.05, late_by_s=2e-3
+    ),
+}
+"""The cells by name."""
+OWN: Final[Mapping[str, Bounds]] = {}
+"""Bounds of cells that need others than their kind."""
+
+
+def bounds(name: str) -> Bounds:
+    """Return what a fixed cell must hold."""
+    return OWN.get(name) or bounds_of(CELLS[name])

@@ -1,0 +1,176 @@
+"""What goes wrong with hosts, switches and links for a time, to the picosecond: pauses, clocks, batches, own queues."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+
+from switchsum.planning.topology import Cable
+from switchsum.planning.topology import Network as Planned
+from switchsum.protocol.errors import UsageError
+from switchsum.simulation import jobs
+from switchsum.simulation.conditions import HostTiming, Link
+from switchsum.simulation.network import Network
+
+from .rig import QUICK, frame, numbers, pair
+
+LINK = Link(rate_bps=1e8, delay_s=1e-5, overhead_bytes=0)
+HOSTS = ("h0", "h1", "h2")
+BITS = 8 * (90 + 1024)
+
+
+def star(mbit: float = 100.0, **cable: float) -> Planned:
+    cables = [Cable(ends=(host, "s1"), mbit=mbit) for host in HOSTS[:-1]]
+    cables.append(Cable(ends=(HOSTS[-1], "s1"), mbit=mbit, **cable))
+    return Planned(switches=("s1",), hosts=HOSTS, cables=tuple(cables))
+
+
+def job_of(
+    link: Link = LINK, timings: Mapping[str, HostTiming] | None = None, planned: Planned | None = None
+) -> tuple[Network, jobs.Job]:
+    planned = planned or star()
+    network = jobs.build(planned, link, lanes=256, seed=3)
+    return network, jobs.Job(network, planned, HOSTS, link, lanes=256, window_slots=32, timings=timings or {})
+
+
+def arrays(blocks: int) -> list[npt.NDArray[np.int32]]:
+    return [np.full(256 * blocks, rank + 1, np.int32) for rank in range(len(HOSTS))]
+
+
+def seconds(job: jobs.Job, blocks: int = 500) -> float:
+    own = arrays(blocks)
+    ended = job.allreduce(own, until_s=60.0)
+    assert ended.is_complete
+    assert all((array == 6).all() for array in own)
+    return ended.seconds
+
+
+USUAL_S = 500 * BITS / 1e8
+
+
+@pytest.mark.parametrize("node", ["h1", "s1"])
+def test_a_node_that_stands_still_takes_nothing_and_loses_nothing(node: str) -> None:
+    network, job = job_of()
+    network.pause(node, (0.02, 1.02))
+    took = seconds(job)
+    assert USUAL_S + 1.0 < took < USUAL_S + 1.1  # frames that were repeated meanwhile wait, too
+    assert all(link.lost == link.dropped == 0 for link in network.links.values())
+
+
+def test_a_pause_that_comes_after_the_end_changes_nothing() -> None:
+    plain, job = job_of()
+    seconds(job)
+    network, paused = job_of()
+    network.pause("h1", (50.0, 51.0))
+    seconds(paused)
+    assert network.now == plain.now
+
+
+def test_a_node_that_is_none_and_a_pause_that_ends_before_it_begins_are_refused() -> None:
+    network, _ = job_of()
+    with pytest.raises(UsageError, match="no node h9"):
+        network.pause("h9", (0.0, 1.0))
+    with pytest.raises(UsageError, match="ends before it begins"):
+        network.pause("h1", (1.0, 1.0))
+
+
+def test_a_link_is_down_between_two_times_and_up_afterwards() -> None:
+    network, job = job_of()
+    network.links["h0->s1"].interrupt((0.02, 0.3))
+    took = seconds(job)
+    assert network.links["h0->s1"].lost > 0
+    assert 0.3 < took < 0.3 + USUAL_S + 0.3
+    with pytest.raises(UsageError, match="already has outages"):
+        network.links["h0->s1"].interrupt((1.0, 2.0))
+
+
+def test_receivers_that_work_in_batches_make_each_round_trip_longer() -> None:
+    timings = dict.fromkeys(HOSTS, HostTiming(batch_s=10e-3))
+    plain, batched = seconds(job_of()[1], 320), seconds(job_of(timings=timings)[1], 320)
+    assert plain + 9 * 5e-3 < batched < plain + 10 * 15e-3  # ten rounds of the window
+
+
+def test_a_clock_that_jumps_repeats_what_has_not_been_answered() -> None:
+    _, usual = job_of()
+    seconds(usual)
+    network, job = job_of(timings={"h0": HostTiming(jumps=((0.02, 5.0),))})
+    assert seconds(job) < USUAL_S + 0.05
+    assert job.workers[0].repeats > usual.workers[0].repeats
+    assert all(worker.repeats == 0 for worker in usual.workers)
+    assert network.now > 0.02
+
+
+def test_hosts_drop_what_their_own_queue_does_not_hold_and_the_sum_ends() -> None:
+    network, job = job_of(replace(LINK, host_queue_frames=8))
+    seconds(job)
+    assert all(network.links[f"{host}->s1"].dropped > 0 for host in HOSTS)
+    assert all(network.links[f"{host}->s1"].most_queued == 8 for host in HOSTS)
+    assert all(network.links[f"s1->{host}"].dropped == 0 for host in HOSTS)
+
+
+def test_an_engine_is_told_of_each_frame_that_its_host_has_sent_or_dropped() -> None:
+    network, job = job_of(replace(LINK, host_queue_frames=8))
+    seconds(job)
+    network.run(network.now + 1.0)
+    for host, worker in zip(HOSTS, job.workers, strict=True):
+        link = network.links[f"{host}->s1"]
+        sending = worker.engine.state.core[0]["sending"]
+        assert sending["sequence"] == link.frames + link.dropped
+        record = network.world.links[link.number]
+        assert record["settled"] == link.dropped
+
+
+def test_a_cable_may_have_a_delay_of_its_own() -> None:
+    near, far = (seconds(job_of(planned=star(**own))[1], 1) for own in ({}, {"delay_ms": 30.0}))
+    assert far - near == pytest.approx(2 * (0.03 - 1e-5), rel=1e-3)
+
+
+def test_a_rate_changes_for_the_frames_that_begin_afterwards() -> None:
+    network, first, second = pair(replace(QUICK, steps=((2.5e-6, 0.1), (22.5e-6, 2.0))))
+    for number in range(5):
+        first.send(frame(number), at=0.0)
+    network.run()
+    gaps = np.diff([at_s for at_s, _ in second.received])
+    assert np.round(gaps * 1e6, 3).tolist() == [1.0, 10.0, 10.0, 0.5]
+
+
+def test_frames_that_arrive_twice_are_the_same_and_later() -> None:
+    network, first, second = pair(replace(QUICK, twice=0.5, late_by_s=1e-4), seed=2)
+    for number in range(200):
+        first.send(frame(number), at=number * 1e-5)
+    network.run()
+    counts = np.bincount(numbers(second), minlength=200)
+    assert set(counts.tolist()) == {1, 2}
+    assert 70 < (counts == 2).sum() < 130
+    assert all(data == frame(int.from_bytes(data[-4:])) for _, data in second.received)
+
+
+def test_sums_are_right_where_most_frames_arrive_twice() -> None:
+    _, job = job_of(replace(LINK, twice=0.9, late=0.2, late_by_s=2e-3))
+    seconds(job)
+
+
+@pytest.mark.parametrize(
+    "facts",
+    [
+        {"twice": 1.5},
+        {"steps": ((-1.0, 1.0),)},
+        {"steps": ((1.0, 0.0),)},
+        {"host_queue_frames": 0},
+        {"host_queue_bytes": 0},
+        {"outages": ((2.0, 1.0),)},
+    ],
+)
+def test_links_that_are_none_are_refused(facts: dict[str, object]) -> None:
+    with pytest.raises(UsageError):
+        Link(**facts)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("facts", [{"batch_s": -1.0}, {"jumps": ((-1.0, 1.0),)}])
+def test_hosts_that_are_none_are_refused(facts: dict[str, object]) -> None:
+    with pytest.raises(UsageError):
+        HostTiming(**facts)  # type: ignore[arg-type]
