@@ -3,20 +3,22 @@
 A queue on the way that grows marks frames (ECN).  A mark of a contribution comes back to all ranks in the round's
 result (`Flag.MARK`), one of the result itself to this rank alone.  So the window follows the fullest queue of the tree:
 
-* The first mark of a round trip takes a part of what is in flight away: a third to a half (see `note_mark`).
+* It starts with a few (`EngineConfig.first_window`), and doubles in each round trip until the first mark, or until
+  frames wait in a queue (slow start; RFC 9406 ends it so).  First rounds have no lanes, so that more of them may go.
+* The first mark of a round trip takes a part of what is in flight away: a third to a half (see `note_round`).
 * Without marks the window grows by one contribution in each round trip, up to the slots that the job has on the tree.
-* It starts with `FIRST` of these, and doubles in each round trip until the first mark (slow start).  Most jobs have
-  fewer slots: what sockets, rings and ports can hold is known when a job is admitted (`controller/plan/windows.py`).
-  With more, a host would queue hundreds of frames on its own link before it hears that the next one is slower.
+  Where nothing marks and frames wait in a queue, it grows by an eighth of that, and not at all if they wait long.
+  After some round trips without any queue it grows by a quarter: the link may have become faster.
+* A loss takes a part away (`loss_cut`) while a queue stands, for then it is our own.  It never takes what fills the
+  link.  With a queue that has just begun, or with none, a loss says little: networks lose frames that no queue dropped.
+
+A queue stands if even the shortest round of each of the last round trips was longer than the shortest of all.  A late
+rank makes no queue grow: some rounds wait for it, and others do not.
 
 A contribution that finds the window full is withheld, with its slot in phase `BLOCKED`.  It is sent when results have
-made room, first come first served.  All ranks get results in one order, so that they withhold and send the same slots.
-Where a loss has changed the order, ranks might wait for one another: a time-out sends one more (`recovery.probe`).
+made room, in an order that is the same on all ranks (`_turn_of`), whatever each of them has lost: ranks whose windows
+hold other slots would wait for one another.  Should they do so, each second time-out sends one more (`recovery.probe`).
 The way over the fallback has a small window of its own.  If it is full, owners also wait there for their last results.
-
-A late rank makes no queue grow, so that nobody's window shrinks.  A lost frame says little, for networks lose frames
-that no queue has dropped, and a smaller window makes each of these losses dearer.  With `loss_cut` a loss takes a part
-away where round trips take twice as long as the shortest one, so that half of what is in flight lies in queues.
 
 Others may fill a queue and not obey its marks, as most TCP does.  Then results are marked, however small the window is.
 So no mark takes it below a *floor*, 1 at first.  While most round trips have all results marked at it (see `in_vain`):
@@ -94,7 +96,7 @@ def share_out(state: State, trees: npt.NDArray[np.integer[Any]]) -> None:
 
 @inner
 def _room(here: CongestionState, slot: Slot) -> Scalar:
-    """Return how many contributions may be in flight beside a slot's: few with lanes before the first result of such."""
+    """Return how many contributions may be in flight: few that have lanes, before the first result that has."""
     is_first = here.is_open == 0 and slot.block != NO_BLOCK
     return min(here.limit, float(here.first)) if is_first else here.limit
 
@@ -267,8 +269,8 @@ def _end_round_trip(core: Core, here: CongestionState, now: float) -> None:
         here.in_vain = min(here.in_vain, 0)
         here.floor = min(here.floor + 1.0, float(here.slots))
         here.limit = max(here.limit, here.floor)
-    # Of few rounds, all may have waited for somebody's repeat.  Where most are repeated, few are all that is known.  In a
-    # tree these count as they are; at a single switch answers to repeats are timed, too, so that small steps will do.
+    # Of few rounds, all may have waited for somebody's repeat.  Where most are repeated, few are all that is known.  In
+    # a tree these count as they are; at a single switch answers to repeats are timed, too: small steps will do.
     if here.timed >= _FIRST_TIMED or (here.timed > 0 and now > here.timed_from + _STALE * here.recent_s):
         is_known = here.timed >= _FIRST_TIMED or core.member.in_tree == 1
         here.recent_s = here.shortest_s if is_known else min(here.shortest_s, 2 * here.recent_s)
@@ -301,7 +303,7 @@ def longest_trip_s(state: State) -> Scalar:
     for tree in range(MOST_TREES):
         here = state.congestion[tree]
         if here.least_s < np.inf:
-            longest = max(longest, max(here.usual_s, shortest_s(here)))
+            longest = max(longest, here.usual_s, shortest_s(here))
     return longest if longest > 0.0 else np.inf
 
 

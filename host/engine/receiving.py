@@ -23,7 +23,7 @@ from .header import Frame, fault, get16, get32, has_met_congestion, slot_of
 from .integers import parts_of
 from .kernels import bound_of, item_bytes, power_of_two
 from .narrow import can_round_to_infinity
-from .recovery import note_answer, note_duplicate, note_held, note_result, recall, repeat_asked
+from .recovery import note_answer, note_held, note_result, recall, repeat_asked
 from .rules import ACTIONS, Action, Event
 from .sending import (
     address_in,
@@ -124,9 +124,7 @@ def _take_frame(state: State, frame: Frame, lanes: int, now: float) -> int:
         progress.reason = frame[AT.reason] if is_refused else 0
         return Count.REJECTED if is_refused else Count.ROUNDS
     if action == Action.NOTE_ANSWER:
-        note_answer(core, slot)
-        if frame[AT.kind] == Kind.RESULT and frame[AT.flags] & Flag.PAYLOAD:
-            note_duplicate(state, index, now)
+        note_answer(state, index, frame[AT.kind] == Kind.RESULT and frame[AT.flags] & Flag.PAYLOAD != 0, now)
         return Count.DUPLICATE
     if action == Action.REPEAT:
         repeat_asked(state, index, now)

@@ -8,9 +8,12 @@ the switch answers with the result, or with `held` if others are missing.  Two r
   better has come for a round's time: two frames are lost, not all that it has passed.  A slot whose contribution the
   switch holds waits for somebody else's repeat, which takes as long as one's own: it gets twice a round's time, and
   each time twice as much.  In a tree with queues a switch's first member repeats at once, and the others a round later.
-  A round's time is here what `_round_s` says.
+  A round's time is here what `round_s` says.  Once a repeat has proved needless, frames may come later than others by a
+  reordering window (RFC 8985).
 * *probe*: nothing has come for a time-out (see `_set_timeout`).  Two frames are repeated; if others are missing too,
-  results of those will pass them.  Without any answer, twice as many after twice the time.  A worker that waits for a
+  results of those will pass them.  Without any answer it is twice the time, and at a single switch twice as many.  In a
+  tree the longer time stays until the result of a contribution that was sent once (RFC 6298, 5.7): answers come from a
+  switch that is nearer than the queue.  A worker that waits for a
   late one (answers say `held`) goes on with two, and stops doubling early: the longer pause is small beside what it
   has waited already.  First come contributions that the switch may not have: where a late worker waits for one of
   them, it is among many that the switch holds, and those wait for the late one.  Yet each has its turn every
@@ -18,10 +21,14 @@ the switch answers with the result, or with `held` if others are missing.  Two r
 
 Repeats are the row as it was packed, lanes and all (docs/design-decisions.md says why).
 
+A repeat proves needless in two ways.  The result comes sooner than any answer to the repeat could (`_is_spurious`), or
+a second result comes, which is that answer (`note_answer`).  Both tell how long a round really takes.
+
 A round lasts as long as the slowest worker's recovery.  If time-outs followed rounds alone, they would follow one
-another, and grow without end where most rounds lose a frame somewhere.  So they are also bounded by what the switch
-takes to answer a repeat with `held`, which waits for nobody.  Where jobs share slots, what goes over their fallback
-takes longer: it has an order and times of its own (`Slot.way`), or claims would be repeated whenever rounds pass them.
+another, and grow without end where most rounds lose a frame somewhere.  So they are also bounded by the shortest rounds
+of round trips lately (`longest_trip_s`): these lost nothing, and waited in the queues that there are now.  Where jobs
+share slots, what goes over their fallback takes longer: it has an order and times of its own (`Slot.way`), or claims
+would be repeated whenever rounds pass them.
 
 What is lost, and what happens:
 
@@ -188,8 +195,21 @@ def restore(state: State, now: float) -> None:
 
 
 @inner
-def note_answer(core: Core, slot: Slot) -> None:
-    """Note that an answer about a slot's last round has come, which may be older than the restart."""
+def note_answer(state: State, index: int, is_second_result: bool, now: float) -> None:
+    """Note that an answer about a slot's last round has come, which may be older than the restart.
+
+    A second result with lanes, of a round that was repeated once, is the answer to that repeat.  So nothing had been
+    lost, and the answer took as long as a round that waits for nobody.
+    """
+    core, slot = state.core[0], state.slots[index]
+    row = state.rows[2 * index + (~slot.number & 1)]
+    if is_second_result and row.repeated_at > 0.0:
+        elapsed = now - row.repeated_at
+        row.repeated_at = 0.0
+        core.recovery.spurious += 1
+        time_answer(core, state.congestion[slot.tree], elapsed)
+        if elapsed > core.recovery.timeout_s:
+            _learn(state, 0, elapsed)
     if slot.outstanding == Outstanding.UNANSWERED:
         slot.outstanding = Outstanding.ANSWERED
         core.recovery.unanswered -= 1
@@ -233,10 +253,13 @@ def note_result(state: State, index: int, carries: bool, now: float) -> None:
         recovery.overtaken[:] = 0
     if slot.repeats == 0:
         _note_passed(recovery, path, sequence)
-        if slot.late == 0 and sequence > recovery.overtaken[path]:
-            recovery.overtaken[path] = sequence
-            recovery.delivered_at[path] = slot.sent_at
+        if slot.late != 0:
+            _give_credit(state, slot, now)
+        else:
             recovery.evident_at = now
+            if sequence > recovery.overtaken[path]:
+                recovery.overtaken[path] = sequence
+                recovery.delivered_at[path] = slot.sent_at
         # One result of each batch will do.
         if (slot.named or carries) and recovery.timed_at != now:
             recovery.timed_at = now
@@ -249,34 +272,24 @@ def note_result(state: State, index: int, carries: bool, now: float) -> None:
         _note_spurious(state, index, now)
     else:
         # In the round after a repeat this worker is the last one, and its result passes those of frames that wait for
-        # others.  Which transmission brought the result cannot be told (Karn's algorithm), unless it comes just when the
-        # answer to the last one is due.  At a single switch the answer to a needless repeat still tells (`note_duplicate`).
+        # others.  Which transmission brought the result cannot be told (Karn's algorithm), unless it comes just when
+        # the answer to the last one is due.  At a single switch a needless repeat has an answer that tells later.
         is_on_time = now - slot.sent_at < _ON_TIME * shortest_s(state.congestion[path]) < np.inf
         if is_on_time or core.member.in_tree == 0:
             recovery.timeouts = 0
         _note_passed(recovery, path, sequence)
-        if core.progress.waiting <= _FEW or now > recovery.evident_at + round_s(state, slot):
-            recovery.credit += _CREDIT
+        _give_credit(state, slot, now)
     slot.late = slot.repeats > 0
     recovery.silent = 0
     recovery.moved_at = now
 
 
 @inner
-def note_duplicate(state: State, index: int, now: float) -> None:
-    """Learn from a second result of a slot's last round: if it was repeated once, that is the answer to the repeat.
-
-    So the first transmission has not been lost, and the answer's time is that of a round that waits for nobody.
-    """
-    core, slot = state.core[0], state.slots[index]
-    row = state.rows[2 * index + (~slot.number & 1)]
-    if row.repeated_at > 0.0:
-        elapsed = now - row.repeated_at
-        time_answer(core, state.congestion[slot.tree], elapsed)
-        if elapsed > core.recovery.timeout_s:
-            _learn(state, 0, elapsed)
-        core.recovery.spurious += 1
-        row.repeated_at = 0.0
+def _give_credit(state: State, slot: Slot, now: float) -> None:
+    """Take frames for lost that the result of a repeat has passed, where nothing better has come lately."""
+    core = state.core[0]
+    if core.progress.waiting <= _FEW or now > core.recovery.evident_at + round_s(state, slot):
+        core.recovery.credit += _CREDIT
 
 
 @inner
@@ -288,11 +301,11 @@ def _note_passed(recovery: RecoveryState, path: int, sequence: int) -> None:
 
 @inner
 def _is_spurious(state: State, index: int, now: float) -> bool:
-    """Tell whether a result came too soon to be the answer to the slot's last repeat (RFC 8985, section 6.2, step 2)."""
+    """Tell whether a result came too soon to be the answer to the last repeat (RFC 8985, section 6.2, step 2)."""
     slot = state.slots[index]
     here = state.congestion[slot.tree + slot.way]
     soonest = _SOONEST * shortest_s(here)
-    if state.core[0].member.in_tree == 0:
+    if state.core[0].member.in_tree == 0:  # where many frames are lost, rounds wait for repeats of others
         soonest = min(soonest, here.least_s)
     return bool(now - slot.sent_at < soonest < np.inf)
 
@@ -382,6 +395,34 @@ def note_lateness(state: State, due_at: float, now: float) -> None:
 
 
 @inner
+def _pause_s(state: State, slot: Slot) -> Scalar:
+    """Return how long after a slot's last transmission no result of later frames makes it repeat."""
+    expected_s, pause_s = round_s(state, slot), 0.0
+    if state.core[0].member.asks_later == 1 and slot.repeats == 0 and is_busy(state.congestion[slot.tree]):
+        pause_s = _LATER_ROUNDS * expected_s
+    if slot.held:
+        # One worker that is kept from running makes all slots of the others wait: each asks less and less often.
+        pause_s += expected_s * (1 << min(slot.repeats, _MOST_DOUBLINGS))
+    return pause_s
+
+
+@inner
+def _takes_credit(state: State, slot: Slot, now: float) -> bool:
+    """Tell whether a slot is taken for lost though only results of repeats have passed it.
+
+    A few go on such evidence alone.  Then each waits twice as long as the one before: if all of them are needless,
+    their results would otherwise make the next ones needless, too.
+    """
+    recovery = state.core[0].recovery
+    doubts = min(max(recovery.doubts - _FEW_DOUBTS, 0), _ENDLESS)
+    if recovery.credit == 0 or now < slot.sent_at + round_s(state, slot) * ((1 << doubts) - 1):
+        return False
+    recovery.credit -= 1
+    recovery.doubts += 1
+    return True
+
+
+@inner
 def repeat_overtaken(state: State, now: float) -> None:
     """Repeat what results of later frames have passed, unless the transport still has it."""
     core = state.core[0]
@@ -397,27 +438,14 @@ def repeat_overtaken(state: State, now: float) -> None:
         if state.last_sent[index] > recovery.arrived - recovery.threshold:
             continue  # nearly always, and then the slot itself need not be looked at
         slot = state.slots[index]
-        path, expected_s = slot.tree + slot.way, round_s(state, slot)
+        path = slot.tree + slot.way
         if state.last_sent[index] > min(recovery.passed[path] - recovery.threshold, core.sending.consumed):
             continue
-        if slot.operation > recovery.common:
-            continue
-        pause_s = 0.0
-        if core.member.asks_later == 1 and slot.repeats == 0 and is_busy(state.congestion[slot.tree]):
-            pause_s = _LATER_ROUNDS * expected_s
-        if slot.held:
-            # One worker that is kept from running makes all slots of the others wait: each asks less and less often.
-            pause_s += expected_s * (1 << min(slot.repeats, _MOST_DOUBLINGS))
-        if now < slot.sent_at + pause_s:
+        if slot.operation > recovery.common or now < slot.sent_at + _pause_s(state, slot):
             continue
         if state.last_sent[index] > recovery.overtaken[path] - recovery.threshold:
-            # A few may go on such evidence alone.  Then each waits twice as long as the one before: if all of them are
-            # needless, their results would otherwise make the next ones needless, too.
-            doubts = min(max(recovery.doubts - _FEW_DOUBTS, 0), _ENDLESS)
-            if recovery.credit == 0 or now < slot.sent_at + expected_s * ((1 << doubts) - 1):
+            if not _takes_credit(state, slot, now):
                 continue
-            recovery.credit -= 1
-            recovery.doubts += 1
         elif slot.sent_at + recovery.reorder_s[path] > recovery.delivered_at[path] and recovery.reorder_s[path] > 0.0:
             continue
         if ACTIONS[slot.phase, Event.OVERTAKEN] == Action.REPEAT:

@@ -184,7 +184,7 @@ class MemberRecord(Record):
     own_ip: Int64
     own_port: Int64
     in_tree: Int64
-    """1: its switch hands partial sums on to another one, so that answers to repeats may come from nearer than results."""
+    """1: its switch hands partial sums on to another one, so that answers to repeats come from nearer than results."""
     asks_later: Int64
     """1: another member of its switch, which passes repeats on to one above, repeats before it (recovery.py)."""
     seed: Int64

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 from typing import Any
 
 import numpy as np
@@ -217,6 +218,6 @@ def test_the_shortest_time_of_a_round_trip_says_whether_queues_stand() -> None:
             following += alone.frames()
             recent_s.append(float(window(alone)["recent_s"][0]))
         frames = following
-    # The first result of a round trip ends the one before.
-    assert recent_s == [1.0] * SLOTS + [3.0] * SLOTS + [1.5] * SLOTS
+    # The first result of a round trip ends the one before, if enough of its rounds were timed.
+    assert recent_s == [math.inf] * SLOTS + [1.0] * SLOTS + [1.5] * SLOTS
     assert float(window(alone)["least_s"][0]) == 1.0

@@ -127,7 +127,7 @@ def test_a_repeat_is_what_was_packed_but_for_flags_and_checksum() -> None:
 def test_two_frames_are_repeated_after_a_time_out_and_twice_as_many_after_the_next() -> None:
     """The one that has waited longest is among them, so that each has its turn."""
     slots = 16
-    cluster = Cluster(ClusterConfig(workers=2, window_slots=slots))
+    cluster = Cluster(ClusterConfig(workers=2, window_slots=slots, first_window=slots))
     engine = cluster.workers[0].engine
     cluster.submit(0, np.ones(slots * cluster.config.lanes_per_frame, np.int32))
 
@@ -197,7 +197,7 @@ WAY = LinkConditions(up=Impairment(delay_s=0.05), down=Impairment(delay_s=0.05))
 
 def busy_cluster(slots: int) -> tuple[Cluster, bytes]:
     """Return two workers that have had one operation, and how frames name the slot of the next one's first block."""
-    cluster = Cluster(ClusterConfig(workers=2, window_slots=slots), links=WAY)
+    cluster = Cluster(ClusterConfig(workers=2, window_slots=slots, first_window=slots), links=WAY)
     cluster.allreduce([np.ones(slots // 2 * cluster.config.lanes_per_frame, np.int32) for _ in range(2)])
     return cluster, (cluster.config.first_slot + slots // 2).to_bytes(4)
 
@@ -276,14 +276,14 @@ def overtaken(
     held: int = 0,
     repeats: int = 0,
     asks_later: int = 0,
-    recent_s: float = 0.0,
+    recent_s: float = math.inf,
     **core: float,
 ) -> tuple[list[int], int]:
     """Return which slots are repeated at `now` by an engine of which all wait, sent at 0 in the order of slots.
 
     `core` has what the engine knows; the frame of slot `i` was the one of sequence `i + 1`.
     """
-    cluster = Cluster(ClusterConfig(workers=2, window_slots=slots))
+    cluster = Cluster(ClusterConfig(workers=2, window_slots=slots, first_window=slots))
     engine = cluster.workers[0].engine
     cluster.submit(0, np.ones(slots * cluster.config.lanes_per_frame, np.int32))
     engine.sent(slots)
@@ -456,52 +456,96 @@ def answer(job: Alone, frame: bytes, after_s: float, *, held: int = 0, repeats: 
     assert job.feed(job.result(frame, kind=Kind.HELD, flags=Flag(0), bitmap=1), NOW) == Count.HELD
 
 
+def known(job: Alone, **facts: float) -> None:
+    """Set what the window of the first tree knows."""
+    for name, value in facts.items():
+        know(np.asarray(job.engine.state.congestion)[0], name, value)
+
+
 def test_time_outs_do_not_follow_rounds_that_wait_for_others_time_outs() -> None:
-    """A round of ten seconds waits for somebody's repeat, as the switch's answer after a hundredth of one shows."""
-    job, [frame, _] = two_slots(smoothed_s=10.0, variation_s=5.0, timeout_s=0.25, timeout_max_s=100.0)
-    answer(job, frame, 0.01)
-    assert job.core["recovery"]["answer_s"][0] == pytest.approx(0.01)
-    assert job.core["recovery"]["timeout_s"] == pytest.approx(2 * (0.01 + 4 * 0.005))
-    answer(job, frame, 0.03)
-    smoothed, variation = 0.01 + 0.02 / 8, 0.005 + (0.02 - 0.005) / 4
-    assert job.core["recovery"]["timeout_s"] == pytest.approx(2 * (smoothed + 4 * variation))
-    assert job.core["recovery"]["smoothed_s"][0] == 10.0
+    """Rounds of ten seconds wait for somebody's repeat: the shortest of a round trip takes a hundredth of one."""
+    job, frames = two_slots(smoothed_s=10.0, variation_s=5.0, timeout_s=0.25, timeout_max_s=100.0, granularity_s=0.0)
+    known(job, least_s=0.01, recent_s=0.01, usual_s=0.02)
+    np.asarray(job.engine.state.slots)["sent_at"] = NOW - 10.0
+    job.feed(job.result(frames[0]), NOW)
+    assert job.core["recovery"]["timeout_s"] == pytest.approx(3 * 0.02), "of round trips lately the longest counts"
 
 
-def test_answers_alone_set_the_time_out_before_any_round_was_timed() -> None:
+@pytest.mark.parametrize(
+    ("held", "repeats", "usual_s"),
+    [(0, 1, (0.08 + 0.002) / 2), (1, 1, 0.08), (0, 2, 0.08), (2, 1, 0.08)],
+)
+def test_an_answer_says_how_long_rounds_take_if_it_is_that_to_the_only_repeat(
+    held: int, repeats: int, usual_s: float
+) -> None:
     job, [frame, _] = two_slots()
-    before = float(job.core["recovery"]["timeout_s"])
-    answer(job, frame, 0.001)
-    assert job.core["recovery"]["timeout_s"] == pytest.approx(2 * (0.001 + 4 * 0.0005))
-    for _ in range(40):
-        answer(job, frame, 0.1)
-    assert before < 0.1 <= job.core["recovery"]["timeout_s"]
+    known(job, least_s=0.001, recent_s=0.001, usual_s=0.08)
+    answer(job, frame, 0.002, held=held, repeats=repeats)
+    window = np.asarray(job.engine.state.congestion)[0]
+    assert window["usual_s"] == pytest.approx(usual_s)
 
 
-@pytest.mark.parametrize(("held", "repeats"), [(0, 2), (1, 1), (2, 1), (0, 0)])
-def test_an_answer_that_may_be_that_to_another_repeat_is_not_timed(held: int, repeats: int) -> None:
+def test_in_a_tree_an_answer_does_not_make_time_outs_shorter() -> None:
     job, [frame, _] = two_slots()
-    before = float(job.core["recovery"]["timeout_s"])
-    answer(job, frame, 0.001, held=held, repeats=repeats)
-    assert (job.core["recovery"]["answer_s"][0], job.core["recovery"]["timeout_s"]) == (0.0, before)
+    job.core["member"]["in_tree"] = 1
+    known(job, least_s=0.001, recent_s=0.001, usual_s=0.08)
+    answer(job, frame, 0.002)
+    assert np.asarray(job.engine.state.congestion)[0]["usual_s"] == pytest.approx(0.08)
+
+
+@pytest.mark.parametrize(("in_tree", "timeouts"), [(0, 0), (1, 3)])
+def test_a_doubled_time_out_stays_in_a_tree_until_a_contribution_that_was_sent_once_has_its_result(
+    in_tree: int, timeouts: int
+) -> None:
+    job, frames = two_slots(timeouts=3)
+    job.core["member"]["in_tree"] = in_tree
+    known(job, least_s=0.001, recent_s=0.001)
+    slots = np.asarray(job.engine.state.slots)
+    slots["repeats"][0], slots["sent_at"] = 1, NOW - 0.5
+    job.feed(job.result(frames[0]), NOW)
+    assert job.core["recovery"]["timeouts"] == timeouts
+    job.feed(job.result(frames[1]), NOW)
+    assert job.core["recovery"]["timeouts"] == 0
+
+
+@pytest.mark.parametrize(("after_s", "spurious"), [(0.004, 1), (0.006, 0)])
+def test_a_result_that_comes_sooner_than_an_answer_shows_that_a_repeat_was_needless(
+    after_s: float, spurious: int
+) -> None:
+    job, frames = two_slots()
+    job.core["member"]["in_tree"] = 1
+    known(job, least_s=0.01, recent_s=0.01)
+    job.slot["repeats"], job.slot["sent_at"] = 1, NOW - after_s
+    job.feed(job.result(frames[0]), NOW)
+    assert job.core["recovery"]["spurious"] == spurious
+    assert job.core["recovery"]["reorder_s"][0] == pytest.approx(spurious * 0.01 / 4)
 
 
 def test_rounds_that_wait_for_others_do_not_put_repeats_off() -> None:
-    """What the switch holds is asked for again after three answers' time, doubled, and not after a round's."""
-    facts: dict[str, Any] = {"held": 1, "repeats": 1, "smoothed_s": 0.25, "answer_s": 0.03125}
-    pause_s = 2 * 3 * 0.03125
+    """What the switch holds is asked for again after the shortest round's time, doubled."""
+    facts: dict[str, Any] = {"held": 1, "repeats": 1, "smoothed_s": 0.25, "recent_s": 0.03125}
+    pause_s = 2 * 0.03125
     assert overtaken(16, pause_s * 0.96875, **facts)[0] == []
     assert overtaken(16, pause_s, **facts)[0] == list(range(5))
-    assert overtaken(16, 0.4375, **facts | {"answer_s": 1.0})[0] == [], "rounds are shorter than that"
-    assert overtaken(16, 0.5, **facts | {"answer_s": 1.0})[0] == list(range(5))
+    assert overtaken(16, 0.4375, **facts | {"recent_s": 1.0})[0] == [], "rounds are shorter than that"
+    assert overtaken(16, 0.5, **facts | {"recent_s": 1.0})[0] == list(range(5))
 
 
 @pytest.mark.parametrize(("ago_s", "credit"), [(0.5, 2), (0.25, 0)])
-def test_evidence_is_old_after_three_answers_time(ago_s: float, credit: int) -> None:
-    job, frames = two_slots(waiting=9, evident_at=NOW - ago_s, smoothed_s=1.0, answer_s=0.125)
-    job.slot["repeats"] = 1
+def test_evidence_is_old_after_a_rounds_time(ago_s: float, credit: int) -> None:
+    job, frames = two_slots(waiting=9, evident_at=NOW - ago_s, smoothed_s=1.0)
+    known(job, least_s=0.375, recent_s=0.375)
+    job.slot["repeats"], job.slot["sent_at"] = 1, NOW - 1.0
     job.feed(job.result(frames[0]), NOW)
     assert job.core["recovery"]["credit"] == credit
+
+
+def test_each_repeat_on_weak_evidence_waits_twice_as_long_after_a_few() -> None:
+    """Needless repeats would otherwise go on for ever, for the result of each is such evidence for the next."""
+    facts: dict[str, Any] = {"overtaken": 0, "credit": 1, "smoothed_s": 0.25}
+    assert overtaken(16, 0.001, **facts, doubts=4)[0] == [0]
+    assert overtaken(16, 0.7, **facts, doubts=6)[0] == []
+    assert overtaken(16, 0.75, **facts, doubts=6)[0] == [0]
 
 
 def test_a_restarted_switch_is_told_twice_as_late_each_time() -> None:

@@ -90,11 +90,13 @@ class Bench:
         body = Header(**values).pack() + bytes(4 * LANES if has_lanes else 0)
         return self.results[-1][: LOWER_BYTES - 4] + (8 + len(body)).to_bytes(2) + bytes(2) + body
 
-    def feed(self, frame: bytes) -> Count:
+    def feed(self, frame: bytes, now: float | None = None) -> Count:
         """Hand the engine a frame; return how it was counted."""
         before = self.engine.counts.copy()
         self._rows[0, LEAD_BYTES : LEAD_BYTES + len(frame)] = np.frombuffer(frame, np.uint8)
-        self.engine.receive(self._rows, np.zeros(1, np.int32), np.full(1, len(frame), np.int32), self.now)
+        self.engine.receive(
+            self._rows, np.zeros(1, np.int32), np.full(1, len(frame), np.int32), self.now if now is None else now
+        )
         (changed,) = np.flatnonzero(self.engine.counts[:9] != before[:9]).tolist()
         return Count(changed)
 
@@ -318,7 +320,7 @@ def test_time_outs_double_up_to_the_longest() -> None:
     assert bench.engine.wake_at - now == pytest.approx(
         min(core["recovery"]["timeout_s"] * 16, core["recovery"]["timeout_max_s"])
     )
-    bench.feed(bench.frame())
+    bench.feed(bench.frame(), now + 1.0)
     assert (core["recovery"]["silent"], core["recovery"]["timeouts"]) == (0, 0), (
         "the next frame that is lost is repeated late"
     )

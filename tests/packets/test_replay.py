@@ -239,7 +239,7 @@ def test_a_disk_that_is_full_leaves_no_recording_that_passes(tmp_path: Path) -> 
     def is_full(*_: object) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    capture._file.frame = is_full  # type: ignore[method-assign]
+    capture._file.frame = is_full  # type: ignore[method-assign, assignment]
     frame = np.zeros(60, np.uint8)
     capture.sent(np.array([1]), np.array([frame.ctypes.data]), np.array([60]))
     capture.close()

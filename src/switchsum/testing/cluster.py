@@ -45,6 +45,8 @@ class ClusterConfig:
     """So many of the slots, the first ones, are the job's own; shared ones have the numbers from `first_slot` on."""
     own_first_slot: int = 0
     """The first of these on the switch."""
+    first_window: int = 16
+    """Most contributions with lanes in flight before the first result of such."""
     first_number: int = 1
     job: int = 7
     epoch: int = 1
@@ -91,6 +93,7 @@ class ClusterConfig:
             switch=SWITCH_ADDRESS,
             own=self.address(rank),
             window_slots=self.window_slots,
+            first_window=self.first_window,
             first_slot=self.own_first_slot if self.own_slots else self.first_slot,
             first_shared_slot=self.first_slot,
             shares_slots=self.shares_slots,
@@ -101,6 +104,9 @@ class ClusterConfig:
             switch_timeout_s=self.switch_timeout_s,
             checksum=self.checksum,
             seed=self.rounding_seed,
+            # Delays of this network are below a millisecond: nobody has to wait for a second to learn that.
+            probe_initial_s=0.02,
+            probe_max_s=0.25,
             places=tuple(one for one in range(self.workers) if one // self.at_leaf == rank // self.at_leaf)
             if self.at_leaf
             else (),
