@@ -1,7 +1,8 @@
 """The shortest time in which a sum can end, from what links, windows and troubles allow.
 
 A worker sends `first` contributions, waits a round trip for their results, and then sends twice as many, up to its
-window.  While these are more than the slowest link takes in a round trip, the link sets the pace.  So the time is
+window.  Before that it sends contributions without values in the same way, of which more may go at once.  While the
+contributions are more than the slowest link takes in a round trip, the link sets the pace.  So the time is
 
     for each round: the longer one of the round trip, and what the link takes for the round's frames;
     for the last round: what the link takes for its frames, and the way of the last frame and its result.
@@ -12,11 +13,14 @@ A token bucket lets frames pass ahead of the rate.  A link that is down, or a ho
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Final
 
-FIRST: Final = 128
-"""Contributions that a worker sends over a tree before it has seen any result (`switchsum.host.engine.congestion`)."""
+from switchsum.host.engine.config import EngineConfig
+from switchsum.host.engine.congestion import FIRST_EMPTY
+
+FIRST: Final[int] = next(one.default for one in fields(EngineConfig) if one.name == "first_window")
+"""Contributions with values that a worker sends over a tree before it has seen any result of such."""
 _NEVER_AGAIN: Final = 1e12
 _NEGLIGIBLE: Final = 1e-6
 
@@ -63,16 +67,18 @@ def shortest_s(limits: Limits, contributions: int) -> float:
 
     """
     round_s = limits.trip_s * limits.tries
-    now, left, short, credit = 0.0, contributions + limits.short, limits.short, limits.bucket_frames
-    window = min(limits.first, limits.window)
+    now, left, credit = 0.0, limits.short, limits.bucket_frames
+    window = min(FIRST_EMPTY, limits.window)
+    while left > 0:
+        now, left = now + round_s, left - window
+        window = min(2 * window, limits.window)
+    left, window = contributions, min(limits.first, limits.window)
     while left > 0:
         count = min(window, left)
-        whole = max(0, count - short)
-        short -= count - whole
-        free = min(credit, whole)
-        passed = _passed_at(limits, now, whole - free)
+        free = min(credit, count)
+        passed = _passed_at(limits, now, count - free)
         if count == left:
-            return max(now, passed - limits.frame_s * (whole > free)) + round_s
+            return max(now, passed - limits.frame_s * (count > free)) + round_s
         ends = max(now + round_s, passed)
         credit = min(credit - free + (ends - passed) / limits.frame_s, limits.bucket_frames)
         now, left = ends, left - count

@@ -220,8 +220,23 @@ CELLS: Final[Mapping[str, Cell]] = {
     ),
 }
 """The cells by name."""
-OWN: Final[Mapping[str, Bounds]] = {}
-"""Bounds of cells that need others than their kind."""
+OWN: Final[Mapping[str, Bounds]] = {
+    # Short queues that drop and do not mark: a loss makes the window smaller only once a queue has stood for some round
+    # trips, so that losses by chance do not.  Until then much is lost.
+    "four-frames": Bounds(share=0.7, repeats=7.0),
+    "hundredfold": Bounds(share=0.6, repeats=1.5),
+    "jobs-with-short-queues": Bounds(share=0.3, repeats=2.2),
+    "two-jobs": Bounds(share=SHARE, repeats=0.2),
+    "tc-5-jumbo": Bounds(share=SHARE, repeats=0.35),
+    # The first round trip of large frames is known from small ones, and a burst passes ahead of the rate.
+    "slow-jumbo": Bounds(share=SHARE, repeats=0.025),
+    "tc-100-jumbo": Bounds(share=SHARE, repeats=0.06),
+    "jobs-with-few-slots": Bounds(share=SHARE, repeats=0.09),
+    # What a host that stood still had in flight is asked for again more often than a window.
+    "paused": Bounds(share=SHARE, repeats=0.27, recovery=RECOVERY),
+    "stopped": Bounds(share=SHARE, repeats=0.2, recovery=RECOVERY),
+}
+"""Bounds of cells that do not hold those of their kind yet, each a little above what was found."""
 
 
 def bounds(name: str) -> Bounds:

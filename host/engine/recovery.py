@@ -264,9 +264,8 @@ def note_result(state: State, index: int, carries: bool, now: float) -> None:
         if (slot.named or carries) and recovery.timed_at != now:
             recovery.timed_at = now
             _learn(state, slot.way, now - slot.sent_at)
-        elif recovery.smoothed_s[slot.way] == 0.0:
-            first_s = _MOST_TRIPS * (now - slot.sent_at) + recovery.granularity_s
-            recovery.timeout_s = min(recovery.timeout_s, max(first_s, recovery.floor_s))
+        else:
+            _guess(recovery, now - slot.sent_at)
         recovery.timeouts = recovery.doubts = 0
     elif _is_spurious(state, index, now):
         _note_spurious(state, index, now)
@@ -337,6 +336,14 @@ def note_held(state: State, slot: Slot, seen: int, now: float) -> None:
     longest = _MOST_TIMES_HELD * max(recovery.timeout_s, recovery.floor_s)
     while recovery.timeouts > 0 and _doubled(core, recovery.timeouts) > longest:
         recovery.timeouts -= 1
+
+
+@inner
+def _guess(recovery: RecoveryState, elapsed: float) -> None:
+    """Make the time-out shorter by what an answer took, as long as no round was timed."""
+    if recovery.smoothed_s[0] + recovery.smoothed_s[1] == 0.0:
+        guess_s = max(_MOST_TRIPS * elapsed + recovery.granularity_s, recovery.floor_s)
+        recovery.timeout_s = min(recovery.timeout_s, guess_s)
 
 
 @inner

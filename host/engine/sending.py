@@ -219,8 +219,12 @@ def _pack_and_queue(state: State, index: int, now: float) -> None:
             core.progress.counts[Count.BLOCKED] += 1
         return
     _write_frame(state, index, row)
-    if slot.payload and core.recovery.smoothed_s[0] + core.recovery.smoothed_s[1] == 0.0:
-        core.recovery.timeout_s = core.recovery.initial_s  # small frames were timed, and say little of this one
+    if slot.payload and core.recovery.has_lanes == 0:
+        core.recovery.has_lanes = 1
+        if core.recovery.smoothed_s[0] + core.recovery.smoothed_s[1] == 0.0:
+            # Only frames without lanes were timed.  Links take so many times as long for this one.
+            times = np.float64(state.rows[row].length) / FRAME_BYTES
+            core.recovery.timeout_s = min(core.recovery.timeout_s * times, core.recovery.initial_s)
     slot.way = way_of(core, slot, slot.way != 0, slot.next_block)
     slot.repeats = slot.held = 0
     state.rows[row].first_at, state.rows[row].repeated_at = now, 0.0

@@ -262,6 +262,8 @@ class RecoveryState(Record):
     timeout_s: Float64
     initial_s: Float64
     """The time-out before any round with lanes was timed."""
+    has_lanes: Int64
+    """1: a contribution with lanes has been sent."""
     timeout_max_s: Float64
     floor_s: Float64
     """Upper bound of the least time-out."""

@@ -49,7 +49,7 @@ def test_a_window_that_doubles_takes_a_trip_for_each_step() -> None:
 
 def test_a_bucket_lets_so_many_frames_pass_and_fills_while_nothing_goes() -> None:
     assert shortest_s(replace(LINE, bucket_frames=300), 1000) == pytest.approx(shortest_s(LINE, 700))
-    paced = replace(LINE, trip_s=1.0, window=100, bucket_frames=100)
+    paced = replace(LINE, trip_s=1.0, window=100, first=100, bucket_frames=100)
     assert shortest_s(paced, 1000) == pytest.approx(10.0)  # full again in each round trip
 
 
