@@ -50,7 +50,7 @@ class EngineConfig:
     """Seconds without progress after which an operation fails."""
     switch_timeout_s: float | None = None
     """Seconds without any answer after which the switch is lost; None: `timeout_s`.  Shorter if ranks may be late."""
-    probe_initial_s: float = 1.0
+    probe_initial_s: float = 0.2
     """Time-out before any round has been timed."""
     probe_floor_s: float = 0.001
     """Upper bound of the least time-out, which is two rounds and the driver's granularity where that is less."""

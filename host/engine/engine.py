@@ -48,6 +48,8 @@ from .failures import held_slots, overdue, refused, timed_out
 from .operation import MARKS, Operation
 from .state import ARRAYS, CORE, OPERATIONS, Count, Held, State, allocate, arrays_of
 
+MOST_AT_FIRST: Final = 64
+"""Contributions with lanes that members of a large job send at first."""
 LONGEST_STEP_S = 0.5
 """Most seconds between two calls of `poll` that count as silence: the worker itself may have been stopped."""
 
@@ -185,8 +187,8 @@ class Engine:
             "recovery": {
                 "threshold": config.reorder_threshold,
                 "common": -1,
-                "timeout_s": config.probe_initial_s,
-                "initial_s": config.probe_initial_s,
+                "timeout_s": min(config.probe_initial_s, config.timeout_s / 8),  # or a late rank would be a lost switch
+                "initial_s": min(config.probe_initial_s, config.timeout_s / 8),
                 "floor_s": config.probe_floor_s,
                 "granularity_s": config.granularity_s,
                 "timeout_max_s": config.probe_max_s,
@@ -206,7 +208,8 @@ class Engine:
         }
         for name, value in windows.items():
             self.state.congestion[name] = value
-        self.state.congestion["first"] = config.first_window
+        # With many members nearly each round meets a loss somewhere: more of them are needed to see that one got by.
+        self.state.congestion["first"] = max(config.first_window, min(config.world_size // 8, MOST_AT_FIRST))
         self.share_out(trees)
 
     @property

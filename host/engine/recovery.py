@@ -276,6 +276,7 @@ def note_result(state: State, index: int, carries: bool, now: float) -> None:
         is_on_time = now - slot.sent_at < _ON_TIME * shortest_s(state.congestion[path]) < np.inf
         if is_on_time or core.member.in_tree == 0:
             recovery.timeouts = 0
+        _guess(recovery, now - state.rows[2 * index + (slot.number & 1)].first_at)  # at most so long is a round trip
         _note_passed(recovery, path, sequence)
         _give_credit(state, slot, now)
     slot.late = slot.repeats > 0

@@ -20,9 +20,9 @@ def test_marks_take_the_place_of_large_queues() -> None:
     small = add(planned, replace(CABLE, queue_bytes=100_000), SIZE)
     marked = add(planned, replace(CABLE, queue_bytes=100_000, mark_bytes=20_000), SIZE)
     assert (large.dropped, large.repeats) == (0, 0)
-    assert small.seconds > 1.05 * large.seconds
+    assert small.seconds < 1.05 * large.seconds, "a queue that stands is noticed without marks, too"
     assert marked.marked > 0
-    assert marked.dropped < small.dropped / 100, "of the first burst, before any mark"
+    assert marked.dropped == 0, "the first window is small"
     assert marked.seconds <= 1.05 * large.seconds
 
 
