@@ -31,14 +31,13 @@ ONE_IDEA = {
     "src/switchsum/view/symptoms.py": "one function for each symptom of the table of rules",
     "controller/jobs/registry.py": "one registry: every way in which a member comes, goes and is told why",
     "host/api/communicator.py": "the calls that users make: their docstrings are the reference",
-    "host/api/join.py": "one membership, from joining over heartbeats to leaving",
     "host/api/operation_queue.py": "what is under way: handles, and the queue that brings them to their end",
     "host/api/sparse.py": "one collective, step by step",
+    "host/engine/recovery.py": "what a worker knows of the path, and what it repeats when",
     "host/engine/state.py": "the engine's records, each field with what it means, are read side by side",
     "src/switchsum/simulation/jobs.py": "a job in virtual time, from its trees and entries to its end",
     "switch/ir.py": "the nodes of the representation, each with what it means, are read side by side",
     "switch/lower/expressions.py": "one recursion over the operands of an expression, with its two ways and its bounds",
-    "switch/reader.py": "the parts of the format, one after the other",
     "switch/tables.py": "entries, and all that finds, orders, counts, saves and mirrors them, change together",
 }
 """Modules that may have up to `MOST_LINES_OF_ONE_IDEA`, and the one idea that each is."""

@@ -23,7 +23,9 @@ def test_a_sweep_of_the_repository_can_be_run_and_drawn(path: Path, monkeypatch:
     sweep = load(path)
     sweep.check(check)
     named = {sweep.plot["x"], *sweep.plot["by"].split(","), sweep.plot.get("panels", "")}
-    assert {name.removesuffix("_mbit") for name in sweep.varying} <= named
+    drawn = [name for name in sweep.varying if name.removesuffix("_mbit") in named]
+    points = {tuple(getattr(cell, name) for name in drawn) for cell in sweep.cells}
+    assert len(points) == len(sweep.cells)  # an axis that is not drawn has one value for all that is
 
 
 def test_the_page_names_each_sweep() -> None:
@@ -48,7 +50,8 @@ def test_a_figure_that_is_another_one_is_named(tmp_path: Path) -> None:
     table = papers_page.TABLES[4]
     with Results.begin(tmp_path, "") as results:
         for cell in load(ROOT / "papers" / "atp-cells.yaml").cells:
-            ms = 0.365 if cell.protocol == "switchsum" else 0.797 if cell.jobs == 8 else 0.5
+            ours = 0.371 if cell.jobs == 8 else 0.383
+            ms = ours if cell.protocol == "switchsum" else 0.797 if cell.jobs == 8 else 0.5
             outcome = Outcome(ms=ms, mb_per_s=1.0)
             results.add(Run(cell=cell, repetition=0, sitting=0, wall_s=0.0, outcome=outcome))
     found = [*papers_page.differing(table, results)]

@@ -56,7 +56,7 @@ def test_a_capture_has_its_frames_beside_a_trace_of_all_links(tmp_path: Path) ->
 def test_a_queue_is_drawn() -> None:
     found = simulate("--plot", "h1->s1")
     assert "Queue of h1->s1 in bytes (simulated)" in found.stdout
-    assert "####" in found.stdout
+    assert re.search(r"\| *####", found.stdout)  # it grows while the window doubles
 
 
 def test_a_window_is_drawn_too_and_processors_may_cost_what_was_measured() -> None:
