@@ -14,12 +14,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
-from typing import Final
+from typing import Final, cast
 
 from switchsum.host.engine.config import EngineConfig
 from switchsum.host.engine.congestion import FIRST_EMPTY
 
-FIRST: Final[int] = next(one.default for one in fields(EngineConfig) if one.name == "first_window")
+FIRST: Final = cast("int", next(one.default for one in fields(EngineConfig) if one.name == "first_window"))
 """Contributions with values that a worker sends over a tree before it has seen any result of such."""
 _NEVER_AGAIN: Final = 1e12
 _NEGLIGIBLE: Final = 1e-6

@@ -242,6 +242,11 @@ class Compressor(ABC):
             facts={"parts": [(part.key, part.shape) for part in parts], "state": state},
         )
 
+    @property
+    def must_be_alike(self) -> frozenset[str]:
+        """Names of what is kept and ranks must have alike, with those of a compressor within."""
+        return frozenset(self._state()) - self.ranks_may_differ.keys()
+
     def state_dict(self) -> CompressorState:
         """Return a copy of all that the next exchange depends on, for a checkpoint.
 

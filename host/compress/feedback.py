@@ -69,6 +69,11 @@ class ErrorFeedback(Compressor):
             self._lost[part.key] = own.reshape(part.shape)
         return exchanged
 
+    @property
+    def must_be_alike(self) -> frozenset[str]:
+        """See `Compressor`."""
+        return super().must_be_alike | self._inner.must_be_alike
+
     def lost(self, key: str) -> Floats:
         """Return what is still to be sent of one parameter.
 

@@ -19,6 +19,7 @@ from switchsum.host.api.communicator import Communicator
 from switchsum.host.api.operation_queue import Handle
 from switchsum.host.api.record import Announced, Record, said
 from switchsum.host.api.steps import LastStep
+from switchsum.host.compress import base
 from switchsum.host.compress.base import Part
 from switchsum.protocol.errors import UsageError
 from switchsum.torch.compression import compressor_of
@@ -113,10 +114,11 @@ class Average:
         return said(self._compressor)
 
     @property
-    def must_be_alike(self) -> set[str]:
+    def must_be_alike(self) -> frozenset[str]:
         """Names of what the compressor keeps and ranks must have alike."""
-        may_differ = getattr(self._compressor, "ranks_may_differ", {})
-        return set(self._compressor.state_dict()) - may_differ.keys()
+        if isinstance(self._compressor, base.Compressor):
+            return self._compressor.must_be_alike
+        return frozenset(self._compressor.state_dict())
 
     def compare(self, record: Record, about: str, device: torch.device) -> None:
         """Compare a record with those of the other ranks; raises OperationMismatch on all if any has another one."""
