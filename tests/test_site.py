@@ -102,7 +102,7 @@ def test_links_stay_within_the_site(site: Path) -> None:
 
 def test_links_have_titles_and_no_file_names(site: Path) -> None:
     page = (site / "docs" / "for-teaching.md").read_text()
-    assert "[A tour of ten minutes](tour.md): ten minutes to show." in page
+    assert "[A tour of ten minutes](tour.md); the [live page]" in page
     assert ".md](" not in page
 
 
@@ -190,7 +190,7 @@ def test_what_a_class_inherits_from_another_one_on_the_page_is_described_once(re
     page = references["api-compress.md"]
     assert page.count("Average one gradient over all ranks, and wait") == 1
     section = own_sections(page)["TopK"]
-    assert "As in `Compressor`: `sums_in_network`, `exchange`" in section
+    assert "As in `Compressor`: `sums_in_network`, `ranks_may_differ`, `exchange`" in section
     assert "| `density` | <code>float</code> |  | Share of values that a rank sends" in section  # what `__init__` says
 
 

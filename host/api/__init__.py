@@ -10,6 +10,7 @@
 | `sparse.py`, `bitmap.py`, `owners.py` | sparse sums: the union of all ranks' blocks first, then the values |
 | `quorum.py`, `missed.py` | sums that go on without ranks that are late: who takes part; what the late ones get |
 | `each.py`, `rough.py` | sums with an exponent for each value; sums of a byte a value |
+| `record.py` | what ranks must have alike in one call: one structure, one text, one digest |
 | `join.py` | `Membership`: join, heartbeats, leave |
 | `awaiting.py` | words for ranks that are waited for, and for calls that differ |
 | `interrupts.py` | Ctrl-C waits for the end of what is driven |

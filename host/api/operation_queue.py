@@ -167,13 +167,23 @@ class Handle:
         return self._result
 
     def wait_for(self, seconds: float) -> bool:
-        """Wait for the collective's end, but so long at most; return whether it has ended, or failed."""
+        """Wait for the collective's end, but so long at most; return whether it has ended, or failed.
+
+        Args:
+            seconds: How long to wait; 0: only look.
+
+        """
         if not self.is_done:
             self._queue.wait_for(self, seconds)
         return self.is_done
 
     def overdue(self, seconds: float) -> CollectiveTimeout:
-        """Return what to raise where `wait_for` has waited in vain: it says who is missing."""
+        """Return what to raise where `wait_for` has waited in vain: it says who is missing.
+
+        Args:
+            seconds: How long was waited, for the text.
+
+        """
         return self._queue.overdue(seconds)
 
     def _write_back(self) -> None:

@@ -121,7 +121,14 @@ class Average:
         return frozenset(self._compressor.state_dict())
 
     def compare(self, record: Record, about: str, device: torch.device) -> None:
-        """Compare a record with those of the other ranks; raises OperationMismatch on all if any has another one."""
+        """Compare a record with those of the other ranks; raises OperationMismatch on all if any has another one.
+
+        Args:
+            record: What this rank has.
+            about: What for, in the error's words.
+            device: Where other backends exchange it.
+
+        """
         if size_of(self.group) > 1:
             compare(record, about, self.group.connect() if isinstance(self.group, SwitchGroup) else self.group, device)
 
@@ -130,7 +137,12 @@ class Average:
     ) -> Work:
         """Begin what `__call__` does, with what ranks must have alike in whatever the average is for.
 
-        A caller that `waits` at once lets ranks of another backend compare it first.
+        Args:
+            tensors: Tensors of one dtype, which get the average.
+            names: What each is called, in errors; empty: their places.
+            above: What ranks must have alike in what the average is for, as an outer step.
+            waits: Whether the caller waits at once. Then ranks of another backend compare the record first.
+
         """
         return self._begin([local(one) for one in tensors], names, above, waits)
 
