@@ -230,6 +230,7 @@ OWN: Final[Mapping[str, Bounds]] = {
     "tc-5-jumbo": Bounds(share=SHARE, repeats=0.35),
     # The first round trip of large frames is known from small ones, and a burst passes ahead of the rate.
     "slow-jumbo": Bounds(share=SHARE, repeats=0.025),
+    "satellite": Bounds(share=SHARE, repeats=0.02),
     "tc-100-jumbo": Bounds(share=SHARE, repeats=0.06),
     "jobs-with-few-slots": Bounds(share=SHARE, repeats=0.09),
     # What a host that stood still had in flight is asked for again more often than a window.
