@@ -225,7 +225,7 @@ def rank(scratch: Path, seconds: float, loss_cut: float) -> None:
             now, window = time.monotonic(), comm.queue.driver.engine.state.congestion[0]
             samples.append((now, comm.statistics().bytes_received))
             windows.append((now, float(window["limit"])))
-            trips.append((now, float(window["latest_s"])))
+            trips.append((now, float(window["recent_s"])))
         found = comm.statistics()
     if comm.rank == 0:
         report = {"samples": samples, "windows": windows, "trips": trips}
