@@ -32,6 +32,8 @@ OPTIONS: Final = {
     "asyncOp": "every call returns a work at once; torch.distributed calls its `wait` where nobody asked for async_op",
     "device": "says which GPU a barrier of NCCL runs on; this one runs on the host",
     "device_ids": "likewise",
+    **dict.fromkeys(("handles", "uuid"), "of `reconfigure`, which is refused"),
+    "hints": "of `reconfigure`, which is refused, and of windows, which gloo refuses by name",
 }
 """Fields of the options of collectives."""
 
@@ -44,6 +46,7 @@ METHODS: Final = {
         (
             "_device_types",
             "_get_backend",
+            "get_backend",
             "_get_backend_name",
             "_register_backend",
             "_set_default_backend",
@@ -69,6 +72,14 @@ METHODS: Final = {
     "monitored_barrier": "timeout is obeyed: test_time_outs; wait_all_ranks: all missing ranks are named in any case",
     "split_group": "gloo refuses it by name: it has no communicator to split; new_group makes groups",
     "merge_remote_group": "gloo refuses it by name",
+    **dict.fromkeys(
+        ("reconfigure", "get_reconfigure_handle", "supports_reconfigure", "register_pre_hook", "register_post_hook"),
+        "refused by name, or False: test_what_torch_would_hand_to_gloo_is_refused",
+    ),
+    **dict.fromkeys(("unregister_pre_hook", "unregister_post_hook", "unregister_abort_hook"), "there is none"),
+    **dict.fromkeys(("register_abort_hook", "new_window"), "gloo refuses it by name"),
+    "supports_window": "False: gloo's",
+    "_add_ephemeral_timeout": "torch has backends that cannot extend time-outs ignore it, as gloo does",
     "recv_anysource": "obeyed: test_group",
     "use_pg_for_symm_mem_rendezvous": "torch's own: symmetric memory of GPUs",
     **dict.fromkeys(FORMS, "obeyed: `FORMS` has the names of all its arguments"),
@@ -82,6 +93,7 @@ WORKS: Final = {
     ),
     "block_current_stream": "has a stream of a GPU wait: raises what torch's own works do, since the host waits here",
     **dict.fromkeys(("source_rank", "_source_rank"), "of gloo's own works, which `recv_anysource` returns"),
+    **dict.fromkeys(("timeout", "_get_sequence_number"), "torch's own: works made in Python refuse them by name"),
     **dict.fromkeys(("boxed", "unbox", "_get_duration", "_get_op_type", "get_future_result"), "torch's own, of NCCL"),
 }
 """Methods of a work."""
@@ -130,6 +142,19 @@ def test_a_method_takes_each_argument_that_torchs_takes(name: str) -> None:
         names = {ALIASES.get(name, {}).get(one, one) for one in re.findall(r"(?<![.\w])(\w+): ", form)}
         found = [one for one in known if names <= set(one)]
         assert found, (names, known)
+
+
+def test_what_torch_would_hand_to_gloo_is_refused(groups: list[Any]) -> None:
+    group = groups[0]
+    assert not group.supports_reconfigure
+    for name, values, instead in (
+        ("get_reconfigure_handle", (), "ElasticGroup"),
+        ("reconfigure", (object(),), "ElasticGroup"),
+        ("register_pre_hook", (1, print), "torch.profiler"),
+        ("register_post_hook", (1, print), "torch.profiler"),
+    ):
+        with pytest.raises(UsageError, match=f"no {name}: .*{instead}"):
+            getattr(group, name)(*values)
 
 
 def reduced(group: Any, *values: Any, **named: Any) -> list[float]:

@@ -74,6 +74,7 @@ def test_a_dump_is_written_when_the_pipe_has_a_word(tmp_path: Path, monkeypatch:
     dist: Any = pytest.importorskip("torch.distributed", reason="PyTorch is not installed (make torch)")
     from switchsum.torch import flight_recorder
 
+    monkeypatch.setattr(flight_recorder, "recorder", None)  # of this test alone: it would record all that follow
     monkeypatch.setenv("TORCH_NCCL_DEBUG_INFO_PIPE_FILE", str(tmp_path / "pipe"))
     monkeypatch.setenv("TORCH_FR_DUMP_TEMP_FILE", str(tmp_path / PREFIX))
     watch = flight_recorder.watch(dist.HashStore(), 3)

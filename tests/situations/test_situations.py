@@ -162,5 +162,5 @@ def test_the_drawn_order_of_rules_is_that_of_what_outweighs() -> None:
 def test_ranks_that_wait_for_a_lossy_link_are_not_told_that_nobody_is_to_blame() -> None:
     wander = MADE_UP["pauses that wander"]()
     assert [one.kind for one in explain(lossy(wander, [2], 0.02))] == ["link"]
-    assert "; ranks wait 6" in explain(lossy(wander, [2], 0.02))[0].text
+    assert re.search(r"; ranks wait [56]\d % of the time", explain(lossy(wander, [2], 0.02))[0].text)
     assert explain(lossy(wander, [2], 0.002))[0].kind == "waits"

@@ -329,11 +329,11 @@ def is_accessible(browser: Any) -> None:
         "const one = document.activeElement; return one === document.body ? '' : "
         "(one.ariaLabel || one.innerText) + (getComputedStyle(one).outlineStyle === 'solid' ? '' : ' is not marked')"
     )
-    for _ in range(25):
+    for _ in range(26):
         browser.switch_to.active_element.send_keys(Keys.TAB)
         reached.append(browser.execute_script(code))
     assert reached[:4] == ["To the jobs", "Colours: system", "Fold the 2 hosts of left", "Fold the 2 hosts of right"]
-    heads = ["rank", "waits", "does", "outside calls", "MB/s", "lost", "calls/s", "host"]
+    heads = ["rank", "waits", "does", "outside calls", "MB/s", "lost", "marked", "calls/s", "host"]
     curves, form = ["1 min", "10 min", "1 hour", "by rank", "whole job"], ["Slot of job digits", "Show its packets"]
     assert reached[4:] == [
         "The links in words", scrolled[0], *heads, scrolled[1], *curves, *form, *scrolled[2:], "metrics"

@@ -9,13 +9,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from functools import wraps
-from typing import Any, Final, ParamSpec
+from typing import Any, Final, NoReturn, ParamSpec
 
 import torch
 import torch.distributed as dist
 
 from switchsum.host.api.operation_queue import own_timeout_s
-from switchsum.protocol.errors import SwitchsumError
+from switchsum.protocol.errors import SwitchsumError, UsageError
 from switchsum.torch.flight_recorder import FlightRecorder
 from switchsum.torch.forms import in_full
 from switchsum.torch.work import SwitchWork
@@ -35,6 +35,15 @@ def collective(method: _Method[_P]) -> _Method[_P]:
 def passed_on(method: _Method[_P]) -> _Method[_P]:
     """Make a method a call of a group that gloo does."""
     return _call(method.__name__, method)
+
+
+def refused(name: str, instead: str) -> Callable[..., NoReturn]:
+    """Return a method of this name that raises UsageError, and says what there is instead."""
+
+    def refuse(*_: object, **__: object) -> NoReturn:
+        raise UsageError(f"a group on a switch has no {name}: {instead}")
+
+    return refuse
 
 
 def _call(name: str, method: _Method[_P]) -> _Method[_P]:

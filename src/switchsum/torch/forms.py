@@ -95,6 +95,7 @@ FORMS: Final[Mapping[str, Form]] = {
     "_allgather_base": _GATHERED,
     "all_gather_single": _GATHERED,
     "gather_single": _GATHERED,
+    "gather_into_tensor": _GATHERED,
     "_reduce_scatter_base": _SCATTERED,
     "reduce_scatter_single": _SCATTERED,
     "all_gather_single_coalesced": _COALESCED,

@@ -27,7 +27,7 @@ from switchsum.host.api.operation_queue import Handle
 from switchsum.host.api.statistics import Statistics
 from switchsum.protocol.errors import UsageError
 from switchsum.torch import buckets, gradients, sparse
-from switchsum.torch.calls import collective
+from switchsum.torch.calls import collective, refused
 from switchsum.torch.detours import Detours
 from switchsum.torch.forms import listed, only_one
 from switchsum.torch.forwarded import Forwarded, Tensors
@@ -44,6 +44,8 @@ from switchsum.torch.work import SwitchWork
 BACKEND: Final = "switchsum"
 SUM: Final = dist.ReduceOp.SUM
 _CPU: Final = torch.device("cpu")
+_MEMBERS: Final = "switchsum.torch.ElasticGroup takes ranks in and lets them go"
+_WATCHED: Final = "torch.profiler and the flight recorder see each call"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -413,6 +415,13 @@ class SwitchGroup(Forwarded):
     reduce_scatter_tensor_coalesced = reduce_scatter_single_coalesced
     alltoall_base = Forwarded.all_to_all_single
     gather_into_tensor = Forwarded.gather_single
+
+    # torch 2.14 would hand these to the gloo beside the switch: hooks see no sum there, and it alone has new members.
+    supports_reconfigure = False
+    get_reconfigure_handle = refused("get_reconfigure_handle", _MEMBERS)
+    reconfigure = refused("reconfigure", _MEMBERS)
+    register_pre_hook = refused("register_pre_hook", _WATCHED)
+    register_post_hook = refused("register_post_hook", _WATCHED)
 
     @property
     def _is_alone(self) -> bool:
