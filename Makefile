@@ -42,7 +42,7 @@ export PYTHONPYCACHEPREFIX := $(abspath $(VENV))/bytecode
 endif
 
 .DEFAULT_GOAL := help
-.PHONY: help demo mininet mininet-cli needs-mininet test verify networks rough fuzz differ soak soak-starts late late-ranks situations endings bench bench-small bench-sparse bench-train scale queueing papers validate coverage screenshots lint p4 docs prose site examples torch torch-tests mutate clean
+.PHONY: help demo mininet mininet-cli needs-mininet test verify networks rough line fuzz differ soak soak-starts late late-ranks situations endings bench bench-small bench-sparse bench-train scale queueing papers validate coverage screenshots lint p4 docs prose site examples torch torch-tests mutate clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  make %-11s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -76,6 +76,9 @@ networks: $(STAMP) ## thousands of allreduces on terrible networks: EXAMPLES of 
 
 rough: $(STAMP) ## sums on random rough networks beside what is possible there: CELLS of today's seed (ARGS=--seed 7 --first 300)
 	$(BIN)/python -m checks.rough --cells $(CELLS) $(ARGS)
+
+line: $(STAMP) ## sums on links of 2 to 100 Mbit/s: fails where a call leaves the line idle, or repeats what was not lost (root; three minutes)
+	$(SUDO) $(BIN)/python -m checks.line $(ARGS)
 
 fuzz: $(STAMP) ## fuzz worker, switch, loader and P4Runtime server, each for SECONDS (3600)
 	@$(BIN)/python -c 'import atheris' 2>/dev/null || $(BIN)/python -m pip install --quiet --editable '.[$(EXTRAS),fuzz]'

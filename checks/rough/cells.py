@@ -79,6 +79,9 @@ class Cell:
     host_queue_bytes: int | None = None
     mark_bytes: int | None = None
     bucket_bytes: int = 0
+    spent_blocks: int = 0
+    """Blocks of a sum before the one that counts: it empties the buckets, and knows the path only as it was until then.
+    """
     late: float = 0.0
     late_by_s: float = 0.0
     loss: float = 0.0
@@ -117,6 +120,11 @@ class Cell:
     def values(self) -> int:
         """Values that a block has."""
         return self.lanes * 32 // BITS[self.numbers]
+
+    @property
+    def unspent_bytes(self) -> int:
+        """What is in a token bucket when the sum begins."""
+        return 0 if self.spent_blocks else self.bucket_bytes
 
     @property
     def hops(self) -> int:
@@ -210,14 +218,14 @@ class Cell:
             window=window,
             first=FIRST * self.trees,
             short=window if self.numbers.startswith("float") else 0,
-            bucket_frames=self.bucket_bytes / frame_bytes,
+            bucket_frames=self.unspent_bytes / frame_bytes,
             tries=mean_tries(self.loss, 2 * self.hops, self.hosts) if self.loss > MOST_LOSS else 1.0,
         )
         if self.shape == "star":
             return (host,)
         shares = self.jobs / self.trees
         trunk = replace(
-            host, frame_s=bits * shares / self.rate_bps, bucket_frames=self.bucket_bytes / frame_bytes / shares
+            host, frame_s=bits * shares / self.rate_bps, bucket_frames=self.unspent_bytes / frame_bytes / shares
         )
         return host, trunk
 

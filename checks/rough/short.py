@@ -7,7 +7,7 @@ is put into `CELLS`, as its line has it (`Cell.read`).
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from .bound import mean_tries
@@ -146,7 +146,7 @@ CELLS: Final[Mapping[str, Cell]] = {
     "tc-100": _tc(100e6, 4, 256),
     "tc-100-jumbo": _tc(100e6, 8, _JUMBO, slots=128, blocks=1000),
     "tc-5-jumbo": _tc(5e6, 4, _JUMBO, blocks=1000),
-    "tc-2": _tc(2e6, 4, 256),
+    "tc-2-empty": replace(_tc(2e6, 4, 256, blocks=450), spent_blocks=320),
     # Token buckets, late frames.
     "paused": Cell(
         kind="pause",
@@ -224,15 +224,17 @@ OWN: Final[Mapping[str, Bounds]] = {
     # Short queues that drop and do not mark: a loss makes the window smaller only once a queue has stood for some round
     # trips, so that losses by chance do not.  Until then much is lost.
     "four-frames": Bounds(share=0.7, repeats=7.0),
-    "hundredfold": Bounds(share=0.6, repeats=1.5),
+    "hundredfold": Bounds(share=0.6, repeats=1.25),
     "jobs-with-short-queues": Bounds(share=0.3, repeats=2.2),
     "two-jobs": Bounds(share=SHARE, repeats=0.2),
-    "tc-5-jumbo": Bounds(share=SHARE, repeats=0.35),
+    "tc-5-jumbo": Bounds(share=SHARE, repeats=0.05),
     # The first round trip of large frames is known from small ones, and a burst passes ahead of the rate.
     "slow-jumbo": Bounds(share=SHARE, repeats=0.025),
     "satellite": Bounds(share=SHARE, repeats=0.02),
     "tc-100-jumbo": Bounds(share=SHARE, repeats=0.06),
     "jobs-with-few-slots": Bounds(share=SHARE, repeats=0.09),
+    # So few rounds lose nothing that results of later frames say little, and time-outs decide.
+    "loss-30": Bounds(share=0.0, repeats=8.0),
     # What a host that stood still had in flight is asked for again more often than a window.
     "paused": Bounds(share=SHARE, repeats=0.27, recovery=RECOVERY),
     "stopped": Bounds(share=SHARE, repeats=0.2, recovery=RECOVERY),

@@ -11,6 +11,7 @@ result (`Flag.MARK`), one of the result itself to this rank alone.  So the windo
   After some round trips without any queue it grows by a quarter: the link may have become faster.
 * A loss takes a part away (`loss_cut`) while a queue stands, for then it is our own.  It never takes what fills the
   link.  With a queue that has just begun, or with none, a loss says little: networks lose frames that no queue dropped.
+  Where frames wait in a deep queue (`is_deep`), a single loss will do, and so does silence: its last frames are lost.
 
 A queue stands if even the shortest round of each of the last round trips was longer than the shortest of all.  A late
 rank makes no queue grow: some rounds wait for it, and others do not.
@@ -60,12 +61,17 @@ _LONG: Final = 50e-3
 """A queue that is so long lets the window grow no more."""
 _LOSSY: Final = 1e-4
 """With a queue that is so long a loss is its own."""
+_DEEP: Final = 8.0
+_DEEP_S: Final = 10e-3
+"""A queue in which frames wait for so many shortest rounds, and that long, is our own: no repeat takes as long."""
 _PERSISTENT: Final = 6
 """Round trips in a row with a queue, after which it is one: where most frames are lost, a single one may look so."""
 _SLOW: Final = 1 / 8
 """Growth in a round trip in which a queue stands: others may share it and take what we leave."""
 _FIRST_TIMED: Final = 4
 """The shortest of so many rounds of a round trip tells whether a queue stands (HyStart, RFC 9406)."""
+_FEW_ON_THEIR_WAY: Final = 8
+"""With no more than that the last results of a sum come in any order."""
 _STALE: Final = 8.0
 """After so many of them the shortest round is no longer known."""
 _QUIET: Final = 4
@@ -181,6 +187,8 @@ def note_round(state: State, slot: Slot, sequence: int, is_marked: bool, carries
     Rounds that `carries` no lanes say little: they are short.
     """
     core, here = state.core[0], state.congestion[slot.tree + (slot.way if is_marked else slot.passes)]
+    if slot.repeats == 0:
+        _note_in_order(here, sequence, now - slot.sent_at, carries)
     if not (carries or is_marked):
         if here.is_open == 0:
             here.limit = min(here.limit + _growth(here), float(here.most))
@@ -210,6 +218,28 @@ def note_round(state: State, slot: Slot, sequence: int, is_marked: bool, carries
         if here.timed >= _FIRST_TIMED and _waited(here, here.shortest_s, _STANDING):
             here.has_started = 1  # what the window has grown to fills the link
         here.limit = min(here.limit + _growth(here), float(here.most))
+
+
+@inner
+def _note_in_order(here: CongestionState, sequence: int, elapsed: float, carries: bool) -> None:
+    """Notice within a round trip that all rounds have become long, as when a token bucket is empty or a rate falls.
+
+    A round that waited for somebody's repeat comes behind later ones.  So where a few in a row come in order, and more
+    are on their way, even the shortest of them was as long as the path is now.
+    """
+    if sequence <= here.newest:
+        return
+    here.newest = sequence
+    if here.in_flight <= _FEW_ON_THEIR_WAY:
+        return
+    here.lately_s = min(here.lately_s, elapsed)
+    here.in_order += 1
+    if here.in_order >= _FIRST_TIMED:
+        here.usual_s = max(here.usual_s, here.lately_s)
+        if carries:
+            here.in_order_s = here.lately_s
+        here.in_order = 0
+        here.lately_s = np.inf
 
 
 @inner
@@ -252,7 +282,8 @@ def _cut(core: Core, here: CongestionState, sequence: int, part: float, least: f
 @inner
 def _fills(here: CongestionState) -> float:
     """Return how much of what is in flight fills the link: all if no queue stands (Little's law); 0: not known."""
-    return here.in_flight * here.least_s / here.recent_s if here.recent_s < np.inf else 0.0
+    round_s = max(here.recent_s, here.in_order_s) if is_deep(here) else here.recent_s
+    return here.in_flight * here.least_s / round_s if round_s < np.inf else 0.0
 
 
 @inner
@@ -347,5 +378,24 @@ def note_loss(state: State, tree: int, sequence: int) -> None:
     if here.is_open == 0 and here.lost > 2 * _FEW + here.came / 4:
         here.has_started = 1
         _cut(core, here, sequence, 0.5, float(here.first))
-    if here.loss_cut > 0 and here.quiet <= -_PERSISTENT and is_queued(here, _LOSSY):
+    if is_deep(here) or (here.quiet <= -_PERSISTENT and is_queued(here, _LOSSY)):
+        _cut_for_loss(core, here, sequence)
+
+
+@inner
+def note_silence(state: State, tree: int, sequence: int) -> None:
+    """Learn that a contribution is repeated since nothing comes any more: a deep queue has dropped the last ones."""
+    if is_deep(state.congestion[tree]):
+        _cut_for_loss(state.core[0], state.congestion[tree], sequence)
+
+
+@inner
+def _cut_for_loss(core: Core, here: CongestionState, sequence: int) -> None:
+    if here.loss_cut > 0:
         _cut(core, here, sequence, here.loss_cut, max(1.0 + _fills(here), _FEWEST))
+
+
+@inner
+def is_deep(here: CongestionState) -> bool:
+    """Tell whether the last results that came in order waited in a queue that holds far more than fills the link."""
+    return bool(here.in_order_s > _DEEP * here.least_s + _DEEP_S)

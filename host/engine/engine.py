@@ -204,7 +204,8 @@ class Engine:
             trees[first:] = tree
         windows: dict[str, Any] = {
             **{"gain": config.mark_gain, "share": 1.0, "ends": -1, "cut_at": -1, "floor": LEAST, "patience": PATIENCE},
-            **{"lost_at": -1, "least_s": np.inf, "shortest_s": np.inf, "recent_s": np.inf, "loss_cut": config.loss_cut},
+            **{"lost_at": -1, "loss_cut": config.loss_cut},
+            **dict.fromkeys(("least_s", "shortest_s", "recent_s", "lately_s"), np.inf),
         }
         for name, value in windows.items():
             self.state.congestion[name] = value

@@ -11,13 +11,13 @@ the switch answers with the result, or with `held` if others are missing.  Two r
   A round's time is here what `round_s` says.  Once a repeat has proved needless, frames may come later than others by a
   reordering window (RFC 8985).
 * *probe*: nothing has come for a time-out (see `_set_timeout`).  Two frames are repeated; if others are missing too,
-  results of those will pass them.  Without any answer it is twice the time, and at a single switch twice as many.  In a
-  tree the longer time stays until the result of a contribution that was sent once (RFC 6298, 5.7): answers come from a
-  switch that is nearer than the queue.  A worker that waits for a
-  late one (answers say `held`) goes on with two, and stops doubling early: the longer pause is small beside what it
-  has waited already.  First come contributions that the switch may not have: where a late worker waits for one of
-  them, it is among many that the switch holds, and those wait for the late one.  Yet each has its turn every
-  `_ALL_PROBED_S`, for its result may be lost.
+  results of those will pass them.  Without any answer it is twice the time.  After a few such times it is also twice as
+  many at a single switch.  In a tree the longer time stays until the result of a contribution that was sent once (RFC
+  6298, 5.7): answers come from a switch that is nearer than the queue.  A worker that waits for a late one (answers say
+  `held`) goes on with two, and stops doubling early: the longer pause is small beside what it has waited already.
+  First come contributions that the switch may not have: where a late worker waits for one of them, it is among many
+  that the switch holds, and those wait for the late one.  Yet each has its turn every `_ALL_PROBED_S`, for its result
+  may be lost.
 
 Repeats are the row as it was packed, lanes and all (docs/design-decisions.md says why).
 
@@ -48,7 +48,7 @@ from switchsum.native.kernels.decorators import inner
 from switchsum.native.kernels.memory import Scalar, bytes_at
 from switchsum.protocol.frame import AT, Flag
 
-from .congestion import is_busy, longest_trip_s, note_loss, shortest_s, time_answer
+from .congestion import is_busy, longest_trip_s, note_loss, note_silence, shortest_s, time_answer
 from .header import fill_checksum
 from .rules import ACTIONS, Action, Event
 from .sending import acknowledge, contribute_blocked, queue_contribution, queue_frame, send_withheld
@@ -57,6 +57,9 @@ from .state import MOST_TREES, NEVER, WAYS, Core, Count, Held, Outstanding, Reco
 _REPEAT: Final = int(Flag.REPEAT)
 _RECALL: Final = int(Flag.REPEAT | Flag.RECALL)
 _PROBES_AT_ONCE: Final = 2
+_FEW_SILENCES: Final = 4
+"""After so many time-outs without any answer each repeats twice as many as the one before.  Earlier, the path may have
+become slow: where a token bucket is empty, the next answer may come only after a thousand round trips."""
 _ALL_PROBED_S: Final = 2.0
 """Within that time probes repeat all that waits, however long their pauses have become."""
 _CREDIT: Final = 2
@@ -469,6 +472,9 @@ def _probe_slot(state: State, index: int, now: float) -> int:
     """Repeat a slot's contribution as a probe; return how many that makes."""
     if ACTIONS[state.slots[index].phase, Event.TIMED_OUT] != Action.REPEAT:
         return 0
+    slot = state.slots[index]
+    if slot.held == 0 and slot.repeats == 0:
+        note_silence(state, slot.tree + slot.passes, state.last_sent[index])
     _repeat(state, index, now)
     state.core[0].progress.counts[Count.PROBES] += 1
     return 1
@@ -497,7 +503,7 @@ def probe(state: State, now: float) -> None:
     bound = min(core.sending.sequence, core.sending.consumed)
     left: Scalar = np.int64(_PROBES_AT_ONCE)
     if core.member.in_tree == 0:  # in a tree each would be passed on, by links that may be full
-        left <<= min(recovery.silent, _MOST_DOUBLINGS)
+        left <<= min(max(recovery.silent - _FEW_SILENCES, 0), _MOST_DOUBLINGS)
     left = max(left, np.int64(core.progress.waiting * (probe_at(core) - recovery.moved_at) / _ALL_PROBED_S))
     # The oldest, so that each has its turn; the others from the first slot on: several workers may have to repeat
     # the same one, and so all look for it in the same order.

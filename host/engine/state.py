@@ -339,6 +339,14 @@ class CongestionState(Record):
     """The shortest of them in the round trip before the present one."""
     usual_s: Float64
     """The longest of these shortest rounds in round trips lately."""
+    newest: Int64
+    """The highest sequence whose result has come."""
+    in_order: Int64
+    """Results that came in the order of sending since `lately_s` was set anew."""
+    lately_s: Float64
+    """The shortest of their round trips."""
+    in_order_s: Float64
+    """The shortest round trip of the last few results that came in the order of sending."""
     loss_cut: Float64
     """The part that a loss takes away where a queue stands."""
     is_marked: Int64

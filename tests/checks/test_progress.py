@@ -16,6 +16,7 @@ STARTED_BY_OTHERS = {
     *("checks/bench/tcp_stream.py", "checks/lab/convergence_worker.py", "checks/lab/slow_worker.py"),
     *("checks/lab/machine_worker.py", "checks/lab/validate_worker.py", "checks/lab/sharing_worker.py"),
     *("checks/bench/late_ranks.py", "checks/situations/job.py", "checks/situations/proxy.py"),
+    "checks/line/worker.py",
 }
 """Programs whose parent, or child, shows what it waits for."""
 QUICK = {
