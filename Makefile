@@ -42,7 +42,7 @@ export PYTHONPYCACHEPREFIX := $(abspath $(VENV))/bytecode
 endif
 
 .DEFAULT_GOAL := help
-.PHONY: help demo mininet mininet-cli needs-mininet test verify networks rough line fuzz differ soak soak-starts late late-ranks situations endings bench bench-small bench-sparse bench-train scale queueing papers validate coverage screenshots lint p4 docs prose site examples torch torch-tests mutate clean
+.PHONY: help demo mininet mininet-cli needs-mininet test verify networks rough line fuzz differ soak soak-starts late late-ranks situations endings bench ages bench-small bench-sparse bench-train scale queueing papers validate coverage screenshots lint p4 docs prose site examples torch torch-tests mutate clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  make %-11s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -108,6 +108,9 @@ endings: torch ## end STARTS (100) PyTorch jobs of two ranks in each way there i
 
 bench: $(STAMP) ## measure; ONLY=switch, programs, interfaces, tables, kernels, allreduce, udp, links, veth, loss, scaling, start, load or train for a part
 	$(BIN)/python -m checks.bench $(if $(ONLY),--only $(ONLY)) $(ARGS)
+
+ages: $(STAMP) ## list the tables of figures that are older than the code (ARGS=--mark: say so above them)
+	$(BIN)/python -m checks.bench.ages $(ARGS)
 
 bench-small: $(STAMP) ## under a minute; fails when a kernel is slow beside a plain copy in the same process
 	$(BIN)/python -m checks.bench --small

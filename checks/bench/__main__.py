@@ -18,7 +18,9 @@ from typing import Any, TypeVar
 
 from rich.console import Console
 
+from checks.bench import ages
 from checks.bench.choice import NARROWING, RUNS, Choice
+from checks.bench.code import digests
 from checks.bench.needs import missing
 from checks.bench.page import publish
 from checks.bench.records import RESULTS, machine, save, show
@@ -83,6 +85,7 @@ def main() -> int:
         parser.error(f"--{'small' if options.small else 'publish'} goes with no other option")
     if options.publish:
         publish()
+        ages.mark()
         return 0
     for part in PARTS if options.only is None else (options.only,):
         if others := [f"--{name}" for name in narrowed if name not in options_of(part)]:
@@ -94,6 +97,7 @@ def main() -> int:
     console.print(machine())
     if options.small:
         return small(console)
+    say_what_is_older(console, options.only)
     choice = Choice(**{name: getattr(options, name) for name in NARROWING})
     command = shlex.join(["python", "-m", "checks.bench", *sys.argv[1:]])
     lines, parts = missing(PARTS if options.only is None else (options.only,))
@@ -113,6 +117,13 @@ def main() -> int:
     if parts:
         console.print(f"written to {options.out}")
     return 0 if parts else 1
+
+
+def say_what_is_older(console: Console, only: str | None) -> None:
+    """Name the tables that are older than their code, where all parts are to be measured."""
+    if only is None:
+        older = (f"  {line}" for line in ages.lines(digests()))
+        console.print("tables that are older than their code:", *older, sep="\n", highlight=False)
 
 
 def small(console: Console) -> int:

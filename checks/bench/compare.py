@@ -5,10 +5,12 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Final
 
 from checks.bench.choice import size_name
 from checks.bench.records import Record, Samples, pairs, record
 from switchsum.launch.options import rate_bits
+from switchsum.launch.wires import BURST_BYTES
 
 SMALL_BYTES = 100_000
 """Below it the table shows times, from it on rates."""
@@ -34,6 +36,10 @@ class Run:
     """Most memory that a rank used beside its arrays and what it had used when it had joined; 0: not known."""
 
 
+SHAPE: Final = f"tbf with a bucket of {BURST_BYTES // 1024} KiB"
+"""What limits a link, ours and those of others."""
+
+
 def records(prefix: str, workers: int, taken: Mapping[Cell, Sequence[Run]], rate: str | None = None) -> list[Record]:
     """Make one record of each cell; `prefix` begins their names."""
     return [
@@ -46,7 +52,7 @@ def _record(
     full_name: str, workers: int, name: str, size: int, taken: Mapping[Cell, Sequence[Run]], rate: str | None
 ) -> Record:
     runs = taken[name, size]
-    line = "one machine" if rate is None else f"links of {rate} and direction"
+    line = "one machine" if rate is None else f"links of {rate} each way, {SHAPE} for all"
     conditions = f"{workers} workers, {line}, float32, {size:,} bytes, {len(runs)} runs"
     made = record(full_name, _samples(runs, size), "us" if size < SMALL_BYTES else "MB/s per worker", conditions)
     more = {}

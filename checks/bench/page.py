@@ -18,7 +18,8 @@ BEGIN, END = "<!-- figures: python -m checks.bench --publish -->", "<!-- end of 
 HEADLINES: Final = {
     "allreduce.200mbit.mtu1500.10MB.4workers.256": (
         "links of 200 Mbit/s, 4 workers",
-        "allreduce of 10 MB over veth links that tc limits (tbf); switchsum uses AF_PACKET sockets, the others TCP",
+        "allreduce of 10 MB over veth links that tc limits (tbf, bucket of 256 KiB for all); "
+        "switchsum uses AF_PACKET sockets, the others TCP",
     ),
     "allreduce.1gbit.mtu1500.10MB.4workers.256": ("links of 1 Gbit/s, 4 workers", "the same"),
     "allreduce.200mbit.mtu1500.4B.4workers.256": (

@@ -22,6 +22,7 @@ from rich.console import Console
 from rich.table import Table
 
 from checks.bench.accuracy import beside_speed
+from checks.bench.code import digests
 
 LARGE_SPREAD = 0.3
 """A spread beyond it is marked in tables: such a figure says little."""
@@ -61,6 +62,8 @@ class Record:
     """Machine and versions, likewise."""
     commit: str = ""
     """What was measured, likewise; with a plus sign where files had been changed since."""
+    code: str = ""
+    """Digests of the groups of files that were measured, likewise."""
     date: str = ""
     """Day of the measurement (UTC), likewise."""
     load: tuple[float, float] | None = None
@@ -193,6 +196,7 @@ def provenance(load_before: float | None = None) -> dict[str, Any]:
     return {
         "machine": machine(),
         "commit": _commit(),
+        "code": digests(),
         "date": datetime.now(UTC).date().isoformat(),
         "load": (round(now if load_before is None else load_before, 1), round(now, 1)),
     }

@@ -21,6 +21,7 @@ from unittest.mock import patch
 import numpy as np
 import numpy.typing as npt
 
+from checks.bench import ages
 from checks.lab.counting import WAIT_S, WINDOW, Counting, Model, on_all
 from switchsum.host.api import owners, sparse
 from switchsum.host.api.collectives import Options
@@ -301,6 +302,7 @@ def print_tables(lines: Iterable[str], begin: str, end: str, *, publish: bool, p
     if publish:
         before, rest = page.read_text().split(begin)
         page.write_text("\n".join([f"{before}{begin}", "", *printed, "", end + rest.split(end)[1]]))
+        ages.written(page, begin)
 
 
 if __name__ == "__main__":

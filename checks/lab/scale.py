@@ -18,6 +18,7 @@ from multiprocessing import get_context
 from pathlib import Path
 from typing import Any, Final
 
+from checks.bench.code import digests
 from switchsum.native.notices import say
 from switchsum.planning.topology import Cable, Network
 from switchsum.simulation import jobs
@@ -197,7 +198,7 @@ def main() -> None:
             failed.append(name)
             say(f"failed: {name}: {type(one).__name__}: {one}")
             continue
-        found[name] = one
+        found[name] = {**one, "code": digests()}
         say(f"simulated: {name}: {one['us']:,.1f} us, {one['processor_s']} s of a core")
         CELLS.write_text(json.dumps(found, indent=1, sort_keys=True) + "\n")
     publish(found)

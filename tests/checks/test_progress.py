@@ -22,6 +22,7 @@ STARTED_BY_OTHERS = {
 QUICK = {
     *(f"tools/{name}.py" for name in ("site_pages", "frame_tables", "p4runtime_descriptors", "draw_machines")),
     *("tools/draw_pictures.py", "tools/prose.py"),
+    "checks/bench/ages.py",  # reads the sources, a few seconds
     "checks/conformance/published.py",  # reads two files
     "checks/verify/two_levels.py",  # a thousand states
     "tools/compile_p4.py",  # has a line for each build

@@ -16,6 +16,7 @@ import pytest
 import checks.bench.__main__ as bench
 from checks.bench import compare, kernels, page, plots, swept
 from checks.bench.__main__ import PARTS, main, options_of
+from checks.bench.ages import unmarked
 from checks.bench.choice import NARROWING
 from checks.bench.compare import Run
 from checks.bench.records import RESULTS, Record, Samples, measured_on, record, save, spread
@@ -61,6 +62,7 @@ def test_the_pages_are_those_of_the_records() -> None:
     assert {path.stem for path in (page.ROOT / "docs/results").glob("*.md")} == {
         *pages,
         "accuracy",
+        "ages",
         "conformance",
         "convergence",
         "cores",
@@ -87,7 +89,8 @@ def test_the_pages_are_those_of_the_records() -> None:
         "trees",
     }
     for name, lines in pages.items():
-        assert (page.ROOT / f"docs/results/{name}.md").read_text() == "\n".join(lines), "make bench ARGS=--publish"
+        text = unmarked((page.ROOT / f"docs/results/{name}.md").read_text())
+        assert text == "\n".join(lines), "make bench ARGS=--publish"
 
 
 def test_a_table_has_a_column_for_each_further_figure(tmp_path: Path) -> None:
