@@ -57,6 +57,9 @@ def test_train_py_runs_as_it_stands(run: Run, page: str, heading: str, tmp_path:
     lines = re.findall(r"rank \d of 4: (.*)", done.stdout)
     assert len(lines) == 4
     assert len(set(lines)) == 1  # the same on all ranks
+    said = [line for block in blocks(page, heading, "text") for line in block.splitlines()]
+    assert [line for line in said if line not in done.stdout.splitlines()] == []
+    assert said or page != "README.md"
 
 
 @pytest.mark.root
