@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import ast
+import email
 import importlib.metadata
+import importlib.util
 import json
 import os
 import re
@@ -129,11 +131,14 @@ def third_party_imports(path: Path) -> set[str]:
     return names - set(sys.stdlib_module_names) - {"switchsum"}
 
 
+URL = "https://example.org/someone/switchsum"
+
+
 @pytest.fixture(scope="module")
 def wheel(tmp_path_factory: pytest.TempPathFactory) -> zipfile.ZipFile:
     """Build a wheel, without the network, from a copy that leaves no build folder behind in the tree."""
     copy = tmp_path_factory.mktemp("source")
-    for name in ("pyproject.toml", "README.md", "LICENSE"):
+    for name in ("pyproject.toml", "setup.py", "README.md", "LICENSE"):
         shutil.copy(ROOT / name, copy)
     for path in data_files().values():
         (copy / path.relative_to(ROOT)).parent.mkdir(parents=True, exist_ok=True)
@@ -143,6 +148,7 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> zipfile.ZipFile:
     done = subprocess.run(
         [sys.executable, "-c", build, str(copy)],
         cwd=copy,
+        env={**os.environ, "SWITCHSUM_URL": URL},
         capture_output=True,
         text=True,
         timeout=patience(50),
@@ -180,6 +186,59 @@ def test_wheel_carries_licence_and_command(wheel: zipfile.ZipFile) -> None:
     metadata = {name.partition(".dist-info/")[2]: name for name in wheel.namelist() if ".dist-info/" in name}
     assert b"Apache License" in wheel.read(metadata["licenses/LICENSE"])
     assert b"switchsum = switchsum.__main__:main" in wheel.read(metadata["entry_points.txt"])
+
+
+def test_metadata_has_a_url_and_no_link_that_needs_a_clone(wheel: zipfile.ZipFile) -> None:
+    [name] = [one for one in wheel.namelist() if one.endswith(".dist-info/METADATA")]
+    metadata = email.message_from_bytes(wheel.read(name))
+    assert metadata.get_all("Project-URL") == [f"Repository, {URL}"]
+    text = str(metadata.get_payload())
+    assert "![A controller, workers and a switch" in text
+    assert f"]({URL}/raw/HEAD/docs/images/processes.svg)" in text
+    assert f"[docs/pytorch.md]({URL}/blob/HEAD/docs/pytorch.md)" in text
+    assert f"git clone {URL} switchsum" in text
+    links = re.findall(r"\]\(([^()\s]+)\)", text)
+    assert len(links) > 10
+    assert [link for link in links if not link.startswith("https://")] == []
+
+
+def setup_script() -> Any:
+    spec = importlib.util.spec_from_file_location("switchsum_setup", ROOT / "setup.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.mark.parametrize(
+    ("origin", "url"),
+    [
+        ("git@host.example:a/b.git", "https://host.example/a/b"),
+        ("ssh://git@host.example:2222/a/b.git", "https://host.example/a/b"),
+        ("https://host.example/a/b.git/", "https://host.example/a/b"),
+        ("https://me:secret@host.example/a/b", "https://host.example/a/b"),
+        ("/srv/b.git", ""),
+    ],
+)
+def test_the_url_is_that_of_the_clones_origin(
+    origin: str, url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    script = setup_script()
+    monkeypatch.setattr(script, "HERE", tmp_path)
+    monkeypatch.delenv("SWITCHSUM_URL", raising=False)
+    for command in (["init", "--quiet"], ["remote", "add", "origin", origin]):
+        subprocess.run(["git", "-C", str(tmp_path), *command], check=True)
+    assert script.url() == url
+    (tmp_path / "PKG-INFO").write_text("Name: switchsum\nProject-URL: Repository, https://sdist.example/b\n\ntext")
+    assert script.url() == "https://sdist.example/b"
+    monkeypatch.setenv("SWITCHSUM_URL", "https://said.example/b")
+    assert script.url() == "https://said.example/b"
+
+
+def test_without_a_url_names_of_files_stay_without_links() -> None:
+    text = "![A picture](a.svg)[docs/a.md](docs/a.md#b) [there](https://x.example) [here](#b)"
+    assert setup_script().absolute(text, "") == "docs/a.md [there](https://x.example) [here](#b)"
 
 
 def test_editable_install_is_one_path() -> None:
