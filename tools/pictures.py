@@ -5,37 +5,32 @@ A test fails where a picture is older than its sources; `make screenshots` makes
 
 from __future__ import annotations
 
-import hashlib
 import json
 from pathlib import Path
 from typing import Final
 
+from checks.bench import code
+
 ROOT: Final = Path(__file__).resolve().parent.parent
 DIGESTS: Final = ROOT / "docs" / "images" / "sources.json"
 SOURCES: Final = {
-    "explain.svg": ("tools/record_explain.py", "src/switchsum/cli/explain.py", "src/switchsum/view/{rules,late}.py"),
-    "page.png": ("src/switchsum/web/static/{page,dom,topology,charts}.*", "src/switchsum/view/rules.py"),
+    "explain.svg": (
+        "tools/record_explain.py",
+        "src/switchsum/cli/explain.py",
+        "src/switchsum/view/{explain,late,rules,symptoms,words}.py",
+    ),
+    "page.png": (
+        "src/switchsum/web/static/{page,dom,topology,charts}.*",
+        "src/switchsum/web/{picture,looks,topology}.py",
+        "src/switchsum/view/{rules,symptoms,words}.py",
+    ),
 }
 """What decides what is seen on each picture."""
 
 
-def files_of(name: str) -> list[Path]:
-    """Return the files that a picture is made from."""
-    found: list[Path] = []
-    for pattern in SOURCES[name]:
-        before, _, rest = pattern.partition("{")
-        inner, _, after = rest.partition("}")
-        for one in inner.split(",") if rest else [""]:
-            found += sorted(ROOT.glob(f"{before}{one}{after}"))
-    return found
-
-
 def digest(name: str) -> str:
-    """Return the digest of what a picture is made from."""
-    whole = hashlib.sha256()
-    for path in files_of(name):
-        whole.update(path.relative_to(ROOT).as_posix().encode() + b"\0" + path.read_bytes() + b"\0")
-    return whole.hexdigest()[:16]
+    """Return the digest of what a picture is made from; comments do not count."""
+    return code.digest(code.matching(SOURCES[name], ROOT))
 
 
 def known() -> dict[str, str]:

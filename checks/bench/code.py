@@ -43,22 +43,21 @@ def groups(names: Iterable[str]) -> list[str]:
 
 def files_of(group: str, root: Path = ROOT) -> Iterator[Path]:
     """Yield the files of a group."""
-    for pattern in table()["groups"][group]:
-        for one in _spelled_out(pattern):
-            yield from root.glob(one)
+    return matching(table()["groups"][group], root)
 
 
-def _spelled_out(pattern: str) -> Iterator[str]:
-    """Yield a pattern for each of the words between its braces."""
-    before, brace, rest = pattern.partition("{")
-    words, _, after = rest.partition("}")
-    for word in words.split(",") if brace else [""]:
-        yield before + word + after
+def matching(patterns: Iterable[str], root: Path) -> Iterator[Path]:
+    """Yield the files that some patterns mean; braces have words between commas."""
+    for pattern in patterns:
+        before, brace, rest = pattern.partition("{")
+        words, _, after = rest.partition("}")
+        for word in words.split(",") if brace else [""]:
+            yield from root.glob(before + word + after)
 
 
-def digest(group: str, root: Path = ROOT) -> str:
-    """Return the digest of what the files of a group do."""
-    found = sorted(hashlib.sha256(what_counts(path).encode()).hexdigest() for path in files_of(group, root))
+def digest(files: Iterable[Path]) -> str:
+    """Return the digest of what files do, wherever each of them lies."""
+    found = sorted(hashlib.sha256(what_counts(path).encode()).hexdigest() for path in files)
     return hashlib.sha256("".join(found).encode()).hexdigest()[:8]
 
 
@@ -96,7 +95,7 @@ def digests(root: Path = ROOT) -> str:
 
     They are made once, so that a long measurement names the code that it began with.
     """
-    return ", ".join(f"{group} {digest(group, root)}" for group in table()["groups"])
+    return ", ".join(f"{group} {digest(files_of(group, root))}" for group in table()["groups"])
 
 
 def changed(code: str, groups_of_it: Iterable[str], now: str) -> list[str] | None:

@@ -64,11 +64,11 @@ def test_a_digest_is_of_what_files_do_and_not_of_where_they_are(
     for folder in ("a", "b"):
         (tmp_path / folder).mkdir()
     (tmp_path / "a" / "one.py").write_text("x = 1\n")
-    before = code.digest("all", tmp_path)
+    before = code.digest(code.files_of("all", tmp_path))
     (tmp_path / "a" / "one.py").rename(tmp_path / "b" / "two.py")
-    assert code.digest("all", tmp_path) == before
+    assert code.digest(code.files_of("all", tmp_path)) == before
     (tmp_path / "b" / "two.py").write_text("x = 2\n")
-    assert code.digest("all", tmp_path) != before
+    assert code.digest(code.files_of("all", tmp_path)) != before
 
 
 def test_ways_are_groups_and_unknown_ones_are_refused() -> None:
