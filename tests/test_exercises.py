@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import json
+import os
 import shutil
 import signal
 import subprocess
@@ -285,3 +286,20 @@ application()()
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert done.stdout == "exercise 2: right, 3 checks passed\n", done.stderr
+
+
+def test_the_page_for_teachers_grades_a_class(tmp_path: Path) -> None:
+    page = (Path(__file__).resolve().parent.parent / "docs" / "for-teaching.md").read_text()
+    loop = page.partition("## Grade a class")[2].partition("```sh\n")[2].partition("```")[0]
+    answers = {
+        "ada": (find(3).folder / "solution.py").read_text(),
+        "bob": (find(3).folder / "skeleton.py").read_text(),
+        "eve": "import ctypes\nctypes.CDLL(None)._exit(0)\n",
+    }
+    for who, answer in answers.items():
+        folder = tmp_path / "answers" / who / "loss"
+        folder.mkdir(parents=True)
+        (folder / "switch.py").write_text(answer)
+    path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
+    subprocess.run(["bash", "-ec", loop], cwd=tmp_path, env={**os.environ, "PATH": path}, check=True)
+    assert (tmp_path / "loss.csv").read_text() == "answers/ada/loss,1\nanswers/bob/loss,0\nanswers/eve/loss,0\n"
