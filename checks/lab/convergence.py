@@ -21,6 +21,8 @@ from typing import Any, Final
 
 import numpy as np
 
+from checks.bench import ages
+from checks.bench.code import digests
 from checks.lab.convergence_results import RANKS, RESULTS, Results, say
 from checks.lab.convergence_tasks import TASKS, Played, Task
 from checks.lab.convergence_times import RATES, Measured, measure
@@ -103,7 +105,7 @@ def train_all(asked: Asked, path: Path = RESULTS) -> None:
                 name, count = f"{task}/{way}/{seed}", asked.steps or TASKS[task].steps
                 if not asked.again and len(results.trained.get(name, {}).get("losses", ())) == count:
                     continue
-                run = results.trained[name] = train(TASKS[task], WAYS[way], seed, count)
+                run = results.trained[name] = {**train(TASKS[task], WAYS[way], seed, count), "code": digests()}
                 results.write(path)
                 say(f"{name}: loss {np.mean(run['losses'][-10:]):.3f}, {run['down'] / 1e3:.0f} kB a step")
 
@@ -130,6 +132,7 @@ def slow(options: argparse.Namespace) -> list[str]:
         slow_links.train_slow(options.tasks, options.seeds, options.steps, again=options.again)
     if options.publish:
         slow_links.publish(Results.read(), Results.read(slow_links.KEPT))
+        ages.mark()
     return failed
 
 
@@ -169,6 +172,7 @@ def main() -> int:
         from checks.lab.convergence_page import publish
 
         publish(Results.read())
+        ages.mark()
     for line in failed:
         say(line)
     return 1 if failed else 0

@@ -19,6 +19,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Final
 
+from checks.bench import ages
 from checks.bench.records import provenance
 from checks.lab.convergence_results import RESULTS, Results, Rows, added_to, say
 from checks.lab.convergence_times import medians
@@ -149,6 +150,7 @@ def main() -> None:
                 say("\n".join(f"{way}: {ms['median']:.1f} ms" for way, ms in row["ms"].items()))
     if options.publish:
         publish(Results.read(KEPT))
+        ages.mark()
 
 
 if __name__ == "__main__":

@@ -18,6 +18,7 @@ from multiprocessing import get_context
 from pathlib import Path
 from typing import Any, Final
 
+from checks.bench import ages
 from checks.bench.code import digests
 from switchsum.native.notices import say
 from switchsum.planning.topology import Cable, Network
@@ -202,6 +203,7 @@ def main() -> None:
         say(f"simulated: {name}: {one['us']:,.1f} us, {one['processor_s']} s of a core")
         CELLS.write_text(json.dumps(found, indent=1, sort_keys=True) + "\n")
     publish(found)
+    ages.mark()
     if failed:
         raise SystemExit(f"{len(failed)} of {len(todo)} cells failed: {'; '.join(failed)}")
 

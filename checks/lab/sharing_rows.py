@@ -26,6 +26,7 @@ from typing import Any, Final
 
 import numpy as np
 
+from checks.bench import ages
 from checks.bench.records import measured_on, provenance
 from checks.lab.sharing_rig import LANES, RANKS, SPARE, TAKERS, Case, Found, Way, rig
 from switchsum.host.engine.operation import Operation
@@ -377,6 +378,7 @@ def main() -> None:
     if options.publish or options.again:
         before, rest = PAGE.read_text().split(BEGIN)
         PAGE.write_text("\n".join([before + BEGIN, "", *lines, "", END]) + rest.split(END)[1])
+        ages.mark()
 
 
 if __name__ == "__main__":

@@ -17,7 +17,7 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from checks.bench import gradients
+from checks.bench import ages, gradients
 from checks.bench.records import provenance
 from checks.lab.sparse_page import GROUPS, publish
 
@@ -115,6 +115,7 @@ def main() -> None:
     options = parser.parse_args()
     if options.publish:
         publish(merge([]))
+        ages.mark()
         return
     for lanes in options.lanes:
         for rate in options.rate:

@@ -24,6 +24,7 @@ from typing import Any, Final
 
 import numpy as np
 
+from checks.bench import ages
 from checks.bench.records import provenance
 from checks.lab.convergence_results import RESULTS
 from switchsum.launch.children import Children
@@ -196,6 +197,7 @@ def main() -> None:
                 KEPT.write_text(json.dumps(known, indent=1) + "\n")
     if options.publish:
         publish(known)
+        ages.mark()
     if not is_near:
         raise SystemExit("a row whose links bound it is further apart than 3 %, or 15 % with loss or trees")
 
