@@ -6,10 +6,11 @@ at once that two programs differ, where a field that one of them does not know w
 
 from __future__ import annotations
 
-import ast
 import hashlib
+from dataclasses import fields, is_dataclass
 from functools import cache
-from importlib.resources import files
+from importlib import import_module
+from types import ModuleType
 from typing import Final
 
 from .frame import WIRE_DIGEST
@@ -17,23 +18,23 @@ from .frame import WIRE_DIGEST
 RECORDS: Final = 1
 """Version of the texts whose digests ranks compare (`host.api.record`): a text of another version never matches."""
 MESSAGES: Final = ("agreement_rpc", "member_rpc", "reports")
-"""Modules with the messages of members.  They are read as text, for they import this one."""
+"""Modules with the messages of members.  They import this one, so it imports them when it is asked."""
 DIGEST_BYTES: Final = 4
 
 
 @cache
 def speaks() -> str:
-    """Return a digest of the frame, of the fields of all messages of members, and of the version of records."""
-    room = files(__package__ or "switchsum.protocol")
-    messages = [_fields_in(room.joinpath(f"{name}.py").read_text(encoding="utf-8")) for name in MESSAGES]
+    """Return a digest of the frame, of the fields of all messages of members, and of the version of records.
+
+    Several threads of a controller may ask at once.  CPython's `ast` fails if two threads parse (its issue 106905), so
+    nothing is parsed here.
+    """
+    messages = [_fields_in(import_module(f"switchsum.protocol.{name}")) for name in MESSAGES]
     return hashlib.blake2b(repr((WIRE_DIGEST, RECORDS, messages)).encode(), digest_size=DIGEST_BYTES).hexdigest()
 
 
-def _fields_in(source: str) -> list[tuple[str, list[str]]]:
-    """Return the classes of a module, each with its fields and their types."""
-    found = []
-    for kind in ast.parse(source).body:
-        if isinstance(kind, ast.ClassDef):
-            fields = [one for one in kind.body if isinstance(one, ast.AnnAssign)]
-            found.append((kind.name, [f"{ast.unparse(one.target)}: {ast.unparse(one.annotation)}" for one in fields]))
-    return found
+def _fields_in(module: ModuleType) -> list[tuple[str, list[str]]]:
+    """Return the messages of a module, each with its fields and their types."""
+    classes = [one for one in vars(module).values() if isinstance(one, type) and one.__module__ == module.__name__]
+    messages = filter(is_dataclass, classes)
+    return [(message.__name__, [f"{one.name}: {one.type}" for one in fields(message)]) for message in messages]

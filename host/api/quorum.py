@@ -272,13 +272,15 @@ class Quorums:
 
     @contextmanager
     def among(self, ranks: tuple[int, ...]) -> Iterator[None]:
-        """Have errors of a group of ranks name these by their numbers in the job."""
+        """Have errors of a group of ranks name these by their numbers in the job, and say how to go on without one."""
         try:
             yield
         except (WorkerLost, CollectiveTimeout, OperationMismatch) as error:
-            if len(ranks) == self._comm.world_size:
+            if len(ranks) < self._comm.world_size:
+                raise _of_job(error, ranks, self._membership.job) from error
+            if not isinstance(error, WorkerLost) or GO_ON in str(error):
                 raise
-            raise _of_job(error, ranks, self._membership.job) from error
+            raise WorkerLost(f"{error}{GO_ON}", error.rank) from error
 
     def finish(self, agreed: Agreed, result: Values, keep: int) -> None:
         """Note the result of an operation, and keep a copy for ranks that were absent."""

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import gc
 import inspect
+import threading
+import time
 import zlib
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import fields, replace
 from typing import Any
 
@@ -15,7 +19,7 @@ from switchsum.host.api.communicator import Communicator
 from switchsum.host.api.record import COLLECTIVES, OPERATION, Record, digest_of, said
 from switchsum.host.connect import RANKS_MAY_DIFFER, connect
 from switchsum.host.engine.operation import Operation
-from switchsum.protocol import speaks
+from switchsum.protocol import member_rpc, speaks
 from switchsum.protocol.agreement_rpc import AgreeRequest, Terms
 from switchsum.protocol.member_rpc import JoinRequest
 
@@ -117,10 +121,8 @@ def test_records_are_the_same_whatever_kind_of_number_and_order_they_were_given(
 
 
 def test_members_and_controllers_of_other_messages_are_told_apart(monkeypatch: pytest.MonkeyPatch) -> None:
-    text = (
-        'class A:\n    """Words."""\n    a: int = 1\n    """Words."""\n    b: list[str] = field(default_factory=list)\n'
-    )
-    assert speaks._fields_in(text) == [("A", ["a: int", "b: list[str]"])]
+    (first, fields), *_ = speaks._fields_in(member_rpc)
+    assert (first, fields[:3]) == ("JoinRequest", ["job: str", "rank: int", "world_size: int"])
     before = speaks.speaks()
     speaks.speaks.cache_clear()
     assert speaks.speaks() == before == JoinRequest(job="a", rank=0, world_size=1).wire_digest
@@ -129,3 +131,27 @@ def test_members_and_controllers_of_other_messages_are_told_apart(monkeypatch: p
     assert speaks.speaks() != before
     monkeypatch.undo()
     speaks.speaks.cache_clear()
+
+
+def test_many_members_may_join_at_once() -> None:
+    """All threads of a new controller ask what it speaks when all ranks join; a collection lets another thread run."""
+    threads = 8
+    together, threshold = threading.Barrier(threads), gc.get_threshold()
+
+    def let_others_run(*_: object) -> None:
+        time.sleep(0)
+
+    def ask() -> str:
+        together.wait()
+        return speaks.speaks()
+
+    gc.callbacks.append(let_others_run)
+    gc.set_threshold(50)
+    try:
+        for _ in range(5):
+            speaks.speaks.cache_clear()
+            with ThreadPoolExecutor(threads) as pool:
+                assert len({one.result() for one in [pool.submit(ask) for _ in range(threads)]}) == 1
+    finally:
+        gc.callbacks.remove(let_others_run)
+        gc.set_threshold(*threshold)

@@ -26,12 +26,17 @@ def test_a_rank_stops_the_controller_is_killed_and_another_rank_dies(tmp_path: P
         def left_out(rank: int) -> int:
             return next((count for of, count in parts.show().left_out if of == rank), 0)
 
+        def between_operations(rank: int, asked: signal.Signals) -> None:
+            wish = parts.stop_file.with_name(f"{asked.name}-{rank}")
+            wish.touch()
+            assert eventually(lambda: not wish.exists(), 60)
+
         def go_on(more: int = 3) -> None:
             before = parts.show().agreed
             assert eventually(lambda: parts.show().agreed >= before + more, 60)
 
         go_on()
-        workers[3].send_signal(signal.SIGSTOP)
+        between_operations(3, signal.SIGSTOP)
         go_on()
         if standby:
             parts.standby()
@@ -45,7 +50,7 @@ def test_a_rank_stops_the_controller_is_killed_and_another_rank_dies(tmp_path: P
         assert eventually(lambda: parts.show().agreed > 0 and not parts.show().held_up, 10)
         go_on()
         assert "rank 3" in run_here("explain", JOB, "--controller", f"unix:{tmp_path}/controller").stdout
-        workers[1].kill()
+        between_operations(1, signal.SIGKILL)
         go_on()
         assert left_out(1) >= 1
         parts.stop_file.touch()

@@ -1,12 +1,16 @@
 """Adds with a quorum, and then waits for all; prints a digest of all sums.
 
 The end is when the file STOP is there, or after OPERATIONS.  The last rank takes SLOWNESS times as long for a step.
+
+A file SIGSTOP-3 or SIGKILL-1 beside STOP has that rank send itself this signal between two operations.  A rank that
+stops within one is waited for, and a rank that dies within one is lost to the others (`docs/late-ranks.md`).
 """
 
 from __future__ import annotations
 
 import hashlib
 import os
+import signal
 import time
 from pathlib import Path
 
@@ -35,8 +39,18 @@ with switchsum.connect() as communicator:
         """Whether all that is left is to wait for all."""
         return Path(STOP).exists() if STOP else heard[-1] >= OPERATIONS
 
+    def obey(stop: str) -> None:
+        """Stop or die here, where this rank takes part in no operation, if the test asks for it."""
+        for asked in (signal.SIGSTOP, signal.SIGKILL):
+            wish = Path(stop).with_name(f"{asked.name}-{communicator.rank}")
+            if wish.exists():
+                wish.unlink()
+                os.kill(os.getpid(), asked)
+
     while True:
         time.sleep(step_s)
+        if STOP:
+            obey(STOP)
         agreed = quorums.agree(TERMS, is_whole=is_last())
         for missed in quorums.take_missed():
             note(missed)
