@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import os
 import random
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -15,6 +16,7 @@ import numpy.typing as npt
 import pytest
 
 from switchsum.host.api.communicator import Communicator
+from switchsum.host.api.missed import SharedArrays
 from switchsum.protocol.errors import (
     OperationMismatch,
     SumOverflow,
@@ -238,6 +240,37 @@ def test_wrong_arguments_are_called_so(fresh_ranks: list[Communicator]) -> None:
 
     on_all(fresh_ranks, call)
     on_all(fresh_ranks, Communicator.barrier)
+
+
+MASKED: dict[str, Callable[[Communicator, Any], object]] = {
+    "allreduce": lambda comm, array: comm.allreduce(array),
+    "allreduce, with blocks": lambda comm, array: comm.allreduce(array, block=2),
+    "allreduce_async": lambda comm, array: comm.allreduce_async(array).wait(),
+    "allreduce_topk": lambda comm, array: comm.allreduce_topk(array, 1),
+    "reduce": lambda comm, array: comm.reduce(array),
+    "reduce_scatter": lambda comm, array: comm.reduce_scatter(array),
+    "broadcast": lambda comm, array: comm.broadcast(array),
+    "allgather": lambda comm, array: comm.allgather(array),
+    "allgather, out": lambda comm, array: comm.allgather(np.zeros(3), out=np.ma.zeros((RANKS, 3))),
+    "allreduce_sparse": lambda comm, array: comm.allreduce_sparse(np.arange(3), array, 9),
+    "allreduce_sparse, indices": lambda comm, array: comm.allreduce_sparse(array.astype(int), np.ones(3), 9),
+    "share": lambda comm, array: SharedArrays((array,)),
+}
+
+
+@pytest.mark.parametrize("call", MASKED.values(), ids=MASKED)
+def test_masked_arrays_are_refused_and_stay_as_they_are(
+    fresh_ranks: list[Communicator], call: Callable[[Communicator, Any], object]
+) -> None:
+    def refused(communicator: Communicator) -> tuple[str, list[float | None], list[float]]:
+        array = np.ma.masked_array(np.arange(3.0, dtype=np.float32), [False, True, False])
+        with pytest.raises(UsageError) as caught:
+            call(communicator, array)
+        return str(caught.value), array.tolist(), communicator.allreduce(array.filled(0)).tolist()
+
+    for text, kept, total in on_all(fresh_ranks, refused):
+        assert re.search(r"would ignore the mask of .*array: pass array\.(filled\(0\)|compressed\(\))", text)
+        assert (kept, total) == ([0.0, None, 2.0], [0.0, 0.0, 2.0 * RANKS])
 
 
 def test_sparse_sums_of_swapped_bytes(ranks: list[Communicator]) -> None:
