@@ -187,8 +187,8 @@ def note_round(state: State, slot: Slot, sequence: int, is_marked: bool, carries
     Rounds that `carries` no lanes say little: they are short.
     """
     core, here = state.core[0], state.congestion[slot.tree + (slot.way if is_marked else slot.passes)]
-    if slot.repeats == 0:
-        _note_in_order(here, sequence, now - slot.sent_at, carries)
+    if slot.repeats == 0 and slot.operation <= core.recovery.common:
+        _note_in_order(here, sequence, now - max(slot.sent_at, core.recovery.common_at), carries)
     if not (carries or is_marked):
         if here.is_open == 0:
             here.limit = min(here.limit + _growth(here), float(here.most))
@@ -225,7 +225,8 @@ def _note_in_order(here: CongestionState, sequence: int, elapsed: float, carries
     """Notice within a round trip that all rounds have become long, as when a token bucket is empty or a rate falls.
 
     A round that waited for somebody's repeat comes behind later ones.  So where a few in a row come in order, and more
-    are on their way, even the shortest of them was as long as the path is now.
+    are on their way, even the shortest of them was as long as the path is now.  `elapsed` begins with the operation's
+    first result at the earliest, for until then ranks may have waited for a late one.
     """
     if sequence <= here.newest:
         return

@@ -252,6 +252,7 @@ def note_result(state: State, index: int, carries: bool, now: float) -> None:
     if slot.operation > recovery.common:
         # Late workers have only now begun it: results of what went on meanwhile have passed frames that were not lost.
         recovery.common = slot.operation
+        recovery.common_at = now
         recovery.passed[:] = 0
         recovery.overtaken[:] = 0
     if slot.repeats == 0:
@@ -473,7 +474,7 @@ def _probe_slot(state: State, index: int, now: float) -> int:
     if ACTIONS[state.slots[index].phase, Event.TIMED_OUT] != Action.REPEAT:
         return 0
     slot = state.slots[index]
-    if slot.held == 0 and slot.repeats == 0:
+    if slot.held == 0 and slot.repeats == 0 and slot.operation <= state.core[0].recovery.common:
         note_silence(state, slot.tree + slot.passes, state.last_sent[index])
     _repeat(state, index, now)
     state.core[0].progress.counts[Count.PROBES] += 1

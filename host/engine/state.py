@@ -246,6 +246,8 @@ class RecoveryState(Record):
     threshold: Int64
     common: Int64
     """The newest operation of which a result has come, so that all workers have begun it."""
+    common_at: Float64
+    """When that first result came."""
     timeouts: Int64
     """How often the time-out was doubled."""
     silent: Int64
@@ -344,9 +346,9 @@ class CongestionState(Record):
     in_order: Int64
     """Results that came in the order of sending since `lately_s` was set anew."""
     lately_s: Float64
-    """The shortest of their round trips."""
+    """What the shortest of them took."""
     in_order_s: Float64
-    """The shortest round trip of the last few results that came in the order of sending."""
+    """What the shortest of the last few results in the order of sending took, without waiting for a late rank."""
     loss_cut: Float64
     """The part that a loss takes away where a queue stands."""
     is_marked: Int64

@@ -123,6 +123,23 @@ def test_waiting_for_a_late_rank_costs_few_frames() -> None:
     assert cluster.clock.now_s - began < 2e-3  # nobody waits for a timer now
 
 
+def test_a_late_rank_is_no_queue() -> None:
+    """Rounds that waited for it look like none, and do not make the window smaller."""
+    cluster = Cluster(ClusterConfig(workers=2, window_slots=64, first_window=64))
+    here = np.asarray(cluster.workers[0].engine.state.congestion)[0]
+    values = np.ones(64 * cluster.config.lanes_per_frame, np.int32)  # each round has lanes
+    cluster.allreduce([values.copy() for _ in range(2)])
+    for _ in range(5):
+        limit = here["limit"]
+        cluster.submit(0, values.copy())
+        with pytest.raises(TimeoutError):
+            cluster.run(lambda: False, limit_s=0.1)
+        cluster.submit(1, values.copy())
+        cluster.run(lambda: not any(worker.engine.under_way for worker in cluster.workers))
+        assert here["limit"] >= limit
+        assert here["in_order_s"] < 0.01
+
+
 class Silent:
     """A switch that is gone."""
 

@@ -1,0 +1,1 @@
+"""Slowdowns that gates of speed must notice: `python -m checks.slowed`."""
