@@ -42,7 +42,7 @@ export PYTHONPYCACHEPREFIX := $(abspath $(VENV))/bytecode
 endif
 
 .DEFAULT_GOAL := help
-.PHONY: help demo mininet mininet-cli needs-mininet test verify networks rough line fuzz differ soak soak-starts late late-ranks situations endings bench bench-small bench-sparse bench-train scale queueing papers validate coverage screenshots lint p4 docs prose site examples torch torch-tests mutate clean
+.PHONY: help demo mininet mininet-cli needs-mininet test verify networks rough line fuzz differ soak soak-starts features late late-ranks situations endings bench bench-small bench-sparse bench-train scale queueing papers validate coverage screenshots lint p4 docs prose site examples torch torch-tests mutate clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  make %-11s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -93,6 +93,9 @@ soak: $(STAMP) ## random jobs on 8 workers with loss and kills, for SECONDS (180
 
 soak-starts: $(STAMP) ## kill and stop parts of a system while the ranks of a job join, TRIALS (200) times
 	$(BIN)/python -m checks.soak.starts --trials $(or $(TRIALS),200) $(ARGS)
+
+features: torch ## every three features together, on ranks whose results are rebuilt in numpy, for SECONDS (600) (ARGS='--seed 7 --row 12')
+	$(BIN)/python -m checks.features --seconds $(or $(SECONDS),600) $(ARGS)
 
 late: torch ## delay a random rank inside its backward pass, in each step another, and see that it is named with its bucket
 	$(BIN)/python -m pytest tests/pytorch/test_late_ranks.py $(ARGS)

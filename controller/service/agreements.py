@@ -128,7 +128,7 @@ class Agreements:
             if decision.absent:
                 decision = replace(decision, group=self._group(job, agreement, gone))
             live.agreement = agreement.taken(decision, gone)
-            keeper.synchronise()
+            keeper.synchronise(for_running=True)
         except RemoteError as error:
             live.agreement = agreement
             agreement.held_up, agreement.retry_s = str(error), keeper.clock() + RETRY_S
@@ -148,7 +148,7 @@ class Agreements:
             return name
         name = self._make_group(job, agreement, gone)
         try:
-            self._keeper.synchronise()
+            self._keeper.synchronise(for_running=True)
         except RemoteError:
             self._keeper.jobs.remove(name)
             del agreement.groups[name]

@@ -19,7 +19,7 @@ import logging
 import queue
 import secrets
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from functools import partial
 from typing import Final
 
@@ -236,10 +236,16 @@ class Keeper:
             self.fleet.note(error)
         self.changed.notify_all()
 
-    def synchronise(self) -> None:
-        """Write the difference between the plan and the switches; raises RemoteError."""
+    def synchronise(self, *, for_running: bool = False) -> None:
+        """Write the difference between the plan and the switches; raises RemoteError.
+
+        What is written `for_running` jobs alone does not wait for switches that none of them uses.
+        """
         self._carry_out_moves()
-        self.fleet.change(plan_all(self.jobs, self.settings, self.fabric))
+        unused = self.connected_unused() if for_running else set[str]()
+        self.fleet.change(plan_all(self.jobs, self.settings, self.fabric), unused)
+        if for_running and unused & self.fleet.without:
+            self._tell_without(unused & self.fleet.without)
 
     def mend(self) -> None:
         """Give the switches that are there what they lack while another one is away; no job is admitted meanwhile."""
@@ -390,15 +396,27 @@ class Keeper:
 
         What is decided for a running job then need not wait for them; they get it when they are back.
         """
-        away, used = {*self.fleet.away()}, set[str]()
+        away = {*self.fleet.away()}
+        if (more := away - self._used() - self.fleet.without) and len(away) < len(self.fleet.connections):
+            self.fleet.without |= more
+            self._tell_without(more)
+
+    def connected_unused(self) -> set[str]:
+        """Return the switches that are connected and that no running job uses."""
+        return {*self.fleet.connections} - self._used() - {*self.fleet.away()}
+
+    def _used(self) -> set[str]:
+        """Return the switches that running jobs use."""
+        used = set[str]()
         for job in self.jobs:
             if job.live is not None:
                 used |= rails.switches_of_job(self.fabric, job.live)
                 used |= {self.fabric.fallback} if job.shares_slots else set()
-        if (more := away - used - self.fleet.without) and len(away) < len(self.fleet.connections):
-            log.warning("switch %s does not answer: running jobs do not need it", ", ".join(sorted(more)))
-            self.fleet.without |= more
-            self.has_news = True
+        return used
+
+    def _tell_without(self, names: Collection[str]) -> None:
+        log.warning("switch %s does not answer: running jobs do not need it", ", ".join(sorted(names)))
+        self.has_news = True
 
     def _begin_move(self, job: Job, live: Incarnation, why: str) -> None:
         try:

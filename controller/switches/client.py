@@ -154,12 +154,15 @@ class P4RuntimeClient:
             return None
         return Pipeline(p4info=config.p4info, device_config=config.p4_device_config, cookie=int(config.cookie.cookie))
 
-    def write(self, updates: Sequence[Any]) -> None:
-        """Carry out p4.v1.Updates in order; one that fails does not stop the others, and P4RuntimeError names it."""
+    def write(self, updates: Sequence[Any], timeout_s: float | None = None) -> None:
+        """Carry out p4.v1.Updates in order; one that fails does not stop the others, and P4RuntimeError names it.
+
+        `timeout_s` is how long the switch has for its answer; None: as long as for any other.
+        """
         request = v1.WriteRequest(
             device_id=self._device_id, election_id=encode_election_id(self._election_id), updates=updates
         )
-        self._call("Write", request, updates)
+        self._call("Write", request, updates, timeout_s)
 
     def read(self, entities: Iterable[Any]) -> list[Any]:
         """Return the p4.v1.Entities that match the given ones; a field that is not set matches everything."""

@@ -131,14 +131,17 @@ class SwitchConnection:
             )
         return self._session
 
-    def write_difference(self, desired: SwitchState) -> None:
-        """Write the difference between the desired state and the switch's."""
+    def write_difference(self, desired: SwitchState, timeout_s: float | None = None) -> None:
+        """Write the difference between the desired state and the switch's.
+
+        `timeout_s` is how long the switch has for each answer; None: as long as for any other.
+        """
         session = self.need()
         if steps := diff(self.current, desired, ADMISSION):
             self.is_settled = False
             with self._explained():
                 try:
-                    session.write(steps)
+                    session.write(steps, timeout_s)
                 except P4RuntimeError as error:
                     # Writes before the one that failed were carried out: only the switch knows how far it came.
                     if error.code not in CONNECTION_CODES:

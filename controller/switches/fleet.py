@@ -7,9 +7,9 @@ get back what they had.  A fleet has no lock: callers do.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import Final, TypeVar
 
 from switchsum.protocol.errors import RemoteError, SwitchLost
 
@@ -19,6 +19,9 @@ from .connection import MemberCounts, SwitchConnection
 from .session import Limits
 
 Answer = TypeVar("Answer")
+
+UNUSED_S: Final = 1.0
+"""How long a switch has to answer that nobody needs: one that is well takes milliseconds."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -96,8 +99,11 @@ class Fleet:
             except RemoteError as error:
                 connection.note(error)
 
-    def change(self, desired: Mapping[str, SwitchState]) -> None:
+    def change(self, desired: Mapping[str, SwitchState], unused: Collection[str] = ()) -> None:
         """Bring switches to new states, one after the other in this order, but for those that are done without.
+
+        `unused` are switches that nobody needs for this change.  They come last and have little time to answer, as a
+        switch has that hangs; one that does not is done without from then on.
 
         Raises SwitchLost before anything is written if one is away, and the error of one that does not take its state.
         The switches that were written to before that one get back what they had.  That one is left as it is, not
@@ -106,12 +112,19 @@ class Fleet:
         self.need()
         before: dict[str, SwitchState] = {}
         try:
-            for name, state in desired.items():
+            for name, state in sorted(desired.items(), key=lambda item: item[0] in unused):
                 if name in self.without:
                     continue
-                had = self.connections[name].current
-                self.connections[name].write_difference(state)
-                before[name] = had
+                connection = self.connections[name]
+                had = connection.current
+                try:
+                    connection.write_difference(state, UNUSED_S if name in unused else None)
+                except SwitchLost:
+                    if name not in unused:
+                        raise
+                    self.without.add(name)
+                else:
+                    before[name] = had
         except RemoteError:
             for name, state in reversed(before.items()):
                 self._take_back(self.connections[name], state)

@@ -178,8 +178,8 @@ class Session:
         entries = [self._schema.decode_entry(entity.table_entry) for entity in self._client.read(wanted)]
         return SwitchState.of([*entries, *(decode_group(message) for message in self._read_groups())])
 
-    def write(self, steps: Sequence[Sequence[Write]]) -> None:
-        """Carry out writes, one step after the other.
+    def write(self, steps: Sequence[Sequence[Write]], timeout_s: float | None = None) -> None:
+        """Carry out writes, one step after the other; the switch has `timeout_s` for each answer, if that is given.
 
         A new group is inserted, deleted and inserted again.  BMv2 keeps the replicas of groups when a program is
         loaded, and an insert adds to them: without the delete every packet would be copied twice.
@@ -189,9 +189,9 @@ class Session:
                 write.item for write in step if write.change is Change.INSERT and isinstance(write.item, Group)
             ]
             if new_groups:
-                self._client.write([_update(Change.INSERT, encode_group(group)) for group in new_groups])
-                self._client.write([_update(Change.DELETE, encode_group(group)) for group in new_groups])
-            self._client.write([_update(write.change, self._entity(write.item)) for write in step])
+                self._client.write([_update(Change.INSERT, encode_group(group)) for group in new_groups], timeout_s)
+                self._client.write([_update(Change.DELETE, encode_group(group)) for group in new_groups], timeout_s)
+            self._client.write([_update(write.change, self._entity(write.item)) for write in step], timeout_s)
 
     def query(self, cells: Sequence[tuple[int, int]]) -> list[Cell]:
         """Read cells, given as (slot, version), by query frames to the switch's own address."""

@@ -6,6 +6,7 @@ Nothing here knows a communicator.
 
 from __future__ import annotations
 
+import sys
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -104,12 +105,17 @@ def check_array(name: str, array: Array) -> None:
     """Refuse what is no array of numbers; raises UsageError or UnsupportedDtype."""
     if not isinstance(array, np.ndarray):
         raise UsageError(f"{name} takes a numpy array, not {_foreign(array)}")
-    if isinstance(array, np.ma.MaskedArray):
+    if is_masked(array):
         raise UsageError(f"{name} would ignore the mask of this array: pass array.filled(0), or array.data")
     if array.dtype.hasobject:
         raise UnsupportedDtype(f"{name} cannot send Python objects: convert them to numbers")
     if array.dtype.itemsize == 0:
         raise UsageError(f"{name} cannot send {array.dtype.str}, because its elements have no bytes")
+
+
+def is_masked(value: object) -> bool:
+    """Tell whether a value is a masked array: there is none before somebody has imported `numpy.ma`."""
+    return "numpy.ma" in sys.modules and isinstance(value, np.ma.MaskedArray)
 
 
 def _foreign(value: object) -> str:

@@ -28,7 +28,7 @@ from ..engine.kernels import scan
 from ..engine.operation import EACH, SKIP_ZEROS, Operation, check
 from . import bitmap, collectives, each, owners
 from .bitmap import Indices, Words
-from .collectives import Collective, Options, Ranks, check_written, is_integer, native_values, returned
+from .collectives import Collective, Options, Ranks, check_written, is_integer, is_masked, native_values, returned
 from .operation_queue import Handle
 from .rough import rough_sums
 from .steps import LastStep
@@ -132,7 +132,7 @@ def given(indices: Array, values: Array, size: int) -> tuple[Array, Array]:
     """Return a caller's indices and values as arrays; raises UsageError for what is no number of rows."""
     if not is_integer(size) or size > MOST_ROWS:
         raise UsageError(f"size must be a number of rows, at most {MOST_ROWS}, not {size!r}")
-    if isinstance(indices, np.ma.MaskedArray) or isinstance(values, np.ma.MaskedArray):
+    if is_masked(indices) or is_masked(values):
         raise UsageError("allreduce_sparse would ignore the mask of an array: pass array.compressed()")
     return np.asarray(indices), np.asarray(values)
 

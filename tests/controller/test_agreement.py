@@ -15,6 +15,7 @@ from switchsum.controller.jobs.agreement import MOST_GROUPS, Agreement, Decision
 from switchsum.controller.jobs.job import Job
 from switchsum.controller.service.config import Config
 from switchsum.controller.service.controller import Controller
+from switchsum.controller.service.keeper import Keeper
 from switchsum.controller.trees import rails
 from switchsum.protocol.agreement_rpc import AgreeReply, AgreeRequest, Terms
 from switchsum.protocol.errors import NotAdmitted, OperationMismatch, SwitchLost, UsageError, WorkerLost
@@ -311,7 +312,8 @@ class Asked:
         monkeypatch.setattr(keeper, "synchronise", self._synchronise)
         monkeypatch.setattr(keeper, "end_jobs_if_ousted", lambda: None)
 
-    def _synchronise(self) -> None:
+    def _synchronise(self, *, for_running: bool) -> None:
+        assert for_running
         self.write()
         assert self.job.live is not None
         self.written.append((self.job.live.agreement.latest.group, [job.name for job in self.controller.keeper.jobs]))
@@ -393,6 +395,24 @@ def test_a_decision_does_not_wait_for_a_switch_that_no_running_job_uses(
     else:
         assert {one.number for one in asked.all((0, 1, 2))} == {1}
         assert keeper.has_news
+
+
+def test_a_decision_names_switches_that_hang_without_need(asked: Asked, monkeypatch: pytest.MonkeyPatch) -> None:
+    keeper, told = asked.controller.keeper, []
+    fleet: Any = SimpleNamespace(away=list, without=set(), connections={"s1": None, "spare": None})
+
+    def change(_: object, unused: set[str]) -> None:
+        told.append(set(unused))
+        fleet.without |= unused
+
+    fleet.change = change
+    monkeypatch.setattr(keeper, "fleet", fleet)
+    monkeypatch.setattr(rails, "switches_of_job", lambda *_: {"s1"})
+    keeper.has_news = False
+    Keeper.synchronise(keeper)
+    assert (told, keeper.has_news) == ([set()], False)
+    Keeper.synchronise(keeper, for_running=True)
+    assert (told[1:], keeper.has_news) == ([{"spare"}], True)
 
 
 def test_what_a_new_controller_has_read_is_told_when_all_switches_have_it(asked: Asked) -> None:

@@ -19,12 +19,13 @@ pytest.importorskip("scipy")
 from switchsum.controller.jobs.registry import Jobs
 from switchsum.controller.plan.plan import Identity, Settings
 from switchsum.controller.switches.connection import SwitchConnection
-from switchsum.controller.switches.fleet import Fleet
+from switchsum.controller.switches.fleet import UNUSED_S, Fleet
 from switchsum.controller.switches.session import Session
 from switchsum.controller.tables.entries import Entry, Group, Replica, SwitchState
 from switchsum.controller.tables.names import STATIONS, UPLINK
 from switchsum.protocol.errors import RemoteError, SwitchLost
 from switchsum.protocol.frame import LANE_BYTES, Flag, Header, Kind
+from switchsum.protocol.p4runtime import Code, P4RuntimeError
 from switchsum.protocol.wire import build_frame, parse_frame
 from switchsum.topologies import leaf_spine
 
@@ -45,6 +46,8 @@ class Switches:
             (scratch / name).mkdir()
             self.switches[name] = EmbeddedSwitch(scratch / name)
         self.writes: list[str] = []
+        self.patience: list[float | None] = []
+        self.hangs = ""
         self.loads = dict.fromkeys(NAMES, 0)
         self.desired: dict[str, SwitchState] = {}
         self.fleet = Fleet({name: SwitchConnection(at.address, partial(self._make, name)) for name, at in self.of()})
@@ -56,9 +59,12 @@ class Switches:
         made = Session(program(), self.switches[name].address, on_end=lambda error: self.ends.put((name, error)))
         write = made.write
 
-        def noted(steps: Any) -> None:
+        def noted(steps: Any, timeout_s: float | None = None) -> None:
             self.writes.append(name)
-            write(steps)
+            self.patience.append(timeout_s)
+            if name == self.hangs:
+                raise P4RuntimeError("Write", Code.DEADLINE_EXCEEDED, "Deadline Exceeded")
+            write(steps, timeout_s)
 
         made.write = noted  # type: ignore[method-assign]
         return made
@@ -133,6 +139,23 @@ def test_a_change_comes_to_all_switches_or_to_none(network: Switches) -> None:
     for name in NAMES:
         assert [entry.params for entry in network.on_switch(name).table(STATIONS)] == [{"port": 1}]
     assert network.writes.count("s3") == 1
+
+
+@pytest.mark.parametrize("unused", [(), ("s1",)])
+def test_a_switch_that_hangs_has_little_time_where_nobody_needs_it(network: Switches, unused: tuple[str, ...]) -> None:
+    network.keep(*NAMES)
+    network.change(dict.fromkeys(NAMES, basic()))
+    network.hangs, network.writes, network.patience = "s1", [], []
+    desired = dict.fromkeys(NAMES, with_station(7))
+    if unused:
+        network.fleet.change(desired, unused)
+        assert (network.writes, network.patience) == (["s2", "s3", "s1"], [None, None, UNUSED_S])
+        assert (network.fleet.without, network.fleet.is_settled) == ({"s1"}, True)
+    else:
+        with pytest.raises(SwitchLost, match="no longer answers"):
+            network.fleet.change(desired, unused)
+        assert (network.fleet.without, network.patience) == (set(), [None])
+    assert not network.fleet.connections["s1"].is_up
 
 
 def test_a_switch_that_was_restarted_gets_its_own_state_again_and_no_other_is_touched(network: Switches) -> None:

@@ -321,7 +321,7 @@ class Connection:
         if not self.is_up:
             raise SwitchLost(self._name)
 
-    def write_difference(self, desired: SwitchState) -> None:
+    def write_difference(self, desired: SwitchState, timeout_s: float | None = None) -> None:
         self.need()
         for step in diff(self.current, desired, ADMISSION):
             for write in step:

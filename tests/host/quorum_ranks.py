@@ -69,14 +69,14 @@ class QuorumRanks:
         controller = Controller(Config(program=program(), switch_address="127.0.0.1:1", address=SWITCH))
         keeper: Any = controller.keeper
         keeper.is_fresh, keeper.jobs, keeper.fleet = False, self.jobs, SimpleNamespace(is_settled=True)
-        keeper.synchronise = keeper.end_jobs_if_ousted = lambda: None
+        keeper.synchronise = keeper.end_jobs_if_ousted = lambda **_: None
         self.controller = controller
 
     def restart(self) -> None:
         """Kill the controller in the midst of whatever it does; another one reads the entries of the switch."""
         former: Any = self.controller.keeper
 
-        def die(*_: object) -> None:
+        def die(*_: object, **__: object) -> None:
             raise RuntimeError("the controller was killed")
 
         with former.changed:

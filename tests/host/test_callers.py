@@ -6,6 +6,8 @@ import itertools
 import os
 import random
 import re
+import subprocess
+import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -23,6 +25,7 @@ from switchsum.protocol.errors import (
     UsageError,
 )
 
+from ..timing import patience
 from .checks import RANKS, on_all
 
 EXAMPLES = int(os.environ.get("SWITCHSUM_EXAMPLES", "40"))
@@ -271,6 +274,15 @@ def test_masked_arrays_are_refused_and_stay_as_they_are(
     for text, kept, total in on_all(fresh_ranks, refused):
         assert re.search(r"would ignore the mask of .*array: pass array\.(filled\(0\)|compressed\(\))", text)
         assert (kept, total) == ([0.0, None, 2.0], [0.0, 0.0, 2.0 * RANKS])
+
+
+def test_a_first_sum_imports_nothing_for_masked_arrays() -> None:
+    """`numpy.ma` takes 30 ms and more, which a first sum of a job waited for."""
+    program = (
+        "import sys, numpy, switchsum.testing as t; t.on_ranks(2, lambda c: c.allreduce(numpy.ones(3, numpy.int32))); "
+        "sys.exit('numpy.ma' in sys.modules)"
+    )
+    assert subprocess.run([sys.executable, "-c", program], check=False, timeout=patience(120)).returncode == 0
 
 
 def test_sparse_sums_of_swapped_bytes(ranks: list[Communicator]) -> None:

@@ -20,7 +20,7 @@ from .conftest import SCRIPTS, Launch
 torch = pytest.importorskip("torch", reason="PyTorch is not installed (make torch)")
 from switchsum.torch import Average, DiLoCo, LocalSGD  # noqa: E402
 from switchsum.torch.outer_quorum import OuterTerms  # noqa: E402
-from switchsum.torch.records import RANKS_MAY_DIFFER, Outer, groups_of  # noqa: E402
+from switchsum.torch.records import RANKS_MAY_DIFFER, Outer, groups_of, state_of  # noqa: E402
 
 ALIKE = Outer(kind="DiLoCo", every=4, fragments=2, delay=0, how="Packed()", quorum=None, patience_s=None)
 
@@ -100,6 +100,37 @@ def test_checkpoints_of_other_steps_never_end_in_other_models(first: int, second
 
     own, others = mismatches(train)
     assert own != others or ("18 steps" in own and "17 steps" in own)
+
+
+@pytest.mark.parametrize("part", ["momentum", "outer parameters"])
+def test_a_state_that_differs_at_the_same_step_is_named(part: str) -> None:
+    """As with a checkpoint that was put together from two, or an outer optimizer that one rank has reset."""
+
+    def train(comm: Any) -> None:
+        made = Training(comm, fragments=1)
+        made.train(4)
+        (fragment,) = made.outer.fragments
+        for one in fragment.outer if comm.rank else ():
+            with torch.no_grad():
+                (fragment.optimizer.state[one]["momentum_buffer"] if part == "momentum" else one).mul_(1.001)
+        made.train(4)
+
+    (own,), (others,) = (re.findall(r"from the state (\[\w+\])", error) for error in mismatches(train))
+    assert own != others
+
+
+def test_equal_states_have_equal_digests_whatever_their_tensors_are() -> None:
+    tensors = [torch.ones(3), torch.ones(2, 2, dtype=torch.bfloat16), torch.zeros(0), torch.tensor(2.0)]
+    for make in (sgd(0.1, momentum=0.9), lambda parameters: torch.optim.Adam(parameters, 0.1)):
+        states = []
+        for factor in (1.0, 1.0, 2.0):
+            parameters = [one.clone().requires_grad_() for one in tensors]
+            optimizer = make(parameters)
+            for one in parameters:
+                one.grad = factor * torch.ones_like(one)
+            optimizer.step()
+            states.append(state_of(optimizer, parameters))
+        assert states[0] == states[1] != states[2]
 
 
 @pytest.mark.parametrize(("first", "second"), [(20, 19), (11, 10)])

@@ -75,7 +75,7 @@ class SwitchSession:
         """Return what was written."""
         return SwitchState.of([*self._state.entries.values(), *self._state.groups.values()])
 
-    def write(self, steps: Sequence[Sequence[Write]]) -> None:
+    def write(self, steps: Sequence[Sequence[Write]], timeout_s: float | None = None) -> None:
         """Carry writes out."""
         for step in steps:
             for one in step:

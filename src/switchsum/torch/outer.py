@@ -257,9 +257,13 @@ class DiLoCo:
         self.average.compare(record, about, device)
 
     def _record(self, fragment: Fragment, step: int) -> Record:
-        """Return what ranks must have alike in a fragment's outer step after an inner one."""
+        """Return what ranks must have alike in a fragment's outer step after an inner one.
+
+        Before the first one, step 0, a rank that is late may lack results: its state is then another one.
+        """
         place = next(index for index, one in enumerate(self.fragments) if one is fragment)
-        return self._alike.step(step, place, fragment.steps + 1, fragment.optimizer)
+        outer = fragment.outer if step else ()
+        return self._alike.step(step, place, fragment.steps + 1, fragment.optimizer, outer)
 
     def _take_last_steps(self) -> None:
         for fragment in self._under_way():

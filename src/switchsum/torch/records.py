@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Final, TypeAlias
 
@@ -32,6 +32,8 @@ RANKS_MAY_DIFFER: Final = {
     "group": "it is what the ranks are in",
 }
 """Arguments of DiLoCo and LocalSGD that ranks need not have alike, and why."""
+WORDS: Final = {1: torch.int8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
+"""Integers as wide as a value of so many bytes."""
 Check: TypeAlias = "Callable[[], None]"
 
 
@@ -54,17 +56,43 @@ class Outer:
         settings = [f"{name}={value}" for name, value in asdict(self).items() if name != "kind" and value is not None]
         return Record(title=f"{self.kind}({', '.join(settings)}) of a model [{digest_of(model)}]")
 
-    def step(self, step: int, place: int, number: int, optimizer: torch.optim.Optimizer) -> Record:
-        """Return the record of an outer step, the one with this number of a fragment, after so many inner steps."""
+    def step(
+        self, step: int, place: int, number: int, optimizer: torch.optim.Optimizer, outer: Sequence[torch.Tensor] = ()
+    ) -> Record:
+        """Return the record of an outer step, the one with this number of a fragment, after so many inner steps.
+
+        `outer` are the outer parameters: they and the outer optimizer's state, such as momentum, must be alike.
+        """
+        state = f", from the state [{state_of(optimizer, outer)}]" if outer else ""
         return Record(
             title=f"{self.kind}'s outer step {number} after {step} steps, fragment {place + 1} of {self.fragments}, "
-            f"with {words_of(optimizer)}",
+            f"with {words_of(optimizer)}{state}",
             facts={"settings": asdict(self), "groups": groups_of(optimizer)},
         )
 
     def finish(self, step: int) -> Record:
         """Return the record of a training that ends."""
         return Record(title=f"{self.kind}.finish() after {step} steps")
+
+
+def state_of(optimizer: torch.optim.Optimizer, outer: Sequence[torch.Tensor]) -> str:
+    """Return a digest of outer parameters and of what their optimizer keeps, such as momentum.
+
+    Each tensor stands in it with the sum of its bits, which takes a pass over memory where an average takes many.
+    """
+    sums, others = [_sum_of_bits(one) for one in outer], []
+    for group in optimizer.param_groups:
+        for parameter in group["params"]:
+            for name, value in sorted(optimizer.state.get(parameter, {}).items()):
+                others.append(name if isinstance(value, torch.Tensor) else [name, value])
+                sums += [_sum_of_bits(value)] if isinstance(value, torch.Tensor) else []
+    return digest_of([torch.stack([one.cpu() for one in sums]).numpy(), others])
+
+
+def _sum_of_bits(tensor: torch.Tensor) -> torch.Tensor:
+    plain = tensor.detach()
+    plain = plain.to_local() if hasattr(plain, "to_local") else plain
+    return plain.contiguous().view(WORDS[plain.element_size()]).sum(dtype=torch.int64)
 
 
 def groups_of(optimizer: torch.optim.Optimizer) -> list[dict[str, Any]]:

@@ -1,0 +1,63 @@
+"""Plays rows in which every three features meet, until all are played or the time is over.
+
+Run: python -m checks.features [--seconds 600] [--seed 20261129] [--row 17] [--memory]
+
+The seed is the day's if none is given, and is printed.  A row that is not right is printed with its number: `--row`
+plays it again.
+"""
+
+from __future__ import annotations
+
+import argparse
+import tempfile
+import time
+from datetime import UTC, datetime
+from pathlib import Path
+
+from switchsum.launch.children import Children
+
+from .columns import COLUMNS, is_possible
+from .covering import cover, possible_rows
+from .judging import Judge
+from .playing import Fleet, Processes, play_in_memory
+
+
+def main() -> None:
+    """Play, print, judge."""
+    options = argparse.ArgumentParser(prog="python -m checks.features", description=__doc__)
+    options.add_argument("--seconds", type=float, default=600.0)
+    options.add_argument("--seed", type=int, default=int(datetime.now(UTC).strftime("%Y%m%d")))
+    options.add_argument("--row", type=int, action="append", help="only this one")
+    options.add_argument("--memory", action="store_true", help="only rows whose ranks are in one process")
+    given = options.parse_args()
+    rows = cover(possible_rows(COLUMNS, is_possible), given.seed)
+    chosen = [(number, row) for number, row in enumerate(rows) if not given.row or number in given.row]
+    chosen = [(number, row) for number, row in chosen if not given.memory or row["link"] == "memory"]
+    print(f"seed {given.seed}: {len(chosen)} of {len(rows)} rows", flush=True)
+    judge, played, wrong = Judge(), 0, 0
+    with tempfile.TemporaryDirectory(prefix="switchsum-features-") as scratch, Children() as children:
+        has_processes = any(row["link"] != "memory" for _, row in chosen)
+        processes = Processes(Fleet(children, Path(scratch))) if has_processes else None
+        began = time.monotonic()
+        try:
+            for number, row in chosen:
+                if time.monotonic() > began + given.seconds:
+                    break
+                jobs = (
+                    play_in_memory(row, number)
+                    if row["link"] == "memory" or processes is None
+                    else processes.play(row, number)
+                )
+                faults = judge.faults(row, number, jobs)
+                played, wrong = played + 1, wrong + bool(faults)
+                for fault in faults:
+                    print(f"row {number} ({', '.join(row.values())}): {fault}", flush=True)
+        finally:
+            if processes is not None:
+                processes.close()
+    print(f"{played} rows in {time.monotonic() - began:.0f} s, {wrong} of which are not right (seed {given.seed})")
+    raise SystemExit(wrong > 0)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,307 @@
+"""What one rank does in a row of the table, and what it should have got; as a process, it takes orders line by line.
+
+All ranks can compute what every rank adds.  So each compares its results with sums made in numpy, and hands on its bits
+and how far they are off.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import signal
+import sys
+import time
+import traceback
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any, Final
+
+import numpy as np
+import torch
+
+import switchsum
+import switchsum.torch
+from switchsum.host.api.communicator import Communicator
+from switchsum.host.api.missed import QuorumSum
+from switchsum.protocol.errors import SwitchsumError, WorkerLost
+
+from .columns import OUTER
+
+STEPS: Final = 4
+"""Steps of a job."""
+EVERY: Final = 2
+RATE: Final = 0.1
+"""Of the inner optimizer."""
+TERMS: Final[dict[str, Any]] = {"quorum": 0.5, "patience_s": 0.02}
+LATE_S: Final = 0.2
+SHAPES: Final = ((24, 40), (1, 993), (32, 32), (3, 7), (1, 1), (64, 65))
+"""Also below, at and above the blocks that compressors have."""
+INJURED: Final = 1
+"""The member whom events are about."""
+DTYPES: Final = {"float32": torch.float32, "float16": torch.float16, "bfloat16": torch.bfloat16}
+BITS: Final = {"int32": 32, "int16": 16, "int8": 8, "each": 9}
+"""Bits of a value in lanes; of those with an exponent for each value, as many as are kept at least."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Order:
+    """What a member does in one job."""
+
+    row: dict[str, str]
+    number: int
+    """Of the row: values and shapes follow from it."""
+    turn: int
+    """How many jobs of the row there were before."""
+    members: tuple[int, ...]
+    """Who takes part, by rank."""
+    rank: int
+    job: str = ""
+    link: str = ""
+
+    @property
+    def member(self) -> int:
+        """Who this is: the same through all jobs of a row."""
+        return self.members[self.rank]
+
+
+def shape_of(number: int) -> tuple[int, int]:
+    """Return the shape of a row's arrays."""
+    return SHAPES[number % len(SHAPES)]
+
+
+def values_of(order: Order, member: int, step: int) -> Any:
+    """Return what a member adds in a step, in float64: what all have in common, and noise."""
+    rows, columns = shape_of(order.number)
+    common = np.outer(1.5 + np.sin(np.arange(rows)), 1.5 + np.cos(np.arange(columns)))
+    noise = np.random.default_rng([order.number, member, step]).standard_normal((rows, columns))
+    values = common + 0.2 * noise
+    return np.rint(100 * values) if order.row["dtype"].startswith("int") else values
+
+
+def in_dtype(order: Order, member: int, step: int) -> Any:
+    """Return the same as the caller has it."""
+    name = order.row["dtype"]
+    if name == "bfloat16":
+        return torch.tensor(values_of(order, member, step)).to(torch.bfloat16).float().numpy()
+    return values_of(order, member, step).astype(name)
+
+
+def allowed(order: Order, added: Sequence[Any]) -> float:
+    """Return how far a sum of these arrays may be off: each is rounded once, and so is the sum."""
+    if order.row["dtype"].startswith("int"):
+        return 0.0
+    largest, lanes = float(np.abs(added).max()), order.row["lanes"]
+    full = max(1, (2 ** (BITS[lanes] - 1) - 1) // len(added))
+    eps = 2.0**-10 if order.row["dtype"] == "float16" else 2.0**-23
+    return float(len(added) * (2.02 * largest / full + eps * largest))
+
+
+class Results:
+    """What a rank has got, by the number of the step, and how far it is off."""
+
+    def __init__(self) -> None:
+        self.bits: dict[int, str] = {}
+        self.off = 0.0
+        """Error of sums, as a share of what is allowed."""
+        self.got: list[Any] = []
+        self.exact: list[Any] = []
+
+    def note(self, step: int, array: Any) -> None:
+        """Keep the bits of a result."""
+        self.bits[step] = hashlib.sha256(np.ascontiguousarray(array).tobytes()).hexdigest()[:12]
+
+    def compare_sum(self, order: Order, array: Any, added: Sequence[Any]) -> None:
+        """Compare a sum with what it is of."""
+        off = float(
+            np.abs(np.asarray(array, np.float64) - np.sum([one.astype(np.float64) for one in added], axis=0)).max()
+        )
+        limit = allowed(order, added)
+        self.off = max(self.off, off / limit if limit else float(off > 0) * 99)
+
+    def error(self) -> float | None:
+        """Return the relative error of averages together; None: there is nothing to compare with."""
+        if not self.exact:
+            return None
+        got, exact = np.sum(self.got, axis=0), np.sum(self.exact, axis=0)
+        return float(np.linalg.norm(got - exact) / np.linalg.norm(exact))
+
+
+def play(order: Order, comm: Communicator, kept: dict[str, Any]) -> dict[str, Any]:
+    """Take part in one job of a row; return what came of it."""
+    results, report = Results(), {"lost": -1}
+    try:
+        try:
+            _steps(order, comm, kept, results, range(STEPS))
+        except WorkerLost as error:
+            report["lost"] = error.rank
+            if order.row["event"] != "killed" or order.row["step"] in OUTER:
+                raise
+            comm = comm.reform()
+            left = tuple(one for one in order.members if one != INJURED)
+            again = Order(**{**asdict(order), "members": left, "rank": left.index(order.member)})
+            results = Results()
+            _steps(again, comm, kept, results, range(STEPS, 2 * STEPS))
+    except SwitchsumError as error:
+        return report | {"raised": type(error).__name__, "text": str(error)}
+    except Exception:
+        return report | {"foreign": traceback.format_exc()}
+    finally:
+        comm.close()
+    return report | {"bits": results.bits, "off": results.off, "error": results.error()}
+
+
+def _steps(order: Order, comm: Communicator, kept: dict[str, Any], results: Results, steps: range) -> None:
+    way = order.row["step"]
+    kind = (
+        _allreduces if way == "allreduce" else _quorum if way == "quorum" else _averages if way == "average" else _outer
+    )
+    kind(order, comm, kept, results, steps)
+
+
+def _injure(order: Order, step: int) -> None:
+    """Do what the event is, before a step."""
+    if order.member != INJURED or step != 1 or order.turn:
+        return
+    if order.row["event"] == "late":
+        time.sleep(LATE_S)
+    if order.row["event"] == "killed":
+        os.kill(os.getpid(), signal.SIGKILL)
+
+
+def _options(order: Order) -> dict[str, Any]:
+    return {"lanes": order.row["lanes"], **({"narrow": True} if order.row["dtype"] == "float64" else {})}
+
+
+def _allreduces(order: Order, comm: Communicator, kept: dict[str, Any], results: Results, steps: range) -> None:
+    for step in steps:
+        _injure(order, step)
+        added = [in_dtype(order, member, step) for member in order.members]
+        array = added[order.rank].copy()
+        comm.allreduce(array, **_options(order))
+        results.note(step, array)
+        results.compare_sum(order, array, added)
+
+
+def _quorum(order: Order, comm: Communicator, kept: dict[str, Any], results: Results, steps: range) -> None:
+    added = [in_dtype(order, member, 0) for member in order.members]
+
+    def note(one: Any) -> None:
+        if one.count:
+            results.note(one.number, one.array)
+            results.compare_sum(order, one.array, [added[rank] for rank in one.ranks])
+
+    calls = 0
+    while len(results.bits) < len(steps):
+        _injure(order, calls)
+        calls += 1
+        total: QuorumSum = comm.allreduce(added[order.rank].copy(), **_options(order) | TERMS)
+        for missed in total.missed:
+            note(missed)
+        note(total)
+        if not total.count:
+            return
+    for missed in comm.quorums.end():
+        note(missed)
+
+
+def _how(order: Order) -> str | None:
+    name, lanes = order.row["compressor"], order.row["lanes"]
+    return None if name == "none" else name if lanes == "int32" else f"{name}+{lanes}"
+
+
+def _averages(order: Order, comm: Communicator, kept: dict[str, Any], results: Results, steps: range) -> None:
+    average = switchsum.torch.Average(_how(order), comm)
+    if "average" in kept:
+        average.load_state_dict(kept["average"])
+    for step in steps:
+        _injure(order, step)
+        if step == 1 and order.row["event"] == "checkpoint" and order.member == INJURED:
+            kept["old"] = average.state_dict()
+        added = [in_dtype(order, member, step) for member in order.members]
+        tensor = torch.tensor(added[order.rank]).to(DTYPES[order.row["dtype"]])
+        average([tensor], names=["weight"])
+        got = tensor.float().numpy()
+        results.note(step, got)
+        results.got.append(got.astype(np.float64))
+        results.exact.append(np.mean([one.astype(np.float64) for one in added], axis=0))
+    kept["average"] = kept.pop("old", None) or average.state_dict()
+
+
+def _model(order: Order) -> Any:
+    """Return a model that is one matrix of zeros."""
+    model = torch.nn.Module()
+    model.weight = torch.nn.Parameter(torch.zeros(shape_of(order.number), dtype=DTYPES[order.row["dtype"]]))
+    return model
+
+
+def _outer(order: Order, comm: Communicator, kept: dict[str, Any], results: Results, steps: range) -> None:
+    way = order.row["step"]
+    model = kept.get("model") or _model(order)
+    inner = torch.optim.SGD(model.parameters(), lr=RATE)
+    kind: Callable[..., Any] = switchsum.torch.LocalSGD if way == "LocalSGD" else switchsum.torch.DiLoCo
+    terms = TERMS if way == "DiLoCo with quorum" else {}
+    pieces = {} if way == "LocalSGD" else {"fragments": 1}
+    trained = kind(model, inner, every=EVERY, how=_how(order), group=comm, **pieces, **terms)
+    if "outer" in kept:
+        trained.load_state_dict(kept["outer"])
+    last = trained.step + len(steps)
+    while trained.step < last:
+        step = trained.step
+        _injure(order, step)
+        if step == EVERY and order.row["event"] == "checkpoint" and order.member == INJURED:
+            kept["old"] = trained.state_dict()
+        model.weight.grad = torch.tensor(in_dtype(order, order.member, step)).to(model.weight.dtype)
+        inner.step()
+    trained.finish()
+    results.note(0, model.weight.detach().float().numpy())
+    if order.row["event"] in ("none", "replaced", "newcomer", "checkpoint") and not order.turn:
+        results.got.append(model.weight.detach().double().numpy())
+        results.exact.append(_trained(order, way))
+    kept["model"], kept["outer"] = model, kept.pop("old", None) or trained.state_dict()
+
+
+def _trained(order: Order, way: str) -> Any:
+    """Return the model that a training without compression and rounding ends with."""
+    outer = np.zeros(shape_of(order.number))
+    velocity: Any = None
+    own = {member: outer.copy() for member in order.members}
+    for step in range(STEPS):
+        for member in order.members:
+            own[member] -= RATE * in_dtype(order, member, step).astype(np.float64)
+        if (step + 1) % EVERY:
+            continue
+        mean = np.mean([own[member] for member in order.members], axis=0)
+        if way == "LocalSGD":
+            outer = mean
+        else:
+            gradient = outer - mean
+            velocity = gradient if velocity is None else 0.9 * velocity + gradient
+            outer = outer - 0.7 * (gradient + 0.9 * velocity)
+        own = {member: outer.copy() for member in order.members}
+    return outer
+
+
+def main() -> None:
+    """Serve until standard input ends."""
+    torch.set_num_threads(1)
+    print(json.dumps({"ready": True}), flush=True)
+    kept: dict[str, Any] = {}
+    for line in sys.stdin:
+        words = json.loads(line)
+        order = Order(**{**words, "members": tuple(words["members"])})
+        if not order.turn or (order.row["event"] == "replaced" and order.member == INJURED):
+            kept = {}
+        try:
+            comm = switchsum.connect(
+                job=order.job, rank=order.rank, world_size=len(order.members), link=order.link, timeout_s=20.0
+            )
+        except SwitchsumError as error:
+            report: dict[str, Any] = {"raised": type(error).__name__, "text": f"connect: {error}"}
+        else:
+            report = play(order, comm, kept)
+        print(json.dumps(report), flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,131 @@
+"""Features that meet features: the array covers what it says, the judge sees what is wrong, and rows are right."""
+
+from __future__ import annotations
+
+import os
+import random
+import subprocess
+import sys
+from dataclasses import replace
+from itertools import combinations
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("torch", reason="PyTorch is not installed (make torch)")
+
+from checks.features import judging
+from checks.features.columns import COLUMNS, RULES, is_possible
+from checks.features.covering import cover, possible_rows
+from checks.features.judging import Judge
+from checks.features.playing import orders_of, play_in_memory
+from checks.features.rank import Order
+from switchsum.host.compress import thc
+from switchsum.torch.compression import METHODS
+
+from ..timing import patience
+
+ROOT = Path(__file__).resolve().parents[2]
+SECONDS = float(os.environ.get("SWITCHSUM_FEATURES_S", "30"))
+PLAIN = {
+    "link": "memory",
+    "topology": "star",
+    "lanes": "int32",
+    "compressor": "none",
+    "step": "allreduce",
+    "event": "none",
+    "sharing": "own",
+    "loss": "0",
+    "dtype": "float32",
+}
+
+
+def report(**facts: Any) -> dict[str, Any]:
+    return {"lost": -1, "bits": {0: "a"}, "off": 0.5, "error": None} | facts
+
+
+def refused(name: str, text: str = "why", lost: int = -1) -> dict[str, Any]:
+    return {"raised": name, "text": text, "lost": lost}
+
+
+def test_every_three_values_that_can_meet_do() -> None:
+    columns = {"a": "01", "b": "012", "c": "01", "d": "0123"}
+    rows = possible_rows({name: tuple(values) for name, values in columns.items()}, lambda row: row["a"] <= row["c"])
+    taken = cover(rows, 7)
+    triples = [{some for row in table for some in combinations(row.items(), 3)} for table in (rows, taken)]
+    assert triples[0] == triples[1]
+    assert len(taken) < len(rows)
+    assert cover(rows, 7) == taken
+    assert cover(rows, 8) != taken
+
+
+def test_the_columns_have_every_compressor_and_every_rule_rules_something_out() -> None:
+    assert {name.partition(":")[0] for name in COLUMNS["compressor"]} == {"none", *METHODS}
+    assert is_possible(PLAIN)
+    every = possible_rows(COLUMNS, lambda _: True)
+    few = random.Random(0).sample(every, 5000)
+    assert [why for why, rule in RULES.items() if not any(rule(row) for row in few)] == []
+
+
+@pytest.mark.parametrize(
+    ("event", "jobs", "found"),
+    [
+        ("none", [[report(), report()]], ""),
+        ("none", [[report(), report(bits={0: "b"})]], "different bits"),
+        ("none", [[report(off=1.5)]], "as far off as rounding"),
+        ("none", [[report(error=0.3), report(error=0.1)]], "averages are off by 0.3"),
+        ("none", [[refused("OperationMismatch"), report()]], "some ranks raise"),
+        ("none", [[refused("OperationMismatch")] * 2], "all ranks raise OperationMismatch"),
+        ("none", [[report(), {"killed": True}]], "ended by themselves"),
+        ("none", [[{"foreign": "Traceback\nKeyError: 3\n"}, report()]], "KeyError: 3"),
+        ("checkpoint", [[report()], [refused("OperationMismatch")] * 2], ""),
+        ("checkpoint", [[report()], [refused("OperationMismatch"), refused("WorkerLost")]], "some ranks raise"),
+        ("killed", [[report(lost=1), {"killed": True}]], ""),
+        ("killed", [[report(lost=1), report()]], "ended by themselves"),
+    ],
+)
+def test_the_judge_sees_what_is_wrong(
+    monkeypatch: pytest.MonkeyPatch, event: str, jobs: list[list[dict[str, Any]]], found: str
+) -> None:
+    monkeypatch.setattr(judging, "play_in_memory", lambda *_: [[report(error=0.1)]])
+    faults = "; ".join(Judge().faults(PLAIN | {"event": event}, 0, jobs))
+    assert found in faults
+    assert bool(faults) == bool(found)
+
+
+def test_a_lost_rank_has_to_be_named() -> None:
+    row, killed = PLAIN | {"event": "killed", "step": "DiLoCo"}, {"killed": True}
+    assert Judge().faults(row, 0, [[refused("WorkerLost", lost=1), killed]]) == []
+    assert "said to be {0}" in Judge().faults(row, 0, [[refused("WorkerLost", lost=0), killed]])[0]
+
+
+def test_an_event_makes_a_second_job_with_those_who_take_part_then() -> None:
+    def members(event: str) -> list[tuple[int, ...]]:
+        return [orders[0].members for orders in orders_of(PLAIN | {"event": event}, 5)]
+
+    assert (members("none"), members("replaced")) == ([(0, 1, 2)], [(0, 1, 2)] * 2)
+    assert members("newcomer") == [(0, 1, 2), (0, 1, 2, 3)]
+    third = orders_of(PLAIN, 5)[0][2]
+    assert (type(third), third.member) == (Order, 2)
+
+
+def test_a_compressor_whose_ranks_rotate_differently_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    row = PLAIN | {"compressor": "thc", "step": "average"}
+    judge, words, turns = Judge(), thc._Plan.words, iter(range(1, 1000))
+    assert judge.faults(row, 0, play_in_memory(row, 0)) == []
+
+    def turned(plan: Any, values: Any, bits: int) -> Any:
+        return words(replace(plan, seed=plan.seed + next(turns)), values, bits)
+
+    monkeypatch.setattr(thc._Plan, "words", turned)
+    assert "averages are off by" in "; ".join(judge.faults(row, 0, play_in_memory(row, 0)))
+
+
+@pytest.mark.timeout(600)
+def test_features_that_meet_are_right_or_refused_by_all() -> None:
+    """A part of `make features`, with another seed each time; SWITCHSUM_FEATURES_S has it go on for longer."""
+    seed = random.SystemRandom().randrange(10**6)
+    command = [sys.executable, "-m", "checks.features", "--seed", str(seed), "--seconds", str(SECONDS)]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=patience(300), check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
