@@ -349,10 +349,10 @@ class Generator:
         return "\n".join(
             [
                 f"control C(inout H h, inout M m) {{ apply {{ {checksum} }} }}",
-                "control D(packet_out b, in H h) {\n    apply {",
+                "control Deparse(packet_out b, in H h) {\n    apply {",
                 *emits,
                 "    }\n}",
-                "V1Switch(P(), Verify(), I(), E(), C(), D()) main;",
+                "V1Switch(P(), Verify(), I(), E(), C(), Deparse()) main;",
             ]
         )
 
