@@ -125,11 +125,6 @@ class Generator:
                 case = self.statement(f"{name.replace('table', 'act')}:", ("", inside))
                 return self.statement(f"switch ({name}.apply().action_run)", ("", [case]))
             return self.statement(f"if ({name}.apply().{kind})", ("", inside))
-        if depth > 0 and random.random() < 0.06:
-            return self.statement(
-                f"for (bit<8> i in 8w0 .. 8w{random.randint(0, 3)})",
-                ("", self.block(0, "action", *more, Place("i", 8, fixed=True))),
-            )
         if random.random() < 0.03 and where in ("ingress", "egress"):
             return self.statement("exit;")
         chosen = random.choice(self._options(where, made))
@@ -328,6 +323,8 @@ class Generator:
         if kind == "exact":
             return f"{value:#x}"
         if kind == "lpm":
+            if width > 62:  # p4c takes longer masks for none of a prefix
+                return "_"
             mask = full ^ full >> self.random.randint(1, width)
             return f"{value & mask:#x} &&& {mask:#x}"
         if kind == "ternary":
