@@ -42,7 +42,7 @@ export PYTHONPYCACHEPREFIX := $(abspath $(VENV))/bytecode
 endif
 
 .DEFAULT_GOAL := help
-.PHONY: help demo mininet mininet-cli needs-mininet test verify networks rough line fuzz differ soak soak-starts features late late-ranks situations endings bench bench-small bench-sparse bench-train scale queueing papers validate coverage screenshots lint p4 docs prose site examples torch torch-tests mutate clean
+.PHONY: help demo mininet mininet-cli needs-mininet test verify networks rough line fuzz differ soak soak-starts features late late-ranks situations endings bench bench-small bench-sparse bench-train scale queueing papers validate coverage screenshots lint p4 docs prose site examples torch torch-tests mutate clean random-p4
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  make %-11s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -147,6 +147,9 @@ screenshots: $(STAMP) ## make the pictures of explain and of the live page in do
 	$(BIN)/python -m tools.record_explain
 	$(BIN)/python -m pip install --quiet 'pillow>=10'
 	SWITCHSUM_SCREENSHOTS=docs/images $(BIN)/python -m pytest tests/web/test_page.py $(ARGS)
+
+random-p4: $(STAMP) ## random v1model programs through p4c, interpreter, native code and BMv2 (p4c-bm2-ss on PATH), for SECONDS (600)
+	$(BIN)/python -m checks.random_p4 --small --seconds $(or $(SECONDS),600) $(ARGS)
 
 lint: $(STAMP) ## ruff (rules and format) and mypy --strict
 	$(BIN)/python -m ruff check .

@@ -22,15 +22,20 @@ def refuse_doubles(root: Node) -> None:
     for key, kinds in _DISTINCT.items():
         for kind in kinds:
             _require_distinct(root, key, kind)
-    for key in ("errors", "field_aliases"):
-        names = [item.exactly(2)[0].value for item in root.items_of(key)]
-        _refuse_double(f"{root.path}.{key}", "name", names)
+    _refuse_double(f"{root.path}.errors", "name", [item.exactly(2)[0].value for item in root.items_of("errors")])
+    # p4c writes each alias again for each parameter of type standard_metadata_t: only one of another field is refused.
+    aliases = {str((one.value, field.value)): one.value for one, field in _pairs(root, "field_aliases")}
+    _refuse_double(f"{root.path}.field_aliases", "name", list(aliases.values()))
     for parser in root.items_of("parsers"):
         _require_distinct(parser, "parse_states", "name")
     for pipeline in root.items_of("pipelines"):
         nodes = [*pipeline.items_of("tables"), *pipeline.items_of("conditionals")]
         _refuse_double(f"{pipeline.path}", "name", [node["name"].text() for node in nodes])
         _require_distinct(pipeline, "action_profiles", "name")
+
+
+def _pairs(root: Node, key: str) -> list[tuple[Node, Node]]:
+    return [(pair[0], pair[1]) for pair in (item.exactly(2) for item in root.items_of(key))]
 
 
 def _require_distinct(node: Node, key: str, kind: str) -> None:

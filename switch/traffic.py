@@ -227,6 +227,7 @@ class InterpretedSwitch:
         session = self._session(packet)
         if session.replicas:
             copy = self._begin(packet.data)
+            self._forget(copy)
             copy.set(names.ingress_port, self._port)
             for graph in ("parser", "verify"):
                 self._run(copy, graph)
@@ -238,6 +239,14 @@ class InterpretedSwitch:
         else:
             self._clones_nowhere(packet)
         packet.set(names.clone, 0)
+
+    def _forget(self, packet: Packet) -> None:
+        """Give metadata the bits of what was never written: in a clone that BMv2 parses it is another packet's."""
+        if (undefined := self._state.undefined) > 0:
+            for header in self._program.headers:
+                for slot in header.slots if header.metadata and self._names.resubmit not in header.slots else ():
+                    if slot not in self._program.stack_counts:
+                        packet.set(slot, undefined)
 
     def _replicate(self, packet: Packet, session: CloneSession, depth: int = 0) -> None:
         names = self._names

@@ -11,7 +11,7 @@ import pytest
 import typer.main
 from rich.console import Console
 
-from switchsum.cli import application
+from switchsum.cli.app import application
 from switchsum.cli.output import records_table
 from switchsum.controller.jobs.machines import (
     INCARNATION_TRANSITIONS,

@@ -15,7 +15,7 @@ from types import ModuleType
 import pytest
 from typer.testing import CliRunner
 
-from switchsum.cli import application
+from switchsum.cli.app import application
 from switchsum.exercises import EXERCISES, Exercise, driver, find, start
 from switchsum.exercises.p4 import Compiled, attempt_of, compile_program
 from switchsum.protocol.errors import UsageError
@@ -281,7 +281,7 @@ for module, names in ((os, "eventfd memfd_create sched_setaffinity sched_getaffi
         if hasattr(module, name):
             delattr(module, name)
 sys.argv = ["switchsum", "exercise", "check", "2", "--solution", *sys.argv[1:]]
-from switchsum.cli import application
+from switchsum.cli.app import application
 application()()
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)

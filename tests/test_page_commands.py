@@ -12,7 +12,7 @@ from typing import Any, Final
 import pytest
 import typer.main
 
-from switchsum.cli import application
+from switchsum.cli.app import application
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGES = sorted(

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-from switchsum.cli import application
+from switchsum.cli.app import application
 from switchsum.laboratory.recording import Recorder, travels
 from switchsum.planning.advice import Question, advice, ways
 from switchsum.protocol.errors import UsageError

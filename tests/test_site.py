@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 import typer.main
 
-from switchsum.cli import application
+from switchsum.cli.app import application
 
 ROOT = Path(__file__).resolve().parent.parent
 NEEDS_GRIFFE = pytest.mark.skipif(importlib.util.find_spec("griffe") is None, reason="needs griffe (griffelib)")

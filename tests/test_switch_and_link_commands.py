@@ -9,8 +9,9 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from switchsum.cli import application, link, observe, switches
+from switchsum.cli import link, observe, switches
 from switchsum.cli import tree as tree_commands
+from switchsum.cli.app import application
 from switchsum.protocol import rpc
 from switchsum.protocol.errors import LocalError, UsageError
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import typer.main
 
-from switchsum.cli import application
+from switchsum.cli.app import application
 
 from .api_pages import api_pages, cell
 

@@ -13,7 +13,7 @@ from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 from typing import Final
 
-from switchsum.differ.search import Differ, Finding
+from switchsum.differ.search import Differ, Finding, Tally
 from switchsum.protocol.errors import SwitchsumError
 
 from .generate import generate
@@ -24,6 +24,10 @@ COMPILE_S: Final = 120
 CASES: Final = 2
 """Cases of entries and packets for each program."""
 SHRINK_S: Final = 120
+LOAD_S: Final = 10
+NO_PROGRAM: Final = "BMv2 does not load what p4c has written"
+TOLD: Final = 50
+"""Programs from one line to the next."""
 
 
 def compiled(text: str) -> tuple[bytes | None, str]:
@@ -36,16 +40,32 @@ def compiled(text: str) -> tuple[bytes | None, str]:
         return (made.read_bytes(), "") if done.returncode == 0 and made.exists() else (None, done.stderr)
 
 
-def compare(text: bytes, bmv2: bool, cases: int = CASES) -> Finding | str | None:
-    """Return what the switches differ about, why one refuses the program, or None."""
+def compare(text: bytes, bmv2: bool, cases: int = CASES, tally: Tally | None = None) -> Finding | str | None:
+    """Return what the switches differ about, why one alone refuses the program, or None."""
     try:
         differ = Differ(text, bmv2=bmv2)
         for seed in range(cases):
             if (finding := differ.try_seed(seed)) is not None:
                 return finding
     except SwitchsumError as error:
-        return str(error)
+        return NO_PROGRAM if bmv2 and bmv2_refuses(text) else str(error)
+    if tally is not None:
+        tally.packets += differ.tally.packets
+        tally.entries += differ.tally.entries
+        tally.frames += differ.tally.frames
     return None
+
+
+def bmv2_refuses(text: bytes) -> bool:
+    """Return whether BMv2 does not load a program, since p4c has written what is no program."""
+    with tempfile.TemporaryDirectory() as folder:
+        program = Path(folder) / "random.json"
+        program.write_bytes(text)
+        command = ["simple_switch", "--log-level", "off", "--use-files", "0", "--thrift-port", "0", str(program)]
+        try:
+            return subprocess.run(command, capture_output=True, timeout=LOAD_S, check=False).returncode != 0
+        except subprocess.TimeoutExpired:  # it runs
+            return False
 
 
 def shrunk(program: Program, holds: Callable[[Collection[int]], bool], seconds: float = SHRINK_S) -> set[int]:
@@ -81,6 +101,11 @@ def report(folder: Path, seed: int, program: Program, found: Finding | str, bmv2
     if isinstance(final, Finding):
         (folder / f"{seed}.stf").write_text(final.stf)
         print(f"{seed}: {final.sides[0]} and {final.sides[1]} differ: {final.what}\n{final.stf}", flush=True)
+        for side in final.sides:
+            left = {
+                port: [frame.hex() for frame in frames] for port, frames in final.seen[side].ports.items() if frames
+            }
+            print(f"  {side}: {left}", flush=True)
     else:
         print(f"{seed}: {final}", flush=True)
 
@@ -92,37 +117,46 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("--programs", type=int, default=1 << 30, help="most programs")
     parser.add_argument("--seconds", type=float, default=600, help="no program begins later")
     parser.add_argument("--show", action="store_true", help="print the source of the first program, and end")
+    parser.add_argument("--small", action="store_true", help="programs of a few statements")
     parser.add_argument("--no-bmv2", action="store_true", help="compare interpreter and native code alone")
     parser.add_argument("--out", type=Path, default=Path("build/random_p4"), help="where programs that differ go")
     parser.add_argument("--keep", type=Path, help="add each compiled program to this file, a line of JSON each")
     options = parser.parse_args(arguments)
     if options.show:
-        print(generate(options.seed).text(), end="")
+        print(generate(options.seed, options.small).text(), end="")
         return 0
     if shutil.which(COMPILER) is None:
         print(f"{COMPILER} is not on PATH")
         return 2
     bmv2 = not options.no_bmv2 and shutil.which("simple_switch_grpc") is not None
-    until, same, refused, different = time.monotonic() + options.seconds, 0, 0, 0
+    until, same, refused, different, tally = time.monotonic() + options.seconds, 0, 0, 0, Tally()
     for seed in range(options.seed, options.seed + options.programs):
         if time.monotonic() >= until:
             break
-        program = generate(seed)
+        program = generate(seed, options.small)
         text, said = compiled(program.text())
         if text is None:
             refused += 1
-            print(f"{seed}: p4c: {(said.strip().splitlines() or ['nothing'])[0]}", flush=True)
+            lines = [line for line in said.splitlines() if "error" in line or "Bug" in line]
+            print(f"{seed}: p4c: {(lines or ['nothing'])[0]}", flush=True)
             continue
         if options.keep is not None:
             with options.keep.open("a") as kept:
                 kept.write(json.dumps(json.loads(text), separators=(",", ":")) + "\n")
-        if (found := compare(text, bmv2)) is None:
+        if (found := compare(text, bmv2, tally=tally)) == NO_PROGRAM:
+            refused += 1
+            print(f"{seed}: {found}", flush=True)
+            continue
+        if found is None:
             same += 1
+            if same % TOLD == 0:
+                print(f"{seed}: {same} without a difference, {tally.packets} packets", flush=True)
             continue
         different += 1
         report(options.out, seed, program, found, bmv2)
     sides = "interpreter, native code and BMv2" if bmv2 else "interpreter and native code"
-    print(f"{sides}: {same} programs without a difference, {different} with one; p4c refuses {refused}")
+    print(f"{sides}: {same} programs without a difference, {different} with one; p4c or BMv2 refuses {refused}")
+    print(f"{tally.packets} packets, {tally.entries} entries, {tally.frames} frames that left")
     return 1 if different else 0
 
 

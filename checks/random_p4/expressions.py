@@ -8,6 +8,7 @@ from typing import Final
 
 WIDTHS: Final = (1, 3, 4, 7, 8, 9, 12, 13, 16, 19, 24, 31, 32, 33, 40, 48, 63, 64, 65, 100, 128)
 DEPTH: Final = 3
+ERRORS: Final = ("NoError", "PacketTooShort", "NoMatch", "Odd")
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,8 +30,17 @@ class Place:
 class Expressions:
     """Makes expressions of what may be read."""
 
-    def __init__(self, random: Random, readable: list[Place], headers: list[str]) -> None:
+    def __init__(
+        self,
+        random: Random,
+        readable: list[Place],
+        headers: list[str],
+        *,
+        functions: bool = False,
+        errors: bool = False,
+    ) -> None:
         self.random, self.readable, self.headers = random, readable, headers
+        self.functions, self.errors = functions, errors
 
     def number(self, width: int) -> int:
         """Return a number of a width: mostly one at an edge, as random ones never are."""
@@ -79,11 +89,34 @@ class Expressions:
         if choose < 0.93 and width > 1:
             low = self.random.randrange(1, width)
             return f"({self.value(width - low, depth - 1)} ++ {self.value(low, depth - 1)})"
+        if width == 16 and self.functions and self.random.random() < 0.6:
+            return f"fun({self.value(16, depth - 1)}, {self.value(8, depth - 1)})"
+        if width > 1 and self.random.random() < 0.25:
+            return f"({self.value(width + 3, depth - 1)})[{width + 1}:2]"
         if width > 1:
-            a, b = (f"(int<{width}>)({self.value(width, depth - 1)})" for _ in range(2))
-            operator = self.random.choice(("+", "-", "*", "|+|", "|-|"))
-            return f"(bit<{width}>)({a} {operator} {b})"
+            return f"(bit<{width}>)({self.signed(width, depth)})"
         return f"(bit<1>)({self.condition(depth - 1)})"
+
+    def signed(self, width: int, depth: int = DEPTH) -> str:
+        """Return an expression of type int<width>."""
+        random = self.random
+        choose = random.random()
+        if depth <= 0 or choose < 0.25:
+            other = random.choice([place for place in self.readable if place.signed] or [None])
+            if other is not None and random.random() < 0.7:  # the sign is extended, or cut off
+                return other.name if other.width == width else f"(int<{width}>)({other.name})"
+            return f"(int<{width}>)({self.leaf(width)})"
+        if choose < 0.45:
+            amount = (
+                f"({self.value(random.choice((3, 6)), 0)})" if random.random() < 0.5 else random.randrange(width + 2)
+            )
+            return f"({self.signed(width, depth - 1)} {random.choice(('<<', '>>'))} {amount})"
+        if choose < 0.52:
+            return f"(-{self.signed(width, depth - 1)})"
+        if choose < 0.6:
+            return f"(int<{width}>)({self.value(width, depth - 1)})"
+        operator = random.choice(("+", "-", "*", "|+|", "|-|", "&", "|", "^"))
+        return f"({self.signed(width, depth - 1)} {operator} {self.signed(width, depth - 1)})"
 
     def condition(self, depth: int = DEPTH) -> str:
         """Return an expression of type bool."""
@@ -95,9 +128,13 @@ class Expressions:
             return f"({self.condition(depth - 1)} {operator} {self.condition(depth - 1)})"
         if depth > 0 and choose < 0.45:
             return f"(!{self.condition(depth - 1)})"
+        if choose > 0.97 and self.headers:
+            return self.random.choice(("(h.x0 == h.y0)", "(h.x0 != m.copy)", "m.flag", "(m.state == K.TWO)"))
+        if choose > 0.95 and self.errors:
+            return f"(sm.parser_error {self.random.choice(('==', '!='))} error.{self.random.choice(ERRORS)})"
         width = self.random.choice(WIDTHS)
         operator = self.random.choice(("==", "!=", "<", "<=", ">", ">="))
-        left, right = self.value(width, depth - 1), self.value(width, depth - 1)
         if width > 1 and self.random.random() < 0.25:
-            left, right = f"(int<{width}>)({left})", f"(int<{width}>)({right})"
+            return f"({self.signed(width, depth - 1)} {operator} {self.signed(width, depth - 1)})"
+        left, right = self.value(width, depth - 1), self.value(width, depth - 1)
         return f"({left} {operator} {right})"

@@ -15,10 +15,10 @@ def main() -> None:
             signal.signal(signal.SIGINT, signal.SIG_DFL)
     except KeyboardInterrupt:
         os._exit(130)  # nothing is there yet that could be cleaned up
-    from switchsum import cli  # noqa: PLC0415
+    from switchsum.cli.app import main as run  # noqa: PLC0415
 
     signal.signal(signal.SIGINT, previous)
-    cli.main()
+    run()
 
 
 def bmv2() -> None:

@@ -13,7 +13,7 @@ from unittest.mock import patch
 import pytest
 from typer.testing import CliRunner
 
-from switchsum.cli import application
+from switchsum.cli.app import application
 from switchsum.controller.switches import discovery, lldp
 from switchsum.controller.switches.lldp import LOST_BYTES, End
 from switchsum.controller.switches.neighbours import (

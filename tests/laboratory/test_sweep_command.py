@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner, Result
 
-from switchsum.cli import application
+from switchsum.cli.app import application
 from switchsum.laboratory.axes import Cell
 from switchsum.laboratory.outcome import Outcome
 from switchsum.laboratory.plotting import Picture, curves, draw

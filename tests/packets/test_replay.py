@@ -16,7 +16,7 @@ import pytest
 from typer.testing import CliRunner
 
 from switchsum import p4src
-from switchsum.cli import application
+from switchsum.cli.app import application
 from switchsum.packets import recording
 from switchsum.packets.replay import replay
 from switchsum.packets.watch import from_file, missing_end

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from switchsum.cli import application
+from switchsum.cli.app import application
 from switchsum.protocol.errors import SwitchsumError, UsageError
 from switchsum.simulation import scenario
 from switchsum.simulation.world import World

@@ -12,12 +12,12 @@ from types import SimpleNamespace
 import pytest
 from typer.testing import CliRunner
 
-from switchsum.cli import application
+from switchsum.cli.app import application
 from switchsum.differ import search
 from switchsum.differ.case import Default, Group, Insert, Packet, Session, Step, stf_text
 from switchsum.differ.indices import index_fields
 from switchsum.differ.packets import Packets
-from switchsum.differ.search import Differ, with_narrow_bases
+from switchsum.differ.search import Differ, with_last_defaults, with_narrow_bases, with_padded_prefixes
 from switchsum.differ.shrink import shrink
 from switchsum.differ.sides import TIMES, Chance, EmbeddedSide, Seen, difference
 from switchsum.switch import stf
@@ -89,6 +89,47 @@ def test_a_difference_is_found_and_cut_down() -> None:
     assert finding.stf == f"packet {packets[0].port} {packets[0].frame.hex()}\n"
     [trace] = differ.traces(finding)
     assert trace.find("set")
+
+
+def test_what_the_parser_reads_in_a_clone_is_undefined() -> None:
+    """BMv2 parses a clone from ingress with the metadata of another packet (p4lang/behavioral-model#795)."""
+    side = EmbeddedSide(program("cloned_parser"), "interpreter")
+    steps: list[Step] = [Session(session=1, port=2), Packet(port=3, frame=b"\x05\0"), Packet(port=3, frame=b"\x09\0")]
+    assert side.run(steps).packets == [[(1, b"\0\x05")], [(2, b"\x09\x09"), (1, b"\x09\x09")]]
+    other = side.run(steps, Chance(undefined=0x5A))
+    assert other.packets == [[(1, b"\0\x05")], [(2, b"\x09\x63"), (1, b"\x09\x09")]]
+
+
+def test_prefixes_of_const_entries_are_changed_as_bmv2_compares_them() -> None:
+    """A key of 9 bits has 7 zeros in front in BMv2: of a prefix of 9 bits the first 2 bits of the key are compared."""
+    match = [{"match_type": "lpm", "key": "0x01b", "prefix_length": 9}]
+    short = [{"match_type": "lpm", "key": "0x010", "prefix_length": 5}]
+    header = {"name": "m", "header_type": "m_t", "metadata": True}
+    table = {"key": [{"match_type": "lpm", "target": ["m", "port"]}]}
+    entries = [{"match_key": one} for one in (match, short, short)]
+    made: dict[str, object] = {
+        "header_types": [{"name": "m_t", "fields": [["port", 9, False]]}],
+        "headers": [header],
+        "pipelines": [{"tables": [{**table, "entries": entries}]}],
+    }
+    changed = with_padded_prefixes(json.dumps(made).encode())
+    assert changed is not None
+    [left] = json.loads(changed)["pipelines"][0]["tables"]
+    assert [entry["match_key"] for entry in left["entries"]] == [
+        [{"match_type": "lpm", "key": "0x0", "prefix_length": 2}],
+        [{"match_type": "lpm", "key": "0x0", "prefix_length": 0}],
+    ]
+    assert with_padded_prefixes(program("matching")) is None
+
+
+def test_a_default_before_other_cases_is_looked_at_as_bmv2_does() -> None:
+    first, last = ({"type": "default", "value": None, "mask": None, "next_state": name} for name in "xy")
+    case = {"type": "hexstr", "value": "0x01", "mask": None, "next_state": "z"}
+    made = {"parsers": [{"parse_states": [{"transitions": [first, case, last]}]}]}
+    changed = with_last_defaults(json.dumps(made).encode())
+    assert changed is not None
+    assert json.loads(changed)["parsers"][0]["parse_states"] == [{"transitions": [case, last]}]
+    assert with_last_defaults(program("parsing")) is None
 
 
 class EndsAt:

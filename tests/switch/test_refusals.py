@@ -290,8 +290,12 @@ def test_doubled_parts_are_refused(document: Document) -> None:
     stacks: Document = json.loads((PROGRAMS / "stacks.json").read_text())
     for made in (document, stacks):
         for part, value in made.items():
-            if isinstance(value, list) and value and part not in ("enums", "program"):
+            if isinstance(value, list) and value and part not in ("enums", "program", "field_aliases"):
                 assert "twice" in one_line(refusal({**made, part: [*value, *value]})), part
+    aliases = document["field_aliases"]
+    Pipeline.load(json.dumps({**document, "field_aliases": [*aliases, *aliases]}))  # for a parameter of that type
+    other = [aliases[0][0], aliases[1][1]]
+    assert "twice" in one_line(refusal({**document, "field_aliases": [*aliases, other]}))
 
 
 @pytest.mark.parametrize("digits", ["0x1ffff", "0xf"])

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from switchsum.cli import application
+from switchsum.cli.app import application
 from switchsum.switch import stf
 from switchsum.switch.pipeline import EngineName
 from switchsum.switch.reader import read_program

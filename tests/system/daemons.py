@@ -15,7 +15,7 @@ from contextlib import contextmanager, suppress
 from typing import Any
 from unittest.mock import patch
 
-from switchsum.cli import main
+from switchsum.cli.app import main
 from switchsum.launch.ready import PROGRESS, READY_FD
 
 from ..timing import patience

@@ -12,7 +12,7 @@ import pytest
 from typer.testing import CliRunner
 
 import switchsum
-from switchsum.cli import application
+from switchsum.cli.app import application
 from switchsum.doctor import Finding, Verdict, examine, machine, python
 from switchsum.topologies import Leftovers
 

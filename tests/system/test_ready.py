@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from switchsum.cli import application
+from switchsum.cli.app import application
 from switchsum.launch.children import Children
 from switchsum.launch.ready import READY_FD, await_ready
 from switchsum.protocol.errors import LocalError

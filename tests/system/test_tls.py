@@ -14,7 +14,7 @@ import pytest
 from typer.testing import CliRunner
 
 from switchsum import launch
-from switchsum.cli import application
+from switchsum.cli.app import application
 from switchsum.connections import serving, tls
 from switchsum.connections.controller_client import ControllerClient
 from switchsum.launch import authority

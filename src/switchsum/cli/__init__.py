@@ -1,7 +1,1 @@
-"""The command line, `switchsum`."""
-
-from __future__ import annotations
-
-from switchsum.cli.app import application, main
-
-__all__ = ["application", "main"]
+"""The command lines: `switchsum` in app.py, `switchsum-bmv2` in bmv2.py, which starts without typer."""

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import sys
 
-import typer
-
 from switchsum.protocol.errors import SwitchsumError
 
 
@@ -19,5 +17,4 @@ def main() -> None:
     try:
         run(sys.argv[1:], services=(serve_samples,))
     except SwitchsumError as error:
-        typer.echo(f"switchsum-bmv2: {error}", err=True)
-        sys.exit(1)
+        sys.exit(f"switchsum-bmv2: {error}")  # to standard error, with exit code 1

@@ -94,7 +94,8 @@ class Differ:
         self.reference = EmbeddedSide(device_config, "interpreter")
         self._other = EmbeddedSide(device_config, "interpreter")
         self._native = EmbeddedSide(device_config, "native")
-        changed = [change(device_config) for change in (with_pushes, with_narrow_bases)] if bmv2 else []
+        changes = (with_pushes, with_narrow_bases, with_padded_prefixes, with_last_defaults)
+        changed = [change(device_config) for change in changes] if bmv2 else []
         self._changed = [EmbeddedSide(one, "interpreter") for one in changed if one is not None]
         """The program as BMv2 runs it in what is BMv2's own: packets that become something else are left out."""
         self._bmv2 = Bmv2Side(device_config) if bmv2 else None
@@ -107,6 +108,12 @@ class Differ:
             )
         if changed and changed[1] is not None:
             self.tally.left_out.append("packets with a base of hash() above 64 bits: BMv2 takes its low 64 bits")
+        if changed and changed[2] is not None:
+            self.tally.left_out.append("packets for which const entries of these keys matter")
+        if changed and changed[3] is not None:
+            self.tally.left_out.append(
+                "packets for which a case of a parser matters that matches everything before others"
+            )
         if changed and changed[0] is not None:
             self.tally.left_out.append("packets that show where BMv2 puts popped header unions")
         self._last_s = until_s
@@ -317,6 +324,53 @@ def with_narrow_bases(device_config: bytes) -> bytes | None:
             narrow = {"op": "&", "left": base, "right": {"type": "hexstr", "value": hex((1 << HASH_BITS) - 1)}}
             step["parameters"][1] = {"type": "expression", "value": narrow}
             changed = True
+    return json.dumps(document).encode() if changed else None
+
+
+def with_padded_prefixes(device_config: bytes) -> bytes | None:
+    """Return a program whose const entries have the prefixes that BMv2 compares; None: it has none that change.
+
+    BMv2 fills an lpm key to whole bytes in front, and counts the prefix from there.
+    """
+    document = json.loads(device_config)
+    widths = {
+        (header["name"], name): width
+        for kind in document.get("header_types", ())
+        for header in document.get("headers", ())
+        if header["header_type"] == kind["name"]
+        for name, width, *_ in kind["fields"]
+    }
+    changed = False
+    for table in (one for pipeline in document.get("pipelines", ()) for one in pipeline["tables"]):
+        seen, kept = set[str](), []
+        for entry in table.get("entries", ()):
+            for key, part in zip(table["key"], entry["match_key"], strict=True):
+                width = widths.get(tuple(key["target"]), 8) if isinstance(key["target"], list) else 8
+                if part["match_type"] != "lpm" or width == "*" or not width % 8:
+                    continue
+                length = max(0, part["prefix_length"] - -width % 8)
+                value = int(part["key"], 16) >> (width - length) << (width - length)
+                part["prefix_length"], part["key"], changed = length, hex(value), True
+            if (text := json.dumps(entry["match_key"])) not in seen:  # two prefixes may have become one
+                kept.append(entry)
+            seen.add(text)
+        if "entries" in table:
+            table["entries"] = kept
+    return json.dumps(document).encode() if changed else None
+
+
+def with_last_defaults(device_config: bytes) -> bytes | None:
+    """Return a program whose parser looks at `default` after all other cases; None: it does so in any case.
+
+    p4c writes a case that matches everything, such as `1 &&& 0`, as a default.  Of several BMv2 takes the last one.
+    """
+    document = json.loads(device_config)
+    changed = False
+    for state in (one for parser in document.get("parsers", ()) for one in parser["parse_states"]):
+        cases = state["transitions"]
+        defaults = [one for one in cases if one.get("type") == "default"]
+        state["transitions"] = [*(one for one in cases if one.get("type") != "default"), *defaults[-1:]]
+        changed = changed or state["transitions"] != cases
     return json.dumps(document).encode() if changed else None
 
 

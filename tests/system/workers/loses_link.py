@@ -13,7 +13,7 @@ from typing import Final
 import numpy as np
 
 import switchsum
-from switchsum.cli import main
+from switchsum.cli.app import main
 
 TURNS: Final = 40
 MOST_TURNS: Final = 500
