@@ -42,7 +42,7 @@ export PYTHONPYCACHEPREFIX := $(abspath $(VENV))/bytecode
 endif
 
 .DEFAULT_GOAL := help
-.PHONY: help demo mininet mininet-cli needs-mininet test verify networks rough line fuzz differ soak soak-starts features late late-ranks situations endings bench bench-small bench-sparse bench-train scale queueing papers validate coverage screenshots lint p4 docs prose site examples torch torch-tests mutate clean random-p4
+.PHONY: help demo mininet mininet-cli needs-mininet test verify networks rough line fuzz differ soak soak-starts features late late-ranks situations endings bench ages bench-small bench-sparse bench-train scale queueing papers validate coverage screenshots lint p4 docs prose site examples torch torch-tests mutate clean random-p4
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  make %-11s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
