@@ -39,8 +39,8 @@ SHAPES = st.sampled_from([(2,), (6,), (2, 2), (3, 2), (2, 2, 1)])
 LANES = 128
 OPERATIONS = 3
 BAD = Link(loss=0.05, late=0.05, late_by_s=1e-3, burst=(0.01, 5.0), outages=((1e-3, 20e-3),))
-MOST_S = 300.0
-"""Virtual time after which sums are taken for stuck."""
+MOST_S = 2000.0
+"""Virtual time after which sums are taken for stuck: pauses of eight seconds follow one another where most is lost."""
 
 
 def tree(below: tuple[int, ...]) -> Network:
