@@ -287,10 +287,13 @@ def main() -> None:
     torch.set_num_threads(1)
     print(json.dumps({"ready": True}), flush=True)
     kept: dict[str, Any] = {}
+    latest = -1
     for line in sys.stdin:
         words = json.loads(line)
         order = Order(**{**words, "members": tuple(words["members"])})
-        if not order.turn or (order.row["event"] == "replaced" and order.member == INJURED):
+        is_new = not order.turn or order.number != latest  # a newcomer was in no job of this row
+        latest = order.number
+        if is_new or (order.row["event"] == "replaced" and order.member == INJURED):
             kept = {}
         try:
             comm = switchsum.connect(
