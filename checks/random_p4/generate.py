@@ -238,7 +238,7 @@ class Generator:
 
     def _rest(self) -> str:
         layout, checksum = self.layout, ""
-        with_payload = "_with_payload" if self.random.random() < 0.2 else ""
+        with_payload = "_with_payload" if layout.payload else ""
         if self.random.random() < 0.5:
             data = "{ h.base.kind, h.base.s, h.base.t, h.base.u }"
             condition = "h.base.isValid() && h.base.kind > 3"

@@ -42,6 +42,8 @@ class Layout:
     registers: list[tuple[str, int]]
     value_set: bool
     random_numbers: bool
+    payload: bool
+    """A checksum has the payload, too.  After `truncate` BMv2 leaves out a part of that."""
     lists: dict[str, str] = field(default_factory=dict)
     """The annotation of each field of the metadata."""
 
@@ -111,6 +113,7 @@ def draw(random: Random) -> Layout:
         registers=[(f"reg{number}", random.choice((1, 8, 13, 32, 48, 80))) for number in range(2)],
         value_set=random.random() < 0.25,
         random_numbers=random.random() < 0.1,
+        payload=random.random() < 0.15,
         lists={place.name: random.choice(lists) for place in metadata},
     )
 

@@ -10,7 +10,7 @@ import argparse
 import json
 import lzma
 from collections.abc import Iterator
-from itertools import count
+from itertools import count, islice
 from pathlib import Path
 from typing import Any, Final
 
@@ -25,9 +25,9 @@ from .__main__ import compiled
 from .generate import generate
 
 SEEDS: Final = Path(__file__).parents[2] / "tests" / "switch" / "random_programs.jsonl.xz"
-PROGRAMS: Final = 200
 PACKETS: Final = 16
-LONGEST: Final = 26_000
+LONGEST_SOURCE: Final = 8_400
+LONGEST: Final = 28_000
 """Characters of a program; native code for a longer one takes longer than all of its packets."""
 FRAMES: Final = 6
 """Fewest frames that leave."""
@@ -79,11 +79,13 @@ def test_of(text: bytes) -> str | None:
 def chosen(first: int) -> Iterator[str]:
     """Yield the lines of the file."""
     for seed in count(first):
-        print(seed, end=" ", flush=True)
-        text, _ = compiled(generate(seed, small=True).text())
+        if len(source := generate(seed, small=True).text()) > LONGEST_SOURCE:
+            continue
+        text, _ = compiled(source)
         if text is None or len(short := json.dumps(shortened(text), separators=(",", ":"))) > LONGEST:
             continue
         if (test := test_of(short.encode())) is not None:
+            print(seed, end=" ", flush=True)
             yield json.dumps([seed, json.loads(short), test], separators=(",", ":"))
 
 
@@ -91,9 +93,12 @@ def main() -> None:
     """Run the command."""
     parser = argparse.ArgumentParser(prog="python -m checks.random_p4.seeds", description=__doc__)
     parser.add_argument("--first", type=int, default=0, help="seed of the first program that is tried")
+    parser.add_argument("--programs", type=int, default=200, help="how many are kept (200)")
     options = parser.parse_args()
-    lines = [line for line, _ in zip(chosen(options.first), range(PROGRAMS), strict=False)]
-    SEEDS.write_bytes(lzma.compress("\n".join(lines).encode(), preset=9 | lzma.PRESET_EXTREME))
+    lines = list[str]()
+    for line in islice(chosen(options.first), options.programs):
+        lines.append(line)
+        SEEDS.write_bytes(lzma.compress("\n".join(lines).encode(), preset=9 | lzma.PRESET_EXTREME))
     print(f"{len(lines)} programs in {SEEDS.stat().st_size:,} bytes")
 
 

@@ -165,7 +165,7 @@ class Statements:
             (2 * len(waiting), lambda: self._apply(random.choice(waiting))),
             (0.5, lambda: "copy = sm;"),
             (0.3, lambda: "sm = copy;" if where == "ingress" else "copy = sm;"),
-            (0.5, lambda: f"truncate((bit<32>)({made.value(6, 1)}) + 20);"),
+            (0.5 * (not self.layout.payload), lambda: f"truncate((bit<32>)({made.value(6, 1)}) + 20);"),
         ]
         if where == "ingress":
             return [

@@ -118,7 +118,7 @@ def _key(table: model.Table, name: str) -> model.TableKey:
         wanted = f"{parts[0]}[{parts[1][:digits]}]{parts[1][digits:]}"
     keys = {key.name.removesuffix("$"): key for key in table.keys}
     fields = {f"{key.operand.header}.{key.operand.field}": key for key in table.keys}
-    for form in (wanted, f"{wanted}.$valid$", wanted.removesuffix(".valid") + ".$valid$"):
+    for form in (wanted, wanted.removesuffix("$"), f"{wanted}.$valid$", wanted.removesuffix(".valid") + ".$valid$"):
         for among in (keys, fields):
             if form in among:
                 return among[form]
