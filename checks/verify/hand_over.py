@@ -90,7 +90,7 @@ class _Switch:
         self._note = note
         self._epochs: list[int] = []
 
-    def write(self, steps: Sequence[Sequence[Write]]) -> None:
+    def write(self, steps: Sequence[Sequence[Write]], timeout_s: float | None = None) -> None:
         for write in itertools.chain(*steps):
             if isinstance(write.item, Entry) and write.item.table == ADMISSION and write.change is not Change.MODIFY:
                 self._change(write.change, int(str(write.item.match["epoch"])))

@@ -81,6 +81,7 @@ def test_the_pages_are_those_of_the_records() -> None:
         "not-built",
         "bmv2",
         "late-ranks",
+        "line",
         "loss-in-trees",
         "processor-time",
         "pytorch-tests",

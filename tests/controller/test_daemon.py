@@ -133,7 +133,7 @@ def test_a_switch_that_is_full_is_no_fault_of_the_controllers(
     workers = join_all(running, switch)
     write = Session.write
 
-    def refuse(self: Session, steps: list[list[Write]]) -> None:
+    def refuse(self: Session, steps: list[list[Write]], timeout_s: float | None = None) -> None:
         write(self, steps[:1])
         full = Failure(index=0, code=Code.RESOURCE_EXHAUSTED, message="table full", update=None)
         raise P4RuntimeError("Write", Code.UNKNOWN, "", [full])
@@ -165,7 +165,7 @@ def test_errors_of_the_switch_that_have_no_class_are_remote_errors(
 ) -> None:
     running = start()
 
-    def refuse(self: Session, steps: list[list[Write]]) -> None:
+    def refuse(self: Session, steps: list[list[Write]], timeout_s: float | None = None) -> None:
         raise P4RuntimeError("Write", Code.INVALID_ARGUMENT, "never heard of it")
 
     create(running)

@@ -53,7 +53,7 @@ def test_the_second_controller_of_a_switch_waits_for_the_first_to_go_and_has_not
         assert sum_of_round(workers, number) == [3, 3]
         first.stop()
         written: list[object] = []
-        monkeypatch.setattr(Session, "write", lambda _, steps: written.append(steps))
+        monkeypatch.setattr(Session, "write", lambda _, steps, timeout_s: written.append(steps))
         assert second.connected.wait(LONG_S)
         assert not written
         assert all(second.client.heartbeat(worker.request).lost == [] for worker in workers)

@@ -42,9 +42,9 @@ def watch_writes(monkeypatch: pytest.MonkeyPatch) -> list[Write]:
     writes: list[Write] = []
     write = Session.write
 
-    def spy(self: Session, steps: list[list[Write]]) -> None:
+    def spy(self: Session, steps: list[list[Write]], timeout_s: float | None = None) -> None:
         writes.extend(one for step in steps for one in step)
-        write(self, steps)
+        write(self, steps, timeout_s)
 
     monkeypatch.setattr(Session, "write", spy)
     return writes
