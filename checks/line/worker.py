@@ -24,6 +24,7 @@ PAUSE_S: Final = 1.0
 def timed(communicator: Communicator, values: int) -> dict[str, float]:
     """Return how long a call took, and what all ranks sent for it; raises AssertionError for a wrong sum."""
     array = np.full(values, communicator.rank + 1, np.float32)
+    communicator.barrier()  # a rank may still wait for the last results of the sum before
     before = communicator.statistics()
     began = time.perf_counter()
     communicator.allreduce(array)
