@@ -20,13 +20,18 @@ class Mutant:
     is_noticed: Callable[[], bool]
 
 
+def replaced(text: str, before: str, after: str, where: str) -> str:
+    """Return a source text with another text in one place; raises ValueError where that place is not just one."""
+    if text.count(before) != 1:
+        raise ValueError(f"{where} has {before!r} {text.count(before)} times")
+    return text.replace(before, after)
+
+
 def edited(module: types.ModuleType, before: str, after: str) -> types.ModuleType:
     """Return a module whose source has another text in one place."""
-    source = Path(str(module.__file__)).read_text()
-    if source.count(before) != 1:
-        raise AssertionError(f"{module.__name__} has {before!r} {source.count(before)} times")
+    source = replaced(Path(str(module.__file__)).read_text(), before, after, module.__name__)
     made = types.ModuleType(f"{module.__name__}_edited")
     made.__package__ = module.__package__
     sys.modules[made.__name__] = made  # dataclasses look their module up
-    exec(compile(source.replace(before, after), made.__name__, "exec"), made.__dict__)
+    exec(compile(source, made.__name__, "exec"), made.__dict__)
     return made

@@ -19,6 +19,8 @@ from itertools import count
 from types import CodeType, ModuleType
 from typing import Final
 
+from checks.mutate.mutant import replaced
+
 FIRST_SEED: Final = 700_000
 """Seed of the first new program."""
 
@@ -88,9 +90,8 @@ class _Loader(importlib.machinery.SourceFileLoader):
     fault: Fault
 
     def get_code(self, fullname: str) -> CodeType:
-        text = self.get_data(self.path).decode()
-        assert text.count(self.fault.before) == 1, f"{fullname} has changed: {self.fault.before}"
-        return compile(text.replace(self.fault.before, self.fault.after), self.path, "exec", dont_inherit=True)
+        text = replaced(self.get_data(self.path).decode(), self.fault.before, self.fault.after, fullname)
+        return compile(text, self.path, "exec", dont_inherit=True)
 
 
 class _Finder(importlib.abc.MetaPathFinder):

@@ -6,6 +6,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from checks.mutate.mutant import replaced
+
 ENGINE: Final = "host/engine"
 
 
@@ -24,9 +26,7 @@ class Slowdown:
         path = root / self.path
         text = path.read_text()
         for before, after in self.changes:
-            if text.count(before) != 1:
-                raise ValueError(f"{self.name}: {self.path} has {text.count(before)} times: {before}")
-            text = text.replace(before, after)
+            text = replaced(text, before, after, self.path)
         path.write_text(text)
 
 

@@ -11,7 +11,7 @@ result (`Flag.MARK`), one of the result itself to this rank alone.  So the windo
   After some round trips without any queue it grows by a quarter: the link may have become faster.
 * A loss takes a part away (`loss_cut`) while a queue stands, for then it is our own.  It never takes what fills the
   link.  With a queue that has just begun, or with none, a loss says little: networks lose frames that no queue dropped.
-  Where frames wait in a deep queue (`is_deep`), a single loss will do, and so does silence: its last frames are lost.
+  Where frames wait in a deep queue (`is_deep`), a single loss will do.
 
 A queue stands if even the shortest round of each of the last round trips was longer than the shortest of all.  A late
 rank makes no queue grow: some rounds wait for it, and others do not.
@@ -70,6 +70,10 @@ _SLOW: Final = 1 / 8
 """Growth in a round trip in which a queue stands: others may share it and take what we leave."""
 _FIRST_TIMED: Final = 4
 """The shortest of so many rounds of a round trip tells whether a queue stands (HyStart, RFC 9406)."""
+_MANY_MEMBERS: Final = 64
+"""With more members than that, answers say how long a round takes: 1 % of loss leaves no round in two whole."""
+_ANSWERED: Final = 2.0
+"""A round takes at most so many times what an answer takes."""
 _FEW_ON_THEIR_WAY: Final = 8
 """With no more than that the last results of a sum come in any order."""
 _STALE: Final = 8.0
@@ -188,7 +192,7 @@ def note_round(state: State, slot: Slot, sequence: int, is_marked: bool, carries
     """
     core, here = state.core[0], state.congestion[slot.tree + (slot.way if is_marked else slot.passes)]
     if slot.repeats == 0 and slot.operation <= core.recovery.common:
-        _note_in_order(here, sequence, now - max(slot.sent_at, core.recovery.common_at), carries)
+        _note_in_order(here, sequence, max(slot.sent_at, core.recovery.common_at), carries, now)
     if not (carries or is_marked):
         if here.is_open == 0:
             here.limit = min(here.limit + _growth(here), float(here.most))
@@ -221,19 +225,19 @@ def note_round(state: State, slot: Slot, sequence: int, is_marked: bool, carries
 
 
 @inner
-def _note_in_order(here: CongestionState, sequence: int, elapsed: float, carries: bool) -> None:
+def _note_in_order(here: CongestionState, sequence: int, since: float, carries: bool, now: float) -> None:
     """Notice within a round trip that all rounds have become long, as when a token bucket is empty or a rate falls.
 
     A round that waited for somebody's repeat comes behind later ones.  So where a few in a row come in order, and more
-    are on their way, even the shortest of them was as long as the path is now.  `elapsed` begins with the operation's
-    first result at the earliest, for until then ranks may have waited for a late one.
+    are on their way, even the shortest of them was as long as the path is now.  `since` is the operation's first
+    result at the earliest, for until then ranks may have waited for a late one.
     """
     if sequence <= here.newest:
         return
     here.newest = sequence
     if here.in_flight <= _FEW_ON_THEIR_WAY:
         return
-    here.lately_s = min(here.lately_s, elapsed)
+    here.lately_s = min(here.lately_s, now - since)
     here.in_order += 1
     if here.in_order >= _FIRST_TIMED:
         here.usual_s = max(here.usual_s, here.lately_s)
@@ -250,6 +254,7 @@ def time_answer(core: Core, here: CongestionState, elapsed: float) -> None:
     Where that is longer than rounds are thought to be, it counts as one.  Where it is shorter, rounds wait for repeats;
     but not in a tree, where answers come from a switch that is nearer.
     """
+    here.answer_s = elapsed
     if shortest_s(here) < elapsed:
         here.shortest_s = min(here.shortest_s, elapsed)
         here.timed += 1
@@ -334,9 +339,20 @@ def longest_trip_s(state: State) -> Scalar:
     longest: Scalar = 0.0
     for tree in range(MOST_TREES):
         here = state.congestion[tree]
-        if here.least_s < np.inf:
-            longest = max(longest, here.usual_s, shortest_s(here))
+        answered: Scalar = answered_s(state.core[0], here)
+        if min(here.least_s, answered) < np.inf:
+            longest = max(longest, min(max(here.usual_s, shortest_s(here)), answered))
     return longest if longest > 0.0 else np.inf
+
+
+@inner
+def answered_s(core: Core, here: CongestionState) -> Scalar:
+    """Return how long a round takes that waits for nobody, as far as answers tell; infinity: they do not count.
+
+    With many members nearly each round loses a frame somewhere, so that even the shortest ones have waited for repeats,
+    and these for such rounds.  With few an answer may have met other queues, or come from a switch that is nearer.
+    """
+    return _ANSWERED * here.answer_s if core.member.workers > _MANY_MEMBERS else np.inf
 
 
 @inner
@@ -379,20 +395,7 @@ def note_loss(state: State, tree: int, sequence: int) -> None:
     if here.is_open == 0 and here.lost > 2 * _FEW + here.came / 4:
         here.has_started = 1
         _cut(core, here, sequence, 0.5, float(here.first))
-    if is_deep(here) or (here.quiet <= -_PERSISTENT and is_queued(here, _LOSSY)):
-        _cut_for_loss(core, here, sequence)
-
-
-@inner
-def note_silence(state: State, tree: int, sequence: int) -> None:
-    """Learn that a contribution is repeated since nothing comes any more: a deep queue has dropped the last ones."""
-    if is_deep(state.congestion[tree]):
-        _cut_for_loss(state.core[0], state.congestion[tree], sequence)
-
-
-@inner
-def _cut_for_loss(core: Core, here: CongestionState, sequence: int) -> None:
-    if here.loss_cut > 0:
+    if here.loss_cut > 0 and (is_deep(here) or (here.quiet <= -_PERSISTENT and is_queued(here, _LOSSY))):
         _cut(core, here, sequence, here.loss_cut, max(1.0 + _fills(here), _FEWEST))
 
 

@@ -205,7 +205,7 @@ class Engine:
         windows: dict[str, Any] = {
             **{"gain": config.mark_gain, "share": 1.0, "ends": -1, "cut_at": -1, "floor": LEAST, "patience": PATIENCE},
             **{"lost_at": -1, "loss_cut": config.loss_cut},
-            **dict.fromkeys(("least_s", "shortest_s", "recent_s", "lately_s"), np.inf),
+            **dict.fromkeys(("least_s", "shortest_s", "recent_s", "lately_s", "answer_s"), np.inf),
         }
         for name, value in windows.items():
             self.state.congestion[name] = value

@@ -11,13 +11,12 @@ the switch answers with the result, or with `held` if others are missing.  Two r
   A round's time is here what `round_s` says.  Once a repeat has proved needless, frames may come later than others by a
   reordering window (RFC 8985).
 * *probe*: nothing has come for a time-out (see `_set_timeout`).  Two frames are repeated; if others are missing too,
-  results of those will pass them.  Without any answer it is twice the time.  After a few such times it is also twice as
-  many at a single switch.  In a tree the longer time stays until the result of a contribution that was sent once (RFC
-  6298, 5.7): answers come from a switch that is nearer than the queue.  A worker that waits for a late one (answers say
-  `held`) goes on with two, and stops doubling early: the longer pause is small beside what it has waited already.
-  First come contributions that the switch may not have: where a late worker waits for one of them, it is among many
-  that the switch holds, and those wait for the late one.  Yet each has its turn every `_ALL_PROBED_S`, for its result
-  may be lost.
+  results of those will pass them.  Without any answer it is twice the time, and at a single switch twice as many.  In a
+  tree the longer time stays until the result of a contribution that was sent once (RFC 6298, 5.7): answers come from a
+  switch that is nearer than the queue.  A worker that waits for a late one (answers say `held`) goes on with two, and
+  stops doubling early: the longer pause is small beside what it has waited already.  First come contributions that the
+  switch may not have: where a late worker waits for one of them, it is among many that the switch holds, and those wait
+  for the late one.  Yet each has its turn every `_ALL_PROBED_S`, for its result may be lost.
 
 Repeats are the row as it was packed, lanes and all (docs/design-decisions.md says why).
 
@@ -26,7 +25,8 @@ a second result comes, which is that answer (`note_answer`).  Both tell how long
 
 A round lasts as long as the slowest worker's recovery.  If time-outs followed rounds alone, they would follow one
 another, and grow without end where most rounds lose a frame somewhere.  So they are also bounded by the shortest rounds
-of round trips lately (`longest_trip_s`): these lost nothing, and waited in the queues that there are now.  Where jobs
+of round trips lately (`longest_trip_s`): these lost nothing, and waited in the queues that there are now.  With many
+members each round loses something, and answers bound time-outs (`answered_s`), which wait for nobody.  Where jobs
 share slots, what goes over their fallback takes longer: it has an order and times of its own (`Slot.way`), or claims
 would be repeated whenever rounds pass them.
 
@@ -48,7 +48,7 @@ from switchsum.native.kernels.decorators import inner
 from switchsum.native.kernels.memory import Scalar, bytes_at
 from switchsum.protocol.frame import AT, Flag
 
-from .congestion import is_busy, longest_trip_s, note_loss, note_silence, shortest_s, time_answer
+from .congestion import answered_s, is_busy, longest_trip_s, note_loss, shortest_s, time_answer
 from .header import fill_checksum
 from .rules import ACTIONS, Action, Event
 from .sending import acknowledge, contribute_blocked, queue_contribution, queue_frame, send_withheld
@@ -57,9 +57,6 @@ from .state import MOST_TREES, NEVER, WAYS, Core, Count, Held, Outstanding, Reco
 _REPEAT: Final = int(Flag.REPEAT)
 _RECALL: Final = int(Flag.REPEAT | Flag.RECALL)
 _PROBES_AT_ONCE: Final = 2
-_FEW_SILENCES: Final = 4
-"""After so many time-outs without any answer each repeats twice as many as the one before.  Earlier, the path may have
-become slow: where a token bucket is empty, the next answer may come only after a thousand round trips."""
 _ALL_PROBED_S: Final = 2.0
 """Within that time probes repeat all that waits, however long their pauses have become."""
 _CREDIT: Final = 2
@@ -278,7 +275,7 @@ def note_result(state: State, index: int, carries: bool, now: float) -> None:
         # others.  Which transmission brought the result cannot be told (Karn's algorithm), unless it comes just when
         # the answer to the last one is due.  At a single switch a needless repeat has an answer that tells later.
         is_on_time = now - slot.sent_at < _ON_TIME * shortest_s(state.congestion[path]) < np.inf
-        if is_on_time or core.member.in_tree == 0:
+        if is_on_time or core.member.in_tree == 0 or answered_s(core, state.congestion[path]) < np.inf:
             recovery.timeouts = 0
         _guess(recovery, now - state.rows[2 * index + (slot.number & 1)].first_at)  # at most so long is a round trip
         _note_passed(recovery, path, sequence)
@@ -333,6 +330,7 @@ def note_held(state: State, slot: Slot, seen: int, now: float) -> None:
     recovery = core.recovery
     if slot.held == Held.UNKNOWN and slot.repeats == 1:
         time_answer(core, state.congestion[slot.tree], now - slot.sent_at)
+        _set_timeout(state)
     slot.held = Held.NOW
     slot.seen = seen
     recovery.silent = 0
@@ -369,25 +367,28 @@ def _set_timeout(state: State) -> None:
 
     A round also lasts as long as others take to repeat what was lost.  If time-outs followed rounds alone, they would
     follow one another, and grow without end where most rounds lose a frame somewhere.  So they are bounded by the
-    shortest round of the last round trip, which lost nothing, and knows the queues as they are now.
+    shortest round of the last round trip, which lost nothing, and knows the queues as they are now, or by answers.
     """
     recovery = state.core[0].recovery
     longest_s = 0.0
     for way in range(WAYS):
         if recovery.smoothed_s[way] > 0.0:
             longest_s = max(longest_s, recovery.smoothed_s[way] + 4 * recovery.variation_s[way])
+    trip_s = longest_trip_s(state)
+    most_s = _MOST_TRIPS * trip_s + _LATENESSES * recovery.granularity_s
     if longest_s > 0.0:
-        trip_s = longest_trip_s(state)
         least_s = min(2 * trip_s + recovery.granularity_s, recovery.floor_s)
-        longest_s = min(longest_s, _MOST_TRIPS * trip_s + _LATENESSES * recovery.granularity_s)
-        recovery.timeout_s = min(max(longest_s, least_s), recovery.timeout_max_s)
+        recovery.timeout_s = min(max(min(longest_s, most_s), least_s), recovery.timeout_max_s)
+    else:
+        recovery.timeout_s = min(recovery.timeout_s, most_s)
 
 
 @inner
 def round_s(state: State, slot: Slot) -> Scalar:
     """Return how long a slot's round is expected to take if nobody repeats anything."""
     recovery = state.core[0].recovery
-    trip_s = shortest_s(state.congestion[slot.tree + slot.way])
+    here = state.congestion[slot.tree + slot.way]
+    trip_s = min(shortest_s(here), answered_s(state.core[0], here))
     known_s = recovery.smoothed_s[slot.way] if recovery.smoothed_s[slot.way] > 0.0 else recovery.timeout_s
     return min(known_s, trip_s)
 
@@ -423,10 +424,12 @@ def _takes_credit(state: State, slot: Slot, now: float) -> bool:
     """Tell whether a slot is taken for lost though only results of repeats have passed it.
 
     A few go on such evidence alone.  Then each waits twice as long as the one before: if all of them are needless,
-    their results would otherwise make the next ones needless, too.
+    their results would otherwise make the next ones needless, too.  With many members there is hardly any other.
     """
     recovery = state.core[0].recovery
     doubts = min(max(recovery.doubts - _FEW_DOUBTS, 0), _ENDLESS)
+    if answered_s(state.core[0], state.congestion[slot.tree + slot.way]) < np.inf:
+        doubts = 0
     if recovery.credit == 0 or now < slot.sent_at + round_s(state, slot) * ((1 << doubts) - 1):
         return False
     recovery.credit -= 1
@@ -473,9 +476,6 @@ def _probe_slot(state: State, index: int, now: float) -> int:
     """Repeat a slot's contribution as a probe; return how many that makes."""
     if ACTIONS[state.slots[index].phase, Event.TIMED_OUT] != Action.REPEAT:
         return 0
-    slot = state.slots[index]
-    if slot.held == 0 and slot.repeats == 0 and slot.operation <= state.core[0].recovery.common:
-        note_silence(state, slot.tree + slot.passes, state.last_sent[index])
     _repeat(state, index, now)
     state.core[0].progress.counts[Count.PROBES] += 1
     return 1
@@ -504,7 +504,7 @@ def probe(state: State, now: float) -> None:
     bound = min(core.sending.sequence, core.sending.consumed)
     left: Scalar = np.int64(_PROBES_AT_ONCE)
     if core.member.in_tree == 0:  # in a tree each would be passed on, by links that may be full
-        left <<= min(max(recovery.silent - _FEW_SILENCES, 0), _MOST_DOUBLINGS)
+        left <<= min(recovery.silent, _MOST_DOUBLINGS)
     left = max(left, np.int64(core.progress.waiting * (probe_at(core) - recovery.moved_at) / _ALL_PROBED_S))
     # The oldest, so that each has its turn; the others from the first slot on: several workers may have to repeat
     # the same one, and so all look for it in the same order.

@@ -32,8 +32,8 @@ RANKS_MAY_DIFFER: Final = {
     "group": "it is what the ranks are in",
 }
 """Arguments of DiLoCo and LocalSGD that ranks need not have alike, and why."""
-WORDS: Final = {1: torch.int8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
-"""Integers as wide as a value of so many bytes."""
+WORDS: Final = {1: torch.int8, 2: torch.int16, 4: torch.int32}
+"""Integers as wide as a value of so many bytes; wider values are one of 64 bits, or two."""
 Check: TypeAlias = "Callable[[], None]"
 
 
@@ -92,7 +92,7 @@ def state_of(optimizer: torch.optim.Optimizer, outer: Sequence[torch.Tensor]) ->
 def _sum_of_bits(tensor: torch.Tensor) -> torch.Tensor:
     plain = tensor.detach()
     plain = plain.to_local() if hasattr(plain, "to_local") else plain
-    return plain.contiguous().view(WORDS[plain.element_size()]).sum(dtype=torch.int64)
+    return plain.reshape(-1).view(WORDS.get(plain.element_size(), torch.int64)).sum(dtype=torch.int64)
 
 
 def groups_of(optimizer: torch.optim.Optimizer) -> list[dict[str, Any]]:
