@@ -234,7 +234,7 @@ OWN: Final[Mapping[str, Bounds]] = {
     "tc-100-jumbo": Bounds(share=SHARE, repeats=0.06),
     "jobs-with-few-slots": Bounds(share=SHARE, repeats=0.09),
     # So few rounds lose nothing that results of later frames say little, and time-outs decide.
-    "loss-30": Bounds(share=0.0, repeats=8.0),
+    "loss-30": Bounds(share=0.0, repeats=7.0),
     # What a host that stood still had in flight is asked for again more often than a window.
     "paused": Bounds(share=SHARE, repeats=0.27, recovery=RECOVERY),
     "stopped": Bounds(share=SHARE, repeats=0.2, recovery=RECOVERY),

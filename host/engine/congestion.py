@@ -71,7 +71,7 @@ _SLOW: Final = 1 / 8
 _FIRST_TIMED: Final = 4
 """The shortest of so many rounds of a round trip tells whether a queue stands (HyStart, RFC 9406)."""
 _MANY_MEMBERS: Final = 64
-"""With more members than that, answers say how long a round takes: 1 % of loss leaves no round in two whole."""
+"""With more members than that, answers always say how long a round takes: 1 % of loss leaves no two rounds whole."""
 _ANSWERED: Final = 2.0
 """A round takes at most so many times what an answer takes."""
 _FEW_ON_THEIR_WAY: Final = 8
@@ -192,7 +192,7 @@ def note_round(state: State, slot: Slot, sequence: int, is_marked: bool, carries
     """
     core, here = state.core[0], state.congestion[slot.tree + (slot.way if is_marked else slot.passes)]
     if slot.repeats == 0 and slot.operation <= core.recovery.common:
-        _note_in_order(here, sequence, max(slot.sent_at, core.recovery.common_at), carries, now)
+        _note_in_order(core, here, sequence, max(slot.sent_at, core.recovery.common_at), carries, now)
     if not (carries or is_marked):
         if here.is_open == 0:
             here.limit = min(here.limit + _growth(here), float(here.most))
@@ -225,7 +225,7 @@ def note_round(state: State, slot: Slot, sequence: int, is_marked: bool, carries
 
 
 @inner
-def _note_in_order(here: CongestionState, sequence: int, since: float, carries: bool, now: float) -> None:
+def _note_in_order(core: Core, here: CongestionState, sequence: int, since: float, carries: bool, now: float) -> None:
     """Notice within a round trip that all rounds have become long, as when a token bucket is empty or a rate falls.
 
     A round that waited for somebody's repeat comes behind later ones.  So where a few in a row come in order, and more
@@ -240,6 +240,7 @@ def _note_in_order(here: CongestionState, sequence: int, since: float, carries: 
     here.lately_s = min(here.lately_s, now - since)
     here.in_order += 1
     if here.in_order >= _FIRST_TIMED:
+        _forget_answer(core, here)
         here.usual_s = max(here.usual_s, here.lately_s)
         if carries:
             here.in_order_s = here.lately_s
@@ -248,13 +249,14 @@ def _note_in_order(here: CongestionState, sequence: int, since: float, carries: 
 
 
 @inner
-def time_answer(core: Core, here: CongestionState, elapsed: float) -> None:
+def time_answer(core: Core, here: CongestionState, elapsed: float, now: float) -> None:
     """Note how long the answer to a repeat took, which waits for nobody.
 
     Where that is longer than rounds are thought to be, it counts as one.  Where it is shorter, rounds wait for repeats;
     but not in a tree, where answers come from a switch that is nearer.
     """
     here.answer_s = elapsed
+    here.answered_at = now
     if shortest_s(here) < elapsed:
         here.shortest_s = min(here.shortest_s, elapsed)
         here.timed += 1
@@ -313,6 +315,8 @@ def _end_round_trip(core: Core, here: CongestionState, now: float) -> None:
         here.recent_s = here.shortest_s if is_known else min(here.shortest_s, 2 * here.recent_s)
         if is_known:
             here.usual_s = max(here.recent_s, here.usual_s + (here.recent_s - here.usual_s) / 8)
+        if is_known and here.answered_at < here.timed_from:
+            _forget_answer(core, here)
         here.timed_from = now
         here.shortest_s = np.inf
         here.timed = 0
@@ -349,10 +353,25 @@ def longest_trip_s(state: State) -> Scalar:
 def answered_s(core: Core, here: CongestionState) -> Scalar:
     """Return how long a round takes that waits for nobody, as far as answers tell; infinity: they do not count.
 
-    With many members nearly each round loses a frame somewhere, so that even the shortest ones have waited for repeats,
-    and these for such rounds.  With few an answer may have met other queues, or come from a switch that is nearer.
+    In a tree with few members they do not: they come from a switch that is nearer.
     """
-    return _ANSWERED * here.answer_s if core.member.workers > _MANY_MEMBERS else np.inf
+    return _ANSWERED * here.answer_s if has_many(core) or core.member.in_tree == 0 else np.inf
+
+
+@inner
+def _forget_answer(core: Core, here: CongestionState) -> None:
+    """Forget what an answer took: newer rounds tell how long one takes, and the answer may be older than a queue."""
+    if not has_many(core):
+        here.answer_s = np.inf
+
+
+@inner
+def has_many(core: Core) -> bool:
+    """Tell whether so many members add that nearly each round loses a frame somewhere.
+
+    Then even the shortest rounds have waited for repeats, and these for such rounds: only answers know the path.
+    """
+    return bool(core.member.workers > _MANY_MEMBERS)
 
 
 @inner

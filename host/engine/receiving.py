@@ -115,7 +115,7 @@ def _take_frame(state: State, frame: Frame, lanes: int, now: float) -> int:
         _take_result(state, index, frame, is_taken, lanes, now)
         return Count.ROUNDS
     if action == Action.NOTE_HELD:
-        note_held(state, slot, get32(frame, AT.bitmap), now)
+        note_held(state, index, get32(frame, AT.bitmap), now)
         return Count.HELD
     if action in (Action.FAIL_MISMATCH, Action.FAIL_REJECTED):
         is_refused = action == Action.FAIL_REJECTED

@@ -11,12 +11,13 @@ the switch answers with the result, or with `held` if others are missing.  Two r
   A round's time is here what `round_s` says.  Once a repeat has proved needless, frames may come later than others by a
   reordering window (RFC 8985).
 * *probe*: nothing has come for a time-out (see `_set_timeout`).  Two frames are repeated; if others are missing too,
-  results of those will pass them.  Without any answer it is twice the time, and at a single switch twice as many.  In a
-  tree the longer time stays until the result of a contribution that was sent once (RFC 6298, 5.7): answers come from a
-  switch that is nearer than the queue.  A worker that waits for a late one (answers say `held`) goes on with two, and
-  stops doubling early: the longer pause is small beside what it has waited already.  First come contributions that the
-  switch may not have: where a late worker waits for one of them, it is among many that the switch holds, and those wait
-  for the late one.  Yet each has its turn every `_ALL_PROBED_S`, for its result may be lost.
+  results of those will pass them.  Without any answer it is twice the time.  After a few such times it is also twice as
+  many at a single switch.  In a tree the longer time stays until the result of a contribution that was sent once (RFC
+  6298, 5.7): answers come from a switch that is nearer than the queue.  A worker that waits for a late one (answers say
+  `held`) goes on with two, and stops doubling early: the longer pause is small beside what it has waited already.
+  First come contributions that the switch may not have: where a late worker waits for one of them, it is among many
+  that the switch holds, and those wait for the late one.  Yet each has its turn every `_ALL_PROBED_S`, for its result
+  may be lost.
 
 Repeats are the row as it was packed, lanes and all (docs/design-decisions.md says why).
 
@@ -25,10 +26,10 @@ a second result comes, which is that answer (`note_answer`).  Both tell how long
 
 A round lasts as long as the slowest worker's recovery.  If time-outs followed rounds alone, they would follow one
 another, and grow without end where most rounds lose a frame somewhere.  So they are also bounded by the shortest rounds
-of round trips lately (`longest_trip_s`): these lost nothing, and waited in the queues that there are now.  With many
-members each round loses something, and answers bound time-outs (`answered_s`), which wait for nobody.  Where jobs
-share slots, what goes over their fallback takes longer: it has an order and times of its own (`Slot.way`), or claims
-would be repeated whenever rounds pass them.
+of round trips lately (`longest_trip_s`): these lost nothing, and waited in the queues that there are now.  Answers to
+repeats bound them, too (`answered_s`), for they wait for nobody: with many members each round loses something.  Where
+jobs share slots, what goes over their fallback takes longer: it has an order and times of its own (`Slot.way`), or
+claims would be repeated whenever rounds pass them.
 
 What is lost, and what happens:
 
@@ -48,7 +49,7 @@ from switchsum.native.kernels.decorators import inner
 from switchsum.native.kernels.memory import Scalar, bytes_at
 from switchsum.protocol.frame import AT, Flag
 
-from .congestion import answered_s, is_busy, longest_trip_s, note_loss, shortest_s, time_answer
+from .congestion import answered_s, has_many, is_busy, longest_trip_s, note_loss, shortest_s, time_answer
 from .header import fill_checksum
 from .rules import ACTIONS, Action, Event
 from .sending import acknowledge, contribute_blocked, queue_contribution, queue_frame, send_withheld
@@ -57,6 +58,9 @@ from .state import MOST_TREES, NEVER, WAYS, Core, Count, Held, Outstanding, Reco
 _REPEAT: Final = int(Flag.REPEAT)
 _RECALL: Final = int(Flag.REPEAT | Flag.RECALL)
 _PROBES_AT_ONCE: Final = 2
+_FEW_SILENCES: Final = 4
+"""After so many time-outs without any answer each repeats twice as many as the one before.  Earlier, the path may have
+become slow: where a token bucket is empty, the next answer may come only after a thousand round trips."""
 _ALL_PROBED_S: Final = 2.0
 """Within that time probes repeat all that waits, however long their pauses have become."""
 _CREDIT: Final = 2
@@ -85,6 +89,8 @@ _MOST_TIMES: Final = 1 << _MOST_DOUBLINGS
 _MOST_TIMES_HELD: Final = 8
 """A pause grows to so many time-outs, or so many times their floor if that is more: a switch that is away, or a late
 worker, does not come earlier because rounds are short."""
+_WAITED: Final = 1 / 16
+"""A pause also grows to that part of what a slot has waited for a late worker, for it is small beside that."""
 _ENDLESS: Final = 20
 """Most doublings of a pause that count: more make no difference."""
 _FORGOTTEN_S: Final = 1.0
@@ -207,7 +213,7 @@ def note_answer(state: State, index: int, is_second_result: bool, now: float) ->
         elapsed = now - row.repeated_at
         row.repeated_at = 0.0
         core.recovery.spurious += 1
-        time_answer(core, state.congestion[slot.tree], elapsed)
+        time_answer(core, state.congestion[slot.tree], elapsed, now)
         if elapsed > core.recovery.timeout_s:
             _learn(state, 0, elapsed)
     if slot.outstanding == Outstanding.UNANSWERED:
@@ -275,7 +281,7 @@ def note_result(state: State, index: int, carries: bool, now: float) -> None:
         # others.  Which transmission brought the result cannot be told (Karn's algorithm), unless it comes just when
         # the answer to the last one is due.  At a single switch a needless repeat has an answer that tells later.
         is_on_time = now - slot.sent_at < _ON_TIME * shortest_s(state.congestion[path]) < np.inf
-        if is_on_time or core.member.in_tree == 0 or answered_s(core, state.congestion[path]) < np.inf:
+        if is_on_time or core.member.in_tree == 0 or has_many(core):
             recovery.timeouts = 0
         _guess(recovery, now - state.rows[2 * index + (slot.number & 1)].first_at)  # at most so long is a round trip
         _note_passed(recovery, path, sequence)
@@ -324,19 +330,20 @@ def _note_spurious(state: State, index: int, now: float) -> None:
 
 
 @inner
-def note_held(state: State, slot: Slot, seen: int, now: float) -> None:
+def note_held(state: State, index: int, seen: int, now: float) -> None:
     """Learn that the switch has the contribution and waits for others than those in the bitmap `seen`."""
-    core = state.core[0]
+    core, slot = state.core[0], state.slots[index]
     recovery = core.recovery
     if slot.held == Held.UNKNOWN and slot.repeats == 1:
-        time_answer(core, state.congestion[slot.tree], now - slot.sent_at)
+        time_answer(core, state.congestion[slot.tree], now - slot.sent_at, now)
         _set_timeout(state)
     slot.held = Held.NOW
     slot.seen = seen
     recovery.silent = 0
     if recovery.smoothed_s[0] + recovery.smoothed_s[1] == 0.0:
         return  # no round was timed yet: the others may begin seconds later, and pauses go on doubling
-    longest = _MOST_TIMES_HELD * max(recovery.timeout_s, recovery.floor_s)
+    waited_s = now - state.rows[2 * index + (slot.number & 1)].first_at
+    longest = max(_MOST_TIMES_HELD * max(recovery.timeout_s, recovery.floor_s), _WAITED * waited_s)
     while recovery.timeouts > 0 and _doubled(core, recovery.timeouts) > longest:
         recovery.timeouts -= 1
 
@@ -428,7 +435,7 @@ def _takes_credit(state: State, slot: Slot, now: float) -> bool:
     """
     recovery = state.core[0].recovery
     doubts = min(max(recovery.doubts - _FEW_DOUBTS, 0), _ENDLESS)
-    if answered_s(state.core[0], state.congestion[slot.tree + slot.way]) < np.inf:
+    if has_many(state.core[0]):
         doubts = 0
     if recovery.credit == 0 or now < slot.sent_at + round_s(state, slot) * ((1 << doubts) - 1):
         return False
@@ -504,7 +511,7 @@ def probe(state: State, now: float) -> None:
     bound = min(core.sending.sequence, core.sending.consumed)
     left: Scalar = np.int64(_PROBES_AT_ONCE)
     if core.member.in_tree == 0:  # in a tree each would be passed on, by links that may be full
-        left <<= min(recovery.silent, _MOST_DOUBLINGS)
+        left <<= min(max(recovery.silent - _FEW_SILENCES, 0), _MOST_DOUBLINGS)
     left = max(left, np.int64(core.progress.waiting * (probe_at(core) - recovery.moved_at) / _ALL_PROBED_S))
     # The oldest, so that each has its turn; the others from the first slot on: several workers may have to repeat
     # the same one, and so all look for it in the same order.

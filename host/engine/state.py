@@ -351,6 +351,8 @@ class CongestionState(Record):
     """What the shortest of the last few results in the order of sending took, without waiting for a late rank."""
     answer_s: Float64
     """What the last answer to a repeat took, which waits for nobody; infinity: none was timed."""
+    answered_at: Float64
+    """When it came."""
     loss_cut: Float64
     """The part that a loss takes away where a queue stands."""
     is_marked: Int64
