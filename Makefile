@@ -100,7 +100,7 @@ features: torch ## every three features together, on ranks whose results are reb
 late: torch ## delay a random rank inside its backward pass, in each step another, and see that it is named with its bucket
 	$(BIN)/python -m pytest tests/pytorch/test_late_ranks.py $(ARGS)
 
-situations: $(STAMP) ## play thirty situations of jobs with real processes, and look whether explain names each first (15 quiet minutes; ARGS='--only loses')
+situations: $(STAMP) ## play thirty situations of jobs with real processes, and look whether explain names each first (15 quiet minutes; ARGS='--only loses', or '--drill 10' to be asked)
 	$(BIN)/python -m checks.situations $(ARGS)
 
 late-ranks: $(STAMP) ## train with a rank at half speed: all wait for it, go on with a quorum, or do without it (two minutes)

@@ -1,4 +1,7 @@
-"""Play the situations with real processes, and print the table: python -m checks.situations [--only NAME]."""
+"""Play the situations with real processes, and print the table: python -m checks.situations [--only NAME].
+
+`--drill 10` asks you instead: it plays ten situations without their names, and you say what is wrong.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +9,9 @@ import argparse
 import os
 import re
 import sys
+import time
 
+from .drill import draw, drill
 from .play import play
 from .table import SITUATIONS
 
@@ -15,9 +20,15 @@ LEAST_RIGHT = 28
 
 def main() -> int:
     """Play all situations that have a real system; return 1 where too few are right, or a part is blamed wrongly."""
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--only", help="play only situations whose names match this regular expression")
+    parser.add_argument("--drill", type=int, metavar="COUNT", help="play so many without their names, and ask for them")
+    parser.add_argument("--seed", type=int, default=time.localtime().tm_yday, help="of the drill's order; the day's")
     options = parser.parse_args()
+    if options.drill:
+        print(f"seed {options.seed}")
+        drill(draw(options.drill, options.seed))
+        return 0
     chosen = [one for one in SITUATIONS if one.system and re.search(options.only or "", one.name)]
     right = innocent = 0
     print(f"load {os.getloadavg()[0]:.1f} on {os.cpu_count()} cores: above 1, ranks do wait for processors\n")

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import random
 import re
+from contextlib import ExitStack
 from dataclasses import replace
 from io import StringIO
+from pathlib import Path
 
 import pytest
 from rich.console import Console
 
+from checks.situations.drill import draw, drill
 from checks.situations.play import judge
-from checks.situations.table import SITUATIONS
+from checks.situations.table import SITUATIONS, Situation
 from switchsum.cli.top import shown
 from switchsum.protocol import rpc
 from switchsum.view.alerts import alerts
@@ -164,3 +167,36 @@ def test_ranks_that_wait_for_a_lossy_link_are_not_told_that_nobody_is_to_blame()
     assert [one.kind for one in explain(lossy(wander, [2], 0.02))] == ["link"]
     assert re.search(r"; ranks wait [56]\d % of the time", explain(lossy(wander, [2], 0.02))[0].text)
     assert explain(lossy(wander, [2], 0.002))[0].kind == "waits"
+
+
+def test_a_drill_draws_each_situation_once_and_tells_it_after_the_answer_alone(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    drawn = draw(10, 3)
+    assert len({one.name for one in drawn}) == 10
+    assert drawn == draw(10, 3) != draw(10, 4)
+    assert len(draw(99, 3)) == sum(bool(one.system) for one in SITUATIONS)
+
+    class Nothing:
+        folder = Path("runs-here")
+
+        def __init__(self, stack: ExitStack, situation: Situation) -> None:
+            assert situation is one
+
+        def begin(self) -> None: ...
+        def spoil(self) -> None: ...
+
+    def answer(question: str) -> str:
+        told = capsys.readouterr().out
+        assert "runs-here" in told
+        assert one.what not in told
+        assert one.name not in told
+        return f"it is this, {question}"
+
+    one = replace(next(one for one in drawn if "rank" in one.what), wait_s=0.0)
+    monkeypatch.setattr("checks.situations.drill.Played", Nothing)
+    monkeypatch.setattr("builtins.input", answer)
+    drill([one])
+    told = capsys.readouterr().out
+    assert f"It was: {one.what} ({one.name})." in told
+    assert "| it is this, What is wrong?  |" in told
