@@ -81,7 +81,9 @@ def nobody_there(address: str, method: str, details: str) -> ControllerUnreachab
     elif not address.startswith(UNIX) and is_listening(address):
         remedy = "something listens there: one side may use TLS and the other not (SWITCHSUM_TLS, docs/security.md)"
     else:
-        remedy = "`switchsum controller` starts one, or SWITCHSUM_CONTROLLER says where it is"
+        # Nothing listens, and gRPC has no more to say than that.
+        remedy = "no job runs, or SWITCHSUM_CONTROLLER has to say where it is; `switchsum controller` starts one"
+        return ControllerUnreachable(f"no controller answers at {address}: {remedy}")
     return ControllerUnreachable(f"no controller answers at {address}; {remedy} ({method}: {details})")
 
 

@@ -55,6 +55,7 @@ CANCELLED_S: Final = 0.2
 """The same where another thread may end the waiting."""
 EXPLAIN_S: Final = 2.0
 """How long to wait for what the controller knows about an error."""
+_ALIKE: Final = "all ranks must make the same calls in the same order, on arrays of one shape and dtype"
 RETRY_S: Final = 0.2
 """Pause before a connection that has ended is tried again."""
 REPORT_S: Final = 0.4
@@ -372,7 +373,7 @@ class Membership:
         except (SwitchsumError, ValueError):
             return error
         text = compared(reply.operations)
-        return OperationMismatch(text, error.operation) if text else error
+        return OperationMismatch(f"{text}; {_ALIKE}", error.operation) if text else error
 
     def reform(self, timeout_s: float) -> tuple[int, int]:
         """End the membership so that the job goes on without those that are lost; return the new rank and world size.

@@ -30,7 +30,7 @@ def refused(config: EngineConfig, state: State, operation: Operation) -> Switchs
     """Say why the switch has refused an operation."""
     core = state.core[0]
     if core["progress"]["failure"] == Failure.MISMATCH:
-        own = f"{operation} (number {int(core['progress']['failed'])} of its communicator)"
+        own = f"{operation} (call {int(core['progress']['failed']) + 1} of its communicator)"
         return OperationMismatch(f"another rank issued another operation than rank {config.rank}'s {own}", own)
     return NotAdmitted(f"the switch refuses contributions of rank {config.rank}: {_name(core['progress']['reason'])}")
 

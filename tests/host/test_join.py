@@ -376,8 +376,10 @@ def test_the_odd_rank_is_named_first_when_operations_differ(controller: FakeCont
     controller.answers["Compare"] = lambda _: member_rpc.CompareReply(operations=next(replies))
     membership = join(controller)
     mismatch = OperationMismatch("another rank issued another operation", "sum")
-    assert str(membership.explain(mismatch)) == "rank 2 issued max; ranks 0, 1, 3 issued sum"
-    assert str(membership.explain(mismatch)) == "rank 2 issued nothing that is known of; ranks 0, 1, 3 issued sum"
+    advice = "all ranks must make the same calls in the same order, on arrays of one shape and dtype"
+    said = f"rank 2 issued max; ranks 0, 1, 3 issued sum; {advice}"
+    assert str(membership.explain(mismatch)) == said
+    assert str(membership.explain(mismatch)) == said.replace("max", "nothing that is known of")
     assert membership.explain(mismatch) is mismatch  # what they say is the same: it is not in the words
     assert next(call for name, call in controller.calls if name == "Compare").operation == "sum"
     lost = SwitchLost("no answer")

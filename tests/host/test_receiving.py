@@ -140,7 +140,7 @@ def test_an_error_names_the_operation_and_the_reason() -> None:
     job.engine.note(0.0)
     [failed] = job.engine.events()
     assert isinstance(failed, Failed)
-    assert "(number 1 of its communicator)" in str(failed.error)
+    assert "(call 2 of its communicator)" in str(failed.error)
     job, frame = two_rounds()
     job.feed(job.result(frame, kind=Kind.REJECT, flags=0, reason=Reason.SLOT))
     job.engine.note(0.0)

@@ -285,7 +285,7 @@ RULES: Final = (
         symptom="nothing is wrong",
         level=Level.FINE,
         kind="fine",
-        sentence="No rank waits for another for long.{known}",
+        sentence="No rank waits for another for long{limit}.{known}",
         details="{shares}",
     ),
     Rule(

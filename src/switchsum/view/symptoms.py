@@ -66,6 +66,8 @@ READ_S: Final = 0.3
 """Seconds between the reading of reports and of counters, at most."""
 BACK: Final = 0.8
 """Of what a port's queue drops, all is on the way back; of what is lost at a link by chance, about half."""
+TRAVELS: Final = 0.5
+"""Share of the time from which it is told that sums travel for so long."""
 NO_WAIT: Final = "no rank waits for long"
 
 
@@ -108,7 +110,7 @@ def effect(facts: Facts) -> str:
     spent = shares_of_job(facts.calls, facts.workers)
     if spent["waiting"] >= WAITS:
         return f"; ranks wait {percent(spent['waiting'])} of the time"
-    if spent["moving"] >= 0.5:
+    if spent["moving"] >= TRAVELS:
         return f"; sums travel {percent(spent['moving'])} of the time"
     return f"; {NO_WAIT}"
 
@@ -277,7 +279,7 @@ def _held_up(facts: Facts, is_so: Callable[[list[rpc.WorkerInfo]], bool], *earli
     repeats = sum(one.recent.repeats for one in rows)
     words = of_ranks(facts, missing) | {
         "it_is": verb(missing, "the rank is", "the ranks are"),
-        "and_asks": f" and has repeated {repeats:,} contributions" if repeats else "",
+        "and_asks": f" and {verb(missing, 'has', 'have')} repeated {repeats:,} contributions" if repeats else "",
         "since": f"{found.since_s:.0f} s",
         "silent": f"{min(one.age_s for one in rows):.0f} s",
         "idle": f"{min(one.idle_s for one in rows):.0f} s",
@@ -572,7 +574,9 @@ def _shares(spent: dict[str, float]) -> str:
 def _nothing(facts: Facts) -> list[Symptom]:
     steps = len(steps_of(facts.calls)[0])
     known = f" In the last {steps} steps no rank was late again and again." if steps else ""
-    return [Symptom(words={"known": known, "shares": _shares(shares_of_job(facts.calls, facts.workers))})]
+    shares = shares_of_job(facts.calls, facts.workers)
+    limit = f"; sums travel {percent(shares['moving'])} of the time" if shares["moving"] >= TRAVELS else ""
+    return [Symptom(words={"known": known, "limit": limit, "shares": _shares(shares)})]
 
 
 # Beside.
