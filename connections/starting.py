@@ -20,6 +20,8 @@ VARIABLE: Final = "SWITCHSUM_START_TIMEOUT"
 LAUNCHER_VARIABLE: Final = "SWITCHSUM_LAUNCHER"
 """Environment variable in which a launcher tells its workers who has started their controller."""
 HINT: Final = f"{VARIABLE}=SECONDS changes how long"
+_NOTHING_LISTENS: Final = "failed to connect"
+"""How gRPC begins where nothing listens: what follows says no more than that, in raw terms."""
 ANSWER_S: Final = 60.0
 """Seconds that a running controller or switch may take to answer: milliseconds if cores are free."""
 _launchers: dict[str, str] = {}
@@ -81,9 +83,9 @@ def nobody_there(address: str, method: str, details: str) -> ControllerUnreachab
     elif not address.startswith(UNIX) and is_listening(address):
         remedy = "something listens there: one side may use TLS and the other not (SWITCHSUM_TLS, docs/security.md)"
     else:
-        # Nothing listens, and gRPC has no more to say than that.
-        remedy = "no job runs, or SWITCHSUM_CONTROLLER has to say where it is; `switchsum controller` starts one"
-        return ControllerUnreachable(f"no controller answers at {address}: {remedy}")
+        remedy = "`switchsum controller` starts one, or SWITCHSUM_CONTROLLER says where it is"
+        if details.startswith(_NOTHING_LISTENS):
+            return ControllerUnreachable(f"no controller answers at {address}; {remedy}")
     return ControllerUnreachable(f"no controller answers at {address}; {remedy} ({method}: {details})")
 
 

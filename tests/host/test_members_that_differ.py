@@ -231,8 +231,8 @@ def test_dtypes_without_bytes_are_refused_and_nothing_breaks(name: str, dtype: A
 
 def test_errors_name_the_callers_dtype_and_call() -> None:
     for call, text in {
-        "allgather": "allgather of float32[4] (number 0",
-        "broadcast": "broadcast from rank 0 of float32[4] (number 0",
+        "allgather": "allgather of float32[4] (call 1",
+        "broadcast": "broadcast from rank 0 of float32[4] (call 1",
     }.items():
         ranks = communicators(2)
         size = {0: 4, 1: 5}

@@ -187,7 +187,7 @@ def test_words_are_those_of_the_caller(pair: list[Any]) -> None:
     (call,) = [one for one in CALLS if one.name == "allgather"]
     errors = outcomes(pair, call, [call.base, {**call.base, "dtype": torch.int64}])
     said = [getattr(error, "operation", "") for error in errors]
-    assert [one.partition(" (number")[0] for one in said] == ["all_gather of float32[12]", "all_gather of int64[12]"]
+    assert [one.partition(" (call")[0] for one in said] == ["all_gather of float32[12]", "all_gather of int64[12]"]
 
 
 def test_lists_that_only_the_root_gives_are_checked_on_it(pair: list[Any]) -> None:
