@@ -8,7 +8,7 @@ from contextlib import ExitStack
 
 from switchsum.native.process.runtime_directory import RUNTIME_VARIABLE
 
-from .play import JOB, Played
+from .play import Played
 from .table import SITUATIONS, Situation
 
 
@@ -28,7 +28,9 @@ def drill(situations: list[Situation]) -> None:
             played.begin()
             played.spoil()
             time.sleep(one.wait_s)
-            print(f"\nSituation {number} of {len(situations)}: job {JOB} has four ranks, or eight in a tree.")
+            print(
+                f"\nSituation {number} of {len(situations)}: a job of four ranks at one switch, or of eight in a tree."
+            )
             print(f"In another terminal: export {RUNTIME_VARIABLE}={played.folder}; switchsum explain; switchsum top")
             print(f"What its parts print is in {played.folder}/*.txt.  They go on for two minutes.")
             began = time.monotonic()

@@ -200,3 +200,10 @@ def test_a_drill_draws_each_situation_once_and_tells_it_after_the_answer_alone(
     told = capsys.readouterr().out
     assert f"It was: {one.what} ({one.name})." in told
     assert "| it is this, What is wrong?  |" in told
+
+
+@pytest.mark.parametrize(("moving_ms", "said"), [(200.0, r"; sums travel 9\d % of the time\. In"), (2.0, r"\. In")])
+def test_where_nobody_is_to_blame_it_is_said_for_how_long_sums_travel(moving_ms: float, said: str) -> None:
+    found = explain(facts(calls_of(steady, moving_ms=moving_ms)))
+    assert found[0].kind == "fine"
+    assert re.match(rf"No rank waits for another for long{said}", found[0].text)

@@ -257,7 +257,13 @@ def test_loss_that_is_set_is_read_back_where_nobody_is(controller: str) -> None:
             2,
             "switchsum: a job has 1 to 4096 workers",
         ),
-        (["job", "list", "--controller", "127.0.0.1:1"], 1, "switchsum: no controller answers at 127.0.0.1:1"),
+        (
+            ["job", "list", "--controller", "127.0.0.1:1"],
+            1,
+            # The end of the line: what gRPC says in raw terms does not follow.
+            "switchsum: no controller answers at 127.0.0.1:1; `switchsum controller` starts one, or "
+            "SWITCHSUM_CONTROLLER says where it is\n",
+        ),
     ],
 )
 def test_errors_are_one_line_and_an_exit_code(controller: str, arguments: list[str], code: int, text: str) -> None:
