@@ -71,7 +71,7 @@ _SLOW: Final = 1 / 8
 _FIRST_TIMED: Final = 4
 """The shortest of so many rounds of a round trip tells whether a queue stands (HyStart, RFC 9406)."""
 _MANY_MEMBERS: Final = 64
-"""With more members than that, answers always say how long a round takes: 1 % of loss leaves no two rounds whole."""
+"""With more members than that most rounds lose a frame somewhere where 1 % is lost, and answers count for longer."""
 _ANSWERED: Final = 2.0
 """A round takes at most so many times what an answer takes."""
 _FEW_ON_THEIR_WAY: Final = 8
@@ -315,8 +315,8 @@ def _end_round_trip(core: Core, here: CongestionState, now: float) -> None:
         here.recent_s = here.shortest_s if is_known else min(here.shortest_s, 2 * here.recent_s)
         if is_known:
             here.usual_s = max(here.recent_s, here.usual_s + (here.recent_s - here.usual_s) / 8)
-        if is_known and here.answered_at < here.timed_from:
-            _forget_answer(core, here)
+            if here.answered_at < here.timed_from:
+                _forget_answer(core, here)
         here.timed_from = now
         here.shortest_s = np.inf
         here.timed = 0
