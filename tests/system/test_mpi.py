@@ -24,11 +24,12 @@ ROOT = Path(__file__).parents[2]
 EXAMPLE = ROOT / "examples" / "mpi.sh"
 LAUNCHERS = ("RANK", "WORLD_SIZE", "OMPI_", "PMI_", "SLURM_", "SWITCHSUM_CONTROLLER", "SWITCHSUM_JOB", "MASTER_")
 SUM = """
-import torch, torch.distributed as dist
+import os, torch, torch.distributed as dist
 dist.init_process_group("switchsum")
 values = torch.full((1000,), dist.get_rank() + 1.0)
 dist.all_reduce(values)
-print(f"rank {dist.get_rank()} of {dist.get_world_size()}: {values.unique().tolist()}")
+line = f"rank {dist.get_rank()} of {dist.get_world_size()}: {values.unique().tolist()}"
+os.write(1, f"{line}\\n".encode())  # at once, also where PYTHONUNBUFFERED is set: two ranks write to one pipe
 dist.destroy_process_group()
 """
 
