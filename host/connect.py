@@ -305,8 +305,6 @@ def _make_engine(
     """Return an engine for the slots that all members have been given."""
     reply = membership.reply  # of the controller that has admitted it, which may be another one
     window = min(ready.window_slots, ready.slot_count, MOST_IN_FLIGHT)
-    # Nothing queues on shared memory, and no queue drops: the ring holds what the controller allows.
-    ample = {"first_window": window, "loss_cut": 0.0} if settings.link.startswith("shm:") else {}
     config = EngineConfig(
         rank=membership.rank,
         world_size=settings.world_size,
@@ -328,8 +326,10 @@ def _make_engine(
         seed=settings.seed,
         places=tuple(ready.places),
         trees=tuple(ready.trees),
-        **ample,
     )
+    if settings.link.startswith("shm:"):
+        # Nothing queues on shared memory, and no queue drops: the ring holds what the controller allows.
+        config = replace(config, first_window=window, loss_cut=0.0)
     return Engine(config, transport.tx_frames, transport.lead, pushed=transport.pushed)
 
 
