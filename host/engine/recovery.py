@@ -77,6 +77,12 @@ _SOONEST: Final = 0.5
 """Part of the shortest round in which no answer to a repeat can come."""
 _ON_TIME: Final = 1.5
 """Most shortest rounds after a repeat at which its result comes on time."""
+_SOON: Final = 8.0
+"""An answer that comes within such a part of the pause after a repeat is taken for that repeat's ..."""
+_FEW_PROMPT: Final = 3
+"""... if so many in a row did: by chance one in 512 times."""
+_UNTIMED_S: Final = 2.0
+"""Longest pause while no round was timed."""
 _REORDERED: Final = 1 / 4
 """Reordering window once a repeat was needless, in shortest rounds (RFC 8985, section 6.2, step 4)."""
 _FEW: Final = 8
@@ -119,7 +125,8 @@ def wake_at(state: State) -> float:
 def probe_at(core: Core) -> Scalar:
     """Return the time of the next probe."""
     recovery = core.recovery
-    longest = min(_MOST_TIMES * max(recovery.timeout_s, recovery.floor_s), recovery.timeout_max_s)
+    most_s = min(_UNTIMED_S, recovery.timeout_max_s) if _is_untimed(recovery) else recovery.timeout_max_s
+    longest = min(_MOST_TIMES * max(recovery.timeout_s, recovery.floor_s), most_s)
     return recovery.moved_at + min(_doubled(core, recovery.timeouts), longest)
 
 
@@ -283,12 +290,35 @@ def note_result(state: State, index: int, carries: bool, now: float) -> None:
         is_on_time = now - slot.sent_at < _ON_TIME * shortest_s(state.congestion[path]) < np.inf
         if is_on_time or core.member.in_tree == 0 or has_many(core):
             recovery.timeouts = 0
+        elif _is_untimed(recovery) and _is_prompt(core, now - slot.sent_at):
+            _guess(recovery, now - slot.sent_at)
+            while recovery.timeouts > 0 and _doubled(core, recovery.timeouts - 1) > _SOON * (now - slot.sent_at):
+                recovery.timeouts -= 1
         _guess(recovery, now - state.rows[2 * index + (slot.number & 1)].first_at)  # at most so long is a round trip
         _note_passed(recovery, path, sequence)
         _give_credit(state, slot, now)
     slot.late = slot.repeats > 0
     recovery.silent = 0
     recovery.moved_at = now
+
+
+@inner
+def _is_untimed(recovery: RecoveryState) -> bool:
+    """Tell whether no round was ever timed: none had a result without a repeat."""
+    return bool(recovery.smoothed_s[0] + recovery.smoothed_s[1] == 0.0)
+
+
+@inner
+def _is_prompt(core: Core, elapsed: float) -> bool:
+    """Tell whether answers come soon after repeats, in a tree where each round has lost something so far.
+
+    Answers to earlier transmissions would come at any time within the pause.  A few in a row that come at its beginning
+    are answers to the repeats: the pause need not be longer than some of these times.
+    """
+    recovery = core.recovery
+    is_soon = _SOON * elapsed <= _doubled(core, recovery.timeouts)
+    recovery.prompt = recovery.prompt + 1 if is_soon else 0
+    return bool(recovery.prompt >= _FEW_PROMPT)
 
 
 @inner
@@ -340,8 +370,8 @@ def note_held(state: State, index: int, seen: int, now: float) -> None:
     slot.held = Held.NOW
     slot.seen = seen
     recovery.silent = 0
-    if recovery.smoothed_s[0] + recovery.smoothed_s[1] == 0.0:
-        return  # no round was timed yet: the others may begin seconds later, and pauses go on doubling
+    if _is_untimed(recovery) and not (core.member.in_tree == 1 and _is_prompt(core, now - slot.sent_at)):
+        return  # the others may begin seconds later, and pauses go on doubling
     waited_s = now - state.rows[2 * index + (slot.number & 1)].first_at
     longest = max(_MOST_TIMES_HELD * max(recovery.timeout_s, recovery.floor_s), _WAITED * waited_s)
     while recovery.timeouts > 0 and _doubled(core, recovery.timeouts) > longest:
@@ -351,7 +381,7 @@ def note_held(state: State, index: int, seen: int, now: float) -> None:
 @inner
 def _guess(recovery: RecoveryState, elapsed: float) -> None:
     """Make the time-out shorter by what an answer took, as long as no round was timed."""
-    if recovery.smoothed_s[0] + recovery.smoothed_s[1] == 0.0:
+    if _is_untimed(recovery):
         guess_s = max(_MOST_TRIPS * elapsed + recovery.granularity_s, recovery.floor_s)
         recovery.timeout_s = min(recovery.timeout_s, guess_s)
 

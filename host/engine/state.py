@@ -250,6 +250,8 @@ class RecoveryState(Record):
     """When that first result came."""
     timeouts: Int64
     """How often the time-out was doubled."""
+    prompt: Int64
+    """Answers in a row that came soon after repeats, in a tree, while no round was timed."""
     silent: Int64
     """Time-outs in a row without any answer."""
     smoothed_s: Annotated[Floats, "f8", WAYS]
