@@ -13,7 +13,7 @@ from switchsum.planning.topology import Cable, Network
 from switchsum.protocol.frame import FRAME_BYTES, payload_bytes
 from switchsum.simulation.conditions import Link
 
-from .bound import FIRST, Limits, Phase, mean_tries, shortest_s
+from .bound import FIRST, Limits, Phase, fullest_column, mean_tries, shortest_s
 
 HOPS: Final[Mapping[str, int]] = {"star": 1, "racks": 2, "two spines": 2, "three levels": 3}
 """Links from a host to the root, by shape."""
@@ -230,14 +230,27 @@ class Cell:
         return host, trunk
 
     @property
+    def full_part(self) -> float:
+        """About which part of the blocks is not zero on every rank: only these need whole frames."""
+        return 1 - (1 - self.density) ** self.hosts
+
+    @property
     def full_blocks(self) -> int:
-        """About how many blocks are not zero on every rank: only these need whole frames."""
-        return math.floor(self.blocks * (1 - (1 - self.density) ** self.hosts))
+        """About how many blocks these are."""
+        return math.floor(self.blocks * self.full_part)
+
+    @property
+    def columns_s(self) -> float:
+        """What the slot with most of these blocks takes, one after another; nothing where all are full."""
+        if self.density >= 1:
+            return 0.0
+        slots = min(one.window for one in self.limits)
+        return self.trip_alone_s * fullest_column(self.blocks, slots, self.full_part)
 
     @property
     def untroubled_s(self) -> float:
         """The bound without troubles."""
-        return max(shortest_s(one, self.full_blocks) for one in self.limits)
+        return max(self.columns_s, *(shortest_s(one, self.full_blocks) for one in self.limits))
 
     @cached_property
     def phases(self) -> tuple[Phase, ...]:
@@ -252,7 +265,8 @@ class Cell:
     @cached_property
     def bound_s(self) -> float:
         """The shortest time in which all sums can end."""
-        return max(shortest_s(replace(one, phases=self.phases), self.full_blocks) for one in self.limits)
+        troubled = (shortest_s(replace(one, phases=self.phases), self.full_blocks) for one in self.limits)
+        return max(self.columns_s, *troubled)
 
     @property
     def timeout_s(self) -> float:

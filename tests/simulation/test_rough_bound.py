@@ -5,11 +5,12 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from checks.rough.bound import Limits, Phase, mean_tries, shortest_s
+from checks.rough.bound import Limits, Phase, fullest_column, mean_tries, shortest_s
 from checks.rough.cells import Cell, Trouble
 from checks.rough.drawing import KINDS, cells, draw
 
@@ -92,6 +93,21 @@ def test_tries_are_those_of_the_unluckiest_member() -> None:
     fails = 1 - 0.7**2
     drawn = sum(1 - (1 - fails**times) ** 4 for times in range(200))
     assert mean_tries(0.3, 2, 4) == pytest.approx(drawn, abs=1e-4)
+
+
+@pytest.mark.parametrize(("blocks", "slots", "part"), [(2453, 128, 0.36), (1000, 256, 0.6), (90, 100, 0.2)])
+def test_the_fullest_column_is_the_median_of_what_is_drawn(blocks: int, slots: int, part: float) -> None:
+    random = np.random.default_rng(7)
+    length = -(-blocks // slots)
+    most = [(random.random((length, min(slots, blocks))) < part).sum(axis=0).max() for _ in range(2001)]
+    assert fullest_column(blocks, slots, part) == np.median(most)
+
+
+def test_a_sparse_sum_takes_as_long_as_its_fullest_column() -> None:
+    far = Cell(kind="sparse", trip_s=0.1, density=0.2, slots=128, blocks=2453, hosts=2)
+    assert far.bound_s == pytest.approx(13 * far.trip_alone_s)
+    slow = replace(far, trip_s=1e-5, rate_bps=1e6)
+    assert slow.bound_s > slow.full_blocks * slow.frame_s > 13 * slow.trip_alone_s
 
 
 def test_a_seed_draws_the_same_cells_from_any_number_on_and_all_kinds_come() -> None:
