@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import importlib.metadata
 import math
 import threading
@@ -76,6 +77,9 @@ class Patience:
     """Seconds that a call waits for a switch that does not answer the controller."""
 
 
+_version_of = functools.cache(importlib.metadata.version)  # each reading takes 5 ms, and a process may join often
+
+
 class Membership:
     """One rank's place in a job, held by a connection until `leave`.
 
@@ -132,7 +136,7 @@ class Membership:
             job=job,
             rank=rank,
             world_size=world_size,
-            package_version=importlib.metadata.version("switchsum"),
+            package_version=_version_of("switchsum"),
             receive_bytes=receive_bytes,
             window_bytes=window_bytes,
             rates=list(rates),
