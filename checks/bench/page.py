@@ -120,7 +120,7 @@ PAGES: Final = {
         },
     ),
     "loss": ("Loss and its recovery", {"loss.": "Allreduce with frames lost"}),
-    "start": ("Starting", {"start.": "From command to end"}),
+    "start": ("Starting", {"start.": "From command to end", "torch.": "What PyTorch's calls cost"}),
 }
 """Pages of docs/results: their titles, and the titles of their tables by how the names of their records begin."""
 

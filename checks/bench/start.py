@@ -1,11 +1,19 @@
-"""How long a job takes from its command to its end when all that it does is one small allreduce, beside others."""
+"""How long a job takes from its command to its end when all that it does is one small allreduce, beside others.
+
+And what PyTorch's calls cost: a start, a group, small collectives, an end.
+"""
 
 from __future__ import annotations
 
 import dataclasses
+import json
+import os
 import subprocess
 import sys
+import tempfile
 import time
+from importlib.util import find_spec
+from pathlib import Path
 
 from checks.bench.choice import Choice
 from checks.bench.compare import OTHERS
@@ -15,6 +23,17 @@ from switchsum.laboratory.axes import OURS, Cell, Impossible
 
 WORKERS = 4
 TAKES = ("runs",)
+BACKENDS = ("switchsum", "gloo")
+CALLS = {
+    "first-sum": "init_process_group and a first sum, with PyTorch imported and caches warm",
+    "group": "new_group of two ranks and its first sum",
+    "end": "destroy_process_group",
+    "sum-16B": "all_reduce of four floats, mean of 100",
+    "broadcast-100kB": "broadcast of 25,000 floats, mean of 100",
+    "barrier": "barrier, mean of 100",
+    "gather-object": "all_gather_object of a small dict, mean of 100",
+}
+"""What is timed, and what each is."""
 
 
 def run(choice: Choice) -> list[Record]:
@@ -25,7 +44,36 @@ def run(choice: Choice) -> list[Record]:
         for peer in peers:
             taken = once(peer)
             seconds[peer] += [taken] if turn else []
-    return records(seconds)
+    return records(seconds) + (torch_records(choice.runs) if find_spec("torch") else [])
+
+
+def torch_records(runs: int) -> list[Record]:
+    """Measure PyTorch's calls on our backend and on gloo, in turn."""
+    taken: dict[str, list[dict[str, float]]] = {backend: [] for backend in BACKENDS}
+    for turn in range(1 + runs):
+        for backend in BACKENDS:
+            times = torch_once(backend)
+            taken[backend] += [times] if turn else []
+    made = []
+    for call, what in CALLS.items():
+        samples = {backend: Samples(values=[1e3 * times[call] for times in taken[backend]]) for backend in BACKENDS}
+        ratio = pairs(samples["switchsum"].values, samples["gloo"].values)
+        conditions = f"{WORKERS} ranks of one machine under torchrun; {what}; in turn, {runs} runs"
+        ours, gloo = (record(f"torch.{call}.{one}", samples[one], "ms", conditions) for one in ("switchsum", "gloo"))
+        name = f"x {OTHERS['gloo']}"
+        ours = dataclasses.replace(ours, more={name: ratio.median}, intervals={name: ratio.interval})
+        made += [gloo, ours]
+    return made
+
+
+def torch_once(backend: str) -> dict[str, float]:
+    """Return the seconds that each call took on rank 0; raises CalledProcessError."""
+    with tempfile.TemporaryDirectory(prefix="switchsum-bench-") as scratch:
+        path = Path(scratch, "times.json")
+        launch = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(WORKERS)]
+        command = [*launch, "-m", "checks.bench.start_torch_worker", backend, str(path)]
+        subprocess.run(command, check=True, env={**os.environ, "OMP_NUM_THREADS": "1"})
+        return dict(json.loads(path.read_text()))
 
 
 def records(seconds: dict[str, list[float]]) -> list[Record]:
