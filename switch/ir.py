@@ -218,6 +218,8 @@ class CopyHeader:
 
     target: int
     source: int
+    forgets: bool = False
+    """Nobody can count on the target's fields if the source is invalid: both are members of a stack that is shifted."""
 
 
 @dataclass(frozen=True, slots=True)
