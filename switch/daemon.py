@@ -38,6 +38,7 @@ from .pipeline import EngineName, Pipeline
 from .ports.base import CPU_PORT, Batch, PortGroup, PortTable
 from .ports.capture import Capture
 from .ports.packet import PacketPorts
+from .ports.peers import SCHEME, PeerPorts
 from .ports.port_set import BATCH_FRAMES, PortSet
 from .ports.shm import ShmPorts
 from .ports.taps import FrameLog, InterfaceFiles, Tap
@@ -92,7 +93,7 @@ class Config:
     shm: str | None = None
     """Name or path by which workers of this machine find the switch; None: no shared-memory links."""
     interfaces: Mapping[int, str] = field(default_factory=dict)
-    """Network interfaces by port number."""
+    """Network interfaces by port number, or UDP peers, `udp:HOST:PORT/HOST:PORT` (ports/peers.py)."""
     udp: UdpConfig | None = None
     cpu_port: int | None = CPU_PORT
     """Number of the port whose frames are packet-ins and packet-outs; None: there is no such port."""
@@ -180,8 +181,11 @@ class SwitchProcess:
 
     def open_groups(self, config: Config, table: PortTable) -> Iterator[PortGroup]:
         """Yield the port groups that `config` asks for, in the order of polling; raises TransportError."""
-        if config.interfaces:
-            yield PacketPorts(table, dict(config.interfaces), deep=config.deep_buffers)
+        peers = {port: name for port, name in config.interfaces.items() if name.startswith(SCHEME)}
+        if interfaces := {port: name for port, name in config.interfaces.items() if port not in peers}:
+            yield PacketPorts(table, interfaces, deep=config.deep_buffers)
+        if peers:
+            yield PeerPorts(table, peers)
         if config.udp is not None:
             yield UdpPort(table, config.udp.host, config.udp.port, switch=config.udp.switch)
         if config.shm is not None:
