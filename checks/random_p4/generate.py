@@ -164,8 +164,9 @@ class Generator:
             width = random.choice((1, 8, 9, 16, 37))
             given = Place("given", width, fixed=True), Place("port", 9, fixed=True)
             head = f"    action act{number}_{where}(bit<{width}> given, bit<9> port) {{"
-            block = [make.statement("sm.egress_spec = port & 7;"), *make.block(1, "action", *given)[:2]]
-            block += [make.statement(f"direct{number}_{where}.read(m.colour);")] if number in metered else []
+            # p4c refuses a direct meter that no action reads, as after `return`.
+            block = [make.statement(f"direct{number}_{where}.read(m.colour);")] if number in metered else []
+            block += [make.statement("sm.egress_spec = port & 7;"), *make.block(1, "action", *given)[:2]]
             made.append(Part(head, block, "    }"))
         made += [Part(table) for table in tables]
         local = Place("local", 33)

@@ -147,7 +147,7 @@ def _copy(targets: tuple[int, ...], sources: tuple[int, ...], *, forgets: bool =
     """Copy an element of a stack: its header, or the headers of its union, of which one is valid after the last."""
     if len(targets) != len(sources):
         raise refusal("not a BMv2 program: header unions of different types are copied", None)
-    return [ir.CopyHeader(to, of, forgets) for to, of in zip(targets, sources, strict=True)]
+    return [ir.CopyHeader(to, of, forgets=forgets) for to, of in zip(targets, sources, strict=True)]
 
 
 def _invalidate(headers: tuple[int, ...]) -> list[ir.Statement]:

@@ -68,21 +68,22 @@ class _Port:
 class PeerPorts(PortGroup):
     """Ports that are UDP peers; each `collect` overwrites the frames of the last one."""
 
-    def __init__(self, table: PortTable, peers: Mapping[int, str]) -> None:
-        """Open `peers`, names such as `udp:127.0.0.1:7401/127.0.0.1:7402` by port number.
+    def __init__(self, table: PortTable, peers: Mapping[int, str | socket.socket]) -> None:
+        """Open `peers` by port number: names such as `udp:127.0.0.1:7401/127.0.0.1:7402`, or connected sockets.
 
-        Raises UsageError where a name is wrong, and TransportError where an address cannot be used.
+        The sockets belong to the ports from then on.  Raises UsageError where a name is wrong, and TransportError where
+        an address cannot be used.
         """
         super().__init__(table)
         self._ports: list[_Port] = []
-        ends = {number: read_peer(name) for number, name in peers.items()}
+        ends = {number: read_peer(name) for number, name in peers.items() if isinstance(name, str)}
         taken: dict[Endpoint, int] = {}
         for number, (ours, _) in ends.items():
             if ours[1] and taken.setdefault(ours, number) != number:
                 raise UsageError(f"ports {taken[ours]} and {number} have the same end, {_text(ours)}")
         try:
-            for number, (ours, theirs) in ends.items():
-                self._open(number, ours, theirs)
+            for number, peer in peers.items():
+                self._add(number, peer if isinstance(peer, socket.socket) else _connected(number, *ends[number]))
         except BaseException:
             self.close()
             raise
@@ -90,8 +91,7 @@ class PeerPorts(PortGroup):
         self.operations = Operations(PEERS, self, packed_peers(self._words))
         """Functions that the loop calls, compiled before the first frame."""
 
-    def _open(self, number: int, ours: Endpoint, theirs: Endpoint) -> None:
-        link = _connected(number, ours, theirs)
+    def _add(self, number: int, link: socket.socket) -> None:
         own, other = link.getsockname(), link.getpeername()
         try:
             if own == other:
