@@ -21,8 +21,9 @@ from switchsum.native.wires.messages import grow_buffers
 from switchsum.protocol.errors import TransportError, UsageError
 
 from .daemon import Config, SwitchProcess
-from .ports.base import CPU_PORT, MAX_FRAME_BYTES, PortCounter, PortGroup, PortTable
-from .ports.peers import PeerPorts, read_peer
+from .ports.base import CPU_PORT, MAX_FRAME_BYTES, PortCounter, PortCounters, PortGroup, PortTable
+from .ports.packet import PacketPorts
+from .ports.peers import SCHEME, PeerPorts, read_peer
 from .queues import PORTS
 from .switch import Switch
 from .v1model import DROP_PORT
@@ -30,7 +31,7 @@ from .v1model import DROP_PORT
 ANY: Final = "127.0.0.1:0"
 """Address of a P4Runtime server on any free TCP port of the loopback."""
 Cables = Mapping[int, socket.socket | str]
-"""Of a switch, by port: the socket of our end, or the name of a UDP peer."""
+"""Of a switch, by port: the socket of our end, or the name of a UDP peer or an interface."""
 
 
 class LiveHost:
@@ -105,8 +106,13 @@ class _LiveSwitch(SwitchProcess):
 
     def open_groups(self, config: Config, table: PortTable) -> Iterator[PortGroup]:
         """Yield the group of the cables."""
-        if self._cables:
-            yield PeerPorts(table, self._cables)
+        interfaces = {
+            port: end for port, end in self._cables.items() if isinstance(end, str) and not end.startswith(SCHEME)
+        }
+        if interfaces:
+            yield PacketPorts(table, interfaces, deep=config.deep_buffers)
+        if peers := {port: end for port, end in self._cables.items() if port not in interfaces}:
+            yield PeerPorts(table, peers)
 
 
 @dataclass(slots=True, kw_only=True)
@@ -119,6 +125,8 @@ class _Node:
     device_id: int
     cpu_port: int
     cables: dict[int, socket.socket | str] = field(default_factory=dict)
+    counters: PortCounters | None = None
+    """Those of the ports, also when the switch has ended; None: it has not run."""
     process: _LiveSwitch | None = None
     thread: threading.Thread | None = None
     failure: BaseException | None = None
@@ -152,7 +160,8 @@ class LiveNetwork:
         self.hosts: dict[str, LiveHost] = {}
         """The hosts by name."""
         self.outside: dict[str, str] = {}
-        """The hosts that are other programs, and the link of each: `udp:HOST:PORT/HOST:PORT`, the host's end last."""
+        """The hosts that are other programs, and the link of each: an interface, or `udp:HOST:PORT/HOST:PORT` with the
+        host's end last."""
         self._beyond: dict[tuple[str, int], str] = {}
         self._nodes: dict[str, _Node] = {}
         self._running = False
@@ -225,7 +234,13 @@ class LiveNetwork:
         return self.hosts[name]
 
     def link(
-        self, one: str, other: str, *, port: int | None = None, other_port: int | None = None, udp: str | None = None
+        self,
+        one: str,
+        other: str,
+        *,
+        port: int | None = None,
+        other_port: int | None = None,
+        through: str | None = None,
     ) -> None:
         """Connect two nodes, one of which is a switch.
 
@@ -234,8 +249,8 @@ class LiveNetwork:
             other: Name of another one.
             port: Of the switch, if one of the two is a host; else of `one`.  None: its next free port, from 1.
             other_port: Of `other`, if both are switches.
-            udp: For the link of a host that is another program: `udp:HOST:PORT/HOST:PORT`, the switch's end and the
-                host's.  None: the host is this Python object.
+            through: For a host that is another program: `udp:HOST:PORT/HOST:PORT`, the switch's end and the
+                host's; or an interface, which needs CAP_NET_RAW.  None: the host is this Python object.
 
         Raises:
             UsageError: There is no such node or port, the port or the host has a link already, both are hosts, or the
@@ -255,7 +270,7 @@ class LiveNetwork:
             one, other = other, one
         taken = self._free_port(one, port)
         if other in self._nodes:
-            if udp is not None:
+            if through is not None:
                 raise UsageError(f"{one} and {other} are switches of this network: their link has no address")
             others = self._free_port(other, other_port)
             self._nodes[one].cables[taken], self._nodes[other].cables[others] = _cable()
@@ -264,13 +279,13 @@ class LiveNetwork:
         host = self.hosts[other]
         if other in self._beyond.values():
             raise UsageError(f"host {other} has a link already")
-        if udp is not None:
-            read_peer(udp)
+        if through is not None and through.startswith(SCHEME):
+            read_peer(through)
         self._beyond[one, taken] = other
-        if udp is None:
+        if through is None:
             self._nodes[one].cables[taken], host.link = _cable()
         else:
-            self._nodes[one].cables[taken] = self.outside[other] = udp
+            self._nodes[one].cables[taken] = self.outside[other] = through
 
     def start(self) -> None:
         """Open the P4Runtime servers and let frames pass.
@@ -288,6 +303,7 @@ class LiveNetwork:
                     listen=node.listen, device_id=node.device_id, switch=node.switch, cpu_port=node.cpu_port
                 )
                 node.process = _LiveSwitch(config, node.cables)
+                node.counters = node.process.ports.table.counters
             for name, node in self._nodes.items():
                 node.thread = threading.Thread(target=node.run, name=f"switch {name}", daemon=True)
                 node.thread.start()
@@ -306,7 +322,7 @@ class LiveNetwork:
         return {name: node.process.address for name, node in self._nodes.items() if node.process is not None}
 
     def counts(self) -> dict[str, dict[int, dict[str, int]]]:
-        """Return the counts of each port.
+        """Return the counts of each port.  They are final when the network has ended.
 
         Returns:
             For each switch and port, a dict with `rx_frames`, `rx_bytes`, `rx_drops`, `tx_frames`, `tx_bytes` and
@@ -315,9 +331,11 @@ class LiveNetwork:
         """
         found: dict[str, dict[int, dict[str, int]]] = {}
         for name, node in self._nodes.items():
-            counters = None if node.process is None else node.process.ports.table.counters
             found[name] = {
-                port: {one.name.lower(): 0 if counters is None else int(counters[port, one]) for one in PortCounter}
+                port: {
+                    one.name.lower(): 0 if node.counters is None else int(node.counters[port, one])
+                    for one in PortCounter
+                }
                 for port in sorted(node.cables)
             }
         return found

@@ -22,6 +22,7 @@ from switchsum.protocol.errors import UsageError
 
 from .errors import ProgramError, StateError
 from .live import ANY, LiveNetwork
+from .ports.peers import SCHEME
 from .switch import Switch
 
 SWITCH_FIELDS: Final = {
@@ -29,8 +30,8 @@ SWITCH_FIELDS: Final = {
     *("grpc", "device_id", "cpu_port", "target", "cli_input", "program"),
 }
 """What may be said of a switch; `target`, `cli_input` and `program` are the tutorials', and have no effect."""
-HOST_FIELDS: Final = {"udp", "ip", "mac", "commands"}
-"""What may be said of a host; all but `udp` are the tutorials', for hosts with a network stack, and have no effect."""
+HOST_FIELDS: Final = {"udp", "interface", "ip", "mac", "commands"}
+"""What may be said of a host; the last three are the tutorials', for hosts with a network stack, and have no effect."""
 _PORT: Final = re.compile(r"(.+)-p([0-9]+)")
 
 
@@ -67,10 +68,14 @@ def read_network(
         for name, fields in _nodes(document, "hosts", path).items():
             _only(fields, HOST_FIELDS, f"host {name}")
             network.host(name)
+            if "udp" in fields and "interface" in fields:
+                raise UsageError(f"host {name} has udp and interface: it has one link")
             if "udp" in fields:
-                outside[name] = str(fields["udp"])
+                outside[name] = SCHEME + str(fields["udp"]).removeprefix(SCHEME)
+            elif "interface" in fields:
+                outside[name] = str(fields["interface"])
             elif first_udp:
-                outside[name] = f"udp:127.0.0.1:{first_udp}/127.0.0.1:{first_udp + 1}"
+                outside[name] = f"{SCHEME}127.0.0.1:{first_udp}/127.0.0.1:{first_udp + 1}"
                 first_udp += 2
         for link in _list(document.get("links", []), f"links of {path}"):
             _add_link(network, link, outside)
@@ -155,10 +160,7 @@ def _add_link(network: LiveNetwork, link: Any, outside: Mapping[str, str]) -> No
     if len(ends) != 2:
         raise UsageError(f"a link has two ends, such as [h1, s1-p1], not {link!r}")
     (one, port), (other, other_port) = sorted(ends, key=lambda end: end[0] in network.hosts)
-    name = outside.get(other)
-    if name is not None and not name.startswith("udp:"):
-        name = f"udp:{name}"
-    network.link(one, other, port=port, other_port=other_port, udp=name)
+    network.link(one, other, port=port, other_port=other_port, through=outside.get(other))
 
 
 def _end(network: LiveNetwork, text: str) -> tuple[str, int | None]:

@@ -136,7 +136,8 @@ class PeerPorts(PortGroup):
             port.lost = lost
 
     def close(self) -> None:
-        """Close the sockets."""
+        """Count what was lost, and close the sockets."""
+        self.service()
         for port in self._ports:
             port.link.close()
             self.table.give_back(port.number)

@@ -8,12 +8,14 @@ import socket
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from random import Random
 from typing import Any, Final
 
 import pytest
 
+from switchsum.native.wires.packetsocket import open_packet_socket
 from switchsum.protocol.errors import SwitchsumError, UsageError
 from switchsum.protocol.p4runtime import parse_p4info, v1
 from switchsum.switch import Switch
@@ -112,7 +114,7 @@ def test_the_example_floods_and_forwards() -> None:
         h2.send(frame(1))
         assert h1.receive(1, LONG_S) == [frame(1)]
         assert h3.receive(timeout_s=0.05) == []
-        assert total(network, "s2", "tx_frames") == {1: 1, 2: 1}
+    assert total(network, "s2", "tx_frames") == {1: 1, 2: 1}
 
 
 def test_frames_that_go_round_for_ever_do_not_keep_a_network_from_its_end(network: LiveNetwork) -> None:
@@ -165,7 +167,7 @@ def test_in_a_random_tree_each_host_gets_what_another_one_floods_once(network: L
         (lambda network: network.link("h1", "s1", port=255), "s1 has no port 255"),
         (lambda network: [network.link(name, "s1", port=1) for name in ("h1", "h2")], "port 1 of s1 has two links"),
         (lambda network: [network.link("h1", "s1") for _ in range(2)], "host h1 has a link already"),
-        (lambda network: network.link("h1", "s1", udp="udp:1"), "a UDP peer is udp:"),
+        (lambda network: network.link("h1", "s1", through="udp:1"), "a UDP peer is udp:"),
         (lambda network: network.hosts["h1"].send(b"x"), "host h1 has no link here"),
         (lambda network: [network.start(), network.start()], "runs already"),
         (lambda network: network.beyond("s1", 1), "port 1 of s1 has no link"),
@@ -230,6 +232,7 @@ def test_the_tutorials_files_are_read(tmp_path: Path) -> None:
         ({**described(), "links": [["h1", "h2"]]}, "h1 and h2 are hosts"),
         ({**described(), "hosts": {"h1": {"tap": 1}}}, "host h1: there is no field 'tap'"),
         ({**described(), "hosts": {"h1": {"udp": "127.0.0.1"}}, "links": [["h1", "s1-p1"]]}, "a UDP peer is udp:"),
+        ({**described(), "hosts": {"h1": {"udp": "x", "interface": "y"}}}, "host h1 has udp and interface"),
         (described(bmv2_json="/nowhere.json"), "/nowhere.json: No such file"),
         (described(p4info="/nowhere.txt"), "/nowhere.txt: No such file"),
         (described(runtime_json="nowhere.json"), "nowhere.json: No such file"),
@@ -264,37 +267,81 @@ def test_files_that_are_no_text_of_their_kind_are_refused(name: str, text: str, 
     assert "\n" not in str(refused.value)
 
 
-def test_the_command_runs_until_it_is_interrupted_and_shows_the_counts(tmp_path: Path) -> None:
-    ends = [socket.socket(socket.AF_INET, socket.SOCK_DGRAM) for _ in range(4)]
-    for end in ends:
-        end.bind(("127.0.0.1", 0))
-        end.settimeout(LONG_S)
-    names = ["{}:{}".format(*end.getsockname()) for end in ends]
-    document = described(table_entries=[entry(match={"hdr.ethernet.destination": "02:00:00:00:00:02"})])
-    document["hosts"] = {"h1": {"udp": f"{names[0]}/{names[1]}"}, "h2": {"udp": f"udp:{names[2]}/{names[3]}"}}
-    (path := tmp_path / "network.json").write_text(json.dumps(document))
-    for end in ends[::2]:
-        end.close()
-    command = [sys.executable, "-m", "switchsum", "network", str(path), "--grpc", "0", "--json"]
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+@contextmanager
+def command(document: dict[str, Any], folder: Path) -> Iterator[subprocess.Popen[str]]:
+    """Run the command with JSON and yield it when the network runs; interrupt it at the end."""
+    (folder / "network.json").write_text(json.dumps(document))
+    line = [sys.executable, "-m", "switchsum", "network", str(folder / "network.json"), "--grpc", "0", "--json"]
+    process = subprocess.Popen(line, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     try:
         assert process.stdout is not None
         started = json.loads("".join(iter(process.stdout.readline, "]\n")) + "]")
         assert [node["node"] for node in started] == ["s1", "h1", "h2"]
-        ends[1].connect((names[0].split(":")[0], int(names[0].split(":")[1])))
-        ends[1].send(frame(2))
-        assert ends[3].recv(2000) == frame(2)
-        process.send_signal(signal.SIGINT)
-        text, errors = process.communicate(timeout=patience(60))
+        yield process
     finally:
         process.kill()
         process.communicate()
-        for end in ends:
-            end.close()
+
+
+def counted(process: subprocess.Popen[str]) -> list[tuple[Any, ...]]:
+    """Interrupt the command; return what its ports have counted."""
+    process.send_signal(signal.SIGINT)
+    text, errors = process.communicate(timeout=patience(60))
     assert process.returncode == 0, errors
     assert "Traceback" not in errors
-    counted = [(one["port"], one["to"], one["rx_frames"], one["tx_frames"]) for one in json.loads(text)]
-    assert counted == [(1, "h1", 1, 0), (2, "h2", 0, 1)]
+    return [(one["port"], one["to"], one["rx_frames"], one["tx_frames"]) for one in json.loads(text)]
+
+
+def ends(count: int) -> list[socket.socket]:
+    made = [socket.socket(socket.AF_INET, socket.SOCK_DGRAM) for _ in range(count)]
+    for end in made:
+        end.bind(("127.0.0.1", 0))
+        end.settimeout(LONG_S)
+    return made
+
+
+def text_of(end: socket.socket) -> str:
+    return "{}:{}".format(*end.getsockname())
+
+
+FORWARDS: Final = [entry(match={"hdr.ethernet.destination": "02:00:00:00:00:02"})]
+
+
+def test_the_command_runs_until_it_is_interrupted_and_shows_the_counts(tmp_path: Path) -> None:
+    document = described(table_entries=FORWARDS)
+    free, hosts = ends(2), ends(2)
+    names = [f"{text_of(ours)}/{text_of(theirs)}" for ours, theirs in zip(free, hosts, strict=True)]
+    document["hosts"] = {"h1": {"udp": names[0]}, "h2": {"udp": f"udp:{names[1]}"}}
+    hosts[0].connect(free[0].getsockname())
+    for end in free:
+        end.close()
+    with command(document, tmp_path) as process:
+        hosts[0].send(frame(2))
+        assert hosts[1].recv(2000) == frame(2)
+        assert counted(process) == [(1, "h1", 1, 0), (2, "h2", 0, 1)]
+    for end in hosts:
+        end.close()
+
+
+@pytest.mark.root
+@pytest.mark.usefixtures("network_namespace")
+def test_a_host_may_be_behind_an_interface(tmp_path: Path) -> None:
+    for line in (
+        *("link add near type veth peer name far", "link set near up", "link set far up", "link set lo up"),
+        *("link set near addrgenmode none", "link set far addrgenmode none"),
+    ):
+        subprocess.run(["ip", *line.split()], check=True)
+    document = described(table_entries=FORWARDS)
+    [free], [host] = ends(1), ends(1)
+    document["hosts"] = {"h1": {"udp": f"{text_of(free)}/{text_of(host)}"}, "h2": {"interface": "near"}}
+    host.connect(free.getsockname())
+    free.close()
+    with host, open_packet_socket("far") as far, command(document, tmp_path) as process:
+        far.settimeout(LONG_S)
+        host.send(frame(2, 100))
+        while far.recv(2000) != frame(2, 100):  # the kernel sends frames of its own
+            pass
+        assert counted(process)[1][3] == 1
 
 
 TEST: Final = """

@@ -64,12 +64,12 @@ def network(options: NetworkOptions) -> None:
             if left is not None and (left := left - (options.every or left)) <= 0:
                 break
             print_records("ports", _ports(made), as_json=options.as_json)
-        print_records("ports", _ports(made), as_json=options.as_json)
+    print_records("ports", _ports(made), as_json=options.as_json)
 
 
 def _nodes(made: LiveNetwork) -> list[dict[str, Any]]:
     nodes = [{"node": name, "kind": "switch", "end": address} for name, address in made.addresses.items()]
-    return nodes + [{"node": name, "kind": "host", "end": udp} for name, udp in made.outside.items()]
+    return nodes + [{"node": name, "kind": "host", "end": link} for name, link in made.outside.items()]
 
 
 def _ports(made: LiveNetwork) -> list[dict[str, Any]]:
