@@ -211,8 +211,10 @@ class Statements:
     def _loop(self, made: Expressions) -> str:
         """Return a loop of a few rounds, which may end early."""
         change = f"m.third = m.third {self.random.choice('+^-')} (bit<13>)({made.value(8, 1)});"
-        early = self.random.choice(("", "", f"if ({made.condition(1)}) {{ break; }} ", "if (i == 1) { continue; } "))
-        return f"for (bit<8> i = 0; i < {self.random.randint(1, 5)}; i = i + 1) {{ {early}{change} }}"
+        early = self.random.choice(("", "", f"if ({made.condition(1)}) {{ break; }} ", "if (m.flag) { continue; } "))
+        self._next += 1
+        i = f"i{self._next}"  # p4c refuses two of one name in a block
+        return f"for (bit<8> {i} = 0; {i} < {self.random.randint(1, 5)}; {i} = {i} + 1) {{ {early}{change} }}"
 
     def _hash(self, made: Expressions) -> str:
         places = [Place("m.hashed", 16), Place("m.hashed", 16), *self.layout.metadata]

@@ -1,7 +1,7 @@
 """The p4lang tutorials' solutions on networks without root, from their own files.
 
-`SWITCHSUM_TUTORIALS=CLONE pytest tests/switch/test_tutorials.py`, with p4c-bm2-ss on PATH.  Not run are p4runtime and
-flowcache: their controllers need P4Runtime's Python modules and protobuf 3.20.  Their networks start.
+`SWITCHSUM_TUTORIALS=CLONE pytest tests/switch/test_tutorials.py`, with p4c-bm2-ss on PATH.  Of p4runtime and flowcache
+the networks alone start: their controllers need P4Runtime's Python modules and protobuf 3.20.
 """
 
 from __future__ import annotations
