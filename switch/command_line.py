@@ -22,6 +22,7 @@ from switchsum.connections.serving import allow_many_descriptors
 from switchsum.protocol.errors import UsageError
 
 from .daemon import Config, ProgramConfig, Services, start_interruptible
+from .ports.peers import SCHEME
 from .queue_settings import read_settings
 from .queues import PORTS
 from .v1model import DROP_PORT, MAX_PASSES, MAX_QUEUES, PASSES
@@ -85,7 +86,7 @@ def run(arguments: Sequence[str], services: Services = ()) -> None:
                 _log.warning("%s has no effect: %s", _option(option), reason)
         _log.info("P4Runtime server listening on %s, device id %d", switch.address, config.device_id)
         for port, name in config.interfaces.items():
-            _log.info("port %d is interface %s", port, name)
+            _log.info("port %d is %s", port, name if name.startswith(SCHEME) else f"interface {name}")
         switch.run()
 
 
@@ -203,7 +204,8 @@ def _common_parser(target: argparse.ArgumentParser) -> argparse.ArgumentParser:
     )
     add = parser.add_argument
     add("program", nargs="?", type=Path, help="program to start with, the JSON that p4c-bm2-ss writes")
-    add("-i", "--interface", action="append", default=[], type=_interface, metavar="PORT@NAME", help="make it a port")
+    port = "make an interface, or a UDP peer udp:HOST:PORT/HOST:PORT, a port"
+    add("-i", "--interface", action="append", default=[], type=_interface, metavar="PORT@NAME", help=port)
     add("--no-p4", action="store_true", help="start without a program")
     add("--device-id", type=_number(0, MAX_DEVICE_ID), default=0, help="P4Runtime's device id (0)")
     add("--pcap", nargs="?", type=Path, const=Path(), metavar="DIR", help="write NAME_in.pcap and NAME_out.pcap here")

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import grpc
 
@@ -38,6 +38,7 @@ from .pipeline import EngineName, Pipeline
 from .ports.base import CPU_PORT, Batch, PortGroup, PortTable
 from .ports.capture import Capture
 from .ports.packet import PacketPorts
+from .ports.peers import SCHEME, PeerPorts
 from .ports.port_set import BATCH_FRAMES, PortSet
 from .ports.shm import ShmPorts
 from .ports.taps import FrameLog, InterfaceFiles, Tap
@@ -46,6 +47,9 @@ from .queue_settings import QueueSetting
 from .queues import PORTS, Queues
 from .traffic_manager import TrafficManager
 from .v1model import DROP_PORT, PASSES
+
+if TYPE_CHECKING:
+    from .switch import Switch
 
 FINEST_POLL_S: Final = 0.001
 """Shortest sleep that a frame may end."""
@@ -89,10 +93,13 @@ class Config:
     """P4Runtime's device id; simple_switch_grpc's is 0 too."""
     engine: EngineName = "native"
     program: ProgramConfig | None = None
+    switch: Switch | None = None
+    """A switch with its program, in place of `program`: it can be written and read by names while it runs.  Its clock,
+    queues and ports are those of the process."""
     shm: str | None = None
     """Name or path by which workers of this machine find the switch; None: no shared-memory links."""
     interfaces: Mapping[int, str] = field(default_factory=dict)
-    """Network interfaces by port number."""
+    """Network interfaces by port number, or UDP peers, `udp:HOST:PORT/HOST:PORT` (ports/peers.py)."""
     udp: UdpConfig | None = None
     cpu_port: int | None = CPU_PORT
     """Number of the port whose frames are packet-ins and packet-outs; None: there is no such port."""
@@ -124,9 +131,11 @@ class SwitchProcess:
 
     def __init__(self, config: Config) -> None:
         """Open the ports and the P4Runtime server; raises SwitchsumError, and then nothing is left open."""
-        self._queues = queues = Queues(config.priority_queues)
-        self.clock = config.clock or Clock()
-        manager, status = TrafficManager(queues), Liveness(range(PORTS))
+        given = config.switch
+        self._queues = queues = Queues(config.priority_queues) if given is None else given.pipeline.state.queues
+        self.clock = config.clock or (Clock() if given is None else given.clock)
+        manager = TrafficManager(queues) if given is None else given.traffic_manager
+        status = Liveness(range(PORTS)) if given is None else given.pipeline.state.ports
         self._departures = Departures(manager, self.clock, self._send)
         self.device: Device[Pipeline] = Device(
             lambda data: Pipeline.load(
@@ -146,8 +155,10 @@ class SwitchProcess:
         self._stopping = False
         self._failure: Exception | None = None
         self._trace = Trace.wanted("switch")
-        if config.program is not None:
-            self._start_program(config.program)
+        if given is not None:
+            self._start(given.program, given.p4info, given.pipeline)
+        elif config.program is not None:
+            self._start(config.program.device_config, config.program.p4info)
         reserved = {config.drop_port} if config.cpu_port is None else {config.drop_port, config.cpu_port}
         for setting in config.queues:
             setting.apply(manager, except_for=reserved)
@@ -180,8 +191,11 @@ class SwitchProcess:
 
     def open_groups(self, config: Config, table: PortTable) -> Iterator[PortGroup]:
         """Yield the port groups that `config` asks for, in the order of polling; raises TransportError."""
-        if config.interfaces:
-            yield PacketPorts(table, dict(config.interfaces), deep=config.deep_buffers)
+        peers = {port: name for port, name in config.interfaces.items() if name.startswith(SCHEME)}
+        if interfaces := {port: name for port, name in config.interfaces.items() if port not in peers}:
+            yield PacketPorts(table, interfaces, deep=config.deep_buffers)
+        if peers:
+            yield PeerPorts(table, peers)
         if config.udp is not None:
             yield UdpPort(table, config.udp.host, config.udp.port, switch=config.udp.switch)
         if config.shm is not None:
@@ -316,12 +330,12 @@ class SwitchProcess:
         self._cpu.packet_out(frame)
         self.ports.wake()
 
-    def _start_program(self, program: ProgramConfig) -> None:
-        config = v1.ForwardingPipelineConfig(
-            p4info=parse_p4info(program.p4info), p4_device_config=program.device_config
-        )
+    def _start(self, program: bytes, p4info: str, loaded: Pipeline | None = None) -> None:
+        """Commit a program, which is loaded unless it is already; raises Refused."""
+        config = v1.ForwardingPipelineConfig(p4info=parse_p4info(p4info), p4_device_config=program)
         action = v1.SetForwardingPipelineConfigRequest.VERIFY_AND_COMMIT
-        self.device.apply(action, config, self.device.prepare(action, config))
+        prepared = self.device.prepare(action, config) if loaded is None else self.device.adopt(config, loaded)
+        self.device.apply(action, config, prepared)
 
 
 def _open_taps(config: Config, clock: Clock) -> Iterator[Tap]:

@@ -176,16 +176,23 @@ class Interpreter:
 
     def _set_invalid(self, packet: Packet, statement: ir.SetInvalid) -> None:
         packet.valid[statement.header] = False
-        if statement.forgets and self._state.undefined > 0:
-            info = self._program.headers[statement.header]
+        if statement.forgets:
+            self._forget(packet, statement.header)
+
+    def _forget(self, packet: Packet, header: int) -> None:
+        """Give the fields of a header what nobody can count on, if the state says what that is."""
+        info, undefined = self._program.headers[header], self._state.undefined
+        if undefined > 0:
             for slot in info.slots:
                 if slot not in (info.variable, info.length):
-                    packet.set(slot, self._state.undefined)
+                    packet.set(slot, undefined)
 
     def _copy_header(self, packet: Packet, statement: ir.CopyHeader) -> None:
         source, target = self._program.headers[statement.source], self._program.headers[statement.target]
         if not packet.valid[statement.source]:
             packet.valid[statement.target] = False
+            if statement.forgets:
+                self._forget(packet, statement.target)
         else:
             self._become_valid(packet, statement.target)
             for to, of in zip(target.slots, source.slots, strict=True):

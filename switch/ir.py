@@ -15,7 +15,7 @@ programs are well-formed.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum
 
 from .meters import MeterUnit
@@ -218,6 +218,8 @@ class CopyHeader:
 
     target: int
     source: int
+    forgets: bool = field(default=False, kw_only=True)
+    """Nobody can count on the target's fields if the source is invalid: both are members of a stack that is shifted."""
 
 
 @dataclass(frozen=True, slots=True)

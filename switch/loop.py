@@ -1,4 +1,4 @@
-"""The data plane's loop over shared-memory ports, interfaces and the UDP port, as one kernel without Python.
+"""The data plane's loop over shared-memory ports, interfaces, UDP peers and the UDP port, as one kernel without Python.
 
 It does what `SwitchProcess.run` does, sleep included: collect a batch of frames, run the program, send the output.
 It returns when something has to be done that a kernel cannot do:
@@ -37,6 +37,7 @@ from .pace import NAP_NS, Pace, is_fast, new_pace, note_frames
 from .ports.base import BATCH, Batch, BatchRecord, Words
 from .ports.operations import GROUP, GroupRecord, Indices, Operations, output_at
 from .ports.packet import PacketPorts
+from .ports.peers import PeerPorts
 from .ports.port_set import PortSet
 from .ports.shm import ShmPorts
 from .ports.udp import UdpPort
@@ -97,11 +98,11 @@ class LoopRecord(Record):
 LOOP: Final = dtype_of(LoopRecord)
 
 
-_COVERED: Final = (PacketPorts, UdpPort, ShmPorts)
+_COVERED: Final = (PacketPorts, PeerPorts, UdpPort, ShmPorts)
 
 
 class Loop:
-    """The loop over the shared-memory ports, interfaces and UDP port of a set of ports; it has at least one of them."""
+    """The loop over the ports of a set whose kinds it covers; it has at least one of them."""
 
     def __init__(self, ports: PortSet, spans: Spans = NO_SPANS) -> None:
         covered = [group for group in ports.groups if isinstance(group, _COVERED)]

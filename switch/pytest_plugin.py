@@ -9,12 +9,15 @@ from __future__ import annotations
 
 from collections.abc import Generator
 from pathlib import Path
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import pytest
 
 from .p4c import compile_p4
 from .switch import Switch
+
+if TYPE_CHECKING:
+    from .live import LiveNetwork
 
 
 class LoadsPrograms(Protocol):
@@ -61,6 +64,36 @@ def p4_switch(request: pytest.FixtureRequest) -> LoadsPrograms:
         return made[-1]
 
     return load
+
+
+class StartsNetworks(Protocol):
+    """Starts a network for a test, as `switchsum.switch.live_file.read_network` reads it."""
+
+    def __call__(self, file: str | Path, **options: Any) -> LiveNetwork:
+        """Return the network, which runs."""
+        ...
+
+
+@pytest.fixture
+def p4_network(request: pytest.FixtureRequest) -> Generator[StartsNetworks, None, None]:
+    """Return a function that starts the switches, hosts and links of a file; they end with the test.
+
+    A relative path counts from the test's own folder.  Hosts are Python objects, `network.hosts["h1"]`.
+    """
+    from .live_file import read_network  # noqa: PLC0415 - it needs gRPC, which other tests do without
+
+    made: list[LiveNetwork] = []
+
+    def start(file: str | Path, **options: Any) -> LiveNetwork:
+        made.append(read_network(request.path.parent / file, **options))
+        made[-1].start()
+        return made[-1]
+
+    try:
+        yield start
+    finally:
+        for network in made:
+            network.close()
 
 
 @pytest.hookimpl(wrapper=True)

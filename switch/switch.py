@@ -81,6 +81,8 @@ class Switch:
         _check("drop_port", drop_port, 0, PORTS - 1)
         _check("priority_queues", priority_queues, 1, MAX_QUEUES)
         _check("max_passes", max_passes, 1, MAX_PASSES)
+        self.program, self.p4info = program.encode() if isinstance(program, str) else program, p4info
+        """What it has loaded: the JSON, and the text of the P4Info."""
         queues = Queues(priority_queues)
         self.traffic_manager = TrafficManager(queues)
         """The queues of all ports; `queue` is the way to set them."""

@@ -95,7 +95,8 @@ class Generator:
         made = [Part("\n".join([*head, first, *cases, "        default: accept;", "    } }"]))]
         for number, kind in enumerate(layout.types):
             following = random.choice(("accept", *targets[number + 1 :]))
-            extract = Part(f"    state x{number} {{ b.extract(h.x{number});")
+            skipped = f" b.advance({random.choice((8, 16))});" if random.random() < 0.1 else ""
+            extract = Part(f"    state x{number} {{{skipped} b.extract(h.x{number});")
             mine = kind.of(f"h.x{number}")
             extract.block = [
                 self.make.statement(self.make.assign("parser", *mine)) for _ in range(random.choice((0, 0, 1, 2)))
@@ -152,6 +153,8 @@ class Generator:
         lines += [f"    counter(4, CounterType.packets_and_bytes) count_{where};"]
         lines += [f"    meter(4, MeterType.{random.choice(('packets', 'bytes'))}) meter_{where};"]
         lines += [f"    direct_counter(CounterType.packets) hits{number}_{where};" for number in range(2)]
+        metered = [number for number, table in enumerate(tables) if " meters = " in table]
+        lines += [f"    direct_meter<bit<2>>(MeterType.packets) direct{number}_{where};" for number in metered]
         lines += [f"    action deny_{where}(inout standard_metadata_t s) {{ mark_to_drop(s); }}"]
         made = [sub, Part("\n".join(lines))]
         arguments = Place("p", 8, fixed=True), Place("q", 8), Place("r", 13)
@@ -161,7 +164,9 @@ class Generator:
             width = random.choice((1, 8, 9, 16, 37))
             given = Place("given", width, fixed=True), Place("port", 9, fixed=True)
             head = f"    action act{number}_{where}(bit<{width}> given, bit<9> port) {{"
-            block = [make.statement("sm.egress_spec = port & 7;"), *make.block(1, "action", *given)[:2]]
+            # p4c refuses a direct meter that no action reads, as after `return`.
+            block = [make.statement(f"direct{number}_{where}.read(m.colour);")] if number in metered else []
+            block += [make.statement("sm.egress_spec = port & 7;"), *make.block(1, "action", *given)[:2]]
             made.append(Part(head, block, "    }"))
         made += [Part(table) for table in tables]
         local = Place("local", 33)
@@ -195,6 +200,8 @@ class Generator:
             lines.append("            h.base.w: selector;")
         lines += ["        }", f"        actions = {{ {' '.join(actions)} }}"]
         lines += [f"        counters = hits{number}_{where};"] if random.random() < 0.3 else []
+        if random.random() < 0.2:  # a table with a direct meter has no action of another table
+            lines += [f"        meters = direct{number}_{where};"]
         default = random.choice(("NoAction()", actions[1][:-1]))
         if implementation:
             return "\n".join([*lines, f"        implementation = {implementation};", "    }"])

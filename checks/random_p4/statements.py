@@ -119,7 +119,8 @@ class Statements:
             (0.5, lambda: f"mark_to_drop({self._metadata(where)});"),
             (2, lambda: f"sm.egress_spec = (bit<9>)({made.value(3, 1)});"),
             (0.5, lambda: f'log_msg("seen {{}}", {{ {made.value(8, 1)} }});'),
-            (0.3, lambda: f"assert({made.condition(1)} || true);"),
+            (0.3, lambda: f"{self.random.choice(('assert', 'assume'))}({made.condition(1)} || true);"),
+            (0.5, lambda: self._loop(made)),
             (1, lambda: self.random.choice(("m.l = m.k;", "m.k = m.l;", f"m.k = {{ {made.value(8, 1)}, 17s3 }};"))),
             (1, lambda: f"m.flag = {made.condition(1)};"),
             (1, lambda: f"m.state = {self.random.choice(('K.ONE', 'K.TWO', f'(K){made.value(5, 1)}'))};"),
@@ -206,6 +207,14 @@ class Statements:
             for place in layout.of(header)
         ]
         return " ".join([f"if (!{header}.isValid()) {{ {header}.setValid();", *fields, "}"])
+
+    def _loop(self, made: Expressions) -> str:
+        """Return a loop of a few rounds, which may end early."""
+        change = f"m.third = m.third {self.random.choice('+^-')} (bit<13>)({made.value(8, 1)});"
+        early = self.random.choice(("", "", f"if ({made.condition(1)}) {{ break; }} ", "if (m.flag) { continue; } "))
+        self._next += 1
+        i = f"i{self._next}"  # p4c refuses two of one name in a block
+        return f"for (bit<8> {i} = 0; {i} < {self.random.randint(1, 5)}; {i} = {i} + 1) {{ {early}{change} }}"
 
     def _hash(self, made: Expressions) -> str:
         places = [Place("m.hashed", 16), Place("m.hashed", 16), *self.layout.metadata]

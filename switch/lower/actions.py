@@ -143,11 +143,11 @@ def _assign_stack(scope: Scope, target: model.Operand, source: model.Operand) ->
     return [*copies, ir.Assign(symbols.next_slot(to_stack), symbols.field(symbols.next_slot(of_stack)))]
 
 
-def _copy(targets: tuple[int, ...], sources: tuple[int, ...]) -> list[ir.Statement]:
+def _copy(targets: tuple[int, ...], sources: tuple[int, ...], *, forgets: bool = False) -> list[ir.Statement]:
     """Copy an element of a stack: its header, or the headers of its union, of which one is valid after the last."""
     if len(targets) != len(sources):
         raise refusal("not a BMv2 program: header unions of different types are copied", None)
-    return [ir.CopyHeader(to, of) for to, of in zip(targets, sources, strict=True)]
+    return [ir.CopyHeader(to, of, forgets=forgets) for to, of in zip(targets, sources, strict=True)]
 
 
 def _invalidate(headers: tuple[int, ...]) -> list[ir.Statement]:
@@ -192,11 +192,11 @@ def _shift_stack(scope: Scope, stack: model.Operand, count: model.Operand, towar
     statements: list[ir.Statement] = []
     if towards_end:
         for index in range(size - 1, by - 1, -1):
-            statements += _copy(elements[index], elements[index - by])
+            statements += _copy(elements[index], elements[index - by], forgets=True)
         statements += [made for element in elements[:by] for made in _invalidate(element)]
     else:
         for index in range(size - by):
-            statements += _copy(elements[index], elements[index + by])
+            statements += _copy(elements[index], elements[index + by], forgets=True)
         statements += [made for element in elements[size - by :] for made in _invalidate(element)]
     end = ir.Const(32, size if towards_end else 0)
     return [*statements, ir.Assign(after.slot, ir.Select(32, within, moved, end))]

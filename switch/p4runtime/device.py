@@ -85,6 +85,11 @@ class Device(Generic[Pipeline]):
             pipeline = self._load(program_of(config.p4_device_config))
         return Entities(config, pipeline.state, self._clock), pipeline
 
+    def adopt(self, config: Any, pipeline: Pipeline) -> tuple[Entities, Pipeline]:
+        """Return what `prepare` would, for a pipeline that is loaded already; raises Refused if P4Info differs."""
+        with refusals():
+            return Entities(config, pipeline.state, self._clock), pipeline
+
     def apply(self, action: int, config: Any, prepared: tuple[Entities, Pipeline] | None) -> None:
         """Do the quick part, with the result of `prepare`; raises Refused if it needs a saved config and there is none.
 

@@ -1,1 +1,1 @@
-"""The ports of the switch: shared memory, network interfaces, a UDP socket, and memory for tests; and taps on them."""
+"""The ports of the switch: shared memory, interfaces, UDP peers, a UDP socket, memory for tests; and taps on them."""

@@ -46,15 +46,19 @@ class InterfaceFiles:
     def __init__(
         self, directory: Path, interfaces: Mapping[int, str], epoch_ns: Callable[[], int] = time.time_ns
     ) -> None:
-        """Create `NAME_in.pcap` and `NAME_out.pcap` for interfaces by port number; raises OSError."""
+        """Create `NAME_in.pcap` and `NAME_out.pcap` for interfaces by port number; raises OSError.
+
+        In the name of a UDP peer `_` stands for the slash.
+        """
         self._epoch_ns = epoch_ns
         self._in: dict[int, BufferedWriter] = {}
         self._out: dict[int, BufferedWriter] = {}
         self._is_full = False
         try:
             for port, name in interfaces.items():
-                self._in[port] = _create(directory / f"{name}_in.pcap")
-                self._out[port] = _create(directory / f"{name}_out.pcap")
+                file = name.replace("/", "_")
+                self._in[port] = _create(directory / f"{file}_in.pcap")
+                self._out[port] = _create(directory / f"{file}_out.pcap")
         except OSError:
             self.close()
             raise

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection
+from functools import cache
 from random import Random
 
 import pytest
@@ -12,6 +13,11 @@ from checks.random_p4.__main__ import main, shrunk
 from checks.random_p4.generate import generate
 
 SEEDS = range(60)
+
+
+@cache
+def all_texts() -> str:
+    return "\n".join(generate(seed).text() for seed in range(150))
 
 
 def is_balanced(text: str) -> bool:
@@ -33,6 +39,22 @@ def test_a_program_follows_from_its_seed(seed: int) -> None:
     for name in ("table0_ingress", "table1_ingress", "table0_egress", "table1_egress"):
         assert text.count(f"table {name} {{") == 1
         assert text.count(f"{name}.apply()") <= 1  # BMv2's tables stand in one place each
+
+
+@pytest.mark.parametrize(
+    "word",
+    [
+        *("for (", "break;", "continue;", "b.advance(", "b.lookahead<", "value_set<", "verify(", "assume(", "assert("),
+        *("direct_meter<", "direct_counter(", ".execute_meter(", "register<", "action_selector(", "action_profile("),
+        *("hash(", "random(", "digest<", "truncate(", "log_msg(", "mark_to_drop(", "verify_checksum"),
+        "update_checksum",
+        *("push_front", "pop_front", "header_union", "varbit", ".hit", ".miss", "action_run", "exit;", "return;"),
+        *("clone_preserving", "resubmit_preserving", "recirculate_preserving", "mcast_grp", "const entries", "enum "),
+        *(": exact", ": lpm", ": ternary", ": range", ": optional", ": selector"),
+    ],
+)
+def test_programs_have_everything(word: str) -> None:
+    assert word in all_texts()
 
 
 def test_statements_can_be_left_out() -> None:

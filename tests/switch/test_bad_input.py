@@ -7,7 +7,7 @@ import random
 
 import pytest
 
-from switchsum.switch import Switch, TableFull
+from switchsum.switch import ProgramError, Switch, TableFull
 from switchsum.switch.pipeline import EngineName, Pipeline
 from switchsum.switch.tables import Entry, Exact
 
@@ -15,6 +15,23 @@ from .conftest import PROGRAMS
 from .test_switch_api import FORWARDER, FRAME, STATION, files
 
 MILLION = 1_000_000
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [("psa_ingress_input_metadata", "PSA, the Portable"), ("pna_main_input_metadata", "PNA, the Portable")],
+)
+def test_programs_for_other_architectures_are_refused_by_name(name: str, said: str) -> None:
+    """And not by the first thing in their JSON that v1model does not have, such as a field without a width."""
+    document = json.loads((FORWARDER / "solution.json").read_text())
+    [standard] = [one for one in document["headers"] if one["name"] == "standard_metadata"]
+    own = {**standard, "name": name, "id": 99}
+    document["headers"].append(own)
+    Switch(json.dumps(document), engine="interpreter")  # a program of v1model may have such a name
+    document["headers"].remove(standard)
+    document["header_types"][0]["fields"].append([])
+    with pytest.raises(ProgramError, match=f"it is for {said}"):
+        Switch(json.dumps(document), engine="interpreter")
 
 
 @pytest.mark.parametrize("engine", ["interpreter", "native"])

@@ -396,6 +396,22 @@ def test_a_packet_that_reads_a_member_which_was_shifted_away_is_left_out(operati
     assert differ._defined(steps) == steps[1:]
 
 
+@pytest.mark.parametrize("operation", ["push", "pop"])
+def test_a_packet_that_reads_a_member_into_which_an_invalid_one_was_shifted_is_left_out(operation: str) -> None:
+    """BMv2 shifts what the invalid member had as well."""
+    document = json.loads(program("stacks"))
+    action = next(one for one in document["actions"] if one["primitives"][0]["op"] == operation)
+    before, after = ("labels[0]", "labels[1]") if operation == "push" else ("labels[2]", "labels[0]")
+    removal = {"op": "remove_header", "parameters": [{"type": "header", "value": before}]}
+    read = {"op": "assign", "parameters": [field("command", "result"), field(after, "value")]}
+    action["primitives"] = [removal, action["primitives"][0], read]
+    differ = Differ(json.dumps(document).encode(), bmv2=False)
+    differ._bmv2 = differ._other  # type: ignore[assignment] # any
+    shifts, other = ((number, b"\2\4\6\x09") for number in (1 if operation == "push" else 2, 0))
+    steps = tuple(Packet(port=1, frame=bytes([number, 0, 0]) + labels) for number, labels in (shifts, other))
+    assert differ._defined(steps) == steps[1:]
+
+
 def test_two_clocks_are_not_compared() -> None:
     """The time between arrival and queue is 0 here, and some microseconds in BMv2."""
     document = json.loads(program("replication"))

@@ -78,7 +78,7 @@ def test_a_program_that_is_replaced_takes_its_packets_with_it() -> None:
             switch.receive(1, frame(0, number))
         assert len(switch.sent(1)) == 1
         assert settings.program is not None
-        switch._start_program(settings.program)
+        switch._start(settings.program.device_config, settings.program.p4info)
         gone = len(switch.sent(1))  # a second one, if all this took as long as it waits
         switch.receive(1, frame(0, 9))
         numbers = [report(made).number for _, made in switch.sent(gone + 1)]

@@ -36,6 +36,7 @@ COMMANDS: Final = {
     "job": "job:app",
     "topology": "topology:app",
     "tree": "tree:app",
+    "network": "network:network",
     "simulate": "simulate:simulate",
     "sweep": "sweep:app",
     "plan": "plan:plan",

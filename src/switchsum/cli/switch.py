@@ -51,7 +51,8 @@ class SwitchOptions:
         str | None, typer.Option(help="Name or path of shared-memory links; workers use the link shm:NAME.")
     ] = None
     interface: Annotated[
-        list[str] | None, typer.Option("--interface", "-i", help="PORT@INTERFACE, as BMv2 takes it; needs CAP_NET_RAW.")
+        list[str] | None,
+        typer.Option("--interface", "-i", help="PORT@INTERFACE with CAP_NET_RAW, or PORT@udp:HOST:PORT/HOST:PORT."),
     ] = None
     udp: Annotated[str | None, typer.Option(help="HOST:PORT of a UDP socket for workers without raw sockets.")] = None
     engine: Annotated[EngineChoice, typer.Option(help="What runs the program.")] = EngineChoice.NATIVE
