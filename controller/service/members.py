@@ -31,6 +31,8 @@ MAX_ATTENDING: Final = 1024
 """Most Attend calls that stay open; further ones are answered at once, and the members call again."""
 MAX_WAITING: Final = 96
 """Most calls that may wait at a time; further ones are answered at once, and the members call again."""
+QUORUM_HEARTBEAT_S: Final = 0.45
+"""Longest time between heartbeats in a job that has quorums: a bit more than between two reports of a worker."""
 LEAST_PAUSE_S: Final = 0.001
 """Of a call that waits for a moment which has come."""
 MOST_UNTIL_LOST_S: Final = RETURN_S + 1.0
@@ -299,7 +301,7 @@ class Members:
         ended = threading.Event()
         with keeper.changed:
             reply = self._news(request)
-            heartbeat_s = _heartbeat_s(keeper.jobs.member(request.nonce)[0])
+            job, incarnation, _ = keeper.jobs.member(request.nonce)
             is_kept = self._attending < MAX_ATTENDING
             jobs = keeper.jobs
             if is_kept:
@@ -313,14 +315,14 @@ class Members:
         if is_kept and not call_at_end(end):
             end()
         yield reply
-        due_s = keeper.clock() + heartbeat_s
+        told_s = keeper.clock()
         while is_kept and not ended.is_set() and not keeper.is_stopping:
             with keeper.changed:
-                keeper.changed.wait(max(0.0, due_s - keeper.clock()))
+                keeper.changed.wait(max(0.0, told_s + _pause_s(job, incarnation) - keeper.clock()))
                 news = self._news(request)
             # `changed` of the keeper is notified for all jobs: most wake-ups bring nothing new for this member.
-            if news != reply or keeper.clock() >= due_s:
-                reply, due_s = news, keeper.clock() + heartbeat_s
+            if news != reply or keeper.clock() >= told_s + _pause_s(job, incarnation):
+                reply, told_s = news, keeper.clock()
                 yield reply
 
     def _depart(self, jobs: Jobs, nonce: int) -> None:
@@ -342,3 +344,12 @@ def _away_text(keeper: Keeper, away: list[str]) -> str:
 def _heartbeat_s(job: Job) -> float:
     """Return the time between two heartbeats of a job's members."""
     return min(1.0, job.timeout_s / 10)
+
+
+def _pause_s(job: Job, incarnation: Incarnation) -> float:
+    """Return the same for those who attend: a member reports with each, and a quorum looks in reports for other calls.
+
+    So all hear within a second that a member waits in another call, which two reports tell: it began, and still waits.
+    """
+    has_quorums = incarnation.agreement.terms is not None
+    return min(QUORUM_HEARTBEAT_S, _heartbeat_s(job)) if has_quorums else _heartbeat_s(job)
