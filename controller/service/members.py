@@ -223,14 +223,28 @@ class Members:
         """Note the operation that a member has issued; return those of all members when all have said theirs."""
         keeper = self._keeper
         with keeper.changed:
-            _, incarnation, member = self.membership(request.job, request.nonce)
+            job, incarnation, member = self.membership(request.job, request.nonce)
             member.issued = request.operation
             keeper.changed.notify_all()
             for last in self.patience(request.wait_s):
                 present = [one for one in incarnation.members if one.state is MemberState.ADMITTED]
                 if last or all(one.issued for one in present):
                     break
+            self._tell_whole_job(job, incarnation)
             return member_rpc.CompareReply(operations=[one.issued for one in incarnation.members])
+
+    def _tell_whole_job(self, job: Job, incarnation: Incarnation) -> None:
+        """Have those hear it, too, who are absent from an operation whose ranks differ: it ends the job for all."""
+        issued = {one.rank: one.issued for one in incarnation.members if one.issued}
+        if len({*issued.values()}) < 2:
+            return
+        for whole in self._keeper.jobs:
+            subset = whole.live.agreement.groups.get(job.name) if whole.live is not None else None
+            if whole.live is not None and subset is not None and not whole.live.agreement.mismatch:
+                ranks = sorted(subset.ranks)
+                said = "; ".join(f"rank {ranks[rank]} issued {what}" for rank, what in sorted(issued.items()))
+                whole.live.agreement.mismatch = reports.printable(said)
+                self._keeper.changed.notify_all()
 
     def leave(self, request: member_rpc.LeaveRequest) -> member_rpc.Empty:
         """End a membership."""

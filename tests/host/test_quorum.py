@@ -18,7 +18,7 @@ from switchsum.host.api.join import REPORT_S
 from switchsum.host.api.missed import Kept, QuorumSum, SharedArrays
 from switchsum.protocol.agreement_rpc import AgreeReply, AgreeRequest, Terms
 from switchsum.protocol.errors import CollectiveTimeout, OperationMismatch, SumOverflow, UsageError, WorkerLost
-from switchsum.protocol.member_rpc import MemberRequest, ReformRequest
+from switchsum.protocol.member_rpc import CompareRequest, MemberRequest, ReformRequest
 from switchsum.protocol.reports import WorkerReport
 from switchsum.testing.local import communicators
 
@@ -378,6 +378,27 @@ def test_a_job_with_quorums_hears_within_a_second_where_its_members_are(ranks: Q
     )
     assert changed.notified  # whoever waits for the next heartbeat waits no longer
     assert REPORT_S < pause_s() <= 0.5
+
+
+def test_a_rank_that_is_absent_hears_how_the_others_differ(ranks: QuorumRanks) -> None:
+    """They end the job, so it must not hear instead that they are gone."""
+    first, second, third, late = ranks.comms
+    together(
+        [
+            partial(one.allreduce, np.ones(3), quorum=0.75, patience_s=0.01, narrow=True)
+            for one in (first, second, third)
+        ]
+    )
+    [name] = ranks.agreement.groups
+    members = ranks.controller.members
+    for rank, operation in enumerate(("a step", "a step", "another step")):
+        _, member = ranks.jobs.join(name, rank=rank, world_size=3, now=0.0)
+        request = CompareRequest(job=name, nonce=member.nonce, operation=operation, wait_s=0.0)
+        assert members.compare(request).operations[rank] == operation
+    with pytest.raises(
+        OperationMismatch, match="rank 0 issued a step; rank 1 issued a step; rank 2 issued another step"
+    ):
+        late.allreduce(np.ones(3), quorum=0.75, patience_s=0.01, narrow=True)
 
 
 def test_who_only_computes_while_something_else_is_under_way_is_waited_for(ranks: QuorumRanks) -> None:
