@@ -26,8 +26,8 @@ from .rank import INJURED, Order, play
 
 MEMBERS: Final = (0, 1, 2)
 NEWCOMER: Final = 3
-LIMIT_S: Final = 60.0
-"""A job that takes so long hangs."""
+LIMIT_S: Final = 180.0
+"""A job that takes so long hangs, also on a machine that does much else."""
 START_S: Final = 120.0
 Report = dict[str, Any]
 

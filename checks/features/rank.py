@@ -339,7 +339,7 @@ def main() -> None:
             kept = {}
         try:
             comm = switchsum.connect(
-                job=order.job, rank=order.rank, world_size=len(order.members), link=order.link, timeout_s=20.0
+                job=order.job, rank=order.rank, world_size=len(order.members), link=order.link, timeout_s=60.0
             )
         except SwitchsumError as error:
             report: dict[str, Any] = {"raised": type(error).__name__, "text": f"connect: {error}"}
