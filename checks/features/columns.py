@@ -21,25 +21,31 @@ OUTER: Final = ("DiLoCo", "LocalSGD", "DiLoCo with quorum")
 """Steps of `switchsum.torch` between which ranks train alone."""
 FLOATS: Final = ("float32", "float16", "bfloat16")
 """Dtypes of a model."""
+OF_SEVERAL_LINKS: Final = ("rails", "cables")
+"""Topologies in which a rank has a link to each of two switches, or two links to one."""
+WHOLE: Final = "1"
+LATER: Final = "2, delayed"
+"""Fragments whose averages may take a step."""
 
 
-def _named(method: str) -> str:
-    """Return a compressor's name with its number, where it has one."""
-    example = METHODS[method].example
-    name, colon, number = example.partition(":")
-    return f"{name}:{DENSITY}" if colon and "." in number else example
+def _named(method: str) -> list[str]:
+    """Return a compressor's name, also with its number, where it has one."""
+    name, colon, number = METHODS[method].example.partition(":")
+    own = f"{name}:{DENSITY}" if colon and "." in number else METHODS[method].example
+    return [own, METHODS[method].numbered] if METHODS[method].numbered else [own]
 
 
 COLUMNS: Final[Mapping[str, tuple[str, ...]]] = {
     "link": ("memory", "shm", "udp"),
-    "topology": ("star", "racks"),
-    "lanes": ("int32", "int16", "int8", "each"),
-    "compressor": ("none", *map(_named, METHODS)),
+    "topology": ("star", "racks", *OF_SEVERAL_LINKS),
+    "lanes": ("int32", "int16", "int8", "int4", "each"),
+    "compressor": ("none", *(name for method in METHODS for name in _named(method))),
     "step": (*BY_COMMUNICATOR, "average", *OUTER),
+    "fragments": (WHOLE, "2", LATER),
     "event": ("none", "late", "killed", "replaced", "newcomer", "checkpoint"),
     "sharing": ("own", "shared"),
     "loss": ("0", "0.01"),
-    "dtype": (*FLOATS, "float64", "int32", "int64", ">f4"),
+    "dtype": (*FLOATS, "float64", "int32", "int64", "int8", ">f4"),
 }
 
 
@@ -53,12 +59,20 @@ RULES: Final[Mapping[str, Callable[[Row], bool]]] = {
         (row["link"] == "memory" and (row["topology"], row["sharing"]) != ("star", "own"))
         or (row["link"] == "memory" and (row["event"] in ("late", "killed") or row["step"] in WITH_QUORUM))
     ),
-    "the slots that jobs share are at the root here": lambda row: (
-        (row["sharing"], row["topology"]) == ("shared", "racks")
+    "jobs that share slots have one link each, here to the root": lambda row: (
+        row["sharing"] == "shared" and row["topology"] != "star"
     ),
+    "shared memory is a single link": lambda row: row["link"] == "shm" and row["topology"] in OF_SEVERAL_LINKS,
     "compressors are of switchsum.torch": lambda row: row["compressor"] != "none" and row["step"] in BY_COMMUNICATOR,
     "a compressor may have lanes of its own": lambda row: row["lanes"] != "int32" and not _takes_lanes(row),
-    "integers have no other lanes": lambda row: row["dtype"].startswith("int") and row["lanes"] != "int32",
+    "integers have lanes of 32 bits, and small ones of 4": lambda row: (
+        row["lanes"] not in ("int32", "int4") if row["dtype"].startswith("int") else row["lanes"] == "int4"
+    ),
+    "lanes of 4 bits are for int8": lambda row: row["lanes"] == "int4" and row["dtype"] != "int8",
+    "a model has fragments in DiLoCo alone": lambda row: (
+        row["fragments"] != WHOLE and row["step"] not in ("DiLoCo", "DiLoCo with quorum")
+    ),
+    "outer steps with a quorum have no delay": lambda row: row["fragments"] == LATER and row["step"] in WITH_QUORUM,
     "models have floats of up to 32 bits": lambda row: (
         row["step"] not in BY_COMMUNICATOR and row["dtype"] not in FLOATS
     ),
@@ -68,5 +82,12 @@ RULES: Final[Mapping[str, Callable[[Row], bool]]] = {
 
 
 def is_possible(row: Row) -> bool:
-    """Tell whether the features of a row can meet."""
-    return not any(rule(row) for rule in RULES.values())
+    """Tell whether the features of a row can meet; of the beginning of one, whether nothing is known against it."""
+    return not any(_rules_out(rule, row) for rule in RULES.values())
+
+
+def _rules_out(rule: Callable[[Row], bool], row: Row) -> bool:
+    try:
+        return rule(row)
+    except KeyError:
+        return False

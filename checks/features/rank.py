@@ -26,7 +26,7 @@ from switchsum.host.api.communicator import Communicator
 from switchsum.host.api.missed import QuorumSum
 from switchsum.protocol.errors import SwitchsumError, WorkerLost
 
-from .columns import OUTER
+from .columns import LATER, OUTER, WHOLE
 
 STEPS: Final = 4
 """Steps of a job."""
@@ -40,6 +40,8 @@ SHAPES: Final = ((24, 40), (1, 993), (32, 32), (3, 7), (1, 1), (64, 65))
 INJURED: Final = 1
 """The member whom events are about."""
 DTYPES: Final = {"float32": torch.float32, "float16": torch.float16, "bfloat16": torch.bfloat16}
+SMALL: Final = (-8, 7)
+"""Values that lanes of 4 bits hold."""
 BITS: Final = {"int32": 32, "int16": 16, "int8": 8, "each": 9}
 """Bits of a value in lanes; of those with an exponent for each value, as many as are kept at least."""
 
@@ -65,17 +67,20 @@ class Order:
         return self.members[self.rank]
 
 
-def shape_of(number: int) -> tuple[int, int]:
-    """Return the shape of a row's arrays."""
-    return SHAPES[number % len(SHAPES)]
+def shape_of(order: Order) -> tuple[int, int]:
+    """Return the shape of a row's arrays; what is cut into fragments has a row for each of them."""
+    shapes = [shape for shape in SHAPES if order.row["fragments"] == WHOLE or shape[0] > 1]
+    return shapes[order.number % len(shapes)]
 
 
 def values_of(order: Order, member: int, step: int) -> Any:
     """Return what a member adds in a step, in float64: what all have in common, and noise."""
-    rows, columns = shape_of(order.number)
+    rows, columns = shape_of(order)
     common = np.outer(1.5 + np.sin(np.arange(rows)), 1.5 + np.cos(np.arange(columns)))
     noise = np.random.default_rng([order.number, member, step]).standard_normal((rows, columns))
     values = common + 0.2 * noise
+    if order.row["dtype"] == "int8":
+        return np.clip(np.rint(values), *SMALL)
     return np.rint(100 * values) if order.row["dtype"].startswith("int") else values
 
 
@@ -231,7 +236,7 @@ def _averages(order: Order, comm: Communicator, kept: dict[str, Any], results: R
 def _model(order: Order) -> Any:
     """Return a model that is one matrix of zeros."""
     model = torch.nn.Module()
-    model.weight = torch.nn.Parameter(torch.zeros(shape_of(order.number), dtype=DTYPES[order.row["dtype"]]))
+    model.weight = torch.nn.Parameter(torch.zeros(shape_of(order), dtype=DTYPES[order.row["dtype"]]))
     return model
 
 
@@ -241,7 +246,8 @@ def _outer(order: Order, comm: Communicator, kept: dict[str, Any], results: Resu
     inner = torch.optim.SGD(model.parameters(), lr=RATE)
     kind: Callable[..., Any] = switchsum.torch.LocalSGD if way == "LocalSGD" else switchsum.torch.DiLoCo
     terms = TERMS if way == "DiLoCo with quorum" else {}
-    pieces = {} if way == "LocalSGD" else {"fragments": 1}
+    named = order.row["fragments"]
+    pieces = {} if way == "LocalSGD" else {"fragments": int(named[0]), **({"delay": 1} if named == LATER else {})}
     trained = kind(model, inner, every=EVERY, how=_how(order), group=comm, **pieces, **terms)
     if "outer" in kept:
         trained.load_state_dict(kept["outer"])
@@ -257,28 +263,64 @@ def _outer(order: Order, comm: Communicator, kept: dict[str, Any], results: Resu
     results.note(0, model.weight.detach().float().numpy())
     if order.row["event"] in ("none", "replaced", "newcomer", "checkpoint") and not order.turn:
         results.got.append(model.weight.detach().double().numpy())
-        results.exact.append(_trained(order, way))
+        results.exact.append(_trained(order, trained))
     kept["model"], kept["outer"] = model, kept.pop("old", None) or trained.state_dict()
 
 
-def _trained(order: Order, way: str) -> Any:
-    """Return the model that a training without compression and rounding ends with."""
-    outer = np.zeros(shape_of(order.number))
-    velocity: Any = None
-    own = {member: outer.copy() for member in order.members}
-    for step in range(STEPS):
-        for member in order.members:
-            own[member] -= RATE * in_dtype(order, member, step).astype(np.float64)
-        if (step + 1) % EVERY:
-            continue
-        mean = np.mean([own[member] for member in order.members], axis=0)
+class _Fragment:
+    """Rows of a model that take their outer steps together, in numpy."""
+
+    def __init__(self, rows: slice, offset: int) -> None:
+        self.rows, self.offset = rows, offset
+        self.latest, self.due = 0, -1
+        self.velocity: Any = None
+        self.mean: Any = None
+        self.begun_at: dict[int, Any] = {}
+
+    def begin(self, outer: Any, own: dict[int, Any], step: int, delay: int) -> None:
+        """Average what ranks have learned."""
+        self.begun_at = {member: values[self.rows].copy() for member, values in own.items()}
+        self.mean = np.mean([outer[self.rows] - values for values in self.begun_at.values()], axis=0)
+        self.latest, self.due = step, step + delay
+
+    def apply(self, outer: Any, own: dict[int, Any], way: str) -> None:
+        """Take the outer step; what a rank has learned meanwhile stays."""
+        self.due, mean = -1, self.mean
         if way == "LocalSGD":
-            outer = mean
+            outer[self.rows] -= mean
         else:
-            gradient = outer - mean
-            velocity = gradient if velocity is None else 0.9 * velocity + gradient
-            outer = outer - 0.7 * (gradient + 0.9 * velocity)
-        own = {member: outer.copy() for member in order.members}
+            self.velocity = mean if self.velocity is None else 0.9 * self.velocity + mean
+            outer[self.rows] -= 0.7 * (mean + 0.9 * self.velocity)
+        for member, values in own.items():
+            values[self.rows] += outer[self.rows] - self.begun_at[member]
+
+
+def _trained(order: Order, trained: Any) -> Any:
+    """Return the model that a training without compression and rounding ends with.
+
+    Which rows are a fragment is taken from the training; when it takes its steps, and which, is not.
+    """
+    way, outer = order.row["step"], np.zeros(shape_of(order))
+    delay, count = int(order.row["fragments"] == LATER), len(trained.fragments)
+    own = {member: outer.copy() for member in order.members}
+    fragments = [
+        _Fragment(one.pieces[0].rows or slice(None), (number + 1) * EVERY // count)
+        for number, one in enumerate(trained.fragments)
+    ]
+    for step in range(1, STEPS + 1):
+        for member in order.members:
+            own[member] -= RATE * in_dtype(order, member, step - 1).astype(np.float64)
+        for one in [one for one in fragments if one.due == step]:
+            one.apply(outer, own, way)
+        for one in [one for one in fragments if step >= one.offset and (step - one.offset) % EVERY == 0]:
+            one.begin(outer, own, step, delay)
+            if not delay:
+                one.apply(outer, own, way)
+    for one in fragments:
+        if one.due < 0 and one.latest < STEPS:
+            one.begin(outer, own, STEPS, 0)
+        if one.due >= 0:
+            one.apply(outer, own, way)
     return outer
 
 
@@ -297,7 +339,7 @@ def main() -> None:
             kept = {}
         try:
             comm = switchsum.connect(
-                job=order.job, rank=order.rank, world_size=len(order.members), link=order.link, timeout_s=20.0
+                job=order.job, rank=order.rank, world_size=len(order.members), link=order.link, timeout_s=60.0
             )
         except SwitchsumError as error:
             report: dict[str, Any] = {"raised": type(error).__name__, "text": f"connect: {error}"}

@@ -75,6 +75,8 @@ class Agreements:
         if live is not job.live or member.state is not MemberState.ADMITTED:
             raise NotAdmitted(f"rank {member.rank} of job {job.name!r} is {member.state}: connect again")
         _check_allowed(job, live.agreement, member.rank, terms)
+        if live.agreement.terms is None:
+            keeper.changed.notify_all()  # heartbeats come closer together from now on
         try:
             live.agreement.ask(
                 member.rank,

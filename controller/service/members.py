@@ -31,6 +31,8 @@ MAX_ATTENDING: Final = 1024
 """Most Attend calls that stay open; further ones are answered at once, and the members call again."""
 MAX_WAITING: Final = 96
 """Most calls that may wait at a time; further ones are answered at once, and the members call again."""
+QUORUM_HEARTBEAT_S: Final = 0.45
+"""Longest time between heartbeats in a job that has quorums: a bit more than between two reports of a worker."""
 LEAST_PAUSE_S: Final = 0.001
 """Of a call that waits for a moment which has come."""
 MOST_UNTIL_LOST_S: Final = RETURN_S + 1.0
@@ -221,14 +223,28 @@ class Members:
         """Note the operation that a member has issued; return those of all members when all have said theirs."""
         keeper = self._keeper
         with keeper.changed:
-            _, incarnation, member = self.membership(request.job, request.nonce)
+            job, incarnation, member = self.membership(request.job, request.nonce)
             member.issued = request.operation
             keeper.changed.notify_all()
             for last in self.patience(request.wait_s):
                 present = [one for one in incarnation.members if one.state is MemberState.ADMITTED]
                 if last or all(one.issued for one in present):
                     break
+            self._tell_whole_job(job, incarnation)
             return member_rpc.CompareReply(operations=[one.issued for one in incarnation.members])
+
+    def _tell_whole_job(self, job: Job, incarnation: Incarnation) -> None:
+        """Have those hear it, too, who are absent from an operation whose ranks differ: it ends the job for all."""
+        issued = {one.rank: one.issued for one in incarnation.members if one.issued}
+        if len({*issued.values()}) < 2:
+            return
+        for whole in self._keeper.jobs:
+            subset = whole.live.agreement.groups.get(job.name) if whole.live is not None else None
+            if whole.live is not None and subset is not None and not whole.live.agreement.mismatch:
+                ranks = sorted(subset.ranks)
+                said = "; ".join(f"rank {ranks[rank]} issued {what}" for rank, what in sorted(issued.items()))
+                whole.live.agreement.mismatch = reports.printable(said)
+                self._keeper.changed.notify_all()
 
     def leave(self, request: member_rpc.LeaveRequest) -> member_rpc.Empty:
         """End a membership."""
@@ -299,7 +315,7 @@ class Members:
         ended = threading.Event()
         with keeper.changed:
             reply = self._news(request)
-            heartbeat_s = _heartbeat_s(keeper.jobs.member(request.nonce)[0])
+            job, incarnation, _ = keeper.jobs.member(request.nonce)
             is_kept = self._attending < MAX_ATTENDING
             jobs = keeper.jobs
             if is_kept:
@@ -313,14 +329,14 @@ class Members:
         if is_kept and not call_at_end(end):
             end()
         yield reply
-        due_s = keeper.clock() + heartbeat_s
+        told_s = keeper.clock()
         while is_kept and not ended.is_set() and not keeper.is_stopping:
             with keeper.changed:
-                keeper.changed.wait(max(0.0, due_s - keeper.clock()))
+                keeper.changed.wait(max(0.0, told_s + _pause_s(job, incarnation) - keeper.clock()))
                 news = self._news(request)
             # `changed` of the keeper is notified for all jobs: most wake-ups bring nothing new for this member.
-            if news != reply or keeper.clock() >= due_s:
-                reply, due_s = news, keeper.clock() + heartbeat_s
+            if news != reply or keeper.clock() >= told_s + _pause_s(job, incarnation):
+                reply, told_s = news, keeper.clock()
                 yield reply
 
     def _depart(self, jobs: Jobs, nonce: int) -> None:
@@ -342,3 +358,12 @@ def _away_text(keeper: Keeper, away: list[str]) -> str:
 def _heartbeat_s(job: Job) -> float:
     """Return the time between two heartbeats of a job's members."""
     return min(1.0, job.timeout_s / 10)
+
+
+def _pause_s(job: Job, incarnation: Incarnation) -> float:
+    """Return the same for those who attend: a member reports with each, and a quorum looks in reports for other calls.
+
+    So all hear within a second that a member waits in another call, which two reports tell: it began, and still waits.
+    """
+    has_quorums = incarnation.agreement.terms is not None
+    return min(QUORUM_HEARTBEAT_S, _heartbeat_s(job)) if has_quorums else _heartbeat_s(job)

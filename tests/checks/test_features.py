@@ -19,10 +19,11 @@ from checks.features import judging
 from checks.features.columns import COLUMNS, RULES, is_possible
 from checks.features.covering import cover, possible_rows
 from checks.features.judging import Judge
-from checks.features.playing import orders_of, play_in_memory
-from checks.features.rank import Order
+from checks.features.playing import Fleet, orders_of, play_in_memory
+from checks.features.rank import SHAPES, Order
 from switchsum.host.compress import thc
 from switchsum.torch.compression import METHODS
+from switchsum.torch.fragments import Fragment
 
 from ..timing import patience
 
@@ -34,6 +35,7 @@ PLAIN = {
     "lanes": "int32",
     "compressor": "none",
     "step": "allreduce",
+    "fragments": "1",
     "event": "none",
     "sharing": "own",
     "loss": "0",
@@ -63,8 +65,8 @@ def test_every_three_values_that_can_meet_do() -> None:
 def test_the_columns_have_every_compressor_and_every_rule_rules_something_out() -> None:
     assert {name.partition(":")[0] for name in COLUMNS["compressor"]} == {"none", *METHODS}
     assert is_possible(PLAIN)
-    every = possible_rows(COLUMNS, lambda _: True)
-    few = random.Random(0).sample(every, 5000)
+    drawn = random.Random(0)
+    few = [{name: drawn.choice(values) for name, values in COLUMNS.items()} for _ in range(5000)]
     assert [why for why, rule in RULES.items() if not any(rule(row) for row in few)] == []
 
 
@@ -120,6 +122,45 @@ def test_a_compressor_whose_ranks_rotate_differently_is_found(monkeypatch: pytes
 
     monkeypatch.setattr(thc._Plan, "words", turned)
     assert "averages are off by" in "; ".join(judge.faults(row, 0, play_in_memory(row, 0)))
+
+
+@pytest.mark.parametrize("fragments", COLUMNS["fragments"])
+def test_what_a_training_in_fragments_ends_with_is_rebuilt(fragments: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    row = PLAIN | {"step": "DiLoCo", "fragments": fragments}
+    ((first, *_),) = play_in_memory(row, 0)
+    assert first["error"] < 1e-5
+    apply = Fragment.apply
+
+    def late(fragment: Fragment) -> None:
+        """Take the outer step with averages of which one value is another."""
+        assert fragment.under_way is not None
+        fragment.under_way.work.wait()
+        fragment.under_way.means[0].view(-1)[0] += 1.0
+        apply(fragment)
+
+    monkeypatch.setattr(Fragment, "apply", late)
+    ((first, *_),) = play_in_memory(row, 0)
+    assert first["error"] > 1e-3
+
+
+def test_small_integers_fit_lanes_of_4_bits() -> None:
+    row = PLAIN | {"lanes": "int4", "dtype": "int8"}
+    assert is_possible(row)
+    for number in range(len(SHAPES)):
+        assert Judge().faults(row, number, play_in_memory(row, number)) == []
+
+
+def test_links_lead_where_the_topology_says() -> None:
+    fleet = object.__new__(Fleet)
+    fleet._commands = {name: ["--udp", f"{name}:1", "--shm", f"/{name}"] for name in ("root", "leaf0", "leaf1")}
+    links = {name: fleet.link_of(PLAIN | {"link": "udp", "topology": name}, 1) for name in COLUMNS["topology"]}
+    assert links == {
+        "star": "udp:root:1",
+        "racks": "udp:leaf1:1",
+        "rails": "udp:leaf0:1,udp:leaf1:1",
+        "cables": "udp:root:1,udp:root:1%127.0.0.2",
+    }
+    assert fleet.link_of(PLAIN | {"link": "shm"}, 0) == "shm:/root"
 
 
 @pytest.mark.timeout(600)

@@ -14,10 +14,11 @@ import numpy as np
 import pytest
 
 from switchsum.host.api.communicator import Communicator
+from switchsum.host.api.join import REPORT_S
 from switchsum.host.api.missed import Kept, QuorumSum, SharedArrays
 from switchsum.protocol.agreement_rpc import AgreeReply, AgreeRequest, Terms
 from switchsum.protocol.errors import CollectiveTimeout, OperationMismatch, SumOverflow, UsageError, WorkerLost
-from switchsum.protocol.member_rpc import MemberRequest, ReformRequest
+from switchsum.protocol.member_rpc import CompareRequest, MemberRequest, ReformRequest
 from switchsum.protocol.reports import WorkerReport
 from switchsum.testing.local import communicators
 
@@ -337,6 +338,67 @@ def test_a_rank_that_calls_something_else_ends_all(ranks: QuorumRanks, asking: t
         assert f"rank {others[0]} waits in barrier, and rank {', '.join(map(str, asking))} in an operation" in error
     news = ranks.controller.members.heartbeat(MemberRequest(job="a", nonce=live.members[others[0]].nonce))
     assert "waits in barrier" in news.mismatch
+
+
+class VirtualCondition:
+    """A controller's condition, whose waits last no time and move its clock."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+        self.notified = 0
+
+    def __enter__(self) -> None: ...
+
+    def __exit__(self, *_: object) -> None: ...
+
+    def wait(self, seconds: float) -> None:
+        self.now += seconds
+
+    def notify_all(self) -> None:
+        self.notified += 1
+
+
+def test_a_job_with_quorums_hears_within_a_second_where_its_members_are(ranks: QuorumRanks) -> None:
+    """What a member waits in is in its reports, which it sends with heartbeats; the second one says for how long."""
+    keeper: Any = ranks.controller.keeper
+    assert ranks.job.live is not None
+    nonce, changed = ranks.job.live.members[0].nonce, VirtualCondition()
+    keeper.changed, keeper.clock = changed, lambda: changed.now
+    news = ranks.controller.members.attend(MemberRequest(job="a", nonce=nonce), lambda _: True)
+
+    def pause_s() -> float:
+        before = changed.now
+        next(news)
+        return changed.now - before
+
+    next(news)
+    assert pause_s() > 0.5
+    ranks.controller.agreements.agree(
+        AgreeRequest(job="a", nonce=nonce, after=0, quorum=0.5, patience_s=9.0, wait_s=0.0)
+    )
+    assert changed.notified  # whoever waits for the next heartbeat waits no longer
+    assert REPORT_S < pause_s() <= 0.5
+
+
+def test_a_rank_that_is_absent_hears_how_the_others_differ(ranks: QuorumRanks) -> None:
+    """They end the job, so it must not hear instead that they are gone."""
+    first, second, third, late = ranks.comms
+    together(
+        [
+            partial(one.allreduce, np.ones(3), quorum=0.75, patience_s=0.01, narrow=True)
+            for one in (first, second, third)
+        ]
+    )
+    [name] = ranks.agreement.groups
+    members = ranks.controller.members
+    for rank, operation in enumerate(("a step", "a step", "another step")):
+        _, member = ranks.jobs.join(name, rank=rank, world_size=3, now=0.0)
+        request = CompareRequest(job=name, nonce=member.nonce, operation=operation, wait_s=0.0)
+        assert members.compare(request).operations[rank] == operation
+    with pytest.raises(
+        OperationMismatch, match="rank 0 issued a step; rank 1 issued a step; rank 2 issued another step"
+    ):
+        late.allreduce(np.ones(3), quorum=0.75, patience_s=0.01, narrow=True)
 
 
 def test_who_only_computes_while_something_else_is_under_way_is_waited_for(ranks: QuorumRanks) -> None:

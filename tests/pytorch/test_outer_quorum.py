@@ -168,6 +168,52 @@ def test_with_all_in_time_steps_have_the_bits_that_they_have_without_a_quorum(ra
         assert all(torch.equal(a, b) for a, b in zip(without, with_quorum, strict=True))
 
 
+@pytest.mark.parametrize(("before", "fragments"), [(2, 1), (3, 1), (3, 2), (4, 2)])
+def test_a_checkpoint_goes_on_at_its_step_with_a_quorum(ranks: QuorumRanks, before: int, fragments: int) -> None:
+    after = 4
+
+    def one(rank: int, stops: bool) -> tuple[int, list[int], list[Any]]:
+        model = torch.nn.Linear(6, 2)
+        with torch.no_grad():
+            for number, parameter in enumerate(model.parameters()):
+                parameter.fill_(1.0 + number)
+
+        def made() -> tuple[Any, Any]:
+            optimizer = torch.optim.SGD(model.parameters(), 0.05)
+            terms: dict[str, Any] = {"quorum": 0.6, "patience_s": 60.0}
+            comm = ranks.comms[rank]
+            return optimizer, DiLoCo(model, optimizer, every=2, fragments=fragments, how=None, group=comm, **terms)
+
+        optimizer, diloco = made()
+        for step in range(before + after):
+            if stops and step == before:
+                kept = [parameter.detach().clone() for parameter in model.parameters()]
+                state = diloco.state_dict()
+                diloco.remove()
+                optimizer, diloco = made()
+                with torch.no_grad():
+                    for parameter, own in zip(model.parameters(), kept, strict=True):
+                        parameter.copy_(own)
+                diloco.load_state_dict(state)
+            optimizer.zero_grad()
+            model(torch.full((4, 6), 1.0 + rank + step)).square().mean().backward()
+            optimizer.step()
+        diloco.finish()
+        diloco.remove()
+        latest = [fragment.latest for fragment in diloco.fragments]
+        return diloco.step, latest, [parameter.detach().clone() for parameter in model.parameters()]
+
+    def both(rank: int) -> tuple[Any, Any]:
+        return one(rank, stops=False), one(rank, stops=True)
+
+    with ThreadPoolExecutor(3) as pool:
+        found = list(pool.map(both, range(3)))
+    for (steps, latest, model), (others, other_latest, other_model) in found:
+        assert steps == others == before + after
+        assert latest == other_latest == [before + after] * fragments
+        assert all(torch.equal(a, b) for a, b in zip(model, other_model, strict=True))
+
+
 @pytest.mark.parametrize(
     "bad",
     [

@@ -239,6 +239,8 @@ class DiLoCo:
             fragment.load_state_dict(kept)
         self.average.load_state_dict(state["average"])
         self.step = state["step"]
+        if self._quorum is not None:
+            self._quorum.boundary = max(fragment.latest for fragment in self.fragments)
 
     def _finish(self) -> None:
         if self._quorum is not None:
