@@ -12,6 +12,7 @@ from dataclasses import replace
 from typing import Final, TypeVar
 
 from . import model, value_sets
+from .architectures import refuse_other_architectures
 from .doubles import refuse_doubles
 from .errors import ProgramError
 from .node import Node
@@ -23,11 +24,6 @@ _CORE_ERRORS: Final = (
     *("NoError", "PacketTooShort", "NoMatch", "StackOutOfBounds"),
     *("HeaderTooShort", "ParserTimeout", "ParserInvalidArgument"),
 )
-_ARCHITECTURES: Final = {
-    "psa_": "PSA, the Portable Switch Architecture",
-    "pna_": "PNA, the Portable NIC Architecture",
-}
-"""Architectures for which p4c writes JSON, too, and how the names of their metadata begin."""
 _NO_ACTION: Final = model.Action(name=NO_ACTION, id=-1, params=(), primitives=(), source=None)
 """The default action of a table for which the program gives none."""
 _NAMED = {
@@ -49,7 +45,7 @@ def read_program(text: str | bytes) -> model.Bmv2Program:
         if not version or version[0] != 2:
             shown = ".".join(map(str, version)) or "none"
             raise ProgramError(f"BMv2 JSON of version {shown}; this switch reads version 2")
-    _refuse_others(root)
+    refuse_other_architectures(root)
     refuse_doubles(root)
     types = {header.name: header for header in root.list("header_types", _header_type)}
     headers = {node["id"].integer(): _header(node, types) for node in root["headers"].items()}
@@ -84,15 +80,6 @@ def read_program(text: str | bytes) -> model.Bmv2Program:
         externs=root.list("extern_instances", _name),
         aliases=dict(root.list("field_aliases", _alias)),
     )
-
-
-def _refuse_others(root: Node) -> None:
-    """Refuse a program for another architecture, whose metadata p4c names after it; raises ProgramError."""
-    headers = root.get("headers")
-    names = set() if headers is None else {_name(node) for node in headers.items()}
-    for prefix, architecture in _ARCHITECTURES.items():
-        if "standard_metadata" not in names and any(name.startswith(prefix) for name in names):
-            raise ProgramError(f"not a v1model program: it is for {architecture}, which this switch does not run")
 
 
 def _named(root: Node, key: str, name: str, read: Callable[[Node], _T]) -> _T:

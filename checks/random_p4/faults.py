@@ -51,7 +51,9 @@ FAULTS: Final = {
         "ir.Compare(unsigned_relation",
     ),
     "pop_front moves no header": Fault(
-        "lower.actions", "_copy(elements[index], elements[index + by])", "_copy(elements[index], elements[index])"
+        "lower.actions",
+        "_copy(elements[index], elements[index + by], forgets=True)",
+        "_copy(elements[index], elements[index], forgets=True)",
     ),
     "clones lose their metadata": Fault(
         "lower.actions",

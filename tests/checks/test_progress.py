@@ -30,7 +30,7 @@ QUICK = {
 COMMANDS_AT_ONCE = {
     *("bmv2", "draw", "fields", "observe", "plan", "shipped", "switches", "tls"),
     *("explain", "job", "link"),  # ask a controller: told.py says what it waits for
-    *("controller", "switch", "shell", "top"),  # run until they are stopped
+    *("controller", "network", "switch", "shell", "top"),  # run until they are stopped
     *("run", "stf", "sweep", "warm"),  # what they start or compile says so itself
 }
 
