@@ -367,7 +367,10 @@ def _setting(name: str, value: Value | None, variable: str, kind: type[Value]) -
         return value
     text = os.environ.get(variable, "")
     if not text:
-        raise UsageError(f"{name} is missing: pass connect({name}=...) or set {variable}, as `switchsum run` does")
+        raise UsageError(
+            f"{name} is missing: start the script with `switchsum run -n 4 -- python SCRIPT`, which sets {variable}, "
+            f"or pass connect({name}=...)"
+        )
     try:
         return kind(text)
     except ValueError:

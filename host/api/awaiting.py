@@ -172,8 +172,8 @@ def no_hello(rank: int, silent_s: float, unseen: Sequence[int]) -> str:
 def _in_vain(ranks: list[int]) -> WorkerLost:
     who = f"rank {ranks[0]} has" if len(ranks) == 1 else f"ranks {', '.join(map(str, ranks))} have"
     return WorkerLost(
-        f"{who} left the job in order and will not begin the collective in which this rank waits: have all ranks call "
-        "the same collectives, as often as each other",
+        f"{who} left the job without an error and will not begin the collective in which this rank waits: have all "
+        "ranks call the same collectives, as often as each other",
         ranks[0],
     )
 

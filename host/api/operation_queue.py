@@ -161,7 +161,8 @@ class Handle:
             blocks = finished.overflowed
             names = ", ".join(map(str, blocks[:8])) + (", ..." if len(blocks) > 8 else "")
             raise SumOverflow(
-                f"sums do not fit {self.operation.dtype_name} in block {names}",
+                f"sums do not fit {self.operation.dtype_name} in block {names} of the array: give a wider dtype, or "
+                "`saturate=True`",
                 blocks,
             )
         return self._result

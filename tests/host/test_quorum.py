@@ -480,7 +480,7 @@ def test_errors_of_a_group_name_ranks_of_the_job(ranks: QuorumRanks) -> None:
     quorums, group = ranks.comms[0].quorums, (0, 2, 3)
     given = [
         WorkerLost("rank 1 of job 'a/quorum-1' is gone: its process has ended", 1),
-        WorkerLost("ranks 1, 2 have left the job in order", 1),
+        WorkerLost("ranks 1, 2 have left the job without an error", 1),
         CollectiveTimeout("no progress for 3 s: the switch waits for rank 1, 2 and ranks at other switches", (1, 2)),
         OperationMismatch("rank 2 issued barrier; rank 0, 1 issued allreduce of float32[6]"),
     ]

@@ -99,7 +99,7 @@ def test_a_rank_that_ends_with_an_exception_or_an_exit_code_is_named_by_the_othe
     assert [process.returncode for process in ranks] == [3, 1], outputs
     assert "WorkerLost" in outputs[0]
     # `sys.exit` looks like a good end, which is too early here.
-    assert ("rank 1 has left the job in order" if how == "exits" else "rank 1 of job") in outputs[0]
+    assert ("rank 1 has left the job without an error" if how == "exits" else "rank 1 of job") in outputs[0]
 
 
 @pytest.mark.slow

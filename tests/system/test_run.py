@@ -240,6 +240,14 @@ def test_a_command_that_is_not_there_is_one_line_for_all_ranks() -> None:
     assert done.stderr == "switchsum: there is no program 'no-such-command', or it cannot be executed\n"
 
 
+def test_a_script_without_python_in_front_is_told_so(tmp_path: Path) -> None:
+    script = tmp_path / "train.py"
+    script.write_text("print()")
+    done = run_here("run", "--", str(script))
+    assert done.returncode == 127
+    assert done.stderr.endswith("or it cannot be executed: write `python` in front of it\n")
+
+
 def test_a_switch_that_is_not_there_is_one_line(run: Run) -> None:
     done = run("--switch", "/no/such/switch", "--links", "veth", command=["true"])
     assert done.returncode != 0

@@ -8,6 +8,7 @@ import shutil
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
@@ -87,7 +88,8 @@ def check_seconds(option: str, seconds: float | None, least_s: float = 0.0) -> N
 def check_program(command: Sequence[str]) -> None:
     """End as a shell does, after one line, where there is no such program for the ranks to run."""
     if shutil.which(command[0]) is None:
-        typer.echo(f"switchsum: there is no program {command[0]!r}, or it cannot be executed", err=True)
+        remedy = ": write `python` in front of it" if Path(command[0]).suffix == ".py" else ""
+        typer.echo(f"switchsum: there is no program {command[0]!r}, or it cannot be executed{remedy}", err=True)
         raise typer.Exit(NO_PROGRAM_EXIT_CODE)
 
 
