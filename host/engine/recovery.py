@@ -13,8 +13,8 @@ the switch answers with the result, or with `held` if others are missing.  Two r
 * *probe*: nothing has come for a time-out (see `_set_timeout`).  Two frames are repeated; if others are missing too,
   results of those will pass them.  Without any answer it is twice the time.  After a few such times it is also twice as
   many at a single switch.  In a tree the longer time stays until the result of a contribution that was sent once (RFC
-  6298, 5.7): answers come from a switch that is nearer than the queue.  A worker that waits for a late one (answers say
-  `held`) goes on with two, and stops doubling early: the longer pause is small beside what it has waited already.
+  6298, 5.7), or, if there never was one, until repeats are soon answered (`_is_prompt`).  Who waits for a late one
+  (`held`) goes on with two, and stops doubling early: the longer pause is small beside what it has waited already.
   First come contributions that the switch may not have: where a late worker waits for one of them, it is among many
   that the switch holds, and those wait for the late one.  Yet each has its turn every `_ALL_PROBED_S`, for its result
   may be lost.
