@@ -124,10 +124,10 @@ scale: $(STAMP) ## the table of docs/results/scale.md: simulated times of 32 to 
 queueing: $(STAMP) ## queues in virtual time beside M/D/1 and beside their rates (a minute of a quiet core; ARGS='--share 0.1')
 	$(BIN)/python -m checks.lab.queueing $(ARGS)
 
-papers: $(STAMP) ## sweeps after figures of papers, small, in virtual time, with plots in build/papers (minutes; FULL=1: those of papers/full in place of their small ones)
+papers: $(STAMP) ## sweeps after figures of papers, small, in virtual time, with plots in build/papers (minutes; FULL=1: those of lab/papers/full in place of their small ones)
 	$(BIN)/python -m pip install --quiet --editable '.[$(EXTRAS),lab]'
-	for file in papers/*.yaml; do name=$$(basename $$file .yaml); out=build/papers/$(if $(FULL),full-)$$name; \
-	  $(if $(FULL),[ ! -e papers/full/$$name.yaml ] || file=papers/full/$$name.yaml;) \
+	for file in lab/papers/*.yaml; do name=$$(basename $$file .yaml); out=build/papers/$(if $(FULL),full-)$$name; \
+	  $(if $(FULL),[ ! -e lab/papers/full/$$name.yaml ] || file=lab/papers/full/$$name.yaml;) \
 	  $(BIN)/switchsum sweep $$file --out $$out $(ARGS) && $(BIN)/switchsum sweep plot $$out || exit 1; done
 
 validate: $(STAMP) ## simulated times beside times measured over veth links (root, a quiet machine, 8 minutes; ARGS=--quick)
@@ -141,7 +141,7 @@ bench-sparse: torch ## sparse allreduces beside gloo and others' on slow links, 
 coverage: $(STAMP) ## list the lines of the worker's engine that its tests do not run; nothing is compiled
 	$(BIN)/python -m pip install --quiet --editable '.[$(EXTRAS),cov]'
 	NUMBA_DISABLE_JIT=1 $(BIN)/python -m pytest --timeout=600 tests/host/test_engine*.py tests/host/test_integers.py \
-	  --cov=src/switchsum/host/engine --cov-branch --cov-report=term-missing $(ARGS)
+	  --cov=host/switchsum_host/engine --cov-branch --cov-report=term-missing $(ARGS)
 
 screenshots: $(STAMP) ## make the pictures of explain and of the live page in docs/images again (needs Debian's chromium and chromium-driver)
 	$(BIN)/python -m tools.record_explain

@@ -17,7 +17,8 @@ import time
 from pathlib import Path
 from typing import Any
 
-from switchsum.protocol import rpc
+from switchsum_protocol import rpc
+
 from switchsum.web import looks
 from switchsum.web.server import WebServer
 from tests.web.made_up import Large

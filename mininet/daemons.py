@@ -53,7 +53,7 @@ class Daemon:
         if readable:
             self.said += os.read(self.ready, 65536)
         *lines, self.said = self.said.split(b"\n")
-        progress = [line for line in lines if b'"progress"' in line]  # src/switchsum/launch/ready.py
+        progress = [line for line in lines if b'"progress"' in line]  # switch/src/switchsum_switch/process/ready.py
         if progress:
             self.heard_s = time.monotonic()
             self.progress = str(json.loads(progress[-1])["progress"])

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from switchsum.controller.jobs.reported import Reported
-from switchsum.controller.service.refusals import Refusals
-from switchsum.protocol import rpc
-from switchsum.protocol.errors import NoCapacity, SwitchsumError, UnknownJob, UsageError, WorldSizeMismatch
-from switchsum.protocol.reports import WorkerReport
+from switchsum_controller.jobs.reported import Reported
+from switchsum_controller.service.refusals import Refusals
+from switchsum_protocol import rpc
+from switchsum_protocol.errors import NoCapacity, SwitchsumError, UnknownJob, UsageError, WorldSizeMismatch
+from switchsum_protocol.reports import WorkerReport
+
 from switchsum.view.alerts import alerts
 from switchsum.view.explain import explain
 from switchsum.view.facts import Facts, Overview

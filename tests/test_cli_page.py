@@ -10,10 +10,7 @@ from typing import Any
 import pytest
 import typer.main
 from rich.console import Console
-
-from switchsum.cli.app import application
-from switchsum.cli.output import records_table
-from switchsum.controller.jobs.machines import (
+from switchsum_controller.jobs.machines import (
     INCARNATION_TRANSITIONS,
     MEMBER_TRANSITIONS,
     IncarnationEvent,
@@ -21,6 +18,9 @@ from switchsum.controller.jobs.machines import (
     MemberEvent,
     MemberState,
 )
+
+from switchsum.cli.app import application
+from switchsum.cli.output import records_table
 
 DOCS = Path(__file__).parent.parent / "docs"
 

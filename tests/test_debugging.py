@@ -9,7 +9,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from switchsum.native.kernels.plain import VARIABLE
+from switchsum_switch.kernels.plain import VARIABLE
 
 from .timing import patience
 

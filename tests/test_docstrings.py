@@ -15,16 +15,16 @@ from pathlib import Path
 import pytest
 
 MODULES = (
-    "switchsum.host.api.communicator",
-    "switchsum.host.api.operation_queue",
-    "switchsum.host.compress.base",
-    "switchsum.host.compress.block_scaled",
-    "switchsum.host.compress.feedback",
-    "switchsum.host.compress.global_topk",
-    "switchsum.host.compress.packed",
-    "switchsum.host.compress.powersgd",
-    "switchsum.host.compress.quantise",
-    "switchsum.host.compress.select",
+    "switchsum_host.api.communicator",
+    "switchsum_host.api.operation_queue",
+    "switchsum_host.compress.base",
+    "switchsum_host.compress.block_scaled",
+    "switchsum_host.compress.feedback",
+    "switchsum_host.compress.global_topk",
+    "switchsum_host.compress.packed",
+    "switchsum_host.compress.powersgd",
+    "switchsum_host.compress.quantise",
+    "switchsum_host.compress.select",
     "switchsum.testing.local",
 )
 WITH_TORCH = tuple(
@@ -47,7 +47,7 @@ def run(test: doctest.DocTest) -> None:
     assert not said, "".join(said)
 
 
-@pytest.mark.parametrize("test", list(examples(MODULES)), ids=lambda test: test.name.removeprefix("switchsum.host."))
+@pytest.mark.parametrize("test", list(examples(MODULES)), ids=lambda test: test.name.removeprefix("switchsum_host."))
 def test_examples_of_the_worker_run(test: doctest.DocTest) -> None:
     run(test)
 
@@ -59,10 +59,10 @@ def test_there_are_examples() -> None:
 ROOT = Path(__file__).resolve().parent.parent
 ROOMS = ("protocol", "native", "connections", "switch", "controller", "host", "src/switchsum")
 NOT_ALONE = {
-    "switchsum.host.connect": "tests/system/test_page_scripts.py runs it: it needs a switch",
+    "switchsum_host.connect": "tests/system/test_page_scripts.py runs it: it needs a switch",
     "switchsum.torch.elastic": "needs several processes; tests/pytorch/test_elastic.py has them",
     "switchsum.torch.quorum": "needs torchft, and several processes",
-    "switchsum.simulation.streams": "compiles a switch's program; tests/simulation has more of the kind",
+    "switchsum_lab.simulation.streams": "compiles a switch's program; tests/simulation has more of the kind",
 }
 """Modules whose examples need more than a process, with what runs instead."""
 

@@ -58,7 +58,7 @@ def test_pyright_finds_every_import_of_ours(tmp_path: Path) -> None:
     copy, left_out = tmp_path / "copy", shutil.ignore_patterns(".*", "__pycache__", "build", "dist", "*.egg-info")
     shutil.copytree(ROOT, copy, ignore=left_out, copy_function=keep_imports)
     assert unresolved(root=copy) == []
-    opened = "src/switchsum/host/engine/loop.py"
+    opened = "host/switchsum_host/engine/loop.py"
     with (copy / opened).open("a") as file:
         file.write("from .there_is_none import name\n")
     [found] = unresolved(opened, root=copy)
@@ -67,7 +67,7 @@ def test_pyright_finds_every_import_of_ours(tmp_path: Path) -> None:
 
 @needs_pyright
 @pytest.mark.timeout(150)
-@pytest.mark.parametrize("file", ["host/engine/loop.py", "switch/loop.py"])
+@pytest.mark.parametrize("file", ["host/switchsum_host/engine/loop.py", "switch/src/switchsum_switch/daemon/loop.py"])
 def test_pyright_finds_the_imports_of_a_file_that_an_editor_opens(file: str) -> None:
     assert unresolved(file) == []
 

@@ -13,12 +13,12 @@ from pathlib import Path
 from types import ModuleType
 
 import pytest
+from switchsum_exercises import EXERCISES, Exercise, driver, find, start
+from switchsum_exercises.p4 import Compiled, attempt_of, compile_program
+from switchsum_protocol.errors import UsageError
 from typer.testing import CliRunner
 
 from switchsum.cli.app import application
-from switchsum.exercises import EXERCISES, Exercise, driver, find, start
-from switchsum.exercises.p4 import Compiled, attempt_of, compile_program
-from switchsum.protocol.errors import UsageError
 from switchsum.testing.exercises import Bmv2Loader
 
 from .timing import patience
@@ -161,7 +161,7 @@ def test_an_answer_that_never_returns_is_ended_and_its_line_named(
 def test_an_answer_that_cannot_be_interrupted_ends_with_the_process(body: str, said: str, tmp_path: Path) -> None:
     (tmp_path / "switch.py").write_text(body)
     code = (
-        "from pathlib import Path; from switchsum.exercises import driver; driver.LONGEST_S, driver.MORE_S = 0.5, 0.2"
+        "from pathlib import Path; from switchsum_exercises import driver; driver.LONGEST_S, driver.MORE_S = 0.5, 0.2"
     )
     command = [sys.executable, "-c", f"{code}; driver.load(Path('switch.py'))"]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=patience(30), check=False)

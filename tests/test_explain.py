@@ -7,14 +7,14 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from switchsum_controller.jobs.calls import Calls
+from switchsum_protocol import rpc
+from switchsum_protocol.errors import UsageError
+from switchsum_protocol.frame import Flag
+from switchsum_protocol.rpc import WorkerInfo
 
 from switchsum.cli.observe import contributors
-from switchsum.controller.jobs.calls import Calls
 from switchsum.launch.builds import Slots, read_shared
-from switchsum.protocol import rpc
-from switchsum.protocol.errors import UsageError
-from switchsum.protocol.frame import Flag
-from switchsum.protocol.rpc import WorkerInfo
 from switchsum.view import findings
 from switchsum.view.alerts import slots_owned
 from switchsum.view.explain import explain, headline

@@ -34,7 +34,7 @@ ALLOWED_IN_HOST = {
 # Data about networks stands beside the floors: Mininet reads it under the system's Python, which has the standard
 # library and nothing of switchsum.
 DATA = ROOT / "mininet" / "topologies"
-# p4runtime's generated modules fail beside a protobuf newer than 3.20: protocol/p4runtime.binpb has its descriptors.
+# p4runtime's generated modules fail beside a protobuf newer than 3.20: switch/src/switchsum_switch/p4runtime/messages.binpb has its descriptors.
 NEVER = {"p4"}
 # The ground decides nothing by the clock, moves no bytes and compiles nothing: whatever it needs is an argument.  So it
 # also lacks what reaches the machine from native code: intrinsics, addresses, foreign functions, kernels.
@@ -176,7 +176,7 @@ def test_the_worker_is_built_from_the_engine_up() -> None:
             reached = {
                 name.split(".")[2]
                 for name in imported_names(path.read_text(), module_name(path))
-                if name.startswith("switchsum.host.")
+                if name.startswith("switchsum_host.")
             }
             assert reached <= allowed | {folder}, f"{path.relative_to(ROOT)} reaches for {reached}"
 
@@ -184,7 +184,7 @@ def test_the_worker_is_built_from_the_engine_up() -> None:
 @pytest.mark.parametrize(
     ("source", "reached"),
     [
-        ("import switchsum.host.engine.engine", {"host"}),
+        ("import switchsum_host.engine.engine", {"host"}),
         ("from switchsum import host", {"host"}),
         ("from switchsum import connect", {"roof"}),
         ("import switchsum", {"roof"}),
@@ -193,17 +193,17 @@ def test_the_worker_is_built_from_the_engine_up() -> None:
         ("from ..protocol import wire", {"protocol"}),
         ("from . import model", {"switch"}),
         ("from .model import Table", {"switch"}),
-        ("def late():\n    from switchsum.controller import plan", {"controller"}),
-        ("if TYPE_CHECKING:\n    import switchsum.host", {"host"}),
+        ("def late():\n    from switchsum_controller import plan", {"controller"}),
+        ("if TYPE_CHECKING:\n    import switchsum_host", {"host"}),
         ("import numpy.linalg, os.path", set()),
     ],
 )
 def test_every_form_of_import_is_seen(source: str, reached: set[str]) -> None:
-    assert floors_reached(source, "switchsum.switch.load") == reached
+    assert floors_reached(source, "switchsum_switch.load") == reached
 
 
 @pytest.mark.parametrize(
-    "module", ["switchsum", "switchsum.cli", "switchsum.launch.session", "switchsum.controller.service.controller"]
+    "module", ["switchsum", "switchsum.cli", "switchsum.launch.session", "switchsum_controller.service.controller"]
 )
 def test_what_computes_nothing_does_without_the_compiler(module: str) -> None:
     code = f"import sys, {module}; print(*sorted({{'numba', 'numpy', 'llvmlite'}} & set(sys.modules)))"
@@ -240,9 +240,9 @@ def test_a_circle_is_seen() -> None:
     edges = {"a": {"b"}, "b": {"c"}, "c": {"a", "d"}, "d": set(), "e": {"f"}, "f": {"e"}, "g": {"a"}}
     assert circles(edges) == [["a", "b", "c"], ["e", "f"]]
     known = files()
-    for source in ("from . import plain", "from .plain import f", "import switchsum.native.kernels.plain"):
-        assert list(imports(ast.parse(source), "switchsum.native.kernels.cache", known)) == [
-            "switchsum.native.kernels.plain"
+    for source in ("from . import plain", "from .plain import f", "import switchsum_switch.kernels.plain"):
+        assert list(imports(ast.parse(source), "switchsum_switch.kernels.cache", known)) == [
+            "switchsum_switch.kernels.plain"
         ]
 
 
@@ -250,7 +250,7 @@ def test_a_circle_is_seen() -> None:
     ("source", "found"),
     [
         ("from .calls import _run", {"_run"}),
-        ("from switchsum.native import _x", {"_x"}),
+        ("from switchsum_switch.NATIVE import _x", {"_x"}),
         ("from torch import _C", set()),
         ("import os\nos._exit(1)", set()),
         ("from concurrent import futures\nfutures._lock", set()),
@@ -261,7 +261,7 @@ def test_a_circle_is_seen() -> None:
     ],
 )
 def test_private_names_of_others_are_seen(source: str, found: set[str]) -> None:
-    assert private_of_others(ast.parse(source), "switchsum.native.kernels.cache", {"_lock", "_run", "_exit"}) == found
+    assert private_of_others(ast.parse(source), "switchsum_switch.kernels.cache", {"_lock", "_run", "_exit"}) == found
 
 
 def test_the_benchmarks_of_the_page_of_figures_need_no_experiment() -> None:
@@ -271,10 +271,12 @@ def test_the_benchmarks_of_the_page_of_figures_need_no_experiment() -> None:
 
 def test_the_laboratory_stands_apart() -> None:
     for module, others in graph().items():
-        if module.startswith(("switchsum.laboratory", "switchsum.baselines", "switchsum.cli.")):
+        if module.startswith(("switchsum_lab.sweeps", "switchsum_lab.baselines", "switchsum.cli.")):
             continue
-        assert not [one for one in others if one.startswith(("switchsum.laboratory", "switchsum.baselines"))], module
+        assert not [one for one in others if one.startswith(("switchsum_lab.sweeps", "switchsum_lab.baselines"))], (
+            module
+        )
     # The command line imports it when a command of it runs.
-    code = "import sys, switchsum.cli; print(*[one for one in sys.modules if one.startswith('switchsum.laboratory')])"
+    code = "import sys, switchsum.cli; print(*[one for one in sys.modules if one.startswith('switchsum_lab.sweeps')])"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == ""

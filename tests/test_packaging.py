@@ -80,7 +80,7 @@ def test_every_package_has_an_init_file() -> None:
 
 
 def test_no_module_has_two_names() -> None:
-    # What is imported as `host.driver` beside `switchsum.host.driver` would exist twice.
+    # What is imported as `host.driver` beside `switchsum_host.driver` would exist twice.
     floors = {path.resolve().name for path in LINKS.values()}
     begins = re.compile(rf"^\s*(?:import|from)\s+(?:{'|'.join(floors)})\b", re.MULTILINE)  # else it need not be parsed
     for folder in (*folders_on_disk().values(), ROOT / "tests", ROOT / "checks", ROOT / "examples"):

@@ -124,7 +124,7 @@ BASES = {"Communicates", "Compressor"}
 def test_every_public_name_is_on_the_page_of_its_module(references: dict[str, str]) -> None:
     tool = importlib.import_module("tools.api_pages")
     seen = 0
-    for path in ("switchsum", "switchsum.host.compress", "switchsum.testing", "switchsum.switch"):
+    for path in ("switchsum", "switchsum_host.compress", "switchsum.testing", "switchsum_switch"):
         module, page = importlib.import_module(path), references[tool.MODULES[path].file]
         sections = own_sections(page)
         for name in module.__all__:

@@ -29,16 +29,16 @@ FOLDERS = (
 MOST_LINES_OF_A_MODULE, MOST_LINES_OF_A_FUNCTION, MOST_PARAMETERS = 470, 70, 11  # a job has conditions, costs and times
 ONE_IDEA = {
     "src/switchsum/view/symptoms.py": "one function for each symptom of the table of rules",
-    "controller/jobs/registry.py": "one registry: every way in which a member comes, goes and is told why",
-    "host/api/communicator.py": "the calls that users make: their docstrings are the reference",
-    "host/api/operation_queue.py": "what is under way: handles, and the queue that brings them to their end",
-    "host/api/sparse.py": "one collective, step by step",
-    "host/engine/recovery.py": "what a worker knows of the path, and what it repeats when",
-    "host/engine/state.py": "the engine's records, each field with what it means, are read side by side",
-    "src/switchsum/simulation/jobs.py": "a job in virtual time, from its trees and entries to its end",
-    "switch/ir.py": "the nodes of the representation, each with what it means, are read side by side",
-    "switch/lower/expressions.py": "one recursion over the operands of an expression, with its two ways and its bounds",
-    "switch/tables.py": "entries, and all that finds, orders, counts, saves and mirrors them, change together",
+    "controller/switchsum_controller/jobs/registry.py": "one registry: every way in which a member comes, goes and is told why",
+    "host/switchsum_host/api/communicator.py": "the calls that users make: their docstrings are the reference",
+    "host/switchsum_host/api/operation_queue.py": "what is under way: handles, and the queue that brings them to their end",
+    "host/switchsum_host/api/sparse.py": "one collective, step by step",
+    "host/switchsum_host/engine/recovery.py": "what a worker knows of the path, and what it repeats when",
+    "host/switchsum_host/engine/state.py": "the engine's records, each field with what it means, are read side by side",
+    "lab/src/switchsum_lab/simulation/jobs.py": "a job in virtual time, from its trees and entries to its end",
+    "switch/src/switchsum_switch/program/ir.py": "the nodes of the representation, each with what it means, are read side by side",
+    "switch/src/switchsum_switch/program/lower/expressions.py": "one recursion over the operands of an expression, with its two ways and its bounds",
+    "switch/src/switchsum_switch/state/tables.py": "entries, and all that finds, orders, counts, saves and mirrors them, change together",
 }
 """Modules that may have up to `MOST_LINES_OF_ONE_IDEA`, and the one idea that each is."""
 MOST_LINES_OF_ONE_IDEA = 700

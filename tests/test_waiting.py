@@ -6,11 +6,11 @@ import signal
 import socket
 
 import pytest
+from switchsum_protocol.errors import SwitchsumError
+from switchsum_switch.process import notices
+from switchsum_switch.process.children import Children
 
 from switchsum.cli.told import ToldClient
-from switchsum.launch.children import Children
-from switchsum.native import notices
-from switchsum.protocol.errors import SwitchsumError
 
 from .timing import eventually
 
@@ -38,7 +38,7 @@ def test_children_that_do_not_end_are_named(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(notices, "QUIET_S", 0.01)
-    monkeypatch.setattr("switchsum.launch.children.STOP_S", 0.5)
+    monkeypatch.setattr("switchsum_switch.process.children.STOP_S", 0.5)
     with Children() as children:
         deaf = children.start("rank 3", ["sh", "-c", "trap '' TERM; echo; while :; do sleep 1; done"], prefix=True)
         assert eventually(lambda: "[rank 3]" in capsys.readouterr().out)

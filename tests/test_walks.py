@@ -88,12 +88,17 @@ def test_a_joining_worker_is_followed_through_nine_files() -> None:
 
 
 ONE_MEANING = {
-    "admit": {"controller/service/keeper.py", "protocol/slot_rules.py"},  # the entries let a member in; the rule of it
-    "await_admission": {"host/api/join.py"},
-    "make_live": {"controller/jobs/registry.py"},
-    "write_difference": {"controller/switches/connection.py"},
+    "admit": {
+        "controller/switchsum_controller/service/keeper.py",
+        "protocol/switchsum_protocol/slot_rules.py",
+    },  # the entries let a member in; the rule of it
+    "await_admission": {"host/switchsum_host/api/join.py"},
+    "make_live": {"controller/switchsum_controller/jobs/registry.py"},
+    "write_difference": {"controller/switchsum_controller/switches/connection.py"},
     "deliver": {"src/switchsum/testing/network.py"},  # frames, as networks do
-    "operations": {"switch/ports/operations.py"},  # of a kind of ports; a worker's link has functions
+    "operations": {
+        "switch/src/switchsum_switch/ports/operations.py"
+    },  # of a kind of ports; a worker's link has functions
 }
 """Where functions of such a name may be: readers of a walk who search for it find one thing."""
 

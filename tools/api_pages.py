@@ -44,7 +44,7 @@ MODULES: Final = {
         about="For `register_comm_hook` of DistributedDataParallel: [compression.md](compression.md).",
         first=("compressed", "CompressedHook"),
     ),
-    "switchsum.host.compress": Page(
+    "switchsum_host.compress": Page(
         file="api-compress.md",
         about="For programs that send less than a gradient: [compression.md](compression.md) says which to choose.",
         first=("Compressor", "ErrorFeedback", "TopK"),
@@ -54,7 +54,7 @@ MODULES: Final = {
         about="For tests of programs that call a communicator: several ranks in one process.",
         first=("on_ranks",),
     ),
-    "switchsum.switch": Page(
+    "switchsum_switch": Page(
         file="api-switch.md",
         about="For tests of P4 programs: [test-your-p4.md](test-your-p4.md) has the common case.",
         first=("Switch", "NamedTable"),

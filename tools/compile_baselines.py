@@ -1,4 +1,4 @@
-"""Compile the programs of `baselines/` with p4c: BMv2's JSON and the P4Info beside each source.
+"""Compile the programs of `lab/src/switchsum_lab/baselines/` with p4c: BMv2's JSON and the P4Info beside each source.
 
 Run as `python -m tools.compile_baselines` (p4c-bm2-ss must be on PATH).  The digest of each source is written beside
 it; a test compares it with the source as it is.
@@ -11,9 +11,9 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from switchsum import baselines
-from switchsum.laboratory.protocols.seam import digest, load
-from switchsum.switch.p4c import compile_p4
+from switchsum_lab import baselines
+from switchsum_lab.protocols.seam import digest, load
+from switchsum_switch.program.p4c import compile_p4
 
 
 def small(document: Any) -> Any:

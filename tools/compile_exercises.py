@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import sys
 
-from switchsum.exercises import EXERCISES
-from switchsum.exercises.p4 import compile_program
+from switchsum_exercises import EXERCISES
+from switchsum_exercises.p4 import compile_program
 
 if __name__ == "__main__":
     for exercise in EXERCISES:

@@ -32,7 +32,7 @@ LOOP: Final = (
     ("_send_queued", "contributions, to the link"),
     ("wait", "until a frame comes or a time-out is due"),
 )
-"""Steps of `run` in host/engine/loop.py."""
+"""Steps of `run` in host/switchsum_host/engine/loop.py."""
 
 
 def processes() -> str:

@@ -9,17 +9,20 @@ import json
 from enum import IntEnum
 from pathlib import Path
 
-from switchsum.conform.document import document
-from switchsum.protocol import frame
-from switchsum.protocol.frame import FIELDS, Flag, HeaderField, Kind, LaneFormat, Operator, Reason
+from switchsum_lab.conform.document import document
+from switchsum_protocol import frame
+from switchsum_protocol.frame import FIELDS, Flag, HeaderField, Kind, LaneFormat, Operator, Reason
 
 ROOT = Path(__file__).parent.parent
 DISSECTOR = ROOT / "src" / "switchsum" / "packets" / "switchsum.lua"
 PAGE = ROOT / "docs" / "wire.md"
 FOR_PROGRAMS = ROOT / "docs" / "wire.json"
-LUA_MARKS = ("-- Generated from protocol/frame.py by tools/frame_tables.py\n", "-- End of what is generated\n")
+LUA_MARKS = (
+    "-- Generated from protocol/switchsum_protocol/frame.py by tools/frame_tables.py\n",
+    "-- End of what is generated\n",
+)
 PAGE_MARKS = (
-    "<!-- Generated from protocol/frame.py by tools/frame_tables.py -->\n",
+    "<!-- Generated from protocol/switchsum_protocol/frame.py by tools/frame_tables.py -->\n",
     "<!-- End of what is generated -->\n",
 )
 LUA_NAMES: dict[type[IntEnum], str] = {Kind: "KINDS", Operator: "OPERATORS", LaneFormat: "FORMATS", Reason: "REASONS"}

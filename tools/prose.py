@@ -29,13 +29,13 @@ LEFT_OUT: Final = {
 }
 """Pages that a program writes, titles of papers, and definitions, which need no verb."""
 DOCSTRINGS: Final = (
-    "host/connect.py",
-    "host/api/communicator.py",
-    "host/api/operation_queue.py",
-    "host/api/sparse.py",
-    "host/api/statistics.py",
-    "host/compress/*.py",
-    "protocol/errors.py",
+    "host/switchsum_host/connect.py",
+    "host/switchsum_host/api/communicator.py",
+    "host/switchsum_host/api/operation_queue.py",
+    "host/switchsum_host/api/sparse.py",
+    "host/switchsum_host/api/statistics.py",
+    "host/switchsum_host/compress/*.py",
+    "protocol/switchsum_protocol/errors.py",
     "src/switchsum/testing/__init__.py",
     "src/switchsum/testing/local.py",
     *(f"src/switchsum/torch/{name}.py" for name in ("averaging", "compression", "elastic", "hooks", "lane_choice")),

@@ -15,7 +15,8 @@ import tempfile
 import time
 from typing import Final
 
-from switchsum.native.process.runtime_directory import RUNTIME_VARIABLE
+from switchsum_switch.process.runtime_directory import RUNTIME_VARIABLE
+
 from tools import pictures
 from tools.record_demo import ROOT, picture
 

@@ -6,12 +6,10 @@ from typing import Final
 
 import numpy as np
 import numpy.typing as npt
-
-from checks.bench.contributions import WORKERS, Contributions
-from checks.bench.records import Samples
-from switchsum.native.kernels.decorators import kernel
-from switchsum.native.process.system import monotonic, poll, watch
-from switchsum.native.wires.datagrams import (
+from switchsum_protocol.frame import AT, Kind
+from switchsum_switch.kernels.decorators import kernel
+from switchsum_switch.process.system import monotonic, poll, watch
+from switchsum_switch.wires.datagrams import (
     MOST_TAKEN,
     NO_NAMES,
     DatagramReceiver,
@@ -20,9 +18,11 @@ from switchsum.native.wires.datagrams import (
     receive_rows,
     send_datagrams,
 )
-from switchsum.native.wires.messages import Addresses, SendWords, grow_buffers
-from switchsum.native.wires.rows import LEAD_BYTES
-from switchsum.protocol.frame import AT, Kind
+from switchsum_switch.wires.messages import Addresses, SendWords, grow_buffers
+from switchsum_switch.wires.rows import LEAD_BYTES
+
+from checks.bench.contributions import WORKERS, Contributions
+from checks.bench.records import Samples
 from switchsum.testing.bmv2 import Bmv2
 from switchsum.testing.rig import FIRST_SLOT, LIMITED_GROWTH, Rig
 

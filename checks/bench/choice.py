@@ -23,7 +23,7 @@ class Choice:
     lanes: tuple[int, ...] = ()
     rates: tuple[str, ...] = ()
     peers: tuple[str, ...] = ()
-    """Keys of `switchsum.laboratory.peers.PEERS`."""
+    """Keys of `switchsum_lab.sweeps.peers.PEERS`."""
     public: tuple[Path, ...] = ()
     """Folders of compiled public programs; empty: those of our own alone."""
     runs: int = RUNS

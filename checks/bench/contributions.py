@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 import numpy.typing as npt
+from switchsum_protocol.frame import AT
 
-from switchsum.protocol.frame import AT
 from switchsum.testing.rig import FIRST_SLOT, Rig
 
 WORKERS = 4

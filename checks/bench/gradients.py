@@ -23,9 +23,8 @@ from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
-
-from switchsum.host.api.sparse import largest
-from switchsum.host.compress.base import count_of
+from switchsum_host.api.sparse import largest
+from switchsum_host.compress.base import count_of
 
 Floats = npt.NDArray[np.float32]
 

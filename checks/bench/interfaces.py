@@ -16,14 +16,11 @@ from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
-
-from checks.bench.choice import Choice
-from checks.bench.program_cases import ENTERS, FRAME_BYTES, PROGRAMS, Program, station_frames
-from checks.bench.public_programs import no_entries, public_programs
-from checks.bench.records import Record, Samples, beside, record
-from switchsum.native.kernels.decorators import kernel
-from switchsum.native.process.system import monotonic, poll, watch
-from switchsum.native.wires.datagrams import (
+from switchsum_switch.kernels.decorators import kernel
+from switchsum_switch.p4runtime.messages import encode_uint, parse_p4info, v1
+from switchsum_switch.process.system import monotonic, poll, watch
+from switchsum_switch.state.tables import Exact, Lpm, Match, Range, Ternary
+from switchsum_switch.wires.datagrams import (
     MOST_TAKEN,
     NO_NAMES,
     DatagramReceiver,
@@ -32,9 +29,12 @@ from switchsum.native.wires.datagrams import (
     receive_rows,
     send_datagrams,
 )
-from switchsum.native.wires.messages import Addresses, Indices, SendWords, grow_buffers
-from switchsum.protocol.p4runtime import encode_uint, parse_p4info, v1
-from switchsum.switch.tables import Exact, Lpm, Match, Range, Ternary
+from switchsum_switch.wires.messages import Addresses, Indices, SendWords, grow_buffers
+
+from checks.bench.choice import Choice
+from checks.bench.program_cases import ENTERS, FRAME_BYTES, PROGRAMS, Program, station_frames
+from checks.bench.public_programs import no_entries, public_programs
+from checks.bench.records import Record, Samples, beside, record
 from switchsum.testing.bmv2 import Bmv2Program
 
 TAKES: Final = ("runs", "public")
@@ -42,7 +42,7 @@ FORWARD: Final = Program(
     name="forward", what="no tables", fill=no_entries, frames=station_frames
 )  # what the kernel allows
 SWITCHES: Final = {
-    "embedded": (sys.executable, "-c", "from switchsum.cli.bmv2 import main; main()"),
+    "embedded": (sys.executable, "-c", "from switchsum_switch.__main__ import main; main()"),
     "bmv2": ("simple_switch_grpc",),
 }
 IN_FLIGHT: Final = {"embedded": 512, "bmv2": 64}

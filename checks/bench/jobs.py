@@ -5,7 +5,8 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 
-from switchsum.laboratory.star import UNLIMITED
+from switchsum_lab.sweeps.star import UNLIMITED
+
 from switchsum.launch.options import MTU
 
 
@@ -18,4 +19,4 @@ def over_switch(workers: int, rate: str, rank: Sequence[str], *, mtu: int = MTU)
 def over_bridge(workers: int, rate: str, rank: Sequence[str], *, peer: str = "gloo", mtu: int = MTU) -> list[str]:
     """Return the command of a peer's job over a bridge of the kernel and links of the same kind, or the loopback."""
     apart = [] if rate == UNLIMITED else ["unshare", "--net", "--"]
-    return [*apart, sys.executable, "-m", "switchsum.laboratory.star", peer, str(workers), rate, str(mtu), *rank]
+    return [*apart, sys.executable, "-m", "switchsum_lab.sweeps.star", peer, str(workers), rate, str(mtu), *rank]

@@ -6,17 +6,17 @@ import time
 from collections.abc import Callable
 
 import numpy as np
+from switchsum_host.compress import block_scaled, packed, small_blocks
+from switchsum_host.engine import dtypes, kernels
+from switchsum_protocol import lane_scales
+from switchsum_switch.kernels.atomics import copy_bytes
+from switchsum_switch.kernels.decorators import kernel
+from switchsum_switch.kernels.loading import address_of
+from switchsum_switch.kernels.memory import call
+from switchsum_switch.queues.batch import Output
 
 from checks.bench.contributions import WORKERS, Contributions
 from checks.bench.records import Record, Samples, record
-from switchsum.host.compress import block_scaled, packed, small_blocks
-from switchsum.host.engine import dtypes, kernels
-from switchsum.native.kernels.atomics import copy_bytes
-from switchsum.native.kernels.decorators import kernel
-from switchsum.native.kernels.loading import address_of
-from switchsum.native.kernels.memory import call
-from switchsum.protocol import lane_scales
-from switchsum.switch.batch import Output
 from switchsum.testing.embedded import Embedded
 from switchsum.testing.rig import Rig
 

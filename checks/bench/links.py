@@ -13,10 +13,11 @@ import sys
 import tempfile
 from pathlib import Path
 
+from switchsum_lab.sweeps.sweep_file import load
+
 from checks.bench import swept
 from checks.bench.choice import Choice
 from checks.bench.records import Record, Samples, record
-from switchsum.laboratory.sweep_file import load
 from switchsum.launch.options import rate_bits
 
 RUNS_OF_TCP = 5
@@ -45,7 +46,7 @@ def tcp_stream(rate: str, mtu: int) -> Record:
     """Measure what one TCP stream gets of a link."""
     with tempfile.TemporaryDirectory(prefix="switchsum-bench-") as scratch:
         path = Path(scratch, "rates.json")
-        star = [sys.executable, "-m", "switchsum.laboratory.star", "tcp", "2", rate, str(mtu)]
+        star = [sys.executable, "-m", "switchsum_lab.sweeps.star", "tcp", "2", rate, str(mtu)]
         stream = [sys.executable, "-m", "checks.bench.tcp_stream", str(RUNS_OF_TCP), str(path)]
         subprocess.run(["unshare", "--net", "--", *star, *stream], check=True)
         rates = Samples(values=[value / 1e6 for value in json.loads(path.read_text())])

@@ -7,15 +7,16 @@ import subprocess
 import sys
 import tempfile
 
+from switchsum_switch.kernels.cache import CACHE_VARIABLE
+
 from checks.bench.records import Record, Samples, record
-from switchsum.native.kernels.cache import CACHE_VARIABLE
 
 LANES = (128, 256, 2048)
 RUNS = 5
 _CODE = """
 import sys, time
 from switchsum import p4src
-from switchsum.switch.pipeline import Pipeline
+from switchsum_switch.execution.pipeline import Pipeline
 text = p4src.load(int(sys.argv[1])).device_config
 started = time.perf_counter()
 Pipeline.load(text, engine="native")

@@ -12,12 +12,11 @@ from typing import Final, Self, TypeVar
 
 import numpy as np
 import numpy.typing as npt
-
-from switchsum.native.kernels.atomics import copy_bytes
-from switchsum.native.kernels.decorators import kernel
-from switchsum.switch.batch import Output
-from switchsum.switch.pipeline import Pipeline
-from switchsum.switch.v1model import QUEUE_SHIFT
+from switchsum_switch.execution.pipeline import Pipeline
+from switchsum_switch.kernels.atomics import copy_bytes
+from switchsum_switch.kernels.decorators import kernel
+from switchsum_switch.program.v1model import QUEUE_SHIFT
+from switchsum_switch.queues.batch import Output
 
 FILE_HEAD: Final = struct.Struct("=IHHiIII")
 RECORD_HEAD: Final = struct.Struct("=IIII")

@@ -12,10 +12,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, Protocol
 
-from switchsum.protocol.wire import internet_checksum
-from switchsum.switch.pipeline import EngineName, Pipeline
-from switchsum.switch.stf import Embedded
-from switchsum.switch.tables import Exact, Lpm, Match, Ternary
+from switchsum_switch.execution.pipeline import EngineName, Pipeline
+from switchsum_switch.state.tables import Exact, Lpm, Match, Ternary
+from switchsum_switch.stf import Embedded
+from switchsum_switch.wires.headers import internet_checksum
 
 SOURCES: Final = Path(__file__).parent / "p4"
 PORTS: Final = 4

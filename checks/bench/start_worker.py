@@ -5,8 +5,7 @@ from __future__ import annotations
 import sys
 
 import numpy as np
-
-from switchsum.laboratory.peers import PEERS
+from switchsum_lab.sweeps.peers import PEERS
 
 
 def main(name: str) -> None:

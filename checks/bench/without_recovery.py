@@ -14,18 +14,17 @@ from pathlib import Path
 from types import ModuleType
 
 import numpy as np
-
-import switchsum.host.engine.loop
-import switchsum.host.links
-from switchsum.host.api.communicator import Communicator
-from switchsum.host.engine import sending
-from switchsum.host.engine.loop import Driver
-from switchsum.host.engine.state import Core, Slot, State
-from switchsum.native.kernels.cache import open_directory
-from switchsum.native.kernels.decorators import inner
-from switchsum.native.kernels.loading import kept_in
-from switchsum.native.kernels.memory import Scalar
-from switchsum.native.kernels.outlined import Native
+import switchsum_host.engine.loop
+import switchsum_host.links
+from switchsum_host.api.communicator import Communicator
+from switchsum_host.engine import sending
+from switchsum_host.engine.loop import Driver
+from switchsum_host.engine.state import Core, Slot, State
+from switchsum_switch.kernels.cache import open_directory
+from switchsum_switch.kernels.decorators import inner
+from switchsum_switch.kernels.loading import kept_in
+from switchsum_switch.kernels.memory import Scalar
+from switchsum_switch.kernels.outlined import Native
 
 _MODULES = ("engine.sending", "engine.recovery", "engine.receiving", "engine.loop")
 """Those that hold recovery's kernels, and those that such kernels are compiled into; in the order of imports."""
@@ -72,20 +71,20 @@ class WithoutRecovery:
 
     def __init__(self, cache: Path) -> None:
         """Load the modules a second time; what is compiled of them goes to `cache`, not to the ordinary one's place."""
-        ordinary = {name: sys.modules.pop(f"switchsum.host.{name}") for name in _MODULES}
+        ordinary = {name: sys.modules.pop(f"switchsum_host.{name}") for name in _MODULES}
         store = open_directory(cache)
         try:
             with kept_in(lambda: store):
                 self._modules = {name: self._load(name) for name in _MODULES}
         finally:
             for name, module in ordinary.items():
-                sys.modules[f"switchsum.host.{name}"] = module
+                sys.modules[f"switchsum_host.{name}"] = module
                 package, _, own = name.partition(".")
-                setattr(getattr(switchsum.host, package), own, module)
+                setattr(getattr(switchsum_host, package), own, module)
 
     @staticmethod
     def _load(name: str) -> ModuleType:
-        module = import_module(f"switchsum.host.{name}")
+        module = import_module(f"switchsum_host.{name}")
         for replaced, stub in _REPLACED.items():
             if hasattr(module, replaced):
                 setattr(module, replaced, stub)

@@ -9,9 +9,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final, Literal
 
-from switchsum.protocol.errors import SwitchsumError
-from switchsum.switch.stf import Outcome, Test, parse, run_embedded
-from switchsum.testing.simple_switch import run_bmv2
+from switchsum_protocol.errors import SwitchsumError
+from switchsum_switch.bmv2.simple_switch import run_bmv2
+from switchsum_switch.stf import Outcome, Test, parse, run_embedded
 
 SwitchName = Literal["interpreter", "native", "bmv2"]
 FOLDERS: Final = ("p4_16_samples", "p4_14_samples")

@@ -15,12 +15,11 @@ from typing import Final
 
 from rich.console import Console
 from rich.progress import track
-
-from switchsum.protocol.errors import SwitchsumError
-from switchsum.switch.codegen import compile_program
-from switchsum.switch.lower import lower
-from switchsum.switch.pipeline import make_state
-from switchsum.switch.reader import read_program
+from switchsum_protocol.errors import SwitchsumError
+from switchsum_switch.codegen import compile_program
+from switchsum_switch.execution.pipeline import make_state
+from switchsum_switch.program.lower import lower
+from switchsum_switch.program.reader import read_program
 
 from .cases import FOLDERS, Case, compile_case, excluded
 

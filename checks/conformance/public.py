@@ -24,13 +24,12 @@ from typing import Any, Final
 
 from rich.console import Console
 from rich.progress import track
-
-from switchsum.differ.search import Differ
-from switchsum.launch.bmv2 import PROGRAM
-from switchsum.protocol.errors import LocalError, SwitchsumError
-from switchsum.switch import Switch
-from switchsum.switch.stf import parse
-from switchsum.testing.simple_switch import SimpleSwitch
+from switchsum_protocol.errors import LocalError, SwitchsumError
+from switchsum_switch import Switch
+from switchsum_switch.bmv2.process import PROGRAM
+from switchsum_switch.bmv2.simple_switch import SimpleSwitch
+from switchsum_switch.differ.search import Differ
+from switchsum_switch.stf import parse
 
 from .cases import PASSED, SWITCHES, SwitchName, outcome
 from .load import load_seconds

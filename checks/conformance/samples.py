@@ -17,8 +17,8 @@ from collections import Counter
 from pathlib import Path
 from typing import Final
 
-from switchsum.differ.search import Differ
-from switchsum.protocol.errors import SwitchsumError
+from switchsum_protocol.errors import SwitchsumError
+from switchsum_switch.differ.search import Differ
 
 from .cases import Case, compile_case
 from .load import samples

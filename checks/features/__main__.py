@@ -14,7 +14,7 @@ import time
 from datetime import UTC, datetime
 from pathlib import Path
 
-from switchsum.launch.children import Children
+from switchsum_switch.process.children import Children
 
 from .columns import COLUMNS, is_possible
 from .covering import cover, possible_rows

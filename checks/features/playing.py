@@ -15,9 +15,10 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any, Final
 
-from switchsum.connections.controller_client import ControllerClient
-from switchsum.launch.children import Children
-from switchsum.protocol import rpc
+from switchsum_protocol import rpc
+from switchsum_protocol.clients.controller_client import ControllerClient
+from switchsum_switch.process.children import Children
+
 from switchsum.testing.cluster import ClusterConfig
 from switchsum.testing.local import communicators
 

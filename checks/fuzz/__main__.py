@@ -31,7 +31,7 @@ MEMORY_MEGABYTES: Final = 2048
 KERNELS: Final = ("host_frames",)
 """Targets whose Python is compiled by numba, from bytecode that must stay as it is: only the target and the reference
 switch guide the fuzzer there.  Inputs find their way into kernels, and native code, by what they are made from."""
-REPLICAS: Final = "switchsum.switch.replicas"
+REPLICAS: Final = "switchsum_switch.queues.replicas"
 """The one kernel of the other targets."""
 ARTIFACTS: Final = Path(__file__).parents[2] / "build" / "fuzz"
 """Where inputs go that failed, and what the targets write."""

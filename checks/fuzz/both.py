@@ -6,9 +6,9 @@ from functools import cached_property
 from typing import Final
 
 import numpy as np
+from switchsum_switch.queues.batch import Output
 
 from checks.fuzz.guard import Guarded
-from switchsum.switch.batch import Output
 from switchsum.testing.embedded import Embedded
 
 REGISTERS: Final = ("tags", "seen_members", "outcomes")

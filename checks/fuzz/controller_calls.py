@@ -7,15 +7,15 @@ from dataclasses import MISSING, fields
 from typing import Any, Final, get_origin, get_type_hints
 
 import grpc
+from switchsum_controller.service.config import Config
+from switchsum_controller.service.controller import Controller
+from switchsum_controller.service.server import Service
+from switchsum_protocol import member_rpc, rpc, rpc_codec
+from switchsum_switch.wires.headers import Address
 
 from checks.fuzz.choices import Choices
 from checks.fuzz.damage import damaged, scratch_folder
 from switchsum.cli.controller import load_program
-from switchsum.controller.service.config import Config
-from switchsum.controller.service.controller import Controller
-from switchsum.controller.service.server import Service
-from switchsum.protocol import member_rpc, rpc, rpc_codec
-from switchsum.protocol.wire import Address
 
 MOST_TEXT: Final = 1000
 ANSWER_S: Final = 20.0

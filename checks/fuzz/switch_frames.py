@@ -6,11 +6,11 @@ from collections.abc import Iterator
 from typing import Final
 
 import numpy as np
+from switchsum_protocol import wire
+from switchsum_protocol.frame import WIDENED_FORMATS, Flag, Header, Kind, narrow_bytes
 
 from checks.fuzz.both import Both
 from checks.fuzz.choices import Choices, damage
-from switchsum.protocol import wire
-from switchsum.protocol.frame import WIDENED_FORMATS, Flag, Header, Kind, narrow_bytes
 from switchsum.testing.encapsulations import encapsulations
 from switchsum.testing.rig import CPU_PORT, EPOCH, FIRST_SLOT, FLOOD_GROUP, FORWARDING, JOB, SWITCH, Rig, cookie, worker
 

@@ -6,11 +6,12 @@ import socket
 from collections.abc import Iterator
 from typing import Any, Final
 
+from switchsum_protocol import rpc
+from switchsum_protocol.errors import UsageError
+from switchsum_switch.ports.samples import SampledFrame
+
 from checks.fuzz.choices import Choices
 from checks.fuzz.damage import HOSTILE, damaged
-from switchsum.protocol import rpc
-from switchsum.protocol.errors import UsageError
-from switchsum.protocol.samples import SampledFrame
 from switchsum.web.requests import TimedRequests
 from switchsum.web.server import WebServer
 

@@ -28,16 +28,16 @@ from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
+from switchsum_protocol import rpc
+from switchsum_protocol.clients.controller_client import ControllerClient
+from switchsum_protocol.errors import ControllerUnreachable, SwitchLost
+from switchsum_switch.process.children import OURSELVES, Child, Children
+from switchsum_switch.process.notices import waiting_for
+from switchsum_switch.wires.headers import format_ip, format_mac
 
 import switchsum
-from switchsum.connections.controller_client import ControllerClient
 from switchsum.launch import wires
-from switchsum.launch.children import OURSELVES, Child, Children
 from switchsum.launch.options import MTU
-from switchsum.native.notices import waiting_for
-from switchsum.protocol import rpc
-from switchsum.protocol.errors import ControllerUnreachable, SwitchLost
-from switchsum.protocol.wire import format_ip, format_mac
 
 JOB: Final = "beside"
 FRAMES: Final = 64

@@ -20,17 +20,18 @@ from unittest.mock import patch
 
 import numpy as np
 import numpy.typing as npt
+from switchsum_host.api import owners, sparse
+from switchsum_host.api.collectives import Options
+from switchsum_host.api.communicator import Communicator
+from switchsum_host.engine.engine import Engine, EngineConfig
+from switchsum_host.engine.loop import Driver
+from switchsum_protocol.frame import AT, FRAME_BYTES, LANE_BYTES, Flag
+from switchsum_switch.execution.pipeline import EngineName
+from switchsum_switch.wires.headers import LOWER_BYTES
+from switchsum_switch.wires.rows import LEAD_BYTES
 
 from checks.bench import ages
 from checks.lab.counting import WAIT_S, WINDOW, Counting, Model, on_all
-from switchsum.host.api import owners, sparse
-from switchsum.host.api.collectives import Options
-from switchsum.host.api.communicator import Communicator
-from switchsum.host.engine.engine import Engine, EngineConfig
-from switchsum.host.engine.loop import Driver
-from switchsum.native.wires.rows import LEAD_BYTES
-from switchsum.protocol.frame import AT, FRAME_BYTES, LANE_BYTES, LOWER_BYTES, Flag
-from switchsum.switch.pipeline import EngineName
 from switchsum.testing import rig
 from switchsum.testing.embedded import Embedded
 from switchsum.testing.local import LocalMembership, LocalNetwork, LocalTransport

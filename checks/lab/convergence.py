@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
+from switchsum_host.api.communicator import Communicator
 
 from checks.bench import ages
 from checks.bench.code import digests
@@ -27,7 +28,6 @@ from checks.lab.convergence_results import RANKS, RESULTS, Results, say
 from checks.lab.convergence_tasks import TASKS, Played, Task
 from checks.lab.convergence_times import RATES, Measured, measure
 from checks.lab.convergence_ways import ALL_OF, WAYS, Ring, RingRank, Way, ways_of
-from switchsum.host.api.communicator import Communicator
 from switchsum.testing.cluster import ClusterConfig
 from switchsum.testing.local import communicators
 

@@ -10,13 +10,12 @@ from typing import Any, Final, NoReturn, cast
 
 import numpy as np
 import numpy.typing as npt
-
-from switchsum.host.api import sparse
-from switchsum.host.api.collectives import Collective, Options, Ranks
-from switchsum.host.engine.dtypes import BFLOAT16, FLOAT16, FLOAT32
-from switchsum.host.engine.operation import Operation
-from switchsum.protocol.errors import SwitchsumError
-from switchsum.protocol.frame import FRAME_BYTES, LANE_BYTES, LaneFormat
+from switchsum_host.api import sparse
+from switchsum_host.api.collectives import Collective, Options, Ranks
+from switchsum_host.engine.dtypes import BFLOAT16, FLOAT16, FLOAT32
+from switchsum_host.engine.operation import Operation
+from switchsum_protocol.errors import SwitchsumError
+from switchsum_protocol.frame import FRAME_BYTES, LANE_BYTES, LaneFormat
 
 Array = npt.NDArray[Any]
 
@@ -85,7 +84,7 @@ class _Done:
 
 
 class Model:
-    """One rank on a network that counts: what `switchsum.host.api.sparse` needs of a communicator."""
+    """One rank on a network that counts: what `switchsum_host.api.sparse` needs of a communicator."""
 
     def __init__(self, network: Counting, rank: int) -> None:
         self.rank, self.world_size, self.lanes_per_frame = rank, network.ranks, network.lanes

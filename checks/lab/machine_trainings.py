@@ -19,15 +19,16 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Final
 
+from switchsum_lab.sweeps.star import lay
+from switchsum_switch.process.children import Children
+
 from checks.bench import ages
 from checks.bench.records import provenance
 from checks.lab.convergence_results import RESULTS, Results, Rows, added_to, say
 from checks.lab.convergence_times import medians
 from checks.lab.convergence_ways import ALONE
 from checks.lab.machines import MTU, run_ranks
-from switchsum.laboratory.star import lay
 from switchsum.launch import wires
-from switchsum.launch.children import Children
 
 KEPT: Final = RESULTS.parent / "machines.json"
 PAGE: Final = Path(__file__).parents[2] / "docs" / "slow-links.md"

@@ -15,13 +15,13 @@ from typing import Any, Final, Protocol
 
 import numpy as np
 import numpy.typing as npt
+from switchsum_host.api.communicator import Communicator
 
 from checks.lab import torchft_ranks
 from checks.lab.convergence import moved
 from checks.lab.convergence_results import RANKS
 from checks.lab.convergence_tasks import Task
 from checks.lab.convergence_ways import TCP_HEADERS
-from switchsum.host.api.communicator import Communicator
 from switchsum.testing.cluster import ClusterConfig
 from switchsum.testing.local import communicators
 

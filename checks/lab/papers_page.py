@@ -15,10 +15,10 @@ from pathlib import Path
 from statistics import median
 from typing import Any, Final
 
-from switchsum.laboratory.axes import OURS
-from switchsum.laboratory.results import Results
-from switchsum.laboratory.simulated import IDEAL_SWITCHES
-from switchsum.protocol.errors import UsageError
+from switchsum_lab.sweeps.axes import OURS
+from switchsum_lab.sweeps.results import Results
+from switchsum_lab.sweeps.simulated import IDEAL_SWITCHES
+from switchsum_protocol.errors import UsageError
 
 ROOT: Final = Path(__file__).parents[2]
 BUILT: Final = ROOT / "build" / "papers"

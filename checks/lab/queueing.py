@@ -14,11 +14,11 @@ import time
 from dataclasses import replace
 from typing import Final
 
-from switchsum.exercises import FOLDER
-from switchsum.simulation.conditions import Link, parse_rate
-from switchsum.simulation.network import Network
-from switchsum.simulation.traffic import Traffic
-from switchsum.switch.switch import Switch
+from switchsum_exercises import FOLDER
+from switchsum_lab.simulation.conditions import Link, parse_rate
+from switchsum_lab.simulation.network import Network
+from switchsum_lab.simulation.traffic import Traffic
+from switchsum_switch.api.switch import Switch
 
 LOADS: Final = (0.3, 0.5, 0.7, 0.8, 0.9, 0.95)
 RATES: Final = ("100mbit", "10gbit", "400gbit")

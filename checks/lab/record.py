@@ -1,4 +1,4 @@
-"""Make the recordings in papers/recordings anew: `python -m checks.lab.record` (PyTorch, scikit-learn; half a minute).
+"""Make the recordings in lab/papers/recordings anew: `python -m checks.lab.record` (PyTorch, scikit-learn; half a minute).
 
 Four ranks of four small trainings are played by one process, whose gradients are noted in buckets of whole layers.
 When each bucket is ready is what its share of the values takes of the measured backward pass of one rank.
@@ -14,10 +14,10 @@ from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
+from switchsum_host.compress import Part
+from switchsum_lab.sweeps.recording import Recorder
 
 from checks.lab.convergence_tasks import TASKS, Played
-from switchsum.host.compress import Part
-from switchsum.laboratory.recording import Recorder
 
 FOLDER = Path(__file__).parents[2] / "papers" / "recordings"
 

@@ -18,13 +18,14 @@ from multiprocessing import get_context
 from pathlib import Path
 from typing import Any, Final
 
+from switchsum_lab.simulation import jobs
+from switchsum_lab.simulation.conditions import Link
+from switchsum_lab.simulation.scenario import IDEAL, Scenario, ideals, simulate
+from switchsum_switch.process.notices import say
+
 from checks.bench import ages
 from checks.bench.code import digests
-from switchsum.native.notices import say
 from switchsum.planning.topology import Cable, Network
-from switchsum.simulation import jobs
-from switchsum.simulation.conditions import Link
-from switchsum.simulation.scenario import IDEAL, Scenario, ideals, simulate
 
 CELLS: Final = Path(__file__).with_name("scale_cells.json")
 PAGE: Final = Path(__file__).resolve().parents[2] / "docs" / "results" / "scale.md"

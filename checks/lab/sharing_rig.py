@@ -22,14 +22,14 @@ from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
+from switchsum_protocol import rpc
+from switchsum_protocol.clients.controller_client import ControllerClient
+from switchsum_switch.process.children import Children
 
 import switchsum
-from switchsum.connections.controller_client import ControllerClient
 from switchsum.launch import wires
-from switchsum.launch.children import Children
 from switchsum.launch.options import MTU
 from switchsum.launch.session import daemon
-from switchsum.protocol import rpc
 
 RANKS: Final = 2
 """Of a job in one rack, and in each of two."""

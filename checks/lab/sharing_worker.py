@@ -15,11 +15,11 @@ from pathlib import Path
 from typing import Final
 
 import numpy as np
+from switchsum_protocol import rpc
+from switchsum_protocol.clients.controller_client import ControllerClient
+from switchsum_protocol.errors import UnknownJob
 
 import switchsum
-from switchsum.connections.controller_client import ControllerClient
-from switchsum.protocol import rpc
-from switchsum.protocol.errors import UnknownJob
 
 SIZE: Final = 200_000
 """Bytes of an array: a few milliseconds, so that shares are counted finely."""

@@ -11,9 +11,9 @@ import statistics
 import time
 from typing import Final
 
-from switchsum.simulation import jobs
-from switchsum.simulation.conditions import Link
-from switchsum.simulation.scenario import Scenario, arrays_of
+from switchsum_lab.simulation import jobs
+from switchsum_lab.simulation.conditions import Link
+from switchsum_lab.simulation.scenario import Scenario, arrays_of
 
 from .scale import Shape
 

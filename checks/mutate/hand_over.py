@@ -8,13 +8,14 @@ from collections.abc import Iterator
 from typing import Final, NamedTuple
 from unittest.mock import patch
 
+from switchsum_controller.jobs import registry as jobs
+from switchsum_controller.jobs import slots
+from switchsum_controller.service import keeper
+from switchsum_controller.switches import fleet
+from switchsum_protocol.errors import SwitchsumError
+
 from checks.verify.hand_over import Move, moves
 from checks.verify.replay import differences
-from switchsum.controller.jobs import registry as jobs
-from switchsum.controller.jobs import slots
-from switchsum.controller.service import keeper
-from switchsum.controller.switches import fleet
-from switchsum.protocol.errors import SwitchsumError
 
 from .mutant import Mutant, edited
 from .slot import expected_steps

@@ -10,13 +10,14 @@ import json
 from collections.abc import Callable, Iterator
 from typing import Any, Final
 
+from switchsum_protocol import slot_rules
+from switchsum_protocol.frame import Flag
+from switchsum_switch.execution.pipeline import Pipeline
+
 from checks.verify.relation import QUICK, Data, Relation, Step, difference, relation
 from checks.verify.replay import differences
 from checks.verify.switches import LANES, Program, Rules, Switch
 from switchsum import p4src
-from switchsum.protocol import slot_rules
-from switchsum.protocol.frame import Flag
-from switchsum.switch.pipeline import Pipeline
 
 from .mutant import Mutant, edited
 
@@ -151,7 +152,7 @@ DEFINITION: Final[dict[str, tuple[str, str]]] = {
     "row 11: a repeat is held": ("complete = cell.seen == member.everybody", "complete = False"),
     "row 12: the last alone gets the result": ("if other.job == member.job]", "if other is member]"),
 }
-"""Changes of `protocol/slot_rules.py`, which are texts and what they become."""
+"""Changes of `protocol/switchsum_protocol/slot_rules.py`, which are texts and what they become."""
 
 MODEL: Final[dict[str, tuple[str, str]]] = {
     "row 3: an old number opens a round": ("(seen[CELL(n)] != 0 && IS_OLD(n))", "0"),

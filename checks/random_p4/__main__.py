@@ -13,8 +13,8 @@ from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 from typing import Final
 
-from switchsum.differ.search import Differ, Finding, Tally
-from switchsum.protocol.errors import SwitchsumError
+from switchsum_protocol.errors import SwitchsumError
+from switchsum_switch.differ.search import Differ, Finding, Tally
 
 from .generate import generate
 from .tree import Program

@@ -30,7 +30,7 @@ class Fault:
     """A change of one module's source."""
 
     module: str
-    """Below `switchsum.switch`."""
+    """Below `switchsum_switch`."""
     before: str
     after: str
 
@@ -100,7 +100,7 @@ class _Finder(importlib.abc.MetaPathFinder):
     """Finds one module, and gives it a fault."""
 
     def __init__(self, fault: Fault) -> None:
-        self._name, self._fault = f"switchsum.switch.{fault.module}", fault
+        self._name, self._fault = f"switchsum_switch.{fault.module}", fault
 
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
@@ -119,8 +119,8 @@ def hunt(name: str, seconds: float) -> str:
     """Put a fault into this process; return what shows it, or nothing."""
     sys.meta_path.insert(0, _Finder(FAULTS[name]))
     # The switch is imported with the fault from here on.
-    from switchsum.switch.codegen import cache
-    from switchsum.switch.stf import parse, run_embedded
+    from switchsum_switch.codegen import cache
+    from switchsum_switch.stf import parse, run_embedded
 
     from .__main__ import compare, compiled
     from .generate import generate

@@ -1,7 +1,7 @@
 """Makes a v1model program of a seed: headers, parser, controls, tables, actions and externs, all drawn at random.
 
 The program reads nothing that it has not: fields of a header are read where it is valid, as a rule, and an index has as
-many bits as its array needs.  What it reads anyway is left out of comparisons (`switchsum.differ`).
+many bits as its array needs.  What it reads anyway is left out of comparisons (`switchsum_switch.differ`).
 """
 
 from __future__ import annotations

@@ -14,12 +14,12 @@ from itertools import count, islice
 from pathlib import Path
 from typing import Any, Final
 
-from switchsum.differ.case import Insert, Packet, stf_text
-from switchsum.differ.search import Differ
-from switchsum.differ.sides import TIMES
-from switchsum.protocol.errors import SwitchsumError
-from switchsum.switch.reader import read_program
-from switchsum.switch.stf import Names
+from switchsum_protocol.errors import SwitchsumError
+from switchsum_switch.differ.case import Insert, Packet, stf_text
+from switchsum_switch.differ.search import Differ
+from switchsum_switch.differ.sides import TIMES
+from switchsum_switch.program.reader import read_program
+from switchsum_switch.stf import Names
 
 from .__main__ import compiled
 from .generate import generate

@@ -16,8 +16,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from typing import Final, cast
 
-from switchsum.host.engine.config import EngineConfig
-from switchsum.host.engine.congestion import FIRST_EMPTY
+from switchsum_host.engine.config import EngineConfig
+from switchsum_host.engine.congestion import FIRST_EMPTY
 
 FIRST: Final = cast("int", next(one.default for one in fields(EngineConfig) if one.name == "first_window"))
 """Contributions with values that a worker sends over a tree before it has seen any result of such."""

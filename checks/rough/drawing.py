@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from typing import Final
 
-from switchsum.protocol.member_rpc import MOST_IN_FLIGHT
+from switchsum_protocol.member_rpc import MOST_IN_FLIGHT
 
 from .cells import Cell, Trouble
 

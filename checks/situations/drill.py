@@ -6,7 +6,7 @@ import random
 import time
 from contextlib import ExitStack
 
-from switchsum.native.process.runtime_directory import RUNTIME_VARIABLE
+from switchsum_switch.process.runtime_directory import RUNTIME_VARIABLE
 
 from .play import Played
 from .table import SITUATIONS, Situation

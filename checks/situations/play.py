@@ -15,8 +15,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
-from switchsum.launch.bmv2 import free_port
-from switchsum.native.process.runtime_directory import RUNTIME_VARIABLE
+from switchsum_switch.bmv2.process import free_port
+from switchsum_switch.process.runtime_directory import RUNTIME_VARIABLE
 
 from .table import Situation
 
@@ -27,7 +27,7 @@ WORKS_S: Final = 6.0
 PATIENCE_S: Final = 150.0
 CULPRIT: Final = 2
 RANKS: Final = 4
-RAISED: Final = "switchsum.protocol.errors."
+RAISED: Final = "switchsum_protocol.errors."
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

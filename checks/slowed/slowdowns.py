@@ -8,7 +8,7 @@ from typing import Final
 
 from checks.mutate.mutant import replaced
 
-ENGINE: Final = "host/engine"
+ENGINE: Final = "host/switchsum_host/engine"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -27,12 +27,12 @@ from typing import Any, Final
 
 from rich.console import Console
 from rich.table import Table
+from switchsum_protocol import rpc
+from switchsum_protocol.clients.controller_client import ControllerClient
+from switchsum_protocol.errors import ControllerUnreachable, SwitchLost
+from switchsum_switch.process.children import OURSELVES, Child, Children
 
 from checks.soak.world import Place, TreeWorld, leftovers
-from switchsum.connections.controller_client import ControllerClient
-from switchsum.launch.children import OURSELVES, Child, Children
-from switchsum.protocol import rpc
-from switchsum.protocol.errors import ControllerUnreachable, SwitchLost
 
 RANKS: Final = 4
 LEAVES: Final = 2

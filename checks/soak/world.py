@@ -13,8 +13,9 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
 
-from switchsum.launch.bmv2 import free_port
-from switchsum.launch.children import Child, Children
+from switchsum_switch.bmv2.process import free_port
+from switchsum_switch.process.children import Child, Children
+
 from switchsum.launch.session import daemon
 
 MARK: Final = "SWITCHSUM_SOAK"

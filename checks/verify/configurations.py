@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from switchsum.host.engine.rules import Action, Event
-from switchsum.host.engine.state import Phase
+from switchsum_host.engine.rules import Action, Event
+from switchsum_host.engine.state import Phase
 
 from .worker_rules import Changes
 

@@ -12,17 +12,18 @@ from collections.abc import Callable, Iterator, Sequence
 from enum import IntEnum
 from typing import Final, NamedTuple
 
+from switchsum_controller.jobs.machines import MemberState
+from switchsum_controller.jobs.slots import Cell
+from switchsum_controller.service import keeper
+from switchsum_controller.service.config import Config
+from switchsum_controller.switches.session import Build, Limits
+from switchsum_controller.tables.entries import Change, Entry, SwitchState, Write
+from switchsum_controller.tables.names import ADMISSION
+from switchsum_controller.trees.fabric import ONLY
+from switchsum_protocol.slot_rules import SWITCH_ADDRESS
+from switchsum_switch.wires.headers import Address
+
 from switchsum import p4src
-from switchsum.controller.jobs.machines import MemberState
-from switchsum.controller.jobs.slots import Cell
-from switchsum.controller.service import keeper
-from switchsum.controller.service.config import Config
-from switchsum.controller.switches.session import Build, Limits
-from switchsum.controller.tables.entries import Change, Entry, SwitchState, Write
-from switchsum.controller.tables.names import ADMISSION
-from switchsum.controller.trees.fabric import ONLY
-from switchsum.protocol.slot_rules import SWITCH_ADDRESS
-from switchsum.protocol.wire import Address
 
 from .switches import LANES, NUMBERS, State
 

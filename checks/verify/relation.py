@@ -15,11 +15,11 @@ from enum import IntEnum
 from typing import Final, NamedTuple
 
 import numpy as np
-
-from switchsum.controller.jobs import slots
-from switchsum.protocol.frame import NO_BLOCK, Flag, Header, Kind, Reason
-from switchsum.protocol.slot_rules import SWITCH_ADDRESS, Member
-from switchsum.protocol.wire import Address, Packet, build_frame, parse_frame
+from switchsum_controller.jobs import slots
+from switchsum_protocol.frame import NO_BLOCK, Flag, Header, Kind, Reason
+from switchsum_protocol.slot_rules import SWITCH_ADDRESS, Member
+from switchsum_protocol.wire import Packet, build_frame, parse_frame
+from switchsum_switch.wires.headers import Address
 
 from .switches import (
     BIG_LANE,

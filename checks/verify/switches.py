@@ -11,13 +11,12 @@ from dataclasses import replace
 from typing import Any, Final, NamedTuple, Protocol
 
 import numpy as np
-
-from switchsum.protocol.frame import NO_BLOCK, Flag, Header, Reason
-from switchsum.protocol.slot_rules import SWITCH_ADDRESS, Member, ReferenceSwitch
-from switchsum.protocol.slot_rules import Cell as RuleCell
-from switchsum.protocol.wire import build_frame, parse_frame
-from switchsum.switch.pipeline import Pipeline
-from switchsum.switch.tables import Entry, Exact
+from switchsum_protocol.frame import NO_BLOCK, Flag, Header, Reason
+from switchsum_protocol.slot_rules import SWITCH_ADDRESS, Member, ReferenceSwitch
+from switchsum_protocol.slot_rules import Cell as RuleCell
+from switchsum_protocol.wire import build_frame, parse_frame
+from switchsum_switch.execution.pipeline import Pipeline
+from switchsum_switch.state.tables import Entry, Exact
 
 LANES: Final = 128
 """Of 32 bits in a frame; states need ten."""

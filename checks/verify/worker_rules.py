@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-from switchsum.host.engine.rules import ACTIONS, Action, Event
-from switchsum.host.engine.state import Phase
+from switchsum_host.engine.rules import ACTIONS, Action, Event
+from switchsum_host.engine.state import Phase
 
 Changes = Mapping[tuple[Phase, Event], Action]
 """Entries of the table that are to be other ones."""

@@ -11,7 +11,7 @@ import time
 from pathlib import Path
 from typing import Final
 
-from switchsum.switch import MeterRates, Switch
+from switchsum_switch import MeterRates, Switch
 
 HERE: Final = Path(__file__).parent
 CUSTOMER, STRANGER, SERVER = "10.1.0.7", "10.9.0.1", "192.0.2.1"

@@ -12,12 +12,12 @@ TYPE_CHECKING = (
     False  # as typing's, which takes a hundredth of a second to import: an interrupt meanwhile is a traceback
 )
 if TYPE_CHECKING:
-    from switchsum.host.api.communicator import Communicator
-    from switchsum.host.api.operation_queue import Handle
-    from switchsum.host.api.sparse import SparseSum
-    from switchsum.host.api.statistics import Statistics
-    from switchsum.host.connect import connect
-    from switchsum.protocol.errors import (
+    from switchsum_host.api.communicator import Communicator
+    from switchsum_host.api.operation_queue import Handle
+    from switchsum_host.api.sparse import SparseSum
+    from switchsum_host.api.statistics import Statistics
+    from switchsum_host.connect import connect
+    from switchsum_protocol.errors import (
         CollectiveTimeout,
         ControllerUnreachable,
         Interrupted,
@@ -43,11 +43,11 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 _ELSEWHERE = {
-    "Communicator": "switchsum.host.api.communicator",
-    "Handle": "switchsum.host.api.operation_queue",
-    "SparseSum": "switchsum.host.api.sparse",
-    "Statistics": "switchsum.host.api.statistics",
-    "connect": "switchsum.host.connect",
+    "Communicator": "switchsum_host.api.communicator",
+    "Handle": "switchsum_host.api.operation_queue",
+    "SparseSum": "switchsum_host.api.sparse",
+    "Statistics": "switchsum_host.api.statistics",
+    "connect": "switchsum_host.connect",
 }
 """Modules of the names that are not errors. They are imported when they are used: the worker's code brings a compiler,
 which most commands do not need.
@@ -92,4 +92,4 @@ def __getattr__(name: str) -> object:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     from importlib import import_module  # noqa: PLC0415
 
-    return getattr(import_module(_ELSEWHERE.get(name, "switchsum.protocol.errors")), name)
+    return getattr(import_module(_ELSEWHERE.get(name, "switchsum_protocol.errors")), name)

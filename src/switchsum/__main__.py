@@ -30,7 +30,7 @@ def bmv2() -> None:
             signal.signal(signal.SIGINT, signal.SIG_DFL)
     except KeyboardInterrupt:
         os._exit(130)
-    from switchsum.cli.bmv2 import main as run  # noqa: PLC0415
+    from switchsum_switch.__main__ import main as run  # noqa: PLC0415
 
     run()  # which takes the signal over when there is a switch to stop
 

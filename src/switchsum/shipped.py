@@ -10,7 +10,7 @@ import importlib.metadata
 from pathlib import Path
 from typing import Final
 
-from switchsum.protocol.errors import LocalError
+from switchsum_protocol.errors import LocalError
 
 PLACES: Final = {
     "mininet": "mininet/custom.py",

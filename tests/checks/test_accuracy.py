@@ -6,10 +6,10 @@ import re
 
 import numpy as np
 import pytest
+from switchsum_host.engine.state import Count
+from switchsum_protocol.frame import FRAME_BYTES
 
 from checks.bench import accuracy
-from switchsum.host.engine.state import Count
-from switchsum.protocol.frame import FRAME_BYTES
 from switchsum.testing.cluster import Cluster, ClusterConfig
 
 PAGE = accuracy.ROOT / "docs" / "accuracy.md"

@@ -15,13 +15,14 @@ import pytest
 
 pytest.importorskip("torch", reason="PyTorch is not installed (make torch)")
 
+from switchsum_host.compress import thc
+
 from checks.features import judging
 from checks.features.columns import COLUMNS, RULES, is_possible
 from checks.features.covering import cover, possible_rows
 from checks.features.judging import Judge
 from checks.features.playing import Fleet, orders_of, play_in_memory
 from checks.features.rank import SHAPES, Order
-from switchsum.host.compress import thc
 from switchsum.torch.compression import METHODS
 from switchsum.torch.fragments import Fragment
 

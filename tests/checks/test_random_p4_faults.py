@@ -7,11 +7,11 @@ import sys
 from pathlib import Path
 
 import pytest
+import switchsum_switch
 
-import switchsum.switch
 from checks.random_p4.faults import FAULTS
 
-SWITCH = Path(switchsum.switch.__file__).parent
+SWITCH = Path(switchsum_switch.__file__).parent
 
 
 @pytest.mark.parametrize("name", FAULTS)

@@ -12,11 +12,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from switchsum_protocol.frame import AGGREGATION_PORT, Header, Kind
+from switchsum_protocol.slot_rules import Member, ReferenceSwitch
+from switchsum_switch.wires.encapsulation import made_up_mac
+from switchsum_switch.wires.headers import LOWER_BYTES, Address, lower_headers, parse_ip
 
-from switchsum.native.wires.encapsulation import made_up_mac
-from switchsum.protocol.frame import AGGREGATION_PORT, LOWER_BYTES, Header, Kind
-from switchsum.protocol.slot_rules import Member, ReferenceSwitch
-from switchsum.protocol.wire import Address, lower_headers, parse_ip
 from switchsum.testing.faults import FAULTS
 
 from ..system.daemons import free_udp_port, run_here, system

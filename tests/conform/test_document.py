@@ -8,14 +8,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from switchsum_lab.conform.document import FACTS, facts_as_json
+from switchsum_lab.conform.facts import read_facts
+from switchsum_lab.conform.play import difference
+from switchsum_lab.conform.rules import RULES
+from switchsum_protocol import slot_rules
+from switchsum_protocol.frame import Header, Kind
+from switchsum_switch.execution.pipeline import EngineName
+from switchsum_switch.wires.headers import LOWER_BYTES
 
-from switchsum.conform.document import FACTS, facts_as_json
-from switchsum.conform.facts import read_facts
-from switchsum.conform.play import difference
-from switchsum.conform.rules import RULES
-from switchsum.protocol import slot_rules
-from switchsum.protocol.frame import LOWER_BYTES, Header, Kind
-from switchsum.switch.pipeline import EngineName
 from switchsum.testing.embedded import Embedded
 
 DOCUMENT = json.loads((Path(__file__).parents[2] / "docs" / "wire.json").read_text())

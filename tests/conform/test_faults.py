@@ -6,18 +6,19 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Sequence
 
 import pytest
+from switchsum_lab.conform.facts import Facts, MemberFacts
+from switchsum_lab.conform.play import Answers
+from switchsum_lab.conform.rules import ROWS, RULES, rule_of
+from switchsum_lab.conform.run import Outcome, chosen, run
+from switchsum_lab.conform.wires import InProcess
+from switchsum_protocol import slot_rules
+from switchsum_protocol.frame import Reason
+from switchsum_protocol.slot_rules import SWITCH_ADDRESS, ReferenceSwitch
+from switchsum_protocol.wire import parse_frame
+from switchsum_switch.wires.headers import Address
 
 from checks.mutate.mutant import edited
 from checks.mutate.slot import DEFINITION
-from switchsum.conform.facts import Facts, MemberFacts
-from switchsum.conform.play import Answers
-from switchsum.conform.rules import ROWS, RULES, rule_of
-from switchsum.conform.run import Outcome, chosen, run
-from switchsum.conform.wires import InProcess
-from switchsum.protocol import slot_rules
-from switchsum.protocol.frame import Reason
-from switchsum.protocol.slot_rules import SWITCH_ADDRESS, ReferenceSwitch
-from switchsum.protocol.wire import Address, parse_frame
 from switchsum.testing.faults import FAULTS
 
 LANES = 4

@@ -7,13 +7,13 @@ import os
 import shutil
 
 import pytest
+from switchsum_lab.conform.facts import Facts, MemberFacts
+from switchsum_lab.conform.rules import RULES
+from switchsum_lab.conform.run import run
+from switchsum_lab.conform.wires import InProcess
+from switchsum_switch.execution.pipeline import Pipeline
 
 from checks.mutate.slot import PROGRAM, Ingress
-from switchsum.conform.facts import Facts, MemberFacts
-from switchsum.conform.rules import RULES
-from switchsum.conform.run import run
-from switchsum.conform.wires import InProcess
-from switchsum.switch.pipeline import Pipeline
 from switchsum.testing.bmv2 import Bmv2
 from switchsum.testing.embedded import Embedded
 from switchsum.testing.rig import (

@@ -7,9 +7,8 @@ from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
-
-from switchsum.controller.service import keeper
-from switchsum.controller.switches import client
+from switchsum_controller.service import keeper
+from switchsum_controller.switches import client
 
 from ..timing import patience
 from .rig import AnySwitch, Bmv2Switch, EmbeddedSwitch, RunningController

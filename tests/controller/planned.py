@@ -6,16 +6,17 @@ import itertools
 from collections.abc import Sequence
 from typing import Any
 
+from switchsum_controller.jobs.job import Job
+from switchsum_controller.jobs.registry import Jobs
+from switchsum_controller.plan.plan import Identity, Settings, plan_all
+from switchsum_controller.plan.rebuild import rebuild
+from switchsum_controller.switches.schema import Schema
+from switchsum_controller.tables.entries import Change, Entry, SwitchState, Write
+from switchsum_controller.trees.fabric import ONLY, fabric_of_one
+from switchsum_switch.p4runtime.messages import parse_p4info
+from switchsum_switch.wires.headers import Address
+
 from switchsum import p4src
-from switchsum.controller.jobs.job import Job
-from switchsum.controller.jobs.registry import Jobs
-from switchsum.controller.plan.plan import Identity, Settings, plan_all
-from switchsum.controller.plan.rebuild import rebuild
-from switchsum.controller.switches.schema import Schema
-from switchsum.controller.tables.entries import Change, Entry, SwitchState, Write
-from switchsum.controller.trees.fabric import ONLY, fabric_of_one
-from switchsum.protocol.p4runtime import parse_p4info
-from switchsum.protocol.wire import Address
 
 HERE = Address(mac=0x02_00_00_00_00_FE, ip=0x0A00_00FE, port=21333)
 SLOTS = 16

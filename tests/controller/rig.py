@@ -13,17 +13,13 @@ from typing import Any, Protocol
 
 import grpc
 from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
-
-from switchsum import p4src
-from switchsum.connections.controller_client import ControllerClient
-from switchsum.controller.service.config import Config
-from switchsum.controller.service.controller import Controller
-from switchsum.controller.service.server import Service
-from switchsum.controller.switches.session import Build
-from switchsum.launch.bmv2 import free_port
-from switchsum.packets.sampling import serve_samples
-from switchsum.protocol import member_rpc, rpc, wire
-from switchsum.protocol.frame import (
+from switchsum_controller.service.config import Config
+from switchsum_controller.service.controller import Controller
+from switchsum_controller.service.server import Service
+from switchsum_controller.switches.session import Build
+from switchsum_protocol import member_rpc, rpc, wire
+from switchsum_protocol.clients.controller_client import ControllerClient
+from switchsum_protocol.frame import (
     AGGREGATION_PORT,
     LANE_BYTES,
     Flag,
@@ -33,10 +29,14 @@ from switchsum.protocol.frame import (
     padding_bytes,
     payload_bytes,
 )
-from switchsum.protocol.wire import Address
-from switchsum.switch import daemon as embedded
-from switchsum.switch.ports.base import PortGroup, PortTable
-from switchsum.switch.ports.memory import MemoryPorts
+from switchsum_switch.bmv2.process import free_port
+from switchsum_switch.daemon import daemon as embedded
+from switchsum_switch.ports.base import PortGroup, PortTable
+from switchsum_switch.ports.memory import MemoryPorts
+from switchsum_switch.ports.sampling import serve_samples
+from switchsum_switch.wires.headers import Address
+
+from switchsum import p4src
 
 from ..timing import patience
 

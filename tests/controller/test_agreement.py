@@ -10,15 +10,14 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-
-from switchsum.controller.jobs.agreement import MOST_GROUPS, Agreement, Decision
-from switchsum.controller.jobs.job import Job
-from switchsum.controller.service.config import Config
-from switchsum.controller.service.controller import Controller
-from switchsum.controller.service.keeper import Keeper
-from switchsum.controller.trees import rails
-from switchsum.protocol.agreement_rpc import AgreeReply, AgreeRequest, Terms
-from switchsum.protocol.errors import NotAdmitted, OperationMismatch, SwitchLost, UsageError, WorkerLost
+from switchsum_controller.jobs.agreement import MOST_GROUPS, Agreement, Decision
+from switchsum_controller.jobs.job import Job
+from switchsum_controller.service.config import Config
+from switchsum_controller.service.controller import Controller
+from switchsum_controller.service.keeper import Keeper
+from switchsum_controller.trees import rails
+from switchsum_protocol.agreement_rpc import AgreeReply, AgreeRequest, Terms
+from switchsum_protocol.errors import NotAdmitted, OperationMismatch, SwitchLost, UsageError, WorkerLost
 
 from ..timing import patience
 from .planned import make_jobs, make_settings, plan, rebuilt, running_job

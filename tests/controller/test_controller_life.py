@@ -7,12 +7,11 @@ from collections.abc import Sequence
 import hypothesis.strategies as st
 from hypothesis import settings
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
-
-from switchsum.controller.jobs.machines import IncarnationState, MemberState
-from switchsum.controller.jobs.registry import Jobs
-from switchsum.controller.tables.entries import SwitchState, diff
-from switchsum.controller.tables.names import ADMISSION
-from switchsum.protocol.errors import JoinRefused, NoCapacity, NotAdmitted
+from switchsum_controller.jobs.machines import IncarnationState, MemberState
+from switchsum_controller.jobs.registry import Jobs
+from switchsum_controller.tables.entries import SwitchState, diff
+from switchsum_controller.tables.names import ADMISSION
+from switchsum_protocol.errors import JoinRefused, NoCapacity, NotAdmitted
 
 from .planned import SLOTS, address, apply, make_jobs, make_settings, plan, rebuilt
 

@@ -7,13 +7,12 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-
-from switchsum.controller.service import controller as daemon
-from switchsum.controller.service.config import Config
-from switchsum.controller.switches.session import Build, Session
-from switchsum.controller.tables.entries import Write
-from switchsum.protocol import member_rpc, rpc
-from switchsum.protocol.errors import (
+from switchsum_controller.service import controller as daemon
+from switchsum_controller.service.config import Config
+from switchsum_controller.switches.session import Build, Session
+from switchsum_controller.tables.entries import Write
+from switchsum_protocol import member_rpc, rpc
+from switchsum_protocol.errors import (
     NoCapacity,
     NotAdmitted,
     RankTaken,
@@ -23,8 +22,8 @@ from switchsum.protocol.errors import (
     VersionMismatch,
     WorldSizeMismatch,
 )
-from switchsum.protocol.frame import WIRE_VERSION, Kind, Reason
-from switchsum.protocol.p4runtime import Code, Failure, P4RuntimeError
+from switchsum_protocol.frame import WIRE_VERSION, Kind, Reason
+from switchsum_switch.p4runtime.messages import Code, Failure, P4RuntimeError
 
 from .conftest import Start
 from .rig import (

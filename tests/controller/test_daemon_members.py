@@ -9,10 +9,9 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
 import pytest
-
-from switchsum.protocol import member_rpc, rpc
-from switchsum.protocol.errors import NotAdmitted, RankTaken, UsageError
-from switchsum.protocol.frame import Kind, Reason
+from switchsum_protocol import member_rpc, rpc
+from switchsum_protocol.errors import NotAdmitted, RankTaken, UsageError
+from switchsum_protocol.frame import Kind, Reason
 
 from ..timing import patience
 from .conftest import Start

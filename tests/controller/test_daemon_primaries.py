@@ -8,17 +8,17 @@ import time
 from pathlib import Path
 
 import pytest
+from switchsum_controller.service import controller as daemon
+from switchsum_controller.service import keeper
+from switchsum_controller.service.config import Config
+from switchsum_controller.switches.client import P4RuntimeClient
+from switchsum_controller.switches.session import Session
+from switchsum_controller.tables.entries import SwitchState
+from switchsum_controller.trees.fabric import ONLY
+from switchsum_protocol import rpc
+from switchsum_protocol.errors import LocalError, SwitchLost
 
 from switchsum.cli import controller as command
-from switchsum.controller.service import controller as daemon
-from switchsum.controller.service import keeper
-from switchsum.controller.service.config import Config
-from switchsum.controller.switches.client import P4RuntimeClient
-from switchsum.controller.switches.session import Session
-from switchsum.controller.tables.entries import SwitchState
-from switchsum.controller.trees.fabric import ONLY
-from switchsum.protocol import rpc
-from switchsum.protocol.errors import LocalError, SwitchLost
 
 from .conftest import Start
 from .rig import (
@@ -130,7 +130,7 @@ def test_a_controller_that_stands_by_ends_by_a_signal_that_comes_while_another_o
         os.kill(os.getpid(), signal.SIGTERM)
         raise LocalError("another process listens there already")
 
-    monkeypatch.setattr("switchsum.controller.service.server.Service", be_late)
+    monkeypatch.setattr("switchsum_controller.service.server.Service", be_late)
     monkeypatch.setattr(command, "is_listening", lambda _: True)
     kept = daemon.Controller(Config(program=program(), switch_address="unix:/nowhere", address=SWITCH))
     former = [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)]

@@ -10,14 +10,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-
-from switchsum.controller.service import keeper, upkeep
-from switchsum.controller.service.members import Members
-from switchsum.controller.service.users import Users
-from switchsum.controller.switches.session import Session
-from switchsum.controller.tables.entries import SwitchState, Write
-from switchsum.protocol import member_rpc, rpc
-from switchsum.protocol.errors import ControllerUnreachable, SwitchLost
+from switchsum_controller.service import keeper, upkeep
+from switchsum_controller.service.members import Members
+from switchsum_controller.service.users import Users
+from switchsum_controller.switches.session import Session
+from switchsum_controller.tables.entries import SwitchState, Write
+from switchsum_protocol import member_rpc, rpc
+from switchsum_protocol.errors import ControllerUnreachable, SwitchLost
 
 from ..timing import patience
 from .conftest import Start

@@ -9,10 +9,10 @@ from dataclasses import replace
 from functools import partial
 
 import pytest
-
-from switchsum.protocol import member_rpc, reports, rpc
-from switchsum.protocol.errors import NotAdmitted, UnknownJob, UsageError
-from switchsum.protocol.frame import LOWER_BYTES, Header, Kind, Reason, payload_bytes
+from switchsum_protocol import member_rpc, reports, rpc
+from switchsum_protocol.errors import NotAdmitted, UnknownJob, UsageError
+from switchsum_protocol.frame import Header, Kind, Reason, payload_bytes
+from switchsum_switch.wires.headers import LOWER_BYTES
 
 from .conftest import Start
 from .rig import (

@@ -11,12 +11,9 @@ from pathlib import Path
 from unittest.mock import patch
 
 import pytest
-from typer.testing import CliRunner
-
-from switchsum.cli.app import application
-from switchsum.controller.switches import discovery, lldp
-from switchsum.controller.switches.lldp import LOST_BYTES, End
-from switchsum.controller.switches.neighbours import (
+from switchsum_controller.switches import discovery, lldp
+from switchsum_controller.switches.lldp import LOST_BYTES, End
+from switchsum_controller.switches.neighbours import (
     PERIOD_S,
     PROBED_PORTS,
     TTL_S,
@@ -26,13 +23,16 @@ from switchsum.controller.switches.neighbours import (
     to_yaml,
     with_tree,
 )
-from switchsum.controller.switches.session import Session
-from switchsum.controller.tables.entries import Change, Write
-from switchsum.controller.tables.names import lldp_entry
-from switchsum.protocol import rpc
-from switchsum.protocol.errors import LocalError, UsageError
-from switchsum.protocol.frame import LANE_BYTES, Kind
-from switchsum.protocol.wire import parse_frame
+from switchsum_controller.switches.session import Session
+from switchsum_controller.tables.entries import Change, Write
+from switchsum_controller.tables.names import lldp_entry
+from switchsum_protocol import rpc
+from switchsum_protocol.errors import LocalError, UsageError
+from switchsum_protocol.frame import LANE_BYTES, Kind
+from switchsum_protocol.wire import parse_frame
+from typer.testing import CliRunner
+
+from switchsum.cli.app import application
 
 from .rig import LANES, EmbeddedSwitch, RunningController, Worker, admit, eventually, program
 

@@ -8,13 +8,12 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-
-from switchsum.controller.switches.session import Session
-from switchsum.controller.tables.entries import Change, SwitchState, Write
-from switchsum.controller.tables.names import IDENTITY
-from switchsum.controller.trees.fabric import Fabric, FabricSwitch
-from switchsum.protocol import member_rpc, rpc
-from switchsum.protocol.p4runtime import Code, P4RuntimeError
+from switchsum_controller.switches.session import Session
+from switchsum_controller.tables.entries import Change, SwitchState, Write
+from switchsum_controller.tables.names import IDENTITY
+from switchsum_controller.trees.fabric import Fabric, FabricSwitch
+from switchsum_protocol import member_rpc, rpc
+from switchsum_switch.p4runtime.messages import Code, P4RuntimeError
 
 from .rig import LONG_S, SWITCH, Worker, admit, eventually, program
 from .test_tree_of_switches import NAMES, PLACES, Tree, create, fabric_at
@@ -32,7 +31,7 @@ def with_far_leaf(addresses: dict[str, str]) -> Fabric:
 
 @pytest.fixture
 def tree(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Tree]:
-    monkeypatch.setattr("switchsum.controller.jobs.registry.UNHEARD_S", 3600.0)  # these workers have no connections
+    monkeypatch.setattr("switchsum_controller.jobs.registry.UNHEARD_S", 3600.0)  # these workers have no connections
     made = Tree(tmp_path, with_far_leaf, (*NAMES, "far"))
     assert made.running.connected.wait(LONG_S)
     yield made

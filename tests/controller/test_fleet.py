@@ -16,17 +16,18 @@ pytest.importorskip("networkx")
 pytest.importorskip("yaml")
 pytest.importorskip("scipy")
 
-from switchsum.controller.jobs.registry import Jobs
-from switchsum.controller.plan.plan import Identity, Settings
-from switchsum.controller.switches.connection import SwitchConnection
-from switchsum.controller.switches.fleet import UNUSED_S, Fleet
-from switchsum.controller.switches.session import Session
-from switchsum.controller.tables.entries import Entry, Group, Replica, SwitchState
-from switchsum.controller.tables.names import STATIONS, UPLINK
-from switchsum.protocol.errors import RemoteError, SwitchLost
-from switchsum.protocol.frame import LANE_BYTES, Flag, Header, Kind
-from switchsum.protocol.p4runtime import Code, P4RuntimeError
-from switchsum.protocol.wire import build_frame, parse_frame
+from switchsum_controller.jobs.registry import Jobs
+from switchsum_controller.plan.plan import Identity, Settings
+from switchsum_controller.switches.connection import SwitchConnection
+from switchsum_controller.switches.fleet import UNUSED_S, Fleet
+from switchsum_controller.switches.session import Session
+from switchsum_controller.tables.entries import Entry, Group, Replica, SwitchState
+from switchsum_controller.tables.names import STATIONS, UPLINK
+from switchsum_protocol.errors import RemoteError, SwitchLost
+from switchsum_protocol.frame import LANE_BYTES, Flag, Header, Kind
+from switchsum_protocol.wire import build_frame, parse_frame
+from switchsum_switch.p4runtime.messages import Code, P4RuntimeError
+
 from switchsum.topologies import leaf_spine
 
 from .planned import plan

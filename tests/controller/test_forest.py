@@ -9,15 +9,15 @@ from typing import Any, cast
 
 import numpy as np
 import pytest
-
-from switchsum.controller.tables.entries import Entry, Group, Replica, SwitchState
-from switchsum.controller.tables.names import ADMISSION, FROM_ABOVE, UPLINK
-from switchsum.controller.trees.branch import Branch
-from switchsum.controller.trees.forest import AggregationTree, Forest, Reserved, Seat, Site, switches_of
-from switchsum.protocol.errors import UsageError
-from switchsum.protocol.frame import Flag, Header, Kind
-from switchsum.protocol.tree_rules import TreeSwitch
-from switchsum.protocol.wire import Address, build_frame, parse_frame
+from switchsum_controller.tables.entries import Entry, Group, Replica, SwitchState
+from switchsum_controller.tables.names import ADMISSION, FROM_ABOVE, UPLINK
+from switchsum_controller.trees.branch import Branch
+from switchsum_controller.trees.forest import AggregationTree, Forest, Reserved, Seat, Site, switches_of
+from switchsum_protocol.errors import UsageError
+from switchsum_protocol.frame import Flag, Header, Kind
+from switchsum_protocol.tree_rules import TreeSwitch
+from switchsum_protocol.wire import build_frame, parse_frame
+from switchsum_switch.wires.headers import Address
 
 pytest.importorskip("networkx")
 pytest.importorskip("yaml")

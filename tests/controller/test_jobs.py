@@ -4,20 +4,12 @@ import itertools
 from collections.abc import Callable
 
 import pytest
-
-from switchsum.controller.jobs.job import Job
-from switchsum.controller.jobs.machines import Incarnation, IncarnationState, Member, MemberState
-from switchsum.controller.jobs.registry import MAX_FORMER, RETURN_S, UNVISITED_S, Jobs
-from switchsum.protocol.errors import (
-    NoCapacity,
-    NotAdmitted,
-    RankTaken,
-    UnknownJob,
-    UsageError,
-    WorldSizeMismatch,
-)
-from switchsum.protocol.reports import WorkerReport
-from switchsum.protocol.wire import Address
+from switchsum_controller.jobs.job import Job
+from switchsum_controller.jobs.machines import Incarnation, IncarnationState, Member, MemberState
+from switchsum_controller.jobs.registry import MAX_FORMER, RETURN_S, UNVISITED_S, Jobs
+from switchsum_protocol.errors import NoCapacity, NotAdmitted, RankTaken, UnknownJob, UsageError, WorldSizeMismatch
+from switchsum_protocol.reports import WorkerReport
+from switchsum_switch.wires.headers import Address
 
 TIMEOUT_S = 8.0
 """A silent member is lost after 5 s."""

@@ -7,18 +7,11 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
-
-from switchsum.controller.jobs.slots import Cell
-from switchsum.controller.switches.session import Session
-from switchsum.controller.trees import moves
-from switchsum.protocol import member_rpc, rpc_codec
-from switchsum.protocol.errors import (
-    CollectiveTimeout,
-    NotAdmitted,
-    SwitchLost,
-    SwitchsumError,
-    UnknownMembership,
-)
+from switchsum_controller.jobs.slots import Cell
+from switchsum_controller.switches.session import Session
+from switchsum_controller.trees import moves
+from switchsum_protocol import member_rpc, rpc_codec
+from switchsum_protocol.errors import CollectiveTimeout, NotAdmitted, SwitchLost, SwitchsumError, UnknownMembership
 
 from .conftest import Start
 from .rig import (

@@ -5,17 +5,16 @@ from __future__ import annotations
 import itertools
 
 import pytest
-
-from switchsum.controller.jobs.job import Job
-from switchsum.controller.jobs.links import number_links, rates_of, take_down
-from switchsum.controller.jobs.registry import Jobs
-from switchsum.controller.plan.plan import Identity, Settings, branches_of
-from switchsum.controller.plan.rebuild import rebuild
-from switchsum.controller.plan.windows import most_in_flight
-from switchsum.controller.tables.names import ADMISSION, RESULT_ADDRESS
-from switchsum.controller.trees.fabric import Fabric, FabricSwitch
-from switchsum.protocol.errors import UsageError, WorldSizeMismatch
-from switchsum.protocol.wire import Address
+from switchsum_controller.jobs.job import Job
+from switchsum_controller.jobs.links import number_links, rates_of, take_down
+from switchsum_controller.jobs.registry import Jobs
+from switchsum_controller.plan.plan import Identity, Settings, branches_of
+from switchsum_controller.plan.rebuild import rebuild
+from switchsum_controller.plan.windows import most_in_flight
+from switchsum_controller.tables.names import ADMISSION, RESULT_ADDRESS
+from switchsum_controller.trees.fabric import Fabric, FabricSwitch
+from switchsum_protocol.errors import UsageError, WorldSizeMismatch
+from switchsum_switch.wires.headers import Address
 
 from .planned import plan
 

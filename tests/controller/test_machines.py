@@ -3,8 +3,7 @@ from __future__ import annotations
 import itertools
 
 import pytest
-
-from switchsum.controller.jobs.machines import (
+from switchsum_controller.jobs.machines import (
     INCARNATION_TRANSITIONS,
     MEMBER_TRANSITIONS,
     Incarnation,
@@ -14,7 +13,7 @@ from switchsum.controller.jobs.machines import (
     MemberEvent,
     MemberState,
 )
-from switchsum.protocol.errors import ProtocolError
+from switchsum_protocol.errors import ProtocolError
 
 # What each event may meet, said once more in words of its own: from-states for every (event, to-state).
 MEMBER_STORY = {

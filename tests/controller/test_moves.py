@@ -7,23 +7,23 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 import pytest
-
-from switchsum.controller.jobs.machines import Door, Incarnation, MemberState
-from switchsum.controller.jobs.registry import Jobs
-from switchsum.controller.jobs.slots import Cell
-from switchsum.controller.plan.plan import Identity, Settings, branches_of, plan_all
-from switchsum.controller.plan.rebuild import merged, rebuild
-from switchsum.controller.service.rerouting import carry_out
-from switchsum.controller.tables.entries import SwitchState, diff
-from switchsum.controller.tables.names import ADMISSION, FROM_ABOVE, RESULT_ADDRESS, UPLINK
-from switchsum.controller.trees import moves, rails
-from switchsum.controller.trees.fabric import Fabric, FabricSwitch
-from switchsum.controller.trees.forest import switches_of
-from switchsum.protocol.errors import SwitchLost, UsageError
-from switchsum.protocol.frame import LANE_BYTES, Flag, Header, Kind, payload_bytes
-from switchsum.protocol.slot_rules import Replies
-from switchsum.protocol.tree_rules import TreeMember, TreeSwitch, Upstream
-from switchsum.protocol.wire import Address, Packet, build_frame, parse_frame
+from switchsum_controller.jobs.machines import Door, Incarnation, MemberState
+from switchsum_controller.jobs.registry import Jobs
+from switchsum_controller.jobs.slots import Cell
+from switchsum_controller.plan.plan import Identity, Settings, branches_of, plan_all
+from switchsum_controller.plan.rebuild import merged, rebuild
+from switchsum_controller.service.rerouting import carry_out
+from switchsum_controller.tables.entries import SwitchState, diff
+from switchsum_controller.tables.names import ADMISSION, FROM_ABOVE, RESULT_ADDRESS, UPLINK
+from switchsum_controller.trees import moves, rails
+from switchsum_controller.trees.fabric import Fabric, FabricSwitch
+from switchsum_controller.trees.forest import switches_of
+from switchsum_protocol.errors import SwitchLost, UsageError
+from switchsum_protocol.frame import LANE_BYTES, Flag, Header, Kind, payload_bytes
+from switchsum_protocol.slot_rules import Replies
+from switchsum_protocol.tree_rules import TreeMember, TreeSwitch, Upstream
+from switchsum_protocol.wire import Packet, build_frame, parse_frame
+from switchsum_switch.wires.headers import Address
 
 from .planned import apply
 from .rig import SWITCH
@@ -155,7 +155,7 @@ class Torn(TreeSwitch):
 
 
 class Site:
-    """A switch that adds as protocol/tree_rules.py says, with the entries that it was given."""
+    """A switch that adds as protocol/switchsum_protocol/tree_rules.py says, with the entries that it was given."""
 
     def __init__(self) -> None:
         self.current = SwitchState()
@@ -429,7 +429,7 @@ def test_each_rule_of_a_move_is_needed(monkeypatch: pytest.MonkeyPatch) -> None:
             run_on(begun("a1", is_dead=True))
     # Entries for those below before they send.
     with monkeypatch.context() as patched:
-        patched.setattr("switchsum.controller.trees.rails.switches_of", lambda tree: switches_of(tree)[::-1])
+        patched.setattr("switchsum_controller.trees.rails.switches_of", lambda tree: switches_of(tree)[::-1])
         worlds = [stopped("core1", last, is_dead=True) for last in range(15, 60, 5)]
         with pytest.raises(AssertionError, match="job ends by it"):
             repeat_all(worlds)

@@ -6,13 +6,12 @@ import json
 import math
 
 import pytest
-
-from switchsum.controller.jobs.machines import IncarnationState, MemberState
-from switchsum.controller.plan.plan import Loss
-from switchsum.controller.plan.rebuild import rebuild
-from switchsum.controller.switches.schema import decode_group, encode_group
-from switchsum.controller.tables.entries import Entry, Group, Replica, SwitchState, diff
-from switchsum.controller.tables.names import (
+from switchsum_controller.jobs.machines import IncarnationState, MemberState
+from switchsum_controller.plan.plan import Loss
+from switchsum_controller.plan.rebuild import rebuild
+from switchsum_controller.switches.schema import decode_group, encode_group
+from switchsum_controller.tables.entries import Entry, Group, Replica, SwitchState, diff
+from switchsum_controller.tables.names import (
     ADMISSION,
     BROADCAST,
     FALLBACK,
@@ -24,7 +23,7 @@ from switchsum.controller.tables.names import (
     STATIONS,
     UPLINK,
 )
-from switchsum.protocol.errors import NotAdmitted
+from switchsum_protocol.errors import NotAdmitted
 
 from .planned import HERE, SCHEMA, SLOTS, address, apply, find, make_jobs, make_settings, plan, rebuilt, running_job
 

@@ -8,18 +8,17 @@ from collections import deque
 from collections.abc import Sequence
 
 import pytest
-
-from switchsum.controller.jobs.links import number_links, take_down, told_down
-from switchsum.controller.jobs.machines import Door
-from switchsum.controller.jobs.registry import Jobs
-from switchsum.controller.jobs.slots import Cell
-from switchsum.controller.plan.plan import branches_of, plan_all
-from switchsum.controller.plan.rebuild import merged, rebuild
-from switchsum.controller.tables.names import ADMISSION
-from switchsum.controller.trees import moves, rails
-from switchsum.controller.trees.fabric import Fabric, FabricSwitch
-from switchsum.protocol.errors import UsageError
-from switchsum.protocol.wire import Address
+from switchsum_controller.jobs.links import number_links, take_down, told_down
+from switchsum_controller.jobs.machines import Door
+from switchsum_controller.jobs.registry import Jobs
+from switchsum_controller.jobs.slots import Cell
+from switchsum_controller.plan.plan import branches_of, plan_all
+from switchsum_controller.plan.rebuild import merged, rebuild
+from switchsum_controller.tables.names import ADMISSION
+from switchsum_controller.trees import moves, rails
+from switchsum_controller.trees.fabric import Fabric, FabricSwitch
+from switchsum_protocol.errors import UsageError
+from switchsum_switch.wires.headers import Address
 
 from .test_moves import FIRST, LANES, Connection, Killed, World, fabric_of, live_of, settings
 

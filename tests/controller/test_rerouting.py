@@ -8,15 +8,15 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from switchsum_controller.switches.connection import SwitchConnection
+from switchsum_controller.tables.names import ADMISSION
+from switchsum_controller.trees import moves
+from switchsum_controller.trees.fabric import Fabric, FabricSwitch
+from switchsum_protocol import member_rpc, rpc
+from switchsum_protocol.clients.member_client import MemberClient
+from switchsum_switch.p4runtime.messages import Code, P4RuntimeError
 
 from switchsum.cli.draw import job_text
-from switchsum.connections.member_client import MemberClient
-from switchsum.controller.switches.connection import SwitchConnection
-from switchsum.controller.tables.names import ADMISSION
-from switchsum.controller.trees import moves
-from switchsum.controller.trees.fabric import Fabric, FabricSwitch
-from switchsum.protocol import member_rpc, rpc
-from switchsum.protocol.p4runtime import Code, P4RuntimeError
 
 from .rig import LONG_S, SWITCH, admit, eventually
 from .test_tree_of_switches import PLACES, Tree, create, show
@@ -38,7 +38,7 @@ def fabric_at(addresses: dict[str, str]) -> Fabric:
 @pytest.fixture
 def tree(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Tree]:
     monkeypatch.setattr(moves, "AWAY_S", 0.2)
-    monkeypatch.setattr("switchsum.controller.jobs.registry.UNHEARD_S", 3600.0)  # these workers have no connections
+    monkeypatch.setattr("switchsum_controller.jobs.registry.UNHEARD_S", 3600.0)  # these workers have no connections
     made = Tree(tmp_path, fabric_at, (*ROOTS, *LEAVES))
     assert made.running.connected.wait(LONG_S)
     yield made

@@ -8,12 +8,11 @@ from typing import get_type_hints
 
 import grpc
 import pytest
-
-from switchsum.controller.service.config import Config
-from switchsum.controller.service.controller import Controller
-from switchsum.controller.service.server import STATUS_CODES, Service, methods
-from switchsum.controller.service.users import Users
-from switchsum.protocol import errors, member_rpc, rpc
+from switchsum_controller.service.config import Config
+from switchsum_controller.service.controller import Controller
+from switchsum_controller.service.server import STATUS_CODES, Service, methods
+from switchsum_controller.service.users import Users
+from switchsum_protocol import errors, member_rpc, rpc
 
 from .rig import LONG_S, SWITCH, MemberCalls, program
 

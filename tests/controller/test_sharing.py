@@ -11,19 +11,20 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from switchsum_controller.jobs.registry import Jobs
+from switchsum_controller.jobs.slots import SlotRange
+from switchsum_controller.plan.plan import branches_of
+from switchsum_controller.trees import moves
+from switchsum_controller.trees.fabric import Fabric, FabricSwitch
+from switchsum_controller.trees.fleet_file import parse
+from switchsum_protocol import rpc
+from switchsum_protocol.agreement_rpc import AgreeRequest
+from switchsum_protocol.errors import NoCapacity, NotAdmitted, UsageError
+from switchsum_protocol.frame import LANE_BYTES, NO_BLOCK, Header, Kind, Reason
+from switchsum_protocol.wire import parse_frame
+from switchsum_switch.ports.samples import SampledFrame
+from switchsum_switch.wires.headers import LOWER_BYTES, Address
 
-from switchsum.controller.jobs.registry import Jobs
-from switchsum.controller.jobs.slots import SlotRange
-from switchsum.controller.plan.plan import branches_of
-from switchsum.controller.trees import moves
-from switchsum.controller.trees.fabric import Fabric, FabricSwitch
-from switchsum.controller.trees.fleet_file import parse
-from switchsum.protocol import rpc
-from switchsum.protocol.agreement_rpc import AgreeRequest
-from switchsum.protocol.errors import NoCapacity, NotAdmitted, UsageError
-from switchsum.protocol.frame import LANE_BYTES, LOWER_BYTES, NO_BLOCK, Header, Kind, Reason
-from switchsum.protocol.samples import SampledFrame
-from switchsum.protocol.wire import Address, parse_frame
 from switchsum.view.rounds import newest_rounds
 from switchsum.view.words import slots_text
 
@@ -58,7 +59,7 @@ def fabric_at(addresses: dict[str, str]) -> Fabric:
 @pytest.fixture
 def pair(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Tree]:
     """Yield a switch and an aggregator with a controller."""
-    monkeypatch.setattr("switchsum.controller.jobs.registry.UNHEARD_S", 3600.0)
+    monkeypatch.setattr("switchsum_controller.jobs.registry.UNHEARD_S", 3600.0)
     made = Tree(tmp_path, fabric_at, ("root", "spare"))
     yield made
     made.close()

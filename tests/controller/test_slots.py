@@ -2,9 +2,8 @@ from __future__ import annotations
 
 from hypothesis import example, given
 from hypothesis import strategies as st
-
-from switchsum.controller.jobs.slots import Cell, SlotRange, first_fit, longest_free, plan_numbers
-from switchsum.protocol import serial
+from switchsum_controller.jobs.slots import Cell, SlotRange, first_fit, longest_free, plan_numbers
+from switchsum_protocol import serial
 
 TOTAL = 32
 
@@ -58,7 +57,7 @@ def cells(draw: st.DrawFn) -> list[Cell]:
 
 
 def takes(cell: Cell, number: int) -> bool:
-    """Whether the switch opens a new round for this number (rows 3 to 5 of `protocol/slot_rules.py`)."""
+    """Whether the switch opens a new round for this number (rows 3 to 5 of `protocol/switchsum_protocol/slot_rules.py`)."""
     return cell.seen == 0 or (number != cell.number and not serial.is_older(number, cell.number))
 
 

@@ -7,20 +7,20 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-
-from switchsum.controller.jobs.slots import Cell, SlotRange
-from switchsum.controller.switches import session as module
-from switchsum.controller.switches.client import DEFAULT_ELECTION_ID, MAX_ELECTION_ID, P4RuntimeClient, Pipeline
-from switchsum.controller.switches.connection import SwitchConnection
-from switchsum.controller.switches.schema import Schema, encode_group
-from switchsum.controller.switches.session import BMV2_LIMITS, Limits, Session
-from switchsum.controller.tables.entries import Change, Entry, Group, Replica, SwitchState, Write, diff
-from switchsum.controller.tables.names import ADMISSION, FLOOD_GROUP, FORWARDING, IDENTITY, RESULT_ADDRESS, STATIONS
-from switchsum.controller.trees.branch import Branch, Place
-from switchsum.protocol.errors import SwitchLost
-from switchsum.protocol.frame import Header, Kind, Reason
-from switchsum.protocol.p4runtime import Code, P4RuntimeError, parse_p4info, v1
-from switchsum.protocol.wire import Address, Packet, build_frame
+from switchsum_controller.jobs.slots import Cell, SlotRange
+from switchsum_controller.switches import session as module
+from switchsum_controller.switches.client import DEFAULT_ELECTION_ID, MAX_ELECTION_ID, P4RuntimeClient, Pipeline
+from switchsum_controller.switches.connection import SwitchConnection
+from switchsum_controller.switches.schema import Schema, encode_group
+from switchsum_controller.switches.session import BMV2_LIMITS, Limits, Session
+from switchsum_controller.tables.entries import Change, Entry, Group, Replica, SwitchState, Write, diff
+from switchsum_controller.tables.names import ADMISSION, FLOOD_GROUP, FORWARDING, IDENTITY, RESULT_ADDRESS, STATIONS
+from switchsum_controller.trees.branch import Branch, Place
+from switchsum_protocol.errors import SwitchLost
+from switchsum_protocol.frame import Header, Kind, Reason
+from switchsum_protocol.wire import Packet, build_frame
+from switchsum_switch.p4runtime.messages import Code, P4RuntimeError, parse_p4info, v1
+from switchsum_switch.wires.headers import Address
 
 from .rig import LANES, LONG_S, SWITCH, AnySwitch, Bmv2Switch, eventually, program
 
@@ -101,7 +101,7 @@ def test_another_build_over_which_a_job_runs_keeps_its_place(switch: AnySwitch) 
 
 
 def test_a_program_of_others_keeps_its_place_while_it_has_entries(switch: AnySwitch) -> None:
-    folder = Path(str(files("switchsum.exercises") / "forwarder"))
+    folder = Path(str(files("switchsum_exercises") / "forwarder"))
     p4info = parse_p4info((folder / "solution.p4info.txtpb").read_text())
     config = (folder / "solution.json").read_bytes()
     entry = Entry(

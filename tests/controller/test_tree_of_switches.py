@@ -10,28 +10,22 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from switchsum_controller.jobs.job import Job, new_incarnation
+from switchsum_controller.jobs.machines import Door
+from switchsum_controller.jobs.registry import Jobs
+from switchsum_controller.jobs.slots import SlotRange
+from switchsum_controller.plan.plan import Identity, Settings, branches_of
+from switchsum_controller.plan.windows import frames_held, most_in_flight
+from switchsum_controller.tables.names import RECORD_RANK
+from switchsum_controller.trees.fabric import MOST_TREES, Fabric, FabricSwitch, fabric_of_one, group_of, shared
+from switchsum_controller.trees.fleet_file import load, parse
+from switchsum_protocol import rpc
+from switchsum_protocol.errors import NotAdmitted, SwitchLost, UsageError
+from switchsum_protocol.frame import LANE_BYTES, Kind
+from switchsum_protocol.wire import parse_frame
+from switchsum_switch.wires.headers import Address
 
 from switchsum.cli.draw import job_text
-from switchsum.controller.jobs.job import Job, new_incarnation
-from switchsum.controller.jobs.machines import Door
-from switchsum.controller.jobs.registry import Jobs
-from switchsum.controller.jobs.slots import SlotRange
-from switchsum.controller.plan.plan import Identity, Settings, branches_of
-from switchsum.controller.plan.windows import frames_held, most_in_flight
-from switchsum.controller.tables.names import RECORD_RANK
-from switchsum.controller.trees.fabric import (
-    MOST_TREES,
-    Fabric,
-    FabricSwitch,
-    fabric_of_one,
-    group_of,
-    shared,
-)
-from switchsum.controller.trees.fleet_file import load, parse
-from switchsum.protocol import rpc
-from switchsum.protocol.errors import NotAdmitted, SwitchLost, UsageError
-from switchsum.protocol.frame import LANE_BYTES, Kind
-from switchsum.protocol.wire import Address, parse_frame
 from switchsum.view.facts import gather
 from switchsum.web.local import LocalSource
 
@@ -158,7 +152,7 @@ class Tree:
 @pytest.fixture(params=LEVELS, ids=lambda levels: f"{levels} levels")
 def tree(tmp_path: Path, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[Tree]:
     """Yield switches with a controller, in trees of two and of three levels."""
-    monkeypatch.setattr("switchsum.controller.jobs.registry.UNHEARD_S", 3600.0)  # these workers have no connections
+    monkeypatch.setattr("switchsum_controller.jobs.registry.UNHEARD_S", 3600.0)  # these workers have no connections
     made = Tree(tmp_path, *LEVELS[request.param])
     yield made
     made.close()
@@ -245,7 +239,7 @@ def test_while_a_switch_is_away_the_others_are_read_and_it_is_named(
     eventually(lambda: len(tree.running.controller.keeper.fleet.away()) == len(tree.switches))
     with pytest.raises(SwitchLost):
         client.statistics()
-    monkeypatch.setattr("switchsum.controller.service.keeper.SWITCH_WAIT_S", 3600.0)
+    monkeypatch.setattr("switchsum_controller.service.keeper.SWITCH_WAIT_S", 3600.0)
     with pytest.raises(SwitchLost):  # a page does not wait for it
         LocalSource(tree.running.controller.users).statistics()
 
@@ -271,7 +265,7 @@ def test_a_job_that_a_bitmap_has_no_room_for_is_refused_and_nothing_is_written(
     create(tree, len(PLACES))
     before = entries_of(tree)
     with monkeypatch.context() as patched:
-        patched.setattr("switchsum.controller.trees.forest.MAX_WORKERS", 1)
+        patched.setattr("switchsum_controller.trees.forest.MAX_WORKERS", 1)
         workers = tree.join()
         with pytest.raises(NotAdmitted, match="switch root has 0 workers and 2 switches below"):
             admit(workers)

@@ -17,11 +17,11 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.optimize import linprog
+from switchsum_controller.trees.fabric import MOST_TREES
+from switchsum_protocol.errors import UsageError
 
-from switchsum.controller.trees.fabric import MOST_TREES
 from switchsum.planning.topology import Cable, Network, TopologyError, problems
 from switchsum.planning.trees import ENOUGH, Plan, plan, share
-from switchsum.protocol.errors import UsageError
 from switchsum.topologies import Topology, fat_tree, leaf_spine, star, two_spines
 from tests.timing import patience
 

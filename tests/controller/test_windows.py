@@ -5,10 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-
-from switchsum.controller.plan.windows import frames_held, most_in_flight, window_slots
-from switchsum.protocol.errors import NoCapacity
-from switchsum.protocol.member_rpc import MOST_IN_FLIGHT
+from switchsum_controller.plan.windows import frames_held, most_in_flight, window_slots
+from switchsum_protocol.errors import NoCapacity
+from switchsum_protocol.member_rpc import MOST_IN_FLIGHT
 
 from .planned import SLOTS, make_jobs, make_settings, plan, rebuilt, running_job
 

@@ -9,10 +9,9 @@ from typing import Any, TypeVar
 import numpy as np
 import numpy.typing as npt
 import pytest
-
-from switchsum.host.api.communicator import Communicator
-from switchsum.protocol import lane_scales
-from switchsum.protocol import lanes as definition
+from switchsum_host.api.communicator import Communicator
+from switchsum_protocol import lane_scales
+from switchsum_protocol import lanes as definition
 
 RANKS = 3
 Array = npt.NDArray[Any]

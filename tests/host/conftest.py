@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
+from switchsum_host.api.communicator import Communicator
+from switchsum_host.links.warm import warm_up
+from switchsum_switch.kernels.outlined import prepare
 
-from switchsum.host.api.communicator import Communicator
-from switchsum.host.links.warm import warm_up
-from switchsum.native.kernels.outlined import prepare
 from switchsum.testing.engine import BY_HAND
 from switchsum.testing.local import communicators
 

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 import numpy.typing as npt
-
-from switchsum.host.engine import dtypes, exact
-from switchsum.native.kernels.loading import address_of
+from switchsum_host.engine import dtypes, exact
+from switchsum_switch.kernels.loading import address_of
 
 
 def digits_of(values: npt.NDArray[np.float32]) -> npt.NDArray[np.int32]:

@@ -12,10 +12,10 @@ from typing import Any
 
 import ml_dtypes
 import numpy as np
+from switchsum_host.engine.dtypes import DIGITS, most_values
+from switchsum_host.engine.operation import Operation
+from switchsum_protocol.errors import SwitchsumError
 
-from switchsum.host.engine.dtypes import DIGITS, most_values
-from switchsum.host.engine.operation import Operation
-from switchsum.protocol.errors import SwitchsumError
 from switchsum.testing.cluster import Cluster, ClusterConfig
 from switchsum.testing.network import Impairment, LinkConditions
 

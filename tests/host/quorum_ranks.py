@@ -6,13 +6,14 @@ import threading
 from types import SimpleNamespace
 from typing import Any
 
-from switchsum.controller.jobs.agreement import Agreement
-from switchsum.controller.service.config import Config
-from switchsum.controller.service.controller import Controller
-from switchsum.host.api.communicator import Communicator
-from switchsum.protocol import rpc_codec
-from switchsum.protocol.agreement_rpc import AgreeReply
-from switchsum.protocol.errors import ControllerUnreachable, SwitchsumError
+from switchsum_controller.jobs.agreement import Agreement
+from switchsum_controller.service.config import Config
+from switchsum_controller.service.controller import Controller
+from switchsum_host.api.communicator import Communicator
+from switchsum_protocol import rpc_codec
+from switchsum_protocol.agreement_rpc import AgreeReply
+from switchsum_protocol.errors import ControllerUnreachable, SwitchsumError
+
 from switchsum.testing.cluster import ClusterConfig
 from switchsum.testing.local import communicators
 

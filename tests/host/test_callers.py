@@ -16,14 +16,9 @@ import ml_dtypes
 import numpy as np
 import numpy.typing as npt
 import pytest
-
-from switchsum.host.api.communicator import Communicator
-from switchsum.host.api.missed import SharedArrays
-from switchsum.protocol.errors import (
-    OperationMismatch,
-    SumOverflow,
-    UsageError,
-)
+from switchsum_host.api.communicator import Communicator
+from switchsum_host.api.missed import SharedArrays
+from switchsum_protocol.errors import OperationMismatch, SumOverflow, UsageError
 
 from ..timing import patience
 from .checks import RANKS, on_all

@@ -17,11 +17,10 @@ import ml_dtypes
 import numpy as np
 import numpy.typing as npt
 import pytest
-
-from switchsum.host.api.communicator import Communicator
-from switchsum.host.api.operation_queue import Handle
-from switchsum.host.api.steps import LastStep, StepQueue
-from switchsum.protocol.errors import (
+from switchsum_host.api.communicator import Communicator
+from switchsum_host.api.operation_queue import Handle
+from switchsum_host.api.steps import LastStep, StepQueue
+from switchsum_protocol.errors import (
     CollectiveTimeout,
     Interrupted,
     NotAdmitted,
@@ -31,6 +30,7 @@ from switchsum.protocol.errors import (
     UsageError,
     WorkerLost,
 )
+
 from switchsum.testing.cluster import ClusterConfig
 from switchsum.testing.local import LocalMembership, communicators
 
@@ -468,7 +468,7 @@ def test_what_is_raised_in_a_step_in_the_background_breaks_the_communicator(
     def refuse(*_: Any) -> None:
         raise MemoryError
 
-    monkeypatch.setattr("switchsum.host.api.sparse._sorted", refuse)
+    monkeypatch.setattr("switchsum_host.api.sparse._sorted", refuse)
     with pytest.raises(MemoryError):
         begin_sparse(ranks[0]).wait()
     with pytest.raises(Interrupted, match="MemoryError"):

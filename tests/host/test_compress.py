@@ -10,9 +10,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pytest
-
-from switchsum.host.api.communicator import Communicator
-from switchsum.host.compress import (
+from switchsum_host.api.communicator import Communicator
+from switchsum_host.compress import (
     BlockScaled,
     BlockTopK,
     Compressor,
@@ -28,7 +27,7 @@ from switchsum.host.compress import (
     ThresholdTopK,
     TopK,
 )
-from switchsum.protocol.errors import UsageError
+from switchsum_protocol.errors import UsageError
 
 from .checks import RANKS
 

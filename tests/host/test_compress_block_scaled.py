@@ -8,15 +8,16 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pytest
+from switchsum_host.api.communicator import Communicator
+from switchsum_host.compress import BlockScaled, ErrorFeedback, Part
+from switchsum_host.compress.block_scaled import quotients_of
+from switchsum_host.compress.small_blocks import COARSE, FINE, NO_NUMBER, magnitudes, scales_of, turn_of
+from switchsum_protocol.frame import FRAME_BYTES
+from switchsum_protocol.lane_scales import FRACTION_BITS
+from switchsum_protocol.lanes import mixed
+from switchsum_switch.kernels.constants import GOLDEN
 
 from checks.bench import accuracy
-from switchsum.host.api.communicator import Communicator
-from switchsum.host.compress import BlockScaled, ErrorFeedback, Part
-from switchsum.host.compress.block_scaled import quotients_of
-from switchsum.host.compress.small_blocks import COARSE, FINE, NO_NUMBER, magnitudes, scales_of, turn_of
-from switchsum.protocol.frame import FRAME_BYTES
-from switchsum.protocol.lane_scales import FRACTION_BITS, GOLDEN
-from switchsum.protocol.lanes import mixed
 from switchsum.testing.local import communicators
 
 from .checks import RANKS, on_all

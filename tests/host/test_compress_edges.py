@@ -10,9 +10,8 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 import pytest
-
-from switchsum.host.api.communicator import Communicator
-from switchsum.host.compress import (
+from switchsum_host.api.communicator import Communicator
+from switchsum_host.compress import (
     BlockTopK,
     Compressor,
     DeepGradientCompression,

@@ -8,11 +8,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pytest
-
-from switchsum.host.api.communicator import Communicator
-from switchsum.host.compress import ErrorFeedback, Exchanged, GlobalTopK
-from switchsum.host.compress.global_topk import MANTISSA_BITS, Counts, counted, share
-from switchsum.protocol.errors import UsageError
+from switchsum_host.api.communicator import Communicator
+from switchsum_host.compress import ErrorFeedback, Exchanged, GlobalTopK
+from switchsum_host.compress.global_topk import MANTISSA_BITS, Counts, counted, share
+from switchsum_protocol.errors import UsageError
 
 from .checks import RANKS
 

@@ -14,10 +14,10 @@ from typing import Any
 
 import numpy as np
 import pytest
+from switchsum_host.api.communicator import Communicator
+from switchsum_host.compress import Compressor, DeepGradientCompression, ErrorFeedback, Exchanged, Thc
+from switchsum_protocol.errors import OperationMismatch
 
-from switchsum.host.api.communicator import Communicator
-from switchsum.host.compress import Compressor, DeepGradientCompression, ErrorFeedback, Exchanged, Thc
-from switchsum.protocol.errors import OperationMismatch
 from switchsum.testing.local import communicators
 
 from .checks import on_all

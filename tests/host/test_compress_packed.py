@@ -8,15 +8,15 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pytest
+from switchsum_host.api.communicator import Communicator
+from switchsum_host.compress import Packed, Part
+from switchsum_host.compress.packed import Layout
+from switchsum_host.compress.small_blocks import FINE, magnitudes, scales_of, units_of
+from switchsum_protocol.errors import UsageError
+from switchsum_protocol.lanes import mixed
+from switchsum_switch.kernels.constants import GOLDEN
 
 from checks.bench import accuracy
-from switchsum.host.api.communicator import Communicator
-from switchsum.host.compress import Packed, Part
-from switchsum.host.compress.packed import Layout
-from switchsum.host.compress.small_blocks import FINE, magnitudes, scales_of, units_of
-from switchsum.protocol.errors import UsageError
-from switchsum.protocol.lane_scales import GOLDEN
-from switchsum.protocol.lanes import mixed
 
 from .checks import RANKS
 

@@ -10,9 +10,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pytest
-
-from switchsum.host.api.sparse import SparseSum
-from switchsum.host.compress import (
+from switchsum_host.api.sparse import SparseSum
+from switchsum_host.compress import (
     Compressor,
     DeepGradientCompression,
     ErrorFeedback,
@@ -25,8 +24,8 @@ from switchsum.host.compress import (
     ThresholdTopK,
     TopK,
 )
-from switchsum.host.compress.base import Reduced
-from switchsum.protocol.errors import UsageError
+from switchsum_host.compress.base import Reduced
+from switchsum_protocol.errors import UsageError
 
 from ..timing import patience
 

@@ -9,10 +9,9 @@ from typing import Final
 
 import numpy as np
 import pytest
-
-from switchsum.host.api.communicator import Communicator
-from switchsum.host.compress import BlockScaled, Compressor, Thc
-from switchsum.host.compress.thc import BLOCK, LEAST_BLOCK, _root_mean_squares, lengths_of
+from switchsum_host.api.communicator import Communicator
+from switchsum_host.compress import BlockScaled, Compressor, Thc
+from switchsum_host.compress.thc import BLOCK, LEAST_BLOCK, _root_mean_squares, lengths_of
 
 from .checks import RANKS
 from .test_compress import MAKERS, exchange, scale_of

@@ -6,10 +6,9 @@ import math
 
 import numpy as np
 import pytest
-
-from switchsum.host.api.communicator import Communicator
-from switchsum.host.compress import Thc
-from switchsum.host.compress.thc import (
+from switchsum_host.api.communicator import Communicator
+from switchsum_host.compress import Thc
+from switchsum_host.compress.thc import (
     BLOCK,
     STEPS,
     lengths_of,
@@ -21,7 +20,8 @@ from switchsum.host.compress.thc import (
     take,
     take_few,
 )
-from switchsum.protocol.errors import UsageError
+from switchsum_protocol.errors import UsageError
+
 from switchsum.testing import on_ranks
 
 from .moved import without_repeats

@@ -5,9 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-
-from switchsum.host.connect import connect
-from switchsum.protocol.errors import ControllerUnreachable, UsageError
+from switchsum_host.connect import connect
+from switchsum_protocol.errors import ControllerUnreachable, UsageError
 
 
 @pytest.mark.parametrize(

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from switchsum_host.api.communicator import Communicator
+from switchsum_protocol.errors import CollectiveTimeout, WorkerLost
 
-from switchsum.host.api.communicator import Communicator
-from switchsum.protocol.errors import CollectiveTimeout, WorkerLost
 from switchsum.testing.cluster import ClusterConfig
 from switchsum.testing.local import LocalMembership, communicators
 

@@ -14,16 +14,16 @@ import numpy.typing as npt
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from switchsum_host.api import collectives
+from switchsum_host.api.collectives import Collective, Options, Ranks
+from switchsum_host.api.communicator import Communicator
+from switchsum_host.api.each import EachSum
+from switchsum_host.engine.each import find_exponents, narrow, widen
+from switchsum_host.engine.operation import Operation
+from switchsum_protocol import each_lanes as definition
+from switchsum_protocol.errors import OperationMismatch, UsageError
+from switchsum_protocol.frame import LANE_BUILDS
 
-from switchsum.host.api import collectives
-from switchsum.host.api.collectives import Collective, Options, Ranks
-from switchsum.host.api.communicator import Communicator
-from switchsum.host.api.each import EachSum
-from switchsum.host.engine.each import find_exponents, narrow, widen
-from switchsum.host.engine.operation import Operation
-from switchsum.protocol import each_lanes as definition
-from switchsum.protocol.errors import OperationMismatch, UsageError
-from switchsum.protocol.frame import LANE_BUILDS
 from switchsum.testing.cluster import Cluster, ClusterConfig
 from switchsum.testing.local import communicators
 from switchsum.testing.network import Impairment, LinkConditions

@@ -11,18 +11,16 @@ import ml_dtypes
 import numpy as np
 import numpy.typing as npt
 import pytest
+from switchsum_host.engine.operation import Operation
+from switchsum_host.engine.state import OPERATIONS, Count
+from switchsum_protocol import lane_scales
+from switchsum_protocol import lanes as definition
+from switchsum_protocol.errors import UsageError
+from switchsum_protocol.frame import FRAME_BYTES, Flag, Kind, LaneFormat, Operator
+from switchsum_protocol.wire import Packet, parse_frame
+from switchsum_switch.kernels.plain import PLAIN
+from switchsum_switch.wires.rows import LEAD_BYTES, allocate_rows
 
-from switchsum.host.engine.operation import Operation
-from switchsum.host.engine.state import OPERATIONS, Count
-from switchsum.native.kernels.plain import PLAIN
-from switchsum.native.wires.rows import LEAD_BYTES, allocate_rows
-from switchsum.protocol import lane_scales
-from switchsum.protocol import lanes as definition
-from switchsum.protocol.errors import (
-    UsageError,
-)
-from switchsum.protocol.frame import FRAME_BYTES, Flag, Kind, LaneFormat, Operator
-from switchsum.protocol.wire import Packet, parse_frame
 from switchsum.testing.cluster import Cluster, ClusterConfig
 from switchsum.testing.engine import EngineByHand
 from switchsum.testing.network import Impairment, LinkConditions

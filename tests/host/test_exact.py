@@ -8,9 +8,8 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-
-from switchsum.host.engine import dtypes
-from switchsum.protocol.frame import LANE_BUILDS, MAX_WORKERS
+from switchsum_host.engine import dtypes
+from switchsum_protocol.frame import LANE_BUILDS, MAX_WORKERS
 
 from .digits import digits_of, put_sums
 

@@ -21,9 +21,9 @@ calls that have sections. They fall as modules become fewer, and rise for a reas
 whose code is on disk: to name them by strings saved 13 ms of a start, and nobody found them."""
 COUNT = """
 import importlib, sys
-import switchsum.host.connect
+import switchsum_host.connect
 if sys.argv[1]:
-    importlib.import_module(f"switchsum.host.links.{sys.argv[1]}")
+    importlib.import_module(f"switchsum_host.links.{sys.argv[1]}")
 modules = {name: module for name, module in sys.modules.items() if name.startswith("switchsum")}
 print(*(module.__file__ for module in modules.values() if module.__file__))
 print(*modules)
@@ -46,9 +46,9 @@ def test_a_worker_imports_no_more_than_it_needs(link: str) -> None:
     files, modules = done.stdout.splitlines()
     assert sum(lines_of_module(Path(file).read_text()) for file in files.split()) <= MOST_LINES[link]
     others = {f"links.{other}" for other in MOST_LINES if other not in ("", link)}
-    assert set(modules.split()).isdisjoint({f"switchsum.host.{name}" for name in (*UNUSED, *others)})
+    assert set(modules.split()).isdisjoint({f"switchsum_host.{name}" for name in (*UNUSED, *others)})
     assert "numba" not in modules
-    assert not [name for name in modules.split() if name.startswith("switchsum.conform")]
+    assert not [name for name in modules.split() if name.startswith("switchsum_lab.conform")]
 
 
 def test_only_its_command_and_what_is_not_product_import_the_kit_for_other_switches() -> None:
@@ -65,8 +65,8 @@ def test_only_its_command_and_what_is_not_product_import_the_kit_for_other_switc
         "exercises",
     )
     paths = [path for folder in folders for path in (root / folder).rglob("*.py")]
-    naming = {path.relative_to(root).as_posix() for path in paths if "switchsum.conform" in path.read_text()}
-    assert naming == {"src/switchsum/cli/conform.py"}
+    naming = {path.relative_to(root).as_posix() for path in paths if "switchsum_lab.conform" in path.read_text()}
+    assert naming == {"lab/src/switchsum_lab/cli/conform.py"}
     assert len(paths) > 300
 
 
@@ -83,8 +83,8 @@ def test_a_call_like_one_before_crosses_four_modules() -> None:
 
     def note(frame: FrameType, event: str, _argument: object) -> None:
         name = str(frame.f_globals.get("__name__"))
-        if event == "call" and name.startswith("switchsum.host."):
-            crossed.add(name.removeprefix("switchsum.host."))
+        if event == "call" and name.startswith("switchsum_host."):
+            crossed.add(name.removeprefix("switchsum_host."))
 
     sys.setprofile(note)
     try:

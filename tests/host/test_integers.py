@@ -10,10 +10,9 @@ import numpy.typing as npt
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-
-from switchsum.host.engine import dtypes, integers, kernels
-from switchsum.host.engine.operation import Operation
-from switchsum.native.kernels.loading import address_of
+from switchsum_host.engine import dtypes, integers, kernels
+from switchsum_host.engine.operation import Operation
+from switchsum_switch.kernels.loading import address_of
 
 Array = npt.NDArray[Any]
 CODES = {1: dtypes.INT8, 2: dtypes.INT16, 4: dtypes.INT32, 8: dtypes.INT64}

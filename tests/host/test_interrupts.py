@@ -23,18 +23,18 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pytest
+import switchsum_host.api.communicator
+from switchsum_host.api.communicator import Communicator
+from switchsum_host.api.interrupts import Interrupts, defer_interrupts
+from switchsum_protocol.errors import Interrupted, OperationMismatch, SwitchsumError, UsageError, WorkerLost
 
-import switchsum.host.api.communicator
-from switchsum.host.api.communicator import Communicator
-from switchsum.host.api.interrupts import Interrupts, defer_interrupts
-from switchsum.protocol.errors import Interrupted, OperationMismatch, SwitchsumError, UsageError, WorkerLost
 from switchsum.testing.cluster import ClusterConfig
 from switchsum.testing.local import LocalMembership, communicators
 
 from ..timing import eventually, patience
 
 EXAMPLES = int(os.environ.get("SWITCHSUM_EXAMPLES", "60"))
-HOST = str(Path(switchsum.host.api.communicator.__file__).parents[1])
+HOST = str(Path(switchsum_host.api.communicator.__file__).parents[1])
 LOOKED_AT = {"CALL", "CALL_FUNCTION_EX", "CALL_KW", "RESUME", "JUMP_BACKWARD", "PRECALL"}
 """After these, and hardly anywhere else, the interpreter runs signal handlers."""
 PUBLIC = {"call", "allreduce", "main"}
@@ -205,7 +205,7 @@ def test_what_others_are_told_of_an_interrupted_call_is_not_why_later_ones_fail(
     with ThreadPoolExecutor(1) as pool:
         other = pool.submit(ranks[1].barrier)
         with monkeypatch.context() as patch:
-            patch.setattr("switchsum.host.api.collectives.check_array", looked_at)
+            patch.setattr("switchsum_host.api.collectives.check_array", looked_at)
             with pytest.raises(Alarm):
                 ranks[0].allreduce(np.ones(4, np.float32))
         with pytest.raises(OperationMismatch):

@@ -15,14 +15,13 @@ from typing import Any
 
 import grpc
 import pytest
-
-from switchsum.connections import starting
-from switchsum.connections.member_client import MemberClient
-from switchsum.host.api import awaiting
-from switchsum.host.api.join import Membership, Patience
-from switchsum.host.connect import connect
-from switchsum.protocol import errors, member_rpc, reports, rpc, rpc_codec, wire
-from switchsum.protocol.errors import (
+from switchsum_host.api import awaiting
+from switchsum_host.api.join import Membership, Patience
+from switchsum_host.connect import connect
+from switchsum_protocol import errors, member_rpc, reports, rpc, rpc_codec, wire
+from switchsum_protocol.clients import starting
+from switchsum_protocol.clients.member_client import MemberClient
+from switchsum_protocol.errors import (
     CollectiveTimeout,
     ControllerUnreachable,
     NotAdmitted,
@@ -39,9 +38,10 @@ from switchsum.protocol.errors import (
     WorkerLost,
     WorldSizeMismatch,
 )
-from switchsum.protocol.frame import WIRE_VERSION, Kind
-from switchsum.protocol.slot_rules import SWITCH_ADDRESS
-from switchsum.protocol.wire import parse_frame
+from switchsum_protocol.frame import WIRE_VERSION, Kind
+from switchsum_protocol.slot_rules import SWITCH_ADDRESS
+from switchsum_protocol.wire import parse_frame
+
 from switchsum.testing.cluster import ClusterConfig
 from switchsum.testing.local import LocalNetwork, LocalTransport
 
@@ -213,14 +213,14 @@ def test_no_controller_is_waited_for_longer_than_the_time_out(monkeypatch: pytes
 
     monkeypatch.setattr(MemberClient, "call", noted)
     # What compiles before it looks for a controller takes as long as it takes, and has no part in this.
-    monkeypatch.setattr("switchsum.host.connect.warm_up", lambda link: None)
+    monkeypatch.setattr("switchsum_host.connect.warm_up", lambda link: None)
     with pytest.raises(ControllerUnreachable):
         connect(controller="127.0.0.1:9", job="x", rank=0, world_size=1, link="shm:x", timeout_s=0.3)
     assert waited == [(0.3, 0.3)]
 
 
 def test_a_controller_that_is_there_is_given_time(controller: FakeController, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("switchsum.host.api.join.CALL_S", 0.2)
+    monkeypatch.setattr("switchsum_host.api.join.CALL_S", 0.2)
     may_answer = threading.Event()
 
     def answer_late(_: object) -> Any:
@@ -307,7 +307,7 @@ def test_ranks_that_are_waited_for_are_named(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    monkeypatch.setattr("switchsum.host.api.awaiting.QUIET_S", 0.0)
+    monkeypatch.setattr("switchsum_host.api.awaiting.QUIET_S", 0.0)
     replies = [member_rpc.ReadyReply(admitted=False, hello_seen=True, missing=[0, 2])] * 2
     controller.answers["Ready"] = lambda _: (
         replies.pop() if replies else member_rpc.ReadyReply(admitted=True, hello_seen=True)
@@ -324,7 +324,7 @@ def test_a_switch_that_hands_on_no_hello_is_reported(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    monkeypatch.setattr("switchsum.host.api.awaiting.QUIET_S", 0.0)
+    monkeypatch.setattr("switchsum_host.api.awaiting.QUIET_S", 0.0)
     controller.answers["Ready"] = lambda _: member_rpc.ReadyReply(admitted=False, hello_seen=False, missing=[1])
     membership = join(controller)
     with pytest.raises(SwitchLost, match="no hello of rank 1"):
@@ -336,7 +336,7 @@ def test_a_switch_that_hands_on_no_hello_is_reported(
 def test_a_link_that_loses_long_frames_is_reported(
     controller: FakeController, switch: Recorder, transport: LocalTransport, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("switchsum.host.api.join.HELLO_S", 0.001)
+    monkeypatch.setattr("switchsum_host.api.join.HELLO_S", 0.001)
     controller.answers["Ready"] = lambda _: member_rpc.ReadyReply(
         admitted=False, hello_seen=False, hello_cut=min(map(len, switch.frames)) < 1114
     )
@@ -390,7 +390,7 @@ def test_the_odd_rank_is_named_first_when_operations_differ(controller: FakeCont
 def test_a_controller_that_goes_away_does_not_end_the_job(
     controller: FakeController, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("switchsum.host.api.join.CALL_S", 0.2)
+    monkeypatch.setattr("switchsum_host.api.join.CALL_S", 0.2)
     membership = join(controller)
     controller.server.stop(0).wait()
     time.sleep(0.8)
@@ -487,7 +487,7 @@ def test_a_controller_that_comes_back_with_another_switch_is_not_joined(
 def test_a_controller_that_stays_away_is_waited_for_no_longer_than_other_ranks(
     controller: FakeController, transport: LocalTransport, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("switchsum.host.api.join.CALL_S", 0.1)
+    monkeypatch.setattr("switchsum_host.api.join.CALL_S", 0.1)
     membership = join(controller)
     controller.server.stop(0).wait()
     with pytest.raises(ControllerUnreachable):

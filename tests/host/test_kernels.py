@@ -1,4 +1,4 @@
-"""Kernels against the definition in `switchsum.protocol.lanes`, bit for bit."""
+"""Kernels against the definition in `switchsum_protocol.lanes`, bit for bit."""
 
 from __future__ import annotations
 
@@ -10,14 +10,13 @@ import numpy.typing as npt
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-
-from switchsum.host.engine import dtypes, integers, kernels, narrow
-from switchsum.native.kernels import floats
-from switchsum.native.kernels.decorators import kernel
-from switchsum.native.kernels.loading import address_of
-from switchsum.protocol import lane_scales, lanes
-from switchsum.protocol.frame import LaneFormat
-from switchsum.protocol.lanes import widened
+from switchsum_host.engine import dtypes, integers, kernels, narrow
+from switchsum_protocol import lane_scales, lanes
+from switchsum_protocol.frame import LaneFormat
+from switchsum_protocol.lanes import widened
+from switchsum_switch.kernels import floats
+from switchsum_switch.kernels.decorators import kernel
+from switchsum_switch.kernels.loading import address_of
 
 from .digits import digits_of, put_sums
 

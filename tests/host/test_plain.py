@@ -9,8 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
-
-from switchsum.native.kernels.plain import VARIABLE
+from switchsum_switch.kernels.plain import VARIABLE
 
 from .plain_engine import told
 
@@ -37,8 +36,8 @@ def test_every_frame_and_result_is_that_of_native_code() -> None:
 def test_kernels_are_their_own_functions() -> None:
     program = """
 import sys
-from switchsum.host.engine import receiving
-from switchsum.host.links.warm import warm_up
+from switchsum_host.engine import receiving
+from switchsum_host.links.warm import warm_up
 warm_up("shm:x")
 assert receiving.receive.__code__.co_name == "receive"
 assert "numba" not in sys.modules

@@ -6,12 +6,8 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-
-from switchsum import p4src
-from switchsum.protocol.frame import (
-    ETHERNET_BYTES,
+from switchsum_protocol.frame import (
     FIELDS,
-    IPV4_BYTES,
     NO_BLOCK,
     WIDENED_FORMATS,
     Flag,
@@ -24,10 +20,13 @@ from switchsum.protocol.frame import (
     padding_bytes,
     payload_bytes,
 )
-from switchsum.protocol.slot_rules import SWITCH_ADDRESS, ReferenceSwitch, Replies
-from switchsum.protocol.wire import build_frame, internet_checksum, parse_frame, udp_checksum
-from switchsum.switch.pipeline import EngineName, Pipeline
-from switchsum.switch.tables import Entry, Exact
+from switchsum_protocol.slot_rules import SWITCH_ADDRESS, ReferenceSwitch, Replies
+from switchsum_protocol.wire import build_frame, parse_frame
+from switchsum_switch.execution.pipeline import EngineName, Pipeline
+from switchsum_switch.state.tables import Entry, Exact
+from switchsum_switch.wires.headers import ETHERNET_BYTES, IPV4_BYTES, internet_checksum, udp_checksum
+
+from switchsum import p4src
 from switchsum.testing.cluster import Cluster, ClusterConfig
 from switchsum.testing.network import Impairment, LinkConditions
 

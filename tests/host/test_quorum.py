@@ -12,14 +12,14 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 import pytest
+from switchsum_host.api.communicator import Communicator
+from switchsum_host.api.join import REPORT_S
+from switchsum_host.api.missed import Kept, QuorumSum, SharedArrays
+from switchsum_protocol.agreement_rpc import AgreeReply, AgreeRequest, Terms
+from switchsum_protocol.errors import CollectiveTimeout, OperationMismatch, SumOverflow, UsageError, WorkerLost
+from switchsum_protocol.member_rpc import CompareRequest, MemberRequest, ReformRequest
+from switchsum_protocol.reports import WorkerReport
 
-from switchsum.host.api.communicator import Communicator
-from switchsum.host.api.join import REPORT_S
-from switchsum.host.api.missed import Kept, QuorumSum, SharedArrays
-from switchsum.protocol.agreement_rpc import AgreeReply, AgreeRequest, Terms
-from switchsum.protocol.errors import CollectiveTimeout, OperationMismatch, SumOverflow, UsageError, WorkerLost
-from switchsum.protocol.member_rpc import CompareRequest, MemberRequest, ReformRequest
-from switchsum.protocol.reports import WorkerReport
 from switchsum.testing.local import communicators
 
 from ..timing import patience

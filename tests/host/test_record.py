@@ -13,15 +13,14 @@ from typing import Any
 
 import numpy as np
 import pytest
-
-from switchsum.host.api.collectives import Options
-from switchsum.host.api.communicator import Communicator
-from switchsum.host.api.record import COLLECTIVES, OPERATION, Record, digest_of, said
-from switchsum.host.connect import RANKS_MAY_DIFFER, connect
-from switchsum.host.engine.operation import Operation
-from switchsum.protocol import member_rpc, speaks
-from switchsum.protocol.agreement_rpc import AgreeRequest, Terms
-from switchsum.protocol.member_rpc import JoinRequest
+from switchsum_host.api.collectives import Options
+from switchsum_host.api.communicator import Communicator
+from switchsum_host.api.record import COLLECTIVES, OPERATION, Record, digest_of, said
+from switchsum_host.connect import RANKS_MAY_DIFFER, connect
+from switchsum_host.engine.operation import Operation
+from switchsum_protocol import member_rpc, speaks
+from switchsum_protocol.agreement_rpc import AgreeRequest, Terms
+from switchsum_protocol.member_rpc import JoinRequest
 
 PLAIN: dict[str, Any] = {
     "kind": "allreduce",

@@ -11,12 +11,11 @@ from functools import partial
 
 import numpy as np
 import pytest
-
-from switchsum.host.api.communicator import Communicator
-from switchsum.host.api.report import Reporter, ended_calls
-from switchsum.host.engine.operation import KNOWN, Operation
-from switchsum.protocol.member_rpc import MOST_TEXT
-from switchsum.protocol.reports import WorkerReport
+from switchsum_host.api.communicator import Communicator
+from switchsum_host.api.report import Reporter, ended_calls
+from switchsum_host.engine.operation import KNOWN, Operation
+from switchsum_protocol.member_rpc import MOST_TEXT
+from switchsum_protocol.reports import WorkerReport
 
 from .checks import on_all
 

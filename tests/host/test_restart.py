@@ -9,9 +9,9 @@ import numpy.typing as npt
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from switchsum_host.engine.state import Count
+from switchsum_protocol.slot_rules import ReferenceSwitch
 
-from switchsum.host.engine.state import Count
-from switchsum.protocol.slot_rules import ReferenceSwitch
 from switchsum.testing.cluster import Cluster, ClusterConfig
 from switchsum.testing.network import Impairment, LinkConditions
 

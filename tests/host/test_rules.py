@@ -1,4 +1,4 @@
-"""A slot does what the table of its rules says (`switchsum.host.engine.rules`): an event at a time, in each phase.
+"""A slot does what the table of its rules says (`switchsum_host.engine.rules`): an event at a time, in each phase.
 
 What is expected is written here once more, so that a change of the table alone makes a test fail.
 """
@@ -10,12 +10,13 @@ import itertools
 import numpy as np
 import numpy.typing as npt
 import pytest
+from switchsum_host.engine import rules
+from switchsum_host.engine.rules import RULES, Event
+from switchsum_host.engine.state import NEVER, Count, Failure, Outstanding, Phase
+from switchsum_protocol.frame import AT, FRAME_BYTES, NO_BLOCK, Flag, Header, Kind
+from switchsum_switch.wires.headers import LOWER_BYTES
+from switchsum_switch.wires.rows import LEAD_BYTES, allocate_rows
 
-from switchsum.host.engine import rules
-from switchsum.host.engine.rules import RULES, Event
-from switchsum.host.engine.state import NEVER, Count, Failure, Outstanding, Phase
-from switchsum.native.wires.rows import LEAD_BYTES, allocate_rows
-from switchsum.protocol.frame import AT, FRAME_BYTES, LOWER_BYTES, NO_BLOCK, Flag, Header, Kind
 from switchsum.testing.cluster import Cluster, ClusterConfig
 from switchsum.testing.network import LinkConditions
 

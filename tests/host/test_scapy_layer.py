@@ -12,9 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scapy.layers.inet import IP, UDP
 from scapy.layers.l2 import Ether
-
-from switchsum.host.links.scapy_layer import LANES, Aggregation
-from switchsum.protocol.frame import (
+from switchsum_host.links.scapy_layer import LANES, Aggregation
+from switchsum_protocol.frame import (
     AGGREGATION_PORT,
     FIELDS,
     HEADER_BYTES,
@@ -26,8 +25,9 @@ from switchsum.protocol.frame import (
     Operator,
     Reason,
 )
-from switchsum.protocol.lanes import widened
-from switchsum.protocol.wire import Address, build_frame, format_ip, format_mac, parse_frame
+from switchsum_protocol.lanes import widened
+from switchsum_protocol.wire import build_frame, parse_frame
+from switchsum_switch.wires.headers import Address, format_ip, format_mac
 
 SWITCH = Address(mac=0x02_00_00_00_00_01, ip=0x0A_00_00_01, port=AGGREGATION_PORT)
 WORKER = Address(mac=0x02_00_00_00_00_02, ip=0x0A_00_00_02, port=21334)
@@ -135,5 +135,5 @@ def test_ordinary_udp_is_not_ours() -> None:
 
 
 def test_links_do_without_scapy() -> None:
-    code = "import sys, switchsum.host.links.names; sys.exit('scapy' in sys.modules)"
+    code = "import sys, switchsum_host.links.names; sys.exit('scapy' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

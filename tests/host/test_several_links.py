@@ -11,14 +11,14 @@ from typing import Any
 
 import numpy as np
 import pytest
-
-from switchsum.host.links.names import NamedLink, is_several, split_links
-from switchsum.host.links.several import NOWHERE, dealt, dealt_without, open_several
-from switchsum.host.links.watching import FORGIVEN_S, LOOK_S, MOST_STRIKES, PROOF_S, RAIL_SILENT_S, SILENT_S, LinkWatch
-from switchsum.protocol.errors import UsageError
-from switchsum.protocol.frame import FRAME_BYTES, Header, Kind
-from switchsum.protocol.member_rpc import ReadyReply
-from switchsum.protocol.wire import Address, build_frame, parse_frame
+from switchsum_host.links.names import NamedLink, is_several, split_links
+from switchsum_host.links.several import NOWHERE, dealt, dealt_without, open_several
+from switchsum_host.links.watching import FORGIVEN_S, LOOK_S, MOST_STRIKES, PROOF_S, RAIL_SILENT_S, SILENT_S, LinkWatch
+from switchsum_protocol.errors import UsageError
+from switchsum_protocol.frame import FRAME_BYTES, Header, Kind
+from switchsum_protocol.member_rpc import ReadyReply
+from switchsum_protocol.wire import build_frame, parse_frame
+from switchsum_switch.wires.headers import Address
 
 from ..timing import patience
 

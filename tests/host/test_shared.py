@@ -6,10 +6,10 @@ from typing import Any
 
 import numpy as np
 import pytest
+from switchsum_host.engine.state import Count
+from switchsum_protocol.frame import Header
+from switchsum_protocol.shared_rules import Owner, SharedSwitch
 
-from switchsum.host.engine.state import Count
-from switchsum.protocol.frame import Header
-from switchsum.protocol.shared_rules import Owner, SharedSwitch
 from switchsum.testing.clock import VirtualClock
 from switchsum.testing.cluster import Cluster, ClusterConfig, run_together
 from switchsum.testing.network import Impairment, LinkConditions

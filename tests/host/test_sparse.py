@@ -11,11 +11,10 @@ import numpy.typing as npt
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-
-from switchsum.host.api import bitmap, sparse
-from switchsum.host.api.communicator import Communicator
-from switchsum.host.api.sparse import SparseSum
-from switchsum.protocol.errors import OperationMismatch, SumOverflow, UsageError, WorkerLost
+from switchsum_host.api import bitmap, sparse
+from switchsum_host.api.communicator import Communicator
+from switchsum_host.api.sparse import SparseSum
+from switchsum_protocol.errors import OperationMismatch, SumOverflow, UsageError, WorkerLost
 
 from ..timing import patience
 from .checks import RANKS, failures, on_all

@@ -11,19 +11,15 @@ import threading
 import time
 
 import pytest
-
-from switchsum.host.links.names import open_transport
-from switchsum.host.links.packet import PacketTransport
-from switchsum.native.wires.packetring import HEAD
-from switchsum.native.wires.packetsocket import PACKET_VNET_HDR, SOL_PACKET
-from switchsum.protocol.frame import (
-    LANE_BUILDS,
-    LOWER_BYTES,
-    payload_bytes,
-)
-from switchsum.switch.ports.base import PortCounter, PortTable
-from switchsum.switch.ports.packet import PacketPorts
-from switchsum.switch.ports.port_set import PortSet
+from switchsum_host.links.names import open_transport
+from switchsum_host.links.packet import PacketTransport
+from switchsum_protocol.frame import LANE_BUILDS, payload_bytes
+from switchsum_switch.ports.base import PortCounter, PortTable
+from switchsum_switch.ports.packet import PacketPorts
+from switchsum_switch.ports.port_set import PortSet
+from switchsum_switch.wires.headers import LOWER_BYTES
+from switchsum_switch.wires.packetring import HEAD
+from switchsum_switch.wires.packetsocket import PACKET_VNET_HDR, SOL_PACKET
 
 from .veth_wire import (
     FRAME,

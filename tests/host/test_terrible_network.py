@@ -11,11 +11,11 @@ import numpy.typing as npt
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from switchsum_host.engine.state import Count
+from switchsum_protocol.errors import SwitchsumError
+from switchsum_protocol.frame import Reason
+from switchsum_protocol.slot_rules import ReferenceSwitch
 
-from switchsum.host.engine.state import Count
-from switchsum.protocol.errors import SwitchsumError
-from switchsum.protocol.frame import Reason
-from switchsum.protocol.slot_rules import ReferenceSwitch
 from switchsum.testing.cluster import Cluster, ClusterConfig
 from switchsum.testing.faults import CombinesRepeats, KeepsOldLanes, Stores
 from switchsum.testing.network import Impairment, LinkConditions

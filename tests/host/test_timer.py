@@ -8,17 +8,17 @@ from typing import Any
 
 import numpy as np
 import pytest
+from switchsum_host.engine.config import EngineConfig
+from switchsum_host.engine.engine import Engine
+from switchsum_host.engine.loop import Driver
+from switchsum_host.engine.operation import Operation
+from switchsum_host.engine.state import Count
+from switchsum_host.links.base import Indices, Received
+from switchsum_host.links.callbacks import PythonTransport
+from switchsum_protocol.frame import FRAME_BYTES, payload_bytes
+from switchsum_protocol.slot_rules import ReferenceSwitch
+from switchsum_switch.wires.rows import LEAD_BYTES, allocate_rows
 
-from switchsum.host.engine.config import EngineConfig
-from switchsum.host.engine.engine import Engine
-from switchsum.host.engine.loop import Driver
-from switchsum.host.engine.operation import Operation
-from switchsum.host.engine.state import Count
-from switchsum.host.links.base import Indices, Received
-from switchsum.host.links.callbacks import PythonTransport
-from switchsum.native.wires.rows import LEAD_BYTES, allocate_rows
-from switchsum.protocol.frame import FRAME_BYTES, payload_bytes
-from switchsum.protocol.slot_rules import ReferenceSwitch
 from switchsum.testing.clock import VirtualClock
 from switchsum.testing.cluster import ClusterConfig
 

@@ -10,19 +10,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-
-from switchsum.host.links.names import open_transport
-from switchsum.host.links.packet import PacketTransport
-from switchsum.native.wires.packetring import SLOTS
-from switchsum.native.wires.packetsocket import udp_filter
-from switchsum.protocol.errors import TransportError
-from switchsum.protocol.frame import (
-    Header,
-    Kind,
-)
-from switchsum.protocol.wire import Address, build_frame, parse_frame, parse_ip
-from switchsum.switch.ports.base import PortCounter, PortTable
-from switchsum.switch.ports.packet import PacketPorts
+from switchsum_host.links.names import open_transport
+from switchsum_host.links.packet import PacketTransport
+from switchsum_protocol.errors import TransportError
+from switchsum_protocol.frame import Header, Kind
+from switchsum_protocol.wire import build_frame, parse_frame
+from switchsum_switch.ports.base import PortCounter, PortTable
+from switchsum_switch.ports.packet import PacketPorts
+from switchsum_switch.wires.headers import Address, parse_ip
+from switchsum_switch.wires.packetring import SLOTS
+from switchsum_switch.wires.packetsocket import udp_filter
 
 from .veth_wire import (
     FRAME,
@@ -44,7 +41,7 @@ pytestmark = pytest.mark.root
 
 @pytest.mark.parametrize("kind", ["packet", "scapy"])
 def test_frames_travel_whole_in_both_directions(kind: str, wire: Wire, caplog: pytest.LogCaptureFixture) -> None:
-    caplog.set_level("DEBUG", "switchsum.host.links")
+    caplog.set_level("DEBUG", "switchsum_host.links")
     link = wire.worker(kind)
     assert link.address.ip == parse_ip(WORKER_IP)
     contributions = [contribution(link.address, slot, bytes([slot]) * (slot % 2 * PAYLOAD)) for slot in range(100)]
@@ -180,7 +177,7 @@ def test_without_privilege_the_error_names_it(wire: Wire, monkeypatch: pytest.Mo
             raise PermissionError
         return ordinary(family, *rest)
 
-    monkeypatch.setattr("switchsum.native.wires.packetsocket.socket.socket", refuse)
+    monkeypatch.setattr("switchsum_switch.wires.packetsocket.socket.socket", refuse)
     with pytest.raises(TransportError, match="port3 needs root or CAP_NET_RAW"):
         PacketPorts(PortTable(), {1: "port3"})
 
@@ -213,7 +210,7 @@ def test_where_memory_is_short_the_ring_is_smaller(
                 raise OSError(errno.ENOMEM, os.strerror(errno.ENOMEM))
             super().setsockopt(level, option, value)
 
-    monkeypatch.setattr("switchsum.native.wires.packetsocket.socket.socket", Short)
+    monkeypatch.setattr("switchsum_switch.wires.packetsocket.socket.socket", Short)
     with pytest.raises(TransportError, match="cannot make a receive ring on interface sum0: Cannot allocate memory"):
         wire.worker()
     Short.most = 70

@@ -12,16 +12,16 @@ from typing import Any
 
 import numpy as np
 import pytest
+from switchsum_host.api.communicator import Communicator
+from switchsum_host.engine.engine import Engine
+from switchsum_host.engine.loop import Driver
+from switchsum_host.engine.operation import Operation
+from switchsum_host.engine.state import Count
+from switchsum_host.links.callbacks import PythonTransport
+from switchsum_protocol.frame import FRAME_BYTES, payload_bytes
+from switchsum_protocol.slot_rules import ReferenceSwitch
+from switchsum_switch.wires.packetsocket import open_packet_socket
 
-from switchsum.host.api.communicator import Communicator
-from switchsum.host.engine.engine import Engine
-from switchsum.host.engine.loop import Driver
-from switchsum.host.engine.operation import Operation
-from switchsum.host.engine.state import Count
-from switchsum.host.links.callbacks import PythonTransport
-from switchsum.native.wires.packetsocket import open_packet_socket
-from switchsum.protocol.frame import FRAME_BYTES, payload_bytes
-from switchsum.protocol.slot_rules import ReferenceSwitch
 from switchsum.testing.cluster import ClusterConfig
 from switchsum.testing.engine import EngineByHand
 from switchsum.testing.local import LocalMembership, LocalNetwork, LocalTransport

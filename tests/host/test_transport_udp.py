@@ -8,16 +8,16 @@ from collections.abc import Iterator
 
 import numpy as np
 import pytest
-
-from switchsum.host.links.names import open_transport
-from switchsum.host.links.udp import UdpTransport
-from switchsum.native.wires.datagrams import take_together
-from switchsum.protocol.errors import TransportError, UsageError
-from switchsum.protocol.frame import AGGREGATION_PORT, FRAME_BYTES, HEADER_BYTES, LOWER_BYTES, Flag, Header, Kind
-from switchsum.protocol.wire import Address, build_frame, parse_frame
-from switchsum.switch.ports.base import Batch, PortCounter, PortTable
-from switchsum.switch.ports.port_set import PortSet
-from switchsum.switch.ports.udp import UdpPort
+from switchsum_host.links.names import open_transport
+from switchsum_host.links.udp import UdpTransport
+from switchsum_protocol.errors import TransportError, UsageError
+from switchsum_protocol.frame import AGGREGATION_PORT, FRAME_BYTES, HEADER_BYTES, Flag, Header, Kind
+from switchsum_protocol.wire import build_frame, parse_frame
+from switchsum_switch.ports.base import Batch, PortCounter, PortTable
+from switchsum_switch.ports.port_set import PortSet
+from switchsum_switch.ports.udp import UdpPort
+from switchsum_switch.wires.datagrams import take_together
+from switchsum_switch.wires.headers import LOWER_BYTES, Address
 
 from ..timing import patience
 

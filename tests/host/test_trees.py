@@ -10,9 +10,9 @@ import numpy.typing as npt
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from switchsum_protocol.errors import OperationMismatch
+from switchsum_protocol.frame import Reason
 
-from switchsum.protocol.errors import OperationMismatch
-from switchsum.protocol.frame import Reason
 from switchsum.testing.cluster import Cluster, ClusterConfig
 from switchsum.testing.network import Impairment, LinkConditions
 from switchsum.testing.tree import Tree

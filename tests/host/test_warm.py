@@ -10,18 +10,18 @@ from typing import Any, NoReturn
 
 import numpy as np
 import pytest
+from switchsum_host import connect
+from switchsum_host.engine.by_hand import restore_by_hand
+from switchsum_host.engine.loop import run, submit_and_run
+from switchsum_host.engine.state import BLOCK_KERNELS
+from switchsum_host.links.shm import ShmTransport
+from switchsum_host.links.warm import warm_up
+from switchsum_switch.kernels import decorators, loading, outlined
+from switchsum_switch.kernels.loading import name_of
+from switchsum_switch.ports.base import PortTable
+from switchsum_switch.ports.port_set import PortSet
+from switchsum_switch.ports.shm import ShmPorts
 
-from switchsum.host import connect
-from switchsum.host.engine.by_hand import restore_by_hand
-from switchsum.host.engine.loop import run, submit_and_run
-from switchsum.host.engine.state import BLOCK_KERNELS
-from switchsum.host.links.shm import ShmTransport
-from switchsum.host.links.warm import warm_up
-from switchsum.native.kernels import decorators, loading, outlined
-from switchsum.native.kernels.loading import name_of
-from switchsum.switch.ports.base import PortTable
-from switchsum.switch.ports.port_set import PortSet
-from switchsum.switch.ports.shm import ShmPorts
 from switchsum.testing.engine import BY_HAND
 from switchsum.testing.local import communicators
 
@@ -46,15 +46,15 @@ def test_after_warming_up_no_operation_compiles_anything(monkeypatch: pytest.Mon
 def test_a_process_that_finds_its_code_imports_no_compiler() -> None:
     program = """
 import sys
-from switchsum.host.links.warm import warm_up
+from switchsum_host.links.warm import warm_up
 warm_up("shm:x")
 print(*(name for name in sys.modules if name.startswith(("switchsum.", "numba"))))
 """
     for _ in range(2):  # the first one may have to compile
         done = subprocess.run([sys.executable, "-c", program], check=True, capture_output=True, text=True)
     found = set(done.stdout.split())
-    assert "switchsum.host.engine.loop" in found
-    assert found.isdisjoint({"numba", "switchsum.native.kernels.compiler"})
+    assert "switchsum_host.engine.loop" in found
+    assert found.isdisjoint({"numba", "switchsum_switch.kernels.compiler"})
 
 
 def test_every_kernel_is_where_its_name_says() -> None:
@@ -100,4 +100,4 @@ def test_after_warming_up_for_shared_memory_no_frame_compiles_anything(monkeypat
     finally:
         link.close()
         ports.close()
-    assert [name for name in loaded if name.startswith("switchsum.host")] == []
+    assert [name for name in loaded if name.startswith("switchsum_host")] == []

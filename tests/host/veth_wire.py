@@ -8,21 +8,15 @@ import time
 from pathlib import Path
 
 import numpy as np
-
-from switchsum.host.links.base import Transport
-from switchsum.host.links.names import open_transport
-from switchsum.native.wires.checksum import sum16
-from switchsum.protocol.frame import (
-    AGGREGATION_PORT,
-    FRAME_BYTES,
-    Flag,
-    Header,
-    Kind,
-)
-from switchsum.protocol.wire import Address, build_frame
-from switchsum.switch.ports.base import PortCounter, PortTable
-from switchsum.switch.ports.packet import PacketPorts
-from switchsum.switch.ports.port_set import PortSet
+from switchsum_host.links.base import Transport
+from switchsum_host.links.names import open_transport
+from switchsum_protocol.frame import AGGREGATION_PORT, FRAME_BYTES, Flag, Header, Kind
+from switchsum_protocol.wire import build_frame
+from switchsum_switch.ports.base import PortCounter, PortTable
+from switchsum_switch.ports.packet import PacketPorts
+from switchsum_switch.ports.port_set import PortSet
+from switchsum_switch.wires.checksum import sum16
+from switchsum_switch.wires.headers import Address
 
 from ..timing import patience
 

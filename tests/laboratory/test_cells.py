@@ -10,14 +10,13 @@ from typing import Any
 
 import numpy as np
 import pytest
-
-from switchsum.cli.simulate import SimulateOptions
-from switchsum.laboratory import counted, memory, real, simulated, supports
-from switchsum.laboratory.axes import Cell, Impossible
-from switchsum.laboratory.checks import check
-from switchsum.laboratory.sparse_hosts import Peers, Stream, topk_allgather
-from switchsum.protocol.errors import LocalError
-from switchsum.simulation import scenario
+from switchsum_lab.cli.simulate import SimulateOptions
+from switchsum_lab.simulation import scenario
+from switchsum_lab.sweeps import counted, memory, real, simulated, supports
+from switchsum_lab.sweeps.axes import Cell, Impossible
+from switchsum_lab.sweeps.checks import check
+from switchsum_lab.sweeps.sparse_hosts import Peers, Stream, topk_allgather
+from switchsum_protocol.errors import LocalError
 
 from ..timing import patience
 
@@ -146,10 +145,10 @@ def test_cells_that_differ_in_bytes_and_loss_share_a_job_of_the_right_command() 
     assert real.Setting.of(cell) == real.Setting.of(Cell(links="veth", workers=2, rate_mbit=200.0, density=0.5))
     words = " ".join(real.Setting.of(cell).command(cell, Path("/turns")))
     assert "run -n 2 --links veth --lanes 256 --slots auto --switch embedded --timeout 60.0 --rate 200mbit --" in words
-    assert words.endswith("-m switchsum.laboratory.rank switchsum /turns")
+    assert words.endswith("-m switchsum_lab.sweeps.rank switchsum /turns")
     gloo = Cell(links="veth", workers=2, protocol="gloo", rate_mbit=200.0, mtu=9000)
     words = " ".join(real.Setting.of(gloo).command(gloo, Path("/turns")))
-    assert "-m switchsum.laboratory.star gloo 2 200mbit 9000" in words
+    assert "-m switchsum_lab.sweeps.star gloo 2 200mbit 9000" in words
 
 
 def test_sparse_sums_of_hosts_are_counted() -> None:

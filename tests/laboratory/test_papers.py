@@ -5,12 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from switchsum_lab.sweeps.checks import check
+from switchsum_lab.sweeps.outcome import Outcome
+from switchsum_lab.sweeps.results import Results, Run
+from switchsum_lab.sweeps.sweep_file import load
 
 from checks.lab import papers_page
-from switchsum.laboratory.checks import check
-from switchsum.laboratory.outcome import Outcome
-from switchsum.laboratory.results import Results, Run
-from switchsum.laboratory.sweep_file import load
 
 ROOT = Path(__file__).parents[2]
 FILES = sorted([*(ROOT / "papers").glob("**/*.yaml"), *(ROOT / "examples" / "sweeps").glob("*.yaml")])
@@ -19,7 +19,9 @@ FILES = sorted([*(ROOT / "papers").glob("**/*.yaml"), *(ROOT / "examples" / "swe
 @pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(ROOT)))
 def test_a_sweep_of_the_repository_can_be_run_and_drawn(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(ROOT)  # topologies and recordings are named from there
-    monkeypatch.setattr("switchsum.simulation.scenario.check_room", lambda scenario: None)  # of a machine of any size
+    monkeypatch.setattr(
+        "switchsum_lab.simulation.scenario.check_room", lambda scenario: None
+    )  # of a machine of any size
     sweep = load(path)
     sweep.check(check)
     named = {sweep.plot["x"], *sweep.plot["by"].split(","), sweep.plot.get("panels", "")}
@@ -31,7 +33,7 @@ def test_a_sweep_of_the_repository_can_be_run_and_drawn(path: Path, monkeypatch:
 def test_the_page_names_each_sweep() -> None:
     page = (ROOT / "docs" / "papers.md").read_text()
     for path in (ROOT / "papers").glob("*.yaml"):
-        assert f"`papers/{path.name}`" in page
+        assert f"`lab/papers/{path.name}`" in page
 
 
 @pytest.mark.parametrize("table", papers_page.TABLES, ids=lambda table: f"{table.page}-{table.sweep}")

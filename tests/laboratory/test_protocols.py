@@ -11,19 +11,19 @@ from typing import get_type_hints
 
 import numpy as np
 import pytest
+from switchsum_lab import baselines
+from switchsum_lab.protocols.seam import Array, Peer, Steps, digest, load
+from switchsum_lab.protocols.timing import RoundTrips
+from switchsum_lab.protocols.virtual import VirtualRun, simulate
+from switchsum_lab.simulation.conditions import Link
+from switchsum_lab.simulation.scenario import Scenario
+from switchsum_lab.sweeps import others
+from switchsum_lab.sweeps.axes import Cell, Impossible
+from switchsum_protocol.errors import LocalError, UsageError
 
-from switchsum import baselines
 from switchsum.cli.topology import read
-from switchsum.laboratory import others
-from switchsum.laboratory.axes import Cell, Impossible
-from switchsum.laboratory.protocols.seam import Array, Peer, Steps, digest, load
-from switchsum.laboratory.protocols.timing import RoundTrips
-from switchsum.laboratory.protocols.virtual import VirtualRun, simulate
 from switchsum.launch.options import RunOptions
-from switchsum.protocol.errors import LocalError, UsageError
 from switchsum.shipped import shipped
-from switchsum.simulation.conditions import Link
-from switchsum.simulation.scenario import Scenario
 from tools.compile_baselines import builds
 
 ROOT = Path(__file__).parents[2]
@@ -261,7 +261,7 @@ def test_a_program_that_was_changed_is_compiled_anew(tmp_path: Path, monkeypatch
         compiled.append(options)
         return "new", "info"
 
-    monkeypatch.setattr("switchsum.switch.p4c.compile_p4", compile_p4)
+    monkeypatch.setattr("switchsum_switch.program.p4c.compile_p4", compile_p4)
     mine = tmp_path / "mine"
     shutil.copytree(shipped("skeleton"), mine)
     old, _ = load(mine).program(32)

@@ -7,10 +7,9 @@ from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
-
-from switchsum.laboratory.axes import Cell
-from switchsum.laboratory.real import Jobs
-from switchsum.protocol.errors import LocalError
+from switchsum_lab.sweeps.axes import Cell
+from switchsum_lab.sweeps.real import Jobs
+from switchsum_protocol.errors import LocalError
 
 from ..conftest import reason_without_root
 from ..timing import patience
@@ -41,7 +40,7 @@ def test_cells_of_one_setting_run_in_one_job(tmp_path: Path) -> None:
 @pytest.mark.slow
 @pytest.mark.timeout(240)
 def test_a_job_that_dies_fails_its_cell_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("switchsum.laboratory.real.TIMEOUT_S", patience(60))
+    monkeypatch.setattr("switchsum_lab.sweeps.real.TIMEOUT_S", patience(60))
     with (tmp_path / "log.txt").open("a") as log:
         jobs = Jobs(log)
         cell = Cell(links="udp", workers=2, bytes=40_000)

@@ -8,11 +8,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-
-from switchsum.laboratory import replay, simulated
-from switchsum.laboratory.axes import Cell, Impossible
-from switchsum.laboratory.recording import Recorder, RecordingError, hook, load, path_of, read
-from switchsum.protocol.errors import UsageError
+from switchsum_lab.sweeps import replay, simulated
+from switchsum_lab.sweeps.axes import Cell, Impossible
+from switchsum_lab.sweeps.recording import Recorder, RecordingError, hook, load, path_of, read
+from switchsum_protocol.errors import UsageError
 
 ROOT = Path(__file__).parents[2]
 

@@ -9,10 +9,9 @@ from pathlib import Path
 from statistics import median
 
 import pytest
-
-from switchsum.laboratory import simulated, sweep_file
-from switchsum.laboratory.protocols.seam import load
-from switchsum.simulation.jobs import SLOTS
+from switchsum_lab.protocols.seam import load
+from switchsum_lab.simulation.jobs import SLOTS
+from switchsum_lab.sweeps import simulated, sweep_file
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "rivals.md").read_text()

@@ -8,8 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
-
-from switchsum.laboratory.session import Session
+from switchsum_lab.sweeps.session import Session
 
 RANK = """
 import socket, sys

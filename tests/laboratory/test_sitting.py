@@ -10,17 +10,16 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-
-from switchsum.laboratory import sitting
-from switchsum.laboratory.axes import Cell
-from switchsum.laboratory.batches import batches
-from switchsum.laboratory.outcome import Outcome
-from switchsum.laboratory.real import MOST_RANKS, Setting
-from switchsum.laboratory.results import Results
-from switchsum.laboratory.sitting import Progress, duration
-from switchsum.laboratory.summary import Summary
-from switchsum.laboratory.sweep_file import Sweep
-from switchsum.protocol.errors import LocalError, UsageError
+from switchsum_lab.sweeps import sitting
+from switchsum_lab.sweeps.axes import Cell
+from switchsum_lab.sweeps.batches import batches
+from switchsum_lab.sweeps.outcome import Outcome
+from switchsum_lab.sweeps.real import MOST_RANKS, Setting
+from switchsum_lab.sweeps.results import Results
+from switchsum_lab.sweeps.sitting import Progress, duration
+from switchsum_lab.sweeps.summary import Summary
+from switchsum_lab.sweeps.sweep_file import Sweep
+from switchsum_protocol.errors import LocalError, UsageError
 
 CELLS = tuple(Cell(links="shm", workers=workers) for workers in (2, 4))
 
@@ -42,7 +41,7 @@ Begin = Callable[[], Results]
 @pytest.fixture
 def begin(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Begin]:
     """Return what begins a sitting; git is not asked."""
-    monkeypatch.setattr("switchsum.laboratory.results._commit", lambda: "abc")
+    monkeypatch.setattr("switchsum_lab.sweeps.results._commit", lambda: "abc")
     with ExitStack() as stack:
         yield lambda: stack.enter_context(Results.begin(tmp_path, "workers: [2, 4]\n"))
 

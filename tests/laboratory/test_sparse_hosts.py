@@ -9,8 +9,7 @@ from typing import TypeVar
 
 import numpy as np
 import pytest
-
-from switchsum.laboratory.sparse_hosts import (
+from switchsum_lab.sweeps.sparse_hosts import (
     Array,
     Octets,
     OkTopk,

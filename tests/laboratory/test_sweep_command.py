@@ -8,14 +8,14 @@ from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
+from switchsum_lab.sweeps.axes import Cell
+from switchsum_lab.sweeps.outcome import Outcome
+from switchsum_lab.sweeps.plotting import Picture, curves, draw
+from switchsum_lab.sweeps.results import Results, Run
+from switchsum_protocol.errors import UsageError
 from typer.testing import CliRunner, Result
 
 from switchsum.cli.app import application
-from switchsum.laboratory.axes import Cell
-from switchsum.laboratory.outcome import Outcome
-from switchsum.laboratory.plotting import Picture, curves, draw
-from switchsum.laboratory.results import Results, Run
-from switchsum.protocol.errors import UsageError
 
 SWEEP = "workers: [2, 3]\nprotocol: [switchsum, ideal-ring]\nbytes: 8kB\nrate: 1gbit\n"
 ROOT = Path(__file__).parents[2]
@@ -119,6 +119,6 @@ def test_only_its_commands_import_the_laboratory() -> None:
     folders = ("protocol", "native", "connections", "switch", "controller", "host", "p4src", "src/switchsum")
     paths = {path for folder in folders for path in (ROOT / folder).rglob("*.py")}
     outside = {path for path in paths if "laboratory" not in path.parts}
-    naming = {path.relative_to(ROOT).as_posix() for path in outside if "switchsum.laboratory" in path.read_text()}
+    naming = {path.relative_to(ROOT).as_posix() for path in outside if "switchsum_lab.sweeps" in path.read_text()}
     assert naming == {f"src/switchsum/cli/{name}.py" for name in ("plan", "run", "sweep")}  # plan reads recordings
     assert len(outside) > 300

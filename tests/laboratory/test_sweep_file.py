@@ -5,11 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-
-from switchsum.laboratory.axes import COLUMNS, FIELDS, Cell, Impossible, written
-from switchsum.laboratory.checks import check
-from switchsum.laboratory.sweep_file import Sweep, SweepError, load
-from switchsum.protocol.errors import UsageError
+from switchsum_lab.sweeps.axes import COLUMNS, FIELDS, Cell, Impossible, written
+from switchsum_lab.sweeps.checks import check
+from switchsum_lab.sweeps.sweep_file import Sweep, SweepError, load
+from switchsum_protocol.errors import UsageError
 
 
 def read(tmp_path: Path, text: str) -> Sweep:

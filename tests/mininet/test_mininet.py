@@ -15,9 +15,8 @@ from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
-
-from switchsum.native.kernels.cache import open_store
-from switchsum.native.kernels.sources import source_digest
+from switchsum_switch.kernels.cache import open_store
+from switchsum_switch.kernels.sources import source_digest
 
 from ..timing import patience
 

@@ -9,10 +9,9 @@ from typing import IO, Any, Self
 
 import numpy as np
 import numpy.typing as npt
-
-from switchsum.native.kernels.atomics import fence, load_acquire, store_release
-from switchsum.native.kernels.decorators import kernel
-from switchsum.native.wires.shared_memory import SharedMemory
+from switchsum_switch.kernels.atomics import fence, load_acquire, store_release
+from switchsum_switch.kernels.decorators import kernel
+from switchsum_switch.wires.shared_memory import SharedMemory
 
 Bytes = npt.NDArray[np.uint8]
 

@@ -7,9 +7,8 @@ import mmap
 import sys
 
 import numpy as np
-
-from switchsum.host.engine import dtypes, exact
-from switchsum.native.kernels.loading import address_of
+from switchsum_host.engine import dtypes, exact
+from switchsum_switch.kernels.loading import address_of
 
 PAGE = mmap.PAGESIZE
 FAR = 3 << 30

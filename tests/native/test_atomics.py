@@ -5,9 +5,8 @@ from __future__ import annotations
 import time
 
 import numpy as np
-
-from switchsum.native.kernels.atomics import copy_bytes
-from switchsum.native.kernels.decorators import kernel
+from switchsum_switch.kernels.atomics import copy_bytes
+from switchsum_switch.kernels.decorators import kernel
 
 from .atomics_peer import RECORD, ROUNDS, Peer, meet, store, take_over
 

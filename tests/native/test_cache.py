@@ -10,9 +10,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-
-from switchsum.native.kernels import cache
-from switchsum.native.kernels.cache import CACHE_VARIABLE, Store, keep, open_directory, open_store
+from switchsum_switch.kernels import cache
+from switchsum_switch.kernels.cache import CACHE_VARIABLE, Store, keep, open_directory, open_store
 
 STRANGER = 54321
 """A user that nobody is."""
@@ -23,7 +22,7 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Return the directory that the cache is said to lie in; it does not exist, and there is no other place."""
     (tmp_path / "above").mkdir(mode=0o755)
     monkeypatch.setenv(CACHE_VARIABLE, str(tmp_path / "above" / "cache"))
-    monkeypatch.setattr("switchsum.native.kernels.cache.tempfile.gettempdir", nowhere)
+    monkeypatch.setattr("switchsum_switch.kernels.cache.tempfile.gettempdir", nowhere)
     return tmp_path / "above" / "cache"
 
 
@@ -78,7 +77,7 @@ def test_a_level_of_another_user_is_refused(place: Path, tmp_path: Path, level: 
 def test_another_user_takes_nothing_of_a_strangers_and_root_nothing_of_his(place: Path, tmp_path: Path) -> None:
     def takes(user: int) -> bool:
         code = (
-            "from switchsum.native.kernels.cache import open_store as o; s = o('kernels'); print(s and s.load('file'))"
+            "from switchsum_switch.kernels.cache import open_store as o; s = o('kernels'); print(s and s.load('file'))"
         )
         drop = ["setpriv", f"--reuid={user}", f"--regid={user}", "--clear-groups"] if user else []
         command = [*drop, sys.executable, "-c", code]
@@ -212,13 +211,13 @@ def test_a_disk_that_is_all_but_full_is_passed_over(
     small_disk: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv(CACHE_VARIABLE, str(small_disk / "cache"))
-    monkeypatch.setattr("switchsum.native.kernels.cache.tempfile.gettempdir", nowhere)
+    monkeypatch.setattr("switchsum_switch.kernels.cache.tempfile.gettempdir", nowhere)
     store = open_store("kernels")
     assert isinstance(store, Store)  # better than nothing
     assert store.path.is_relative_to(small_disk)
     spare = tmp_path / "spare"
     spare.mkdir()
-    monkeypatch.setattr("switchsum.native.kernels.cache.tempfile.gettempdir", lambda: str(spare))
+    monkeypatch.setattr("switchsum_switch.kernels.cache.tempfile.gettempdir", lambda: str(spare))
     store = open_store("kernels")
     assert store is not None
     assert store.path == spare / f"switchsum-cache-{os.geteuid()}" / "kernels"
@@ -226,7 +225,7 @@ def test_a_disk_that_is_all_but_full_is_passed_over(
 
 def test_without_any_place_there_is_no_cache(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(CACHE_VARIABLE, "/proc/nothing/here")
-    monkeypatch.setattr("switchsum.native.kernels.cache.tempfile.gettempdir", nowhere)
+    monkeypatch.setattr("switchsum_switch.kernels.cache.tempfile.gettempdir", nowhere)
     assert open_store("kernels") is None
     assert "/proc/nothing/here" in cache.refusals()[0]
 
@@ -234,7 +233,7 @@ def test_without_any_place_there_is_no_cache(monkeypatch: pytest.MonkeyPatch) ->
 @pytest.mark.root
 def test_in_a_namespace_of_one_user_what_belongs_to_root_outside_is_trusted(place: Path) -> None:
     assert open_store("kernels") is not None
-    code = "from switchsum.native.kernels.cache import open_store; s = open_store('kernels'); print(s and s.path)"
+    code = "from switchsum_switch.kernels.cache import open_store; s = open_store('kernels'); print(s and s.path)"
     for command in (["unshare", "--user", "--map-root-user"], []):
         done = subprocess.run(
             [*command, sys.executable, "-c", code],

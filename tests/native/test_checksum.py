@@ -6,11 +6,11 @@ import random
 
 import numpy as np
 import pytest
-
-from switchsum.native.wires.checksum import fill_ip_checksum, pseudo_header_sum, sum16, udp_checksum
-from switchsum.protocol.frame import ETHERNET_BYTES, IPV4_BYTES, LOWER_BYTES, Header, Kind
-from switchsum.protocol.wire import Address, build_frame, internet_checksum
-from switchsum.protocol.wire import udp_checksum as udp_checksum_in_python
+from switchsum_protocol.frame import Header, Kind
+from switchsum_protocol.wire import build_frame
+from switchsum_switch.wires.checksum import fill_ip_checksum, pseudo_header_sum, sum16, udp_checksum
+from switchsum_switch.wires.headers import ETHERNET_BYTES, IPV4_BYTES, LOWER_BYTES, Address, internet_checksum
+from switchsum_switch.wires.headers import udp_checksum as udp_checksum_in_python
 
 ONE = Address(mac=0x02_00_00_00_00_01, ip=0x0A_00_00_01, port=21001)
 OTHER = Address(mac=0x02_00_00_00_00_02, ip=0xFF_FF_00_02, port=21002)

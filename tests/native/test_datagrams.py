@@ -8,8 +8,7 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 import pytest
-
-from switchsum.native.wires.datagrams import (
+from switchsum_switch.wires.datagrams import (
     NO_NAMES,
     DatagramReceiver,
     DatagramSender,
@@ -19,11 +18,10 @@ from switchsum.native.wires.datagrams import (
     take_marks,
     take_together,
 )
-from switchsum.native.wires.encapsulation import template, wrap
-from switchsum.native.wires.messages import TOGETHER, grow_buffers
-from switchsum.native.wires.rows import LEAD_BYTES, MARK_AT
-from switchsum.protocol.frame import ETHERNET_BYTES, IPV4_BYTES
-from switchsum.protocol.wire import Address, internet_checksum
+from switchsum_switch.wires.encapsulation import template, wrap
+from switchsum_switch.wires.headers import ETHERNET_BYTES, IPV4_BYTES, Address, internet_checksum
+from switchsum_switch.wires.messages import TOGETHER, grow_buffers
+from switchsum_switch.wires.rows import LEAD_BYTES, MARK_AT
 
 from ..timing import patience
 

@@ -9,10 +9,9 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 import pytest
-
-from switchsum.native.kernels import decorators
-from switchsum.native.kernels.decorators import kernel
-from switchsum.native.kernels.plain import PLAIN
+from switchsum_switch.kernels import decorators
+from switchsum_switch.kernels.decorators import kernel
+from switchsum_switch.kernels.plain import PLAIN
 
 ROOT = Path(decorators.__file__).parents[2]
 FOLDERS = ("native", "switch", "host", "src/switchsum")

@@ -15,13 +15,12 @@ import llvmlite.binding as llvm
 import numpy as np
 import numpy.typing as npt
 import pytest
-
-from switchsum.host.links.warm import warm_up
-from switchsum.native.kernels import loading, sources
-from switchsum.native.kernels.cache import CACHE_VARIABLE
-from switchsum.native.kernels.decorators import kernel, prepare
-from switchsum.native.kernels.machinecode import target_machine
-from switchsum.native.kernels.plain import PLAIN
+from switchsum_host.links.warm import warm_up
+from switchsum_switch.kernels import loading, sources
+from switchsum_switch.kernels.cache import CACHE_VARIABLE
+from switchsum_switch.kernels.decorators import kernel, prepare
+from switchsum_switch.kernels.machinecode import target_machine
+from switchsum_switch.kernels.plain import PLAIN
 
 from ..timing import patience
 
@@ -29,8 +28,8 @@ SOURCES = Path(loading.__file__).parents[1]
 
 CALLEE = """
 from __future__ import annotations
-from switchsum.native.kernels.decorators import kernel, prepare
-from switchsum.host.constants import STEP
+from switchsum_switch.kernels.decorators import kernel, prepare
+from switchsum_host.constants import STEP
 
 @kernel
 def advance(value):
@@ -38,7 +37,7 @@ def advance(value):
 """
 CALLER = """
 from __future__ import annotations
-from switchsum.native.kernels.decorators import kernel, prepare
+from switchsum_switch.kernels.decorators import kernel, prepare
 from .callee import advance
 
 @kernel
@@ -46,7 +45,7 @@ def advance_twice(value):
     return advance(advance(value))
 """
 MAIN = """
-from switchsum.host.caller import advance_twice
+from switchsum_host.caller import advance_twice
 import sys
 print(advance_twice(1), advance_twice(1.5), "compiled" if "numba" in sys.modules else "loaded")
 """
@@ -55,7 +54,7 @@ print(advance_twice(1), advance_twice(1.5), "compiled" if "numba" in sys.modules
 @pytest.fixture
 def tree(tmp_path: Path) -> Path:
     """Return a package with two kernels, one of which calls the other in another file."""
-    for package in ("", "protocol", "native", "native/process", "host", "switch"):
+    for package in ("", "protocol", "native", "switch/src/switchsum_switch/process", "host", "switch"):
         (tmp_path / "switchsum" / package).mkdir(exist_ok=True)
         (tmp_path / "switchsum" / package / "__init__.py").touch()
     shutil.copytree(SOURCES / "kernels", tmp_path / "switchsum" / "native" / "kernels")
@@ -134,7 +133,7 @@ from numpy import j
 
 
 def test_the_digest_covers_kernels_and_what_they_import() -> None:
-    assert "switchsum.native.wires.ring" in sources.module_sources()
+    assert "switchsum_switch.wires.ring" in sources.module_sources()
     assert len(sources.source_digest()) == 20
 
 
@@ -289,7 +288,7 @@ define i64 @entry(ptr %data, i64 %parent, i64 %items) {
 
 
 def test_inner_functions_take_only_what_they_use() -> None:
-    from switchsum.native.kernels import compiler
+    from switchsum_switch.kernels import compiler
 
     module = llvm.parse_assembly(CALLS)
     compiler.leave_out_arguments(module, target_machine(compiler.OPTIMISATION))
@@ -305,8 +304,8 @@ def test_an_array_with_gaps_is_taken_too() -> None:
 
 def test_optimised_python_calls_outlined_kernels() -> None:
     code = (
-        "from switchsum.native.kernels.decorators import *\n"
-        "import switchsum.host.engine.kernels as k\nprint(k.fill_nan(1, 0, 0))"
+        "from switchsum_switch.kernels.decorators import *\n"
+        "import switchsum_host.engine.kernels as k\nprint(k.fill_nan(1, 0, 0))"
     )
     done = subprocess.run([sys.executable, "-O", "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout == "0\n"
@@ -315,7 +314,7 @@ def test_optimised_python_calls_outlined_kernels() -> None:
 MINE = """
 import numbers_of_mine
 from more import there
-from switchsum.native.kernels.decorators import inner, kernel
+from switchsum_switch.kernels.decorators import inner, kernel
 
 M = 1
 
@@ -328,7 +327,7 @@ def f(x: int) -> int:
     return here(x) * there(x) * M * numbers_of_mine.N * 3
 """
 MORE = """
-from switchsum.native.kernels.decorators import inner
+from switchsum_switch.kernels.decorators import inner
 
 @inner
 def there(x: int) -> int:
@@ -371,7 +370,7 @@ def test_yesterdays_code_of_a_users_kernel_does_not_run(tmp_path: Path, monkeypa
     said = []
     for value in (1, 2):
         (tmp_path / "mine.py").write_text(
-            "from switchsum.native.kernels.decorators import kernel\n\n@kernel\ndef f(x: int) -> int:\n"
+            "from switchsum_switch.kernels.decorators import kernel\n\n@kernel\ndef f(x: int) -> int:\n"
             f"    return x * {value}\n"
         )
         code = "import mine; print(mine.f(1))"

@@ -8,9 +8,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-
-from switchsum.native.process.logs import VARIABLE, log_as
-from switchsum.protocol.errors import UsageError
+from switchsum_protocol.errors import UsageError
+from switchsum_switch.process.logs import VARIABLE, log_as
 
 LOG = logging.getLogger("switchsum.test")
 

@@ -12,8 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-
-from switchsum.native.kernels.compiler import LEFT_OUT
+from switchsum_switch.kernels.compiler import LEFT_OUT
 
 PYPROJECT = Path(__file__).resolve().parents[2] / "pyproject.toml"
 # What each method that is left out takes and calls, in numba 0.61 to 0.68: it hands code to the engine of this process,
@@ -43,7 +42,7 @@ def test_what_is_left_out_of_numba_does_what_it_did(owner: Any, name: str) -> No
 
 
 def test_what_is_left_out_is_as_it_was_after_compiling() -> None:
-    from switchsum.native.kernels import compiler
+    from switchsum_switch.kernels import compiler
 
     before = [vars(owner)[name] for owner, name in LEFT_OUT]
     compiler.outlined(lambda: 7, (), "int")

@@ -6,9 +6,8 @@ import itertools
 
 import numpy as np
 import pytest
-
-from switchsum.native.wires import packetring
-from switchsum.native.wires.packetring import HEAD, RING_FIELDS, SLOTS
+from switchsum_switch.wires import packetring
+from switchsum_switch.wires.packetring import HEAD, RING_FIELDS, SLOTS
 
 FREE = 0
 SUPER = 1 << 0 | 1 << 1 | 20_000 << 32

@@ -6,8 +6,7 @@ import time
 from dataclasses import dataclass, field
 
 import pytest
-
-from switchsum.native.process.patience import (
+from switchsum_switch.process.patience import (
     IN_A_ROW_S,
     LONGEST_AWAY_S,
     LONGEST_S,

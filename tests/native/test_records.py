@@ -6,11 +6,10 @@ from typing import Annotated, Any
 
 import numpy as np
 import numpy.typing as npt
-
-from switchsum.host.engine.state import CORE, Core, Count, Phase
-from switchsum.native.kernels.decorators import kernel
-from switchsum.native.kernels.records import Float64, Int64, Record, Table, UInt8, UInt32, dtype_of, table
-from switchsum.protocol.frame import Flag
+from switchsum_host.engine.state import CORE, Core, Count, Phase
+from switchsum_protocol.frame import Flag
+from switchsum_switch.kernels.decorators import kernel
+from switchsum_switch.kernels.records import Float64, Int64, Record, Table, UInt8, UInt32, dtype_of, table
 
 
 class Sample(Record):

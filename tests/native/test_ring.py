@@ -9,11 +9,10 @@ import numpy.typing as npt
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-
-from switchsum.native.wires import outbox, ring
-from switchsum.native.wires.outbox import LINK_FIELDS, OutboxLayout, fill_link, next_power_of_two
-from switchsum.native.wires.rows import CACHE_LINE, LEAD_BYTES, allocate_rows, row_stride
-from switchsum.protocol.frame import FRAME_BYTES
+from switchsum_protocol.frame import FRAME_BYTES
+from switchsum_switch.wires import outbox, ring
+from switchsum_switch.wires.outbox import LINK_FIELDS, OutboxLayout, fill_link, next_power_of_two
+from switchsum_switch.wires.rows import CACHE_LINE, LEAD_BYTES, allocate_rows, row_stride
 
 FRAME = 100
 LAYOUT = OutboxLayout(rows=5, capacity=8, frame_bytes=FRAME)

@@ -8,22 +8,12 @@ from collections.abc import Iterator
 
 import numpy as np
 import pytest
-
-from switchsum.native.wires.checksum import sum16
-from switchsum.native.wires.messages import MOST_SEGMENTS, TOGETHER
-from switchsum.native.wires.segmentation import SUPER_BYTES, VNET_BYTES, FrameSender, frames_of, send_frames
-from switchsum.protocol.frame import (
-    AGGREGATION_PORT,
-    ETHERNET_BYTES,
-    FRAME_BYTES,
-    LANE_BUILDS,
-    LOWER_BYTES,
-    Flag,
-    Header,
-    Kind,
-    payload_bytes,
-)
-from switchsum.protocol.wire import Address, build_frame
+from switchsum_protocol.frame import AGGREGATION_PORT, FRAME_BYTES, LANE_BUILDS, Flag, Header, Kind, payload_bytes
+from switchsum_protocol.wire import build_frame
+from switchsum_switch.wires.checksum import sum16
+from switchsum_switch.wires.headers import ETHERNET_BYTES, LOWER_BYTES, Address
+from switchsum_switch.wires.messages import MOST_SEGMENTS, TOGETHER
+from switchsum_switch.wires.segmentation import SUPER_BYTES, VNET_BYTES, FrameSender, frames_of, send_frames
 
 SWITCH = Address(mac=0x02_00_00_00_00_01, ip=0x0A_00_00_01, port=AGGREGATION_PORT)
 WORKERS = [Address(mac=0x02_00_00_00_01_00 + n, ip=0x0A_00_01_00 + n, port=21000 + n) for n in range(2)]

@@ -12,12 +12,11 @@ import struct
 from typing import cast
 
 import pytest
-
-from switchsum.native.wires import shared_memory
-from switchsum.native.wires.outbox import LAYOUT_DIGEST
-from switchsum.native.wires.shared_memory import MAX_ROWS, Answer, Hello, SharedMemory, check_peer
-from switchsum.protocol.errors import TransportError
-from switchsum.protocol.rpc_codec import encode
+from switchsum_protocol.errors import TransportError
+from switchsum_switch.codec import encode
+from switchsum_switch.wires import shared_memory
+from switchsum_switch.wires.outbox import LAYOUT_DIGEST
+from switchsum_switch.wires.shared_memory import MAX_ROWS, Answer, Hello, SharedMemory, check_peer
 
 HELLO = Hello(rows=10, answer_rows=8, frame_bytes=594)
 
@@ -144,7 +143,7 @@ class PeerOf:
 
 @pytest.mark.parametrize(("uid", "welcome"), [(1000, True), (0, True), (1001, False)])
 def test_only_our_own_user_and_root_are_trusted(uid: int, welcome: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("switchsum.native.wires.shared_memory.os.geteuid", lambda: 1000)
+    monkeypatch.setattr("switchsum_switch.wires.shared_memory.os.geteuid", lambda: 1000)
     connection = cast(socket.socket, PeerOf(77, uid))
     if welcome:
         assert check_peer(connection) == 77

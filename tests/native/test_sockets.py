@@ -12,10 +12,10 @@ import threading
 from pathlib import Path
 
 import pytest
-
-from switchsum.connections import serving
-from switchsum.connections.serving import allow_many_descriptors, listening_at
-from switchsum.native.process.runtime_directory import (
+from switchsum_protocol.errors import LocalError, TransportError, UsageError
+from switchsum_switch.connections import serving
+from switchsum_switch.connections.serving import allow_many_descriptors, listening_at
+from switchsum_switch.process.runtime_directory import (
     MAX_PATH_BYTES,
     RUNTIME_VARIABLE,
     check_owner,
@@ -25,8 +25,7 @@ from switchsum.native.process.runtime_directory import (
     path_of,
     runtime_directory,
 )
-from switchsum.native.wires.shared_memory import socket_path
-from switchsum.protocol.errors import LocalError, TransportError, UsageError
+from switchsum_switch.wires.shared_memory import socket_path
 
 NOBODY = 65534
 NOBODYS = ["setpriv", "--reuid", str(NOBODY), "--regid", str(NOBODY), "--clear-groups"]
@@ -88,10 +87,10 @@ def test_a_name_that_another_user_took_is_left_for_the_sessions_directory(
         directory.mkdir(mode=0o700)
     os.chown(taken, NOBODY, NOBODY)
     monkeypatch.setattr(
-        "switchsum.native.process.runtime_directory._candidates", lambda: [taken, session / "switchsum"]
+        "switchsum_switch.process.runtime_directory._candidates", lambda: [taken, session / "switchsum"]
     )
     assert runtime_directory() == session / "switchsum"
-    monkeypatch.setattr("switchsum.native.process.runtime_directory._candidates", lambda: [taken])
+    monkeypatch.setattr("switchsum_switch.process.runtime_directory._candidates", lambda: [taken])
     with pytest.raises(LocalError, match=f"belongs to user {NOBODY}"):
         runtime_directory()
     (taken / "below").mkdir(mode=0o700)

@@ -8,9 +8,8 @@ import time
 from collections.abc import Iterator
 
 import pytest
-
-from switchsum.native.kernels.decorators import kernel
-from switchsum.native.process.system import READY, Watched, monotonic, poll, ring_bell, silence_bell, watch
+from switchsum_switch.kernels.decorators import kernel
+from switchsum_switch.process.system import READY, Watched, monotonic, poll, ring_bell, silence_bell, watch
 
 LONG_NS = 30_000_000_000
 

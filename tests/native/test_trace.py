@@ -8,11 +8,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-
-from switchsum.native.process.runtime_directory import PROFILE_VARIABLE
-from switchsum.native.process.trace import NO_SPANS, Span, Trace, is_traced, note
-from switchsum.native.process.trace_files import merge
-from switchsum.protocol.errors import LocalError
+from switchsum_protocol.errors import LocalError
+from switchsum_switch.process.runtime_directory import PROFILE_VARIABLE
+from switchsum_switch.process.trace import NO_SPANS, Span, Trace, is_traced, note
+from switchsum_switch.process.trace_files import merge
 
 
 def written(trace: Trace, directory: Path) -> list[dict[str, Any]]:

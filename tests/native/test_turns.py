@@ -13,9 +13,8 @@ from types import FrameType
 from typing import Any
 
 import pytest
-
-from switchsum.native.kernels import turns
-from switchsum.native.kernels.cache import Store
+from switchsum_switch.kernels import turns
+from switchsum_switch.kernels.cache import Store
 
 
 class Interrupt(Exception):

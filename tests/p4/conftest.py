@@ -7,8 +7,8 @@ import shutil
 from collections.abc import Iterator
 
 import pytest
+from switchsum_protocol.frame import LANE_BUILDS
 
-from switchsum.protocol.frame import LANE_BUILDS
 from switchsum.testing.bmv2 import Bmv2
 from switchsum.testing.embedded import Embedded
 from switchsum.testing.rig import LIMITED_GROWTH, Rig

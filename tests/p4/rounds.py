@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 import numpy.typing as npt
+from switchsum_protocol.frame import Kind
 
-from switchsum.protocol.frame import Kind
 from switchsum.testing.rig import SWITCH, Rig, cookie, sums, worker
 
 SLOTS = 1024

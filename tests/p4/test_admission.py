@@ -6,9 +6,10 @@ import itertools
 from collections.abc import Callable
 
 import pytest
+from switchsum_protocol import wire
+from switchsum_protocol.frame import FRAME_BYTES, WIRE_VERSION, Flag, Header, Kind, Reason
+from switchsum_switch.wires.headers import LOWER_BYTES
 
-from switchsum.protocol import wire
-from switchsum.protocol.frame import FRAME_BYTES, LOWER_BYTES, WIRE_VERSION, Flag, Header, Kind, Reason
 from switchsum.testing.rig import CPU_PORT, EPOCH, FIRST_SLOT, JOB, SLOT_COUNT, SWITCH, TREE, Rig, cookie, worker
 
 from .rounds import run_rest, run_round, some_lanes

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import pytest
+from switchsum_protocol import wire
+from switchsum_protocol.frame import AGGREGATION_PORT, Flag, Header, Kind, Reason
 
-from switchsum.protocol import wire
-from switchsum.protocol.frame import AGGREGATION_PORT, Flag, Header, Kind, Reason
 from switchsum.testing.encapsulations import TAG, encapsulations
 from switchsum.testing.rig import CPU_PORT, EPOCH, FIRST_SLOT, FLOOD_GROUP, FORWARDING, JOB, SWITCH, Rig, cookie, worker
 

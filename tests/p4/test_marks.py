@@ -7,10 +7,10 @@ from functools import partial
 
 import numpy as np
 import pytest
+from switchsum_protocol import wire
+from switchsum_protocol.frame import Reason
+from switchsum_switch.wires.headers import ECN_CAPABLE, ETHERNET_BYTES, IPV4_BYTES
 
-from switchsum.protocol import wire
-from switchsum.protocol.frame import ETHERNET_BYTES, IPV4_BYTES, Reason
-from switchsum.protocol.wire import ECN_CAPABLE
 from switchsum.testing.bmv2 import Bmv2
 from switchsum.testing.embedded import Embedded
 from switchsum.testing.rig import FORWARDING, LIMITED_GROWTH, Rig, worker

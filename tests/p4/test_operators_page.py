@@ -12,10 +12,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from switchsum_protocol.frame import LaneFormat
+from switchsum_switch.execution.pipeline import EngineName, Pipeline
+from switchsum_switch.kernels.plain import VARIABLE
 
-from switchsum.native.kernels.plain import VARIABLE
-from switchsum.protocol.frame import LaneFormat
-from switchsum.switch.pipeline import EngineName, Pipeline
 from switchsum.testing.embedded import Embedded
 from switchsum.testing.rig import Rig
 
@@ -35,7 +35,7 @@ COPIED = (
     "p4src",
     "src",
     "tools",
-    "mininet/topologies",
+    "src/switchsum/topologies",
     "docs",
 )
 MOST_FILES, MOST_LINES = 5, 40

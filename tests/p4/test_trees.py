@@ -8,8 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-
-from switchsum.protocol.frame import (
+from switchsum_protocol.frame import (
     NO_BLOCK,
     WIDENED_FORMATS,
     Flag,
@@ -22,10 +21,12 @@ from switchsum.protocol.frame import (
     padding_bytes,
     selection,
 )
-from switchsum.protocol.slot_rules import Replies
-from switchsum.protocol.tree_rules import TreeMember, TreeSwitch, Upstream
-from switchsum.protocol.wire import Address, build_frame, parse_frame
-from switchsum.switch.pipeline import EngineName
+from switchsum_protocol.slot_rules import Replies
+from switchsum_protocol.tree_rules import TreeMember, TreeSwitch, Upstream
+from switchsum_protocol.wire import build_frame, parse_frame
+from switchsum_switch.execution.pipeline import EngineName
+from switchsum_switch.wires.headers import Address
+
 from switchsum.testing.embedded import Embedded
 from switchsum.testing.rig import Engine
 

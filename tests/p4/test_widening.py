@@ -7,9 +7,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pytest
-
-from switchsum.protocol import wire
-from switchsum.protocol.frame import (
+from switchsum_protocol import wire
+from switchsum_protocol.frame import (
     FRAME_BYTES,
     Flag,
     Header,
@@ -20,7 +19,8 @@ from switchsum.protocol.frame import (
     may_be_narrow,
     narrow_bytes,
 )
-from switchsum.protocol.lanes import widened
+from switchsum_protocol.lanes import widened
+
 from switchsum.testing.rig import FLOOD_GROUP, FORWARDING, LIMITED_GROWTH, SWITCH, Rig, cookie, worker
 
 RNG = np.random.default_rng(8)

@@ -13,6 +13,15 @@ from typing import Any
 
 import numpy as np
 import pytest
+from switchsum_protocol.errors import LocalError
+from switchsum_protocol.frame import Header, Kind
+from switchsum_protocol.wire import build_frame
+from switchsum_switch.daemon.daemon import Config, SwitchProcess
+from switchsum_switch.p4runtime.messages import parse_p4info, v1
+from switchsum_switch.ports.base import PortGroup, PortTable
+from switchsum_switch.ports.capture import SETTINGS, Capture
+from switchsum_switch.ports.memory import MemoryPorts
+from switchsum_switch.ports.pcapng import INBOUND, PACKET, PcapngFile
 from typer.testing import CliRunner
 
 from switchsum import p4src
@@ -20,15 +29,6 @@ from switchsum.cli.app import application
 from switchsum.packets import recording
 from switchsum.packets.replay import replay
 from switchsum.packets.watch import from_file, missing_end
-from switchsum.protocol.errors import LocalError
-from switchsum.protocol.frame import Header, Kind
-from switchsum.protocol.p4runtime import parse_p4info, v1
-from switchsum.protocol.wire import build_frame
-from switchsum.switch.daemon import Config, SwitchProcess
-from switchsum.switch.ports.base import PortGroup, PortTable
-from switchsum.switch.ports.capture import SETTINGS, Capture
-from switchsum.switch.ports.memory import MemoryPorts
-from switchsum.switch.ports.pcapng import INBOUND, PACKET, PcapngFile
 from switchsum.testing.rig import SWITCH, Rig, worker
 
 from ..timing import eventually

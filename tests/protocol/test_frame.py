@@ -13,15 +13,12 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-
-from switchsum import p4src
-from switchsum.protocol import frame
-from switchsum.protocol.frame import (
+from switchsum_protocol import frame
+from switchsum_protocol.frame import (
     AT,
     FIELDS,
     HEADER_BYTES,
     LANE_BUILDS,
-    LOWER_BYTES,
     Flag,
     Header,
     Kind,
@@ -30,6 +27,9 @@ from switchsum.protocol.frame import (
     Reason,
     padding_bytes,
 )
+from switchsum_switch.wires.headers import LOWER_BYTES
+
+from switchsum import p4src
 
 ROOT = Path(__file__).parents[2]
 HEADERS = st.builds(Header, **{name: st.integers(0, (1 << field.wire.bits) - 1) for name, field in FIELDS.items()})
@@ -146,5 +146,14 @@ def test_the_compiled_program_has_the_same_header(lanes: int) -> None:
 
 
 def test_every_field_of_a_hello_means_something_in_one() -> None:
-    written = {"kind", "flags", "job", "epoch", "rank", "tree", "number", "digest"}  # what host/api/join.py gives
+    written = {
+        "kind",
+        "flags",
+        "job",
+        "epoch",
+        "rank",
+        "tree",
+        "number",
+        "digest",
+    }  # what host/switchsum_host/api/join.py gives
     assert all(Kind.HELLO in FIELDS[name].wire.kinds for name in written)

@@ -7,9 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
-
-from switchsum.protocol import lane_scales, lanes
-from switchsum.protocol.frame import MOST_WORKERS
+from switchsum_protocol import lane_scales, lanes
+from switchsum_protocol.frame import MOST_WORKERS
 
 WORKERS = st.sampled_from([*range(1, 33), 257, 258, 259, MOST_WORKERS])
 FLOATS = st.floats(width=32, allow_nan=False, allow_infinity=False)

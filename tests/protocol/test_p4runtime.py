@@ -9,14 +9,14 @@ from types import SimpleNamespace
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from switchsum_protocol.errors import SwitchsumError, UsageError
+from switchsum_switch.p4runtime import messages as p4rt
+from switchsum_switch.p4runtime.messages import Code, Outcome, config, v1
 
-from switchsum.protocol import p4runtime as p4rt
-from switchsum.protocol.errors import SwitchsumError, UsageError
-from switchsum.protocol.p4runtime import Code, Outcome, config, v1
 from tools.p4runtime_descriptors import TARGET, descriptors
 
 PUBLISHED = "1.6.0"
-"""The release of P4Runtime of which protocol/p4runtime.binpb is made; p4runtime-shell pins an older one."""
+"""The release of P4Runtime of which switch/src/switchsum_switch/p4runtime/messages.binpb is made; p4runtime-shell pins an older one."""
 COMPILED = Path(__file__).parents[2] / "p4src" / "compiled"
 
 
@@ -62,7 +62,7 @@ def test_no_package_with_generated_modules_is_needed() -> None:
     program = """
 import sys
 sys.modules["p4"] = sys.modules["google.rpc"] = None
-from switchsum.protocol import p4runtime
+from switchsum_protocol import p4runtime
 print(p4runtime.v1.TableEntry.DESCRIPTOR.full_name, p4runtime.Status.DESCRIPTOR.full_name)
 """
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)

@@ -5,8 +5,7 @@ from __future__ import annotations
 import json
 
 import pytest
-
-from switchsum.protocol import errors, member_rpc, reports, rpc, rpc_codec, wire
+from switchsum_protocol import errors, member_rpc, reports, rpc, rpc_codec, wire
 
 EXAMPLES = [
     member_rpc.JoinRequest(job="digits", rank=0, world_size=4),

@@ -10,11 +10,11 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-
-from switchsum.protocol.frame import NO_BLOCK, Flag, Header, Kind, Operator, Reason
-from switchsum.protocol.slot_rules import Cell, Member
-from switchsum.protocol.tree_rules import TreeMember, TreeSwitch, Upstream
-from switchsum.protocol.wire import Address, build_frame, parse_frame
+from switchsum_protocol.frame import NO_BLOCK, Flag, Header, Kind, Operator, Reason
+from switchsum_protocol.slot_rules import Cell, Member
+from switchsum_protocol.tree_rules import TreeMember, TreeSwitch, Upstream
+from switchsum_protocol.wire import build_frame, parse_frame
+from switchsum_switch.wires.headers import Address
 
 LANES = 4
 JOB, EPOCH = 7, 3

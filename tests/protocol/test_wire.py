@@ -5,10 +5,9 @@ from __future__ import annotations
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-
-from switchsum.protocol import wire
-from switchsum.protocol.frame import AGGREGATION_PORT, ETHERNET_BYTES, FIELDS, IPV4_BYTES, Header, Kind
-from switchsum.protocol.wire import Address
+from switchsum_protocol import wire
+from switchsum_protocol.frame import AGGREGATION_PORT, FIELDS, Header, Kind
+from switchsum_switch.wires.headers import ETHERNET_BYTES, IPV4_BYTES, Address
 
 HEADERS = st.builds(Header, **{name: st.integers(0, (1 << field.wire.bits) - 1) for name, field in FIELDS.items()})
 SWITCH = Address(mac=0x02_00_00_00_00_01, ip=wire.parse_ip("10.0.0.254"), port=AGGREGATION_PORT)

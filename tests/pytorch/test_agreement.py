@@ -9,8 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-
-from switchsum.protocol.errors import OperationMismatch, SwitchsumError, UsageError
+from switchsum_protocol.errors import OperationMismatch, SwitchsumError, UsageError
 
 from ..timing import patience
 from .calls import OP, options
@@ -18,7 +17,8 @@ from .conftest import make_groups
 
 torch = pytest.importorskip("torch", reason="PyTorch is not installed (make torch)")
 
-from switchsum.host.compress.base import Part  # noqa: E402
+from switchsum_host.compress.base import Part  # noqa: E402
+
 from switchsum.torch.hooks import NarrowLanes, SmallBlocks  # noqa: E402
 
 dist = torch.distributed

@@ -8,8 +8,8 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
+from switchsum_protocol.errors import OperationMismatch, UsageError
 
-from switchsum.protocol.errors import OperationMismatch, UsageError
 from switchsum.testing.cluster import ClusterConfig
 from switchsum.testing.local import communicators
 

@@ -5,9 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-
-from switchsum.host import compress as compressors
-from switchsum.protocol.errors import UsageError
+from switchsum_host import compress as compressors
+from switchsum_protocol.errors import UsageError
 
 torch = pytest.importorskip("torch", reason="PyTorch is not installed (make torch)")
 from switchsum.torch.compression import METHODS, compress, compressor_of  # noqa: E402  (it needs torch)

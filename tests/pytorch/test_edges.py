@@ -6,8 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-
-from switchsum.protocol.errors import NoCapacity, OperationMismatch, UnknownJob, UnsupportedDtype, UsageError
+from switchsum_protocol.errors import NoCapacity, OperationMismatch, UnknownJob, UnsupportedDtype, UsageError
 
 from .calls import OP, options
 from .conftest import RANKS, on_all

@@ -6,8 +6,7 @@ import re
 from typing import Any
 
 import pytest
-
-from switchsum.protocol.errors import UsageError
+from switchsum_protocol.errors import UsageError
 
 from ..timing import patience
 from .conftest import SCRIPTS, Launch

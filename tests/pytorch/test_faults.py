@@ -13,10 +13,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-
-from switchsum.connections.controller_client import ControllerClient
-from switchsum.native import notices
-from switchsum.protocol.errors import CollectiveTimeout, NoCapacity, UnknownJob, UsageError
+from switchsum_protocol.clients.controller_client import ControllerClient
+from switchsum_protocol.errors import CollectiveTimeout, NoCapacity, UnknownJob, UsageError
+from switchsum_switch.process import notices
 
 from ..timing import eventually, patience
 from .conftest import LOCAL, SCRIPTS, Launch, Torchrun

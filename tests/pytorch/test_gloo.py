@@ -9,8 +9,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-
-from switchsum.protocol.errors import UnsupportedDtype
+from switchsum_protocol.errors import UnsupportedDtype
 
 from ..timing import patience
 from .calls import OP, TOTAL, gloo_counts, options

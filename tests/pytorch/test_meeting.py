@@ -9,8 +9,7 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
-
-from switchsum.protocol.errors import CollectiveTimeout, LocalError, SwitchsumError, UsageError, WorkerLost
+from switchsum_protocol.errors import CollectiveTimeout, LocalError, SwitchsumError, UsageError, WorkerLost
 
 from ..timing import patience
 

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import pytest
-
-from switchsum.controller.jobs.registry import MAX_NAME
+from switchsum_controller.jobs.registry import MAX_NAME
 
 from ..timing import patience
 from .conftest import SCRIPTS, Launch

@@ -12,8 +12,8 @@ from itertools import pairwise
 from typing import Any
 
 import pytest
+from switchsum_protocol.errors import UsageError
 
-from switchsum.protocol.errors import UsageError
 from switchsum.testing.cluster import ClusterConfig
 from switchsum.testing.local import communicators
 

@@ -9,10 +9,9 @@ from itertools import pairwise
 from typing import Any
 
 import pytest
-
-from switchsum.host.compress import Compressor, ErrorFeedback, Exchanged
-from switchsum.protocol.agreement_rpc import KEEP
-from switchsum.protocol.errors import UsageError
+from switchsum_host.compress import Compressor, ErrorFeedback, Exchanged
+from switchsum_protocol.agreement_rpc import KEEP
+from switchsum_protocol.errors import UsageError
 
 from ..host.quorum_ranks import QuorumRanks
 from ..timing import patience

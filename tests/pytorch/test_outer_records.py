@@ -10,8 +10,8 @@ from dataclasses import fields, replace
 from typing import Any
 
 import pytest
+from switchsum_protocol.errors import OperationMismatch
 
-from switchsum.protocol.errors import OperationMismatch
 from switchsum.testing import on_ranks
 
 from ..timing import patience

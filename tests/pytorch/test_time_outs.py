@@ -10,9 +10,9 @@ from typing import Any
 
 import numpy as np
 import pytest
+from switchsum_host.api.operation_queue import own_timeout_s
+from switchsum_protocol.errors import CollectiveTimeout
 
-from switchsum.host.api.operation_queue import own_timeout_s
-from switchsum.protocol.errors import CollectiveTimeout
 from switchsum.testing.cluster import ClusterConfig
 from switchsum.testing.local import communicators
 

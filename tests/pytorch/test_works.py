@@ -13,8 +13,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-
-from switchsum.protocol.errors import OperationMismatch, UsageError, WorkerLost
+from switchsum_protocol.errors import OperationMismatch, UsageError, WorkerLost
 
 from ..timing import eventually, patience
 from .calls import options

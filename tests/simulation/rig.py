@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
-from switchsum.protocol.wire import internet_checksum
-from switchsum.simulation.conditions import Link, SwitchTiming
-from switchsum.simulation.network import Host, Network
-from switchsum.switch.switch import Switch
+from switchsum_lab.simulation.conditions import Link, SwitchTiming
+from switchsum_lab.simulation.network import Host, Network
+from switchsum_switch.api.switch import Switch
+from switchsum_switch.wires.headers import internet_checksum
 
 FORWARDER = Path(__file__).resolve().parents[2] / "exercises" / "forwarder" / "solution.json"
 QUICK = Link(rate_bps=1e9, delay_s=1e-6, overhead_bytes=0)

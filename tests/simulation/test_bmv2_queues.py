@@ -11,10 +11,9 @@ import time
 from dataclasses import replace
 
 import pytest
-
-from switchsum.simulation.conditions import BMV2, HostCost, Link
-from switchsum.simulation.network import Network
-from switchsum.switch.switch import Switch
+from switchsum_lab.simulation.conditions import BMV2, HostCost, Link
+from switchsum_lab.simulation.network import Network
+from switchsum_switch.api.switch import Switch
 
 from .test_switch_queues import QUEUEING, packet, reports
 

@@ -14,10 +14,10 @@ from __future__ import annotations
 from ipaddress import IPv4Address
 from pathlib import Path
 
-from switchsum.protocol.wire import internet_checksum
-from switchsum.simulation.conditions import Link
-from switchsum.simulation.network import Network
-from switchsum.switch.switch import Switch
+from switchsum_lab.simulation.conditions import Link
+from switchsum_lab.simulation.network import Network
+from switchsum_switch.api.switch import Switch
+from switchsum_switch.wires.headers import internet_checksum
 
 PROGRAMS = Path(__file__).resolve().parents[1] / "switch" / "programs"
 ADDRESSES = {"h1": 0x0A000101, "h11": 0x0A00010B, "h2": 0x0A000202, "h22": 0x0A000216}

@@ -6,13 +6,13 @@ from typing import Any
 
 import numpy as np
 import pytest
+from switchsum_controller.trees.moves import AWAY_S
+from switchsum_lab.simulation import jobs
+from switchsum_lab.simulation import network as simulation
+from switchsum_lab.simulation.conditions import Link, instant
+from switchsum_protocol.errors import SwitchLost, UsageError
 
-from switchsum.controller.trees.moves import AWAY_S
 from switchsum.planning.topology import Cable, Network
-from switchsum.protocol.errors import SwitchLost, UsageError
-from switchsum.simulation import jobs
-from switchsum.simulation import network as simulation
-from switchsum.simulation.conditions import Link, instant
 
 CABLE = Link(delay_s=5e-6)
 FAILS_S = 3.2e-3

@@ -7,14 +7,13 @@ import random
 
 import numpy as np
 import pytest
-
-from switchsum.native.kernels.intrinsics import carray, pointer
-from switchsum.native.kernels.loading import address_of
-from switchsum.native.kernels.memory import integers_at
-from switchsum.native.kernels.outlined import Outlined
-from switchsum.simulation import events
-from switchsum.simulation.records import WORLD, Happens, WorldRecord
-from switchsum.simulation.world import World
+from switchsum_lab.simulation import events
+from switchsum_lab.simulation.records import WORLD, Happens, WorldRecord
+from switchsum_lab.simulation.world import World
+from switchsum_switch.kernels.intrinsics import carray, pointer
+from switchsum_switch.kernels.loading import address_of
+from switchsum_switch.kernels.memory import integers_at
+from switchsum_switch.kernels.outlined import Outlined
 
 TAKE = -1
 

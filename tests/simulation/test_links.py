@@ -8,15 +8,14 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-
-from switchsum.protocol.errors import UsageError
-from switchsum.protocol.wire import internet_checksum
-from switchsum.simulation import world
-from switchsum.simulation.conditions import Link, parse_rate, parse_size, parse_time
-from switchsum.simulation.network import Network
-from switchsum.simulation.records import Stop
-from switchsum.simulation.world import Storm
-from switchsum.switch.switch import Switch
+from switchsum_lab.simulation import world
+from switchsum_lab.simulation.conditions import Link, parse_rate, parse_size, parse_time
+from switchsum_lab.simulation.network import Network
+from switchsum_lab.simulation.records import Stop
+from switchsum_lab.simulation.world import Storm
+from switchsum_protocol.errors import UsageError
+from switchsum_switch.api.switch import Switch
+from switchsum_switch.wires.headers import internet_checksum
 
 from .rig import FORWARDER, QUICK, frame, numbers, pair
 

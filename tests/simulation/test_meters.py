@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from switchsum.simulation.network import Network
-from switchsum.switch.meters import GREEN, RED, YELLOW, MeterRates
-from switchsum.switch.switch import Switch
+from switchsum_lab.simulation.network import Network
+from switchsum_switch.api.switch import Switch
+from switchsum_switch.state.meters import GREEN, RED, YELLOW, MeterRates
 
 from .rig import QUICK
 

@@ -8,13 +8,12 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-
-from switchsum.protocol.errors import UsageError
-from switchsum.simulation.conditions import Link
-from switchsum.simulation.network import Network
-from switchsum.simulation.records import Stop
-from switchsum.simulation.traffic import Traffic
-from switchsum.switch.switch import Switch
+from switchsum_lab.simulation.conditions import Link
+from switchsum_lab.simulation.network import Network
+from switchsum_lab.simulation.records import Stop
+from switchsum_lab.simulation.traffic import Traffic
+from switchsum_protocol.errors import UsageError
+from switchsum_switch.api.switch import Switch
 
 from .rig import FAR, FORWARDER, NEAR, QUICK, frame
 from .test_switch_queues import QUEUEING

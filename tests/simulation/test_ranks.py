@@ -17,13 +17,12 @@ from typing import Any
 
 import numpy as np
 import pytest
-
-from switchsum.host.api.communicator import Communicator
-from switchsum.host.connect import connect
-from switchsum.host.links.virtual import AskCounts, VirtualLink
-from switchsum.launch.options import RunOptions
-from switchsum.planning.topology import Cable, Network
-from switchsum.protocol.errors import (
+from switchsum_host.api.communicator import Communicator
+from switchsum_host.connect import connect
+from switchsum_host.links.virtual import AskCounts, VirtualLink
+from switchsum_lab.simulation import jobs, ranks
+from switchsum_lab.simulation.conditions import Link
+from switchsum_protocol.errors import (
     CollectiveTimeout,
     LocalError,
     OperationMismatch,
@@ -33,8 +32,9 @@ from switchsum.protocol.errors import (
     WorkerLost,
     WorldSizeMismatch,
 )
-from switchsum.simulation import jobs, ranks
-from switchsum.simulation.conditions import Link
+
+from switchsum.launch.options import RunOptions
+from switchsum.planning.topology import Cable, Network
 from switchsum.view.late import find_late
 
 Program = Callable[[Communicator], Any]

@@ -5,12 +5,11 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-
-from switchsum.simulation.conditions import Link
-from switchsum.simulation.network import Network
-from switchsum.simulation.placement import host_address
-from switchsum.simulation.streams import Receiver, Sender
-from switchsum.switch.switch import Switch
+from switchsum_lab.simulation.conditions import Link
+from switchsum_lab.simulation.network import Network
+from switchsum_lab.simulation.placement import host_address
+from switchsum_lab.simulation.streams import Receiver, Sender
+from switchsum_switch.api.switch import Switch
 
 from .rig import FORWARDER
 

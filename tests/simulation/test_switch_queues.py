@@ -10,12 +10,11 @@ from typing import Any
 
 import numpy as np
 import pytest
-
-from switchsum.protocol.errors import UsageError
-from switchsum.simulation.conditions import HostCost, Link, SwitchTiming
-from switchsum.simulation.network import Discarded, Host, Network
-from switchsum.simulation.world import Storm
-from switchsum.switch.switch import Switch
+from switchsum_lab.simulation.conditions import HostCost, Link, SwitchTiming
+from switchsum_lab.simulation.network import Discarded, Host, Network
+from switchsum_lab.simulation.world import Storm
+from switchsum_protocol.errors import UsageError
+from switchsum_switch.api.switch import Switch
 
 from .rig import QUICK, frame, numbers, pair
 

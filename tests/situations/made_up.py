@@ -7,9 +7,10 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Final
 
-from switchsum.controller.jobs.calls import Calls
-from switchsum.protocol import rpc
-from switchsum.protocol.reports import JobCalls, RecentFigures
+from switchsum_controller.jobs.calls import Calls
+from switchsum_protocol import rpc
+from switchsum_protocol.reports import JobCalls, RecentFigures
+
 from switchsum.view.arrivals import Arrivals
 from switchsum.view.facts import Facts
 

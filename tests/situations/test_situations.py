@@ -11,12 +11,12 @@ from pathlib import Path
 
 import pytest
 from rich.console import Console
+from switchsum_protocol import rpc
 
 from checks.situations.drill import draw, drill
 from checks.situations.play import judge
 from checks.situations.table import SITUATIONS, Situation
 from switchsum.cli.top import shown
-from switchsum.protocol import rpc
 from switchsum.view.alerts import alerts
 from switchsum.view.explain import explain
 from switchsum.view.facts import Facts, Overview

@@ -6,8 +6,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-
-from switchsum.switch.pipeline import EngineName, Pipeline
+from switchsum_switch.execution.pipeline import EngineName, Pipeline
 
 from . import p4runtime_rig
 from .p4runtime_rig import Client, Rig, config

@@ -8,13 +8,12 @@ from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
 import numpy as np
-
-from switchsum.switch import ir, v1model
-from switchsum.switch.codegen import compile_program
-from switchsum.switch.parking import Parked
-from switchsum.switch.pipeline import Pipeline, make_state
-from switchsum.switch.traffic import InterpretedSwitch
-from switchsum.switch.verify import verify
+from switchsum_switch.codegen import compile_program
+from switchsum_switch.execution.pipeline import Pipeline, make_state
+from switchsum_switch.execution.traffic import InterpretedSwitch
+from switchsum_switch.program import ir, v1model
+from switchsum_switch.program.verify import verify
+from switchsum_switch.queues.parking import Parked
 
 INTRINSICS = {
     "ingress_port": 9,

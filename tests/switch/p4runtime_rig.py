@@ -9,8 +9,9 @@ from pathlib import Path
 from typing import Any
 
 import grpc
-
-from switchsum.protocol.p4runtime import (
+from switchsum_switch.execution.pipeline import Pipeline
+from switchsum_switch.p4runtime.device import Device
+from switchsum_switch.p4runtime.messages import (
     CHANNEL_OPTIONS,
     METHODS,
     Code,
@@ -20,9 +21,9 @@ from switchsum.protocol.p4runtime import (
     parse_p4info,
     v1,
 )
-from switchsum.switch.clock import Clock
-from switchsum.switch.p4runtime import Device, Server, Service
-from switchsum.switch.pipeline import Pipeline
+from switchsum_switch.p4runtime.server import Server
+from switchsum_switch.p4runtime.service import Service
+from switchsum_switch.state.clock import Clock
 
 from ..timing import patience
 

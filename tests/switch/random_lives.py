@@ -12,13 +12,12 @@ from dataclasses import replace
 from typing import Final, TypeVar
 
 import numpy as np
-
-from switchsum.switch import ir
-from switchsum.switch.ir import Op, Relation
-from switchsum.switch.passes.analysis import GRAPHS
-from switchsum.switch.state import ProgramState
-from switchsum.switch.tables import ActionSpec, Entry, Exact, KeySpec, MatchKind, ParamSpec, TableSpec
-from switchsum.switch.v1model import EGRESS_CLONE, NORMAL
+from switchsum_switch.program import ir
+from switchsum_switch.program.ir import Op, Relation
+from switchsum_switch.program.passes.analysis import GRAPHS
+from switchsum_switch.program.v1model import EGRESS_CLONE, NORMAL
+from switchsum_switch.state.state import ProgramState
+from switchsum_switch.state.tables import ActionSpec, Entry, Exact, KeySpec, MatchKind, ParamSpec, TableSpec
 
 from .ir_programs import Draft, Expressions, Pair, numbered
 

@@ -8,9 +8,8 @@ import time
 
 import numpy as np
 import numpy.typing as npt
-
-from switchsum.host.links.shm import ShmTransport
-from switchsum.native.wires import outbox
+from switchsum_host.links.shm import ShmTransport
+from switchsum_switch.wires import outbox
 
 FRAME = 1114
 WINDOW = 48

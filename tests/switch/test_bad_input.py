@@ -6,10 +6,9 @@ import json
 import random
 
 import pytest
-
-from switchsum.switch import ProgramError, Switch, TableFull
-from switchsum.switch.pipeline import EngineName, Pipeline
-from switchsum.switch.tables import Entry, Exact
+from switchsum_switch import ProgramError, Switch, TableFull
+from switchsum_switch.execution.pipeline import EngineName, Pipeline
+from switchsum_switch.state.tables import Entry, Exact
 
 from .conftest import PROGRAMS
 from .test_switch_api import FORWARDER, FRAME, STATION, files

@@ -12,11 +12,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-
-from switchsum.switch import ir
-from switchsum.switch.batch import Output
-from switchsum.switch.codegen import compile_program
-from switchsum.switch.pipeline import Pipeline, make_state
+from switchsum_switch.codegen import compile_program
+from switchsum_switch.execution.pipeline import Pipeline, make_state
+from switchsum_switch.program import ir
+from switchsum_switch.queues.batch import Output
 
 from .ir_programs import Draft, straight
 

@@ -5,15 +5,14 @@ from __future__ import annotations
 import math
 
 import pytest
-
-from switchsum.native.kernels.decorators import kernel
-from switchsum.native.process.system import monotonic
-from switchsum.switch.clock import Clock, ClockWords, clock_us
-from switchsum.switch.meters import GREEN, RED, MeterRates
-from switchsum.switch.pipeline import EngineName
-from switchsum.switch.ports.backlog import Backlog
-from switchsum.switch.queues import Queues
-from switchsum.switch.switch import Switch
+from switchsum_switch.api.switch import Switch
+from switchsum_switch.execution.pipeline import EngineName
+from switchsum_switch.kernels.decorators import kernel
+from switchsum_switch.ports.backlog import Backlog
+from switchsum_switch.process.system import monotonic
+from switchsum_switch.queues.queues import Queues
+from switchsum_switch.state.clock import Clock, ClockWords, clock_us
+from switchsum_switch.state.meters import GREEN, RED, MeterRates
 
 from .conftest import PROGRAMS
 from .test_queues import columns

@@ -7,13 +7,12 @@ import ctypes
 import numpy as np
 import numpy.typing as npt
 import pytest
-
-from switchsum.native.kernels.decorators import kernel
-from switchsum.switch import ir
-from switchsum.switch.batch import Output
-from switchsum.switch.codegen.deparser import body_start
-from switchsum.switch.entry import call_program
-from switchsum.switch.replicas import complete
+from switchsum_switch.codegen.deparser import body_start
+from switchsum_switch.execution.entry import call_program
+from switchsum_switch.kernels.decorators import kernel
+from switchsum_switch.program import ir
+from switchsum_switch.queues.batch import Output
+from switchsum_switch.queues.replicas import complete
 
 from .ir_programs import Draft, Pair, straight
 

@@ -16,17 +16,16 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-
-from switchsum.native.kernels.cache import Store, open_directory
-from switchsum.switch import ir
-from switchsum.switch.batch import Output
-from switchsum.switch.codegen import compile, compile_program, machine
-from switchsum.switch.codegen.cache import MAX_FILES, keep, key_of
-from switchsum.switch.codegen.cache import load as load_kept
-from switchsum.switch.lower import lower
-from switchsum.switch.pipeline import Pipeline, make_state
-from switchsum.switch.reader import read_program
-from switchsum.switch.tables import (
+from switchsum_switch.codegen import compile, compile_program, machine
+from switchsum_switch.codegen.cache import MAX_FILES, keep, key_of
+from switchsum_switch.codegen.cache import load as load_kept
+from switchsum_switch.execution.pipeline import Pipeline, make_state
+from switchsum_switch.kernels.cache import Store, open_directory
+from switchsum_switch.program import ir
+from switchsum_switch.program.lower import lower
+from switchsum_switch.program.reader import read_program
+from switchsum_switch.queues.batch import Output
+from switchsum_switch.state.tables import (
     ActionSpec,
     Entry,
     Exact,

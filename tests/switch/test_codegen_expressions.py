@@ -6,9 +6,8 @@ from collections.abc import Sequence
 
 import numpy as np
 import pytest
-
-from switchsum.switch import ir
-from switchsum.switch.ir import Op, Relation
+from switchsum_switch.program import ir
+from switchsum_switch.program.ir import Op, Relation
 
 from .ir_programs import Draft, Expressions, Pair, frames, straight
 

@@ -7,13 +7,12 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-
-from switchsum.switch import ir
-from switchsum.switch.codegen import cache
-from switchsum.switch.ir import Op, Relation
-from switchsum.switch.meters import MeterUnit
-from switchsum.switch.passes import split_carries
-from switchsum.switch.tables import ActionSpec, KeySpec, MatchKind, TableSpec
+from switchsum_switch.codegen import cache
+from switchsum_switch.program import ir
+from switchsum_switch.program.ir import Op, Relation
+from switchsum_switch.program.passes import split_carries
+from switchsum_switch.state.meters import MeterUnit
+from switchsum_switch.state.tables import ActionSpec, KeySpec, MatchKind, TableSpec
 
 from .ir_programs import Draft, Pair, numbered, straight
 from .random_lives import compare_engines
@@ -208,4 +207,9 @@ def test_the_colour_of_a_direct_meter_is_no_known_bit() -> None:
 def test_code_is_kept_under_a_digest_of_every_module_that_has_a_say() -> None:
     """A pass that was mended must not leave the code that it made before."""
     found = {f"{path.parent.name}/{path.name}" for path in cache.sources()}
-    assert {"switch/ir.py", "codegen/wide.py", "passes/analysis.py", "lower/graph.py"} <= found
+    assert {
+        "switch/src/switchsum_switch/program/ir.py",
+        "codegen/wide.py",
+        "passes/analysis.py",
+        "lower/graph.py",
+    } <= found

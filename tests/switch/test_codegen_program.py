@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from switchsum_protocol.frame import LANE_BUILDS, Reason
 
-from switchsum.protocol.frame import LANE_BUILDS, Reason
 from switchsum.testing.embedded import Embedded
 from switchsum.testing.rig import FLOOD_GROUP, FORWARDING, Rig, worker
 

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-
-from switchsum.switch import ir
-from switchsum.switch.ir import Op, Relation
-from switchsum.switch.tables import ActionSpec, Entry, Exact, KeySpec, MatchKind, ParamSpec, TableSpec
+from switchsum_switch.program import ir
+from switchsum_switch.program.ir import Op, Relation
+from switchsum_switch.state.tables import ActionSpec, Entry, Exact, KeySpec, MatchKind, ParamSpec, TableSpec
 
 from .ir_programs import Draft, Expressions, Pair, frames, numbered, straight
 

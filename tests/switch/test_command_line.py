@@ -17,18 +17,17 @@ from typing import Final
 
 import numpy as np
 import pytest
-
-from switchsum.native.wires.packetsocket import open_packet_socket
-from switchsum.protocol.errors import SwitchsumError
-from switchsum.switch.command_line import LISTEN, make_config, parse, run
-from switchsum.switch.daemon import Config
-from switchsum.switch.ports.base import Batch
-from switchsum.switch.ports.taps import InterfaceFiles
+from switchsum_protocol.errors import SwitchsumError
+from switchsum_switch.daemon.command_line import LISTEN, make_config, parse, run
+from switchsum_switch.daemon.daemon import Config
+from switchsum_switch.ports.base import Batch
+from switchsum_switch.ports.taps import InterfaceFiles
+from switchsum_switch.wires.packetsocket import open_packet_socket
 
 from ..timing import patience
 
 PROGRAM: Final = Path(__file__).parent / "programs" / "lives.json"
-COMMAND: Final = [sys.executable, "-c", "from switchsum.cli.bmv2 import main; main()"]
+COMMAND: Final = [sys.executable, "-c", "from switchsum_switch.__main__ import main; main()"]
 START_S: Final = patience(40)
 
 

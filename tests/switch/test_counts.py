@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
-
-from switchsum.switch.counts import Counts
+from switchsum_switch.state.counts import Counts
 
 
 def test_shares_count_together() -> None:

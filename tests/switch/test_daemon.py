@@ -12,15 +12,14 @@ from typing import Any
 
 import grpc
 import pytest
-
-from switchsum.packets.sampling import serve_samples
-from switchsum.protocol.errors import SwitchsumError, TransportError
-from switchsum.protocol.p4runtime import Code, P4RuntimeError, v1
-from switchsum.protocol.samples import METHOD, SERVICE
-from switchsum.switch.cpu import MAX_WAITING, CpuPort
-from switchsum.switch.daemon import Config, ProgramConfig, SwitchProcess
-from switchsum.switch.ports.base import CPU_PORT, Batch, PortCounter, PortGroup, PortTable
-from switchsum.switch.ports.memory import MemoryPorts
+from switchsum_protocol.errors import SwitchsumError, TransportError
+from switchsum_switch.daemon.cpu import MAX_WAITING, CpuPort
+from switchsum_switch.daemon.daemon import Config, ProgramConfig, SwitchProcess
+from switchsum_switch.p4runtime.messages import Code, P4RuntimeError, v1
+from switchsum_switch.ports.base import CPU_PORT, Batch, PortCounter, PortGroup, PortTable
+from switchsum_switch.ports.memory import MemoryPorts
+from switchsum_switch.ports.samples import METHOD, SERVICE
+from switchsum_switch.ports.sampling import serve_samples
 
 from ..timing import eventually
 from .p4runtime_rig import DEVICE_ID, LONG_S, PROGRAM, Client, config, identifier

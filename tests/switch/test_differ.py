@@ -10,20 +10,20 @@ from random import Random
 from types import SimpleNamespace
 
 import pytest
+from switchsum_switch import stf
+from switchsum_switch.differ import search
+from switchsum_switch.differ.case import Default, Group, Insert, Packet, Session, Step, stf_text
+from switchsum_switch.differ.indices import index_fields
+from switchsum_switch.differ.packets import Packets
+from switchsum_switch.differ.search import Differ, with_last_defaults, with_narrow_bases, with_padded_prefixes
+from switchsum_switch.differ.shrink import shrink
+from switchsum_switch.differ.sides import TIMES, Chance, EmbeddedSide, Seen, difference
+from switchsum_switch.program.reader import read_program
+from switchsum_switch.state.state import AS_BEFORE
+from switchsum_switch.state.tables import Exact, Lpm, Range, Ternary
 from typer.testing import CliRunner
 
 from switchsum.cli.app import application
-from switchsum.differ import search
-from switchsum.differ.case import Default, Group, Insert, Packet, Session, Step, stf_text
-from switchsum.differ.indices import index_fields
-from switchsum.differ.packets import Packets
-from switchsum.differ.search import Differ, with_last_defaults, with_narrow_bases, with_padded_prefixes
-from switchsum.differ.shrink import shrink
-from switchsum.differ.sides import TIMES, Chance, EmbeddedSide, Seen, difference
-from switchsum.switch import stf
-from switchsum.switch.reader import read_program
-from switchsum.switch.state import AS_BEFORE
-from switchsum.switch.tables import Exact, Lpm, Range, Ternary
 
 from .conftest import PROGRAMS
 

@@ -8,15 +8,14 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-
-from switchsum.protocol.p4runtime import Code, P4RuntimeError, parse_p4info, v1
-from switchsum.switch import Switch
-from switchsum.switch.digests import CAPACITY
-from switchsum.switch.p4runtime import Notices
-from switchsum.switch.p4runtime.digest_entries import DigestEntries
-from switchsum.switch.p4runtime.schema import bind
-from switchsum.switch.pipeline import EngineName, Pipeline
-from switchsum.switch.views import DigestView
+from switchsum_switch import Switch
+from switchsum_switch.execution.pipeline import EngineName, Pipeline
+from switchsum_switch.names.views import DigestView
+from switchsum_switch.p4runtime.digest_entries import DigestEntries
+from switchsum_switch.p4runtime.messages import Code, P4RuntimeError, parse_p4info, v1
+from switchsum_switch.p4runtime.notices import Notices
+from switchsum_switch.p4runtime.schema import bind
+from switchsum_switch.state.digests import CAPACITY
 
 from .conftest import PROGRAMS
 from .p4runtime_rig import Client, Rig, rig, update

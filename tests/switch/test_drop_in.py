@@ -11,10 +11,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-
-from switchsum.native.wires.packetsocket import open_packet_socket
-from switchsum.protocol.p4runtime import parse_p4info, v1
-from switchsum.switch.meters import GREEN, RED, YELLOW
+from switchsum_switch.p4runtime.messages import parse_p4info, v1
+from switchsum_switch.state.meters import GREEN, RED, YELLOW
+from switchsum_switch.wires.packetsocket import open_packet_socket
 
 from ..timing import patience
 from .p4runtime_rig import Client
@@ -35,7 +34,7 @@ pytestmark = [pytest.mark.root, pytest.mark.usefixtures("network_namespace"), py
 
 @pytest.fixture(
     params=[
-        pytest.param([sys.executable, "-c", "from switchsum.cli.bmv2 import main; main()"], id="switchsum-bmv2"),
+        pytest.param([sys.executable, "-c", "from switchsum_switch.__main__ import main; main()"], id="switchsum-bmv2"),
         pytest.param(["simple_switch_grpc"], id="simple_switch_grpc", marks=pytest.mark.bmv2),
     ]
 )

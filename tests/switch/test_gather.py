@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from collections import Counter
 
+from switchsum_switch.program import ir
+from switchsum_switch.program.lower import lower
+from switchsum_switch.program.passes import gather_tests
+from switchsum_switch.program.passes.rewrite import rebuild_statement
+from switchsum_switch.program.reader import read_program
+from switchsum_switch.program.v1model import DROP_PORT
+from switchsum_switch.program.verify import verify
+from switchsum_switch.state.state import WIDE_BITS
+
 from switchsum.p4src import load
-from switchsum.switch import ir
-from switchsum.switch.lower import lower
-from switchsum.switch.passes import gather_tests
-from switchsum.switch.passes.rewrite import rebuild_statement
-from switchsum.switch.reader import read_program
-from switchsum.switch.state import WIDE_BITS
-from switchsum.switch.v1model import DROP_PORT
-from switchsum.switch.verify import verify
 
 
 def wide_tests(program: ir.Program) -> Counter[str]:

@@ -6,11 +6,10 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-
-from switchsum.protocol.p4runtime import Code, P4RuntimeError, parse_p4info, v1
-from switchsum.switch import Switch
-from switchsum.switch.pipeline import EngineName
-from switchsum.switch.tables import Entry, Exact, Ternary
+from switchsum_switch import Switch
+from switchsum_switch.execution.pipeline import EngineName
+from switchsum_switch.p4runtime.messages import Code, P4RuntimeError, parse_p4info, v1
+from switchsum_switch.state.tables import Entry, Exact, Ternary
 
 from .conftest import PROGRAMS
 from .p4runtime_rig import Client, Rig, rig

@@ -14,13 +14,12 @@ from random import Random
 from typing import Any, Final
 
 import pytest
-
-from switchsum.native.wires.packetsocket import open_packet_socket
-from switchsum.protocol.errors import SwitchsumError, UsageError
-from switchsum.protocol.p4runtime import parse_p4info, v1
-from switchsum.switch import Switch
-from switchsum.switch.live import LiveNetwork
-from switchsum.switch.live_file import read_network
+from switchsum_protocol.errors import SwitchsumError, UsageError
+from switchsum_switch import Switch
+from switchsum_switch.live.file import read_network
+from switchsum_switch.live.network import LiveNetwork
+from switchsum_switch.p4runtime.messages import parse_p4info, v1
+from switchsum_switch.wires.packetsocket import open_packet_socket
 
 from ..timing import eventually, patience
 from .p4runtime_rig import Client
@@ -354,7 +353,7 @@ def test_a_network(p4_network):
 
 def test_the_fixture_starts_and_ends_a_network(tmp_path: Path) -> None:
     (tmp_path / "network.json").write_text(json.dumps(described(table_entries=[entry()])))
-    (tmp_path / "conftest.py").write_text('pytest_plugins = ["switchsum.switch.pytest_plugin"]\n')
+    (tmp_path / "conftest.py").write_text('pytest_plugins = ["switchsum_switch.pytest_plugin"]\n')
     (tmp_path / "pytest.ini").write_text("[pytest]\n")
     (tmp_path / "test_own.py").write_text(TEST)
     assert "1 passed" in run(tmp_path, "-W", "error")

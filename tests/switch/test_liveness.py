@@ -6,14 +6,13 @@ import subprocess
 from collections.abc import Iterator
 
 import pytest
-
-from switchsum.protocol.p4runtime import Code, v1
-from switchsum.switch import Switch
-from switchsum.switch.liveness import Liveness
-from switchsum.switch.pipeline import EngineName
-from switchsum.switch.ports.base import PortTable
-from switchsum.switch.ports.packet import PacketPorts
-from switchsum.switch.state import CloneSession, Replica
+from switchsum_switch import Switch
+from switchsum_switch.execution.pipeline import EngineName
+from switchsum_switch.p4runtime.messages import Code, v1
+from switchsum_switch.ports.base import PortTable
+from switchsum_switch.ports.packet import PacketPorts
+from switchsum_switch.state.liveness import Liveness
+from switchsum_switch.state.state import CloneSession, Replica
 
 from ..timing import eventually, patience
 from .conftest import PROGRAMS

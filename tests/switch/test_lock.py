@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 
-from switchsum.switch.lock import StateLock
+from switchsum_switch.state.lock import StateLock
 
 from ..timing import patience
 

@@ -7,15 +7,13 @@ import socket
 import threading
 
 import numpy as np
-
-from switchsum.host.links.shm import ShmTransport
-from switchsum.protocol.frame import LOWER_BYTES
-from switchsum.protocol.wire import Address
-from switchsum.switch.loop import Loop
-from switchsum.switch.ports.base import Batch, PortTable
-from switchsum.switch.ports.port_set import PortSet
-from switchsum.switch.ports.shm import ShmPorts
-from switchsum.switch.ports.udp import UdpPort
+from switchsum_host.links.shm import ShmTransport
+from switchsum_switch.daemon.loop import Loop
+from switchsum_switch.ports.base import Batch, PortTable
+from switchsum_switch.ports.port_set import PortSet
+from switchsum_switch.ports.shm import ShmPorts
+from switchsum_switch.ports.udp import UdpPort
+from switchsum_switch.wires.headers import LOWER_BYTES, Address
 
 SWITCH = Address(mac=0x02_00_00_00_00_01, ip=0x0A_00_00_FE, port=21333)
 FRAMES = 8

@@ -6,10 +6,9 @@ import json
 from typing import Any
 
 import pytest
-
-from switchsum.switch.errors import ProgramError
-from switchsum.switch.pipeline import EngineName, Pipeline
-from switchsum.switch.tables import Entry, Exact
+from switchsum_switch.errors import ProgramError
+from switchsum_switch.execution.pipeline import EngineName, Pipeline
+from switchsum_switch.state.tables import Entry, Exact
 
 from .conftest import PROGRAMS
 

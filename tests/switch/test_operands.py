@@ -6,12 +6,11 @@ from dataclasses import replace
 from typing import Any, Final
 
 import pytest
-
-from switchsum.switch import ir, model
-from switchsum.switch.lower.actions import PRIMITIVES, lower_primitive
-from switchsum.switch.lower.expressions import Scope, low_bits, truth
-from switchsum.switch.lower.parser import OPERATIONS, ParserLowering
-from switchsum.switch.lower.symbols import Symbols
+from switchsum_switch.program import ir, model
+from switchsum_switch.program.lower.actions import PRIMITIVES, lower_primitive
+from switchsum_switch.program.lower.expressions import Scope, low_bits, truth
+from switchsum_switch.program.lower.parser import OPERATIONS, ParserLowering
+from switchsum_switch.program.lower.symbols import Symbols
 
 IGNORED: Final = {("generate_digest", 0)}
 """Operands that BMv2 ignores, too: the receiver of a digest."""

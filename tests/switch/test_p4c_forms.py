@@ -7,10 +7,9 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-
-from switchsum.switch import ProgramError, Switch
-from switchsum.switch.pipeline import EngineName, Pipeline
-from switchsum.switch.tables import Entry, Exact
+from switchsum_switch import ProgramError, Switch
+from switchsum_switch.execution.pipeline import EngineName, Pipeline
+from switchsum_switch.state.tables import Entry, Exact
 
 from .conftest import PROGRAMS
 

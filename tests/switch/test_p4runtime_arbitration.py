@@ -4,10 +4,9 @@ import itertools
 from dataclasses import dataclass, field
 
 import pytest
-
-from switchsum.protocol.p4runtime import Code
-from switchsum.switch.p4runtime.arbitration import LONGEST_ROLE, MOST_ROLES, Arbitration, Bid, Notification
-from switchsum.switch.p4runtime.refusal import Refused
+from switchsum_switch.p4runtime.arbitration import LONGEST_ROLE, MOST_ROLES, Arbitration, Bid, Notification
+from switchsum_switch.p4runtime.messages import Code
+from switchsum_switch.p4runtime.refusal import Refused
 
 DEVICE = 7
 Told = dict[str, tuple[int | None, Code]]

@@ -7,9 +7,8 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-
-from switchsum.protocol.p4runtime import METHODS, Code, P4RuntimeError, v1
-from switchsum.switch.p4runtime import service
+from switchsum_switch.p4runtime import service
+from switchsum_switch.p4runtime.messages import METHODS, Code, P4RuntimeError, v1
 
 from .p4runtime_entities import (
     BY_PORT,

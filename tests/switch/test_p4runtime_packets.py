@@ -10,11 +10,10 @@ from typing import Any
 
 import grpc
 import pytest
-
-from switchsum.protocol.p4runtime import METHODS, Code, v1
-from switchsum.switch.p4runtime import service, stream
-from switchsum.switch.p4runtime.server import UNARY_THREADS
-from switchsum.switch.p4runtime.stream import MAX_STREAMS
+from switchsum_switch.p4runtime import service, stream
+from switchsum_switch.p4runtime.messages import METHODS, Code, v1
+from switchsum_switch.p4runtime.server import UNARY_THREADS
+from switchsum_switch.p4runtime.stream import MAX_STREAMS
 
 from ..timing import patience
 from . import p4runtime_rig

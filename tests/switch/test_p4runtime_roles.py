@@ -5,11 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-
-from switchsum.protocol.p4runtime import Code, P4RuntimeError, v1
-from switchsum.switch.p4runtime.refusal import Refused
-from switchsum.switch.p4runtime.roles import MESSAGE as CONFIG
-from switchsum.switch.p4runtime.roles import RoleConfig, decode_role_config
+from switchsum_switch.p4runtime.messages import Code, P4RuntimeError, v1
+from switchsum_switch.p4runtime.refusal import Refused
+from switchsum_switch.p4runtime.roles import MESSAGE as CONFIG
+from switchsum_switch.p4runtime.roles import RoleConfig, decode_role_config
 
 from . import p4runtime_rig
 from .p4runtime_entities import BY_PORT, INSERT, ONE, RULES, STATIONS, group, rule, station

@@ -16,10 +16,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-
-from switchsum.launch.bmv2 import free_port
-from switchsum.protocol.p4runtime import Code, decode_uint, v1
-from switchsum.switch.daemon import Config, SwitchProcess
+from switchsum_switch.bmv2.process import free_port
+from switchsum_switch.daemon.daemon import Config, SwitchProcess
+from switchsum_switch.p4runtime.messages import Code, decode_uint, v1
 
 from ..timing import patience
 from .p4runtime_rig import DEVICE_ID, LONG_S, PROGRAM, Client, identifier

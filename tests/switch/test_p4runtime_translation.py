@@ -5,13 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-
-from switchsum.protocol.p4runtime import Code, config, parse_p4info, v1
-from switchsum.switch import ProgramError, Switch
-from switchsum.switch.p4runtime.entities import Entities
-from switchsum.switch.p4runtime.forms import Forms
-from switchsum.switch.p4runtime.packet_io import ControllerHeader
-from switchsum.switch.p4runtime.refusal import Refused
+from switchsum_switch import ProgramError, Switch
+from switchsum_switch.p4runtime.entities import Entities
+from switchsum_switch.p4runtime.forms import Forms
+from switchsum_switch.p4runtime.messages import Code, config, parse_p4info, v1
+from switchsum_switch.p4runtime.packet_io import ControllerHeader
+from switchsum_switch.p4runtime.refusal import Refused
 
 from .conftest import PROGRAMS
 

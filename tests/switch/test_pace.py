@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import numpy.typing as npt
-
-from switchsum.switch.pace import FAST, PERIOD_S, is_fast, new_pace, note_frames
+from switchsum_switch.daemon.pace import FAST, PERIOD_S, is_fast, new_pace, note_frames
 
 
 def test_a_rate_is_fast_after_one_period_and_slow_after_another() -> None:

@@ -7,12 +7,12 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-
-from switchsum.native.kernels.loading import address_of
-from switchsum.switch import ir
-from switchsum.switch.batch import Output
-from switchsum.switch.entry import call_egress, call_program
-from switchsum.switch.parking import (
+from switchsum_switch.execution.entry import call_egress, call_program
+from switchsum_switch.execution.pipeline import EngineName, Pipeline
+from switchsum_switch.kernels.loading import address_of
+from switchsum_switch.program import ir
+from switchsum_switch.queues.batch import Output
+from switchsum_switch.queues.parking import (
     DEQ_DEPTH,
     ENQ_DEPTH,
     ENQUEUED_US,
@@ -24,7 +24,6 @@ from switchsum.switch.parking import (
     ROOM,
     Lot,
 )
-from switchsum.switch.pipeline import EngineName, Pipeline
 
 from .conftest import PROGRAMS
 from .ir_programs import Draft, Pair, straight

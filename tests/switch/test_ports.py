@@ -9,15 +9,15 @@ from typing import Any
 
 import numpy as np
 import pytest
-
-from switchsum.protocol.errors import TransportError
-from switchsum.protocol.frame import Header, Kind
-from switchsum.protocol.wire import Address, build_frame
-from switchsum.switch.ports.base import CPU_PORT, Batch, PortTable
-from switchsum.switch.ports.capture import Capture
-from switchsum.switch.ports.memory import MemoryPorts
-from switchsum.switch.ports.port_set import PortSet
-from switchsum.switch.v1model import DROP_PORT
+from switchsum_protocol.errors import TransportError
+from switchsum_protocol.frame import Header, Kind
+from switchsum_protocol.wire import build_frame
+from switchsum_switch.ports.base import CPU_PORT, Batch, PortTable
+from switchsum_switch.ports.capture import Capture
+from switchsum_switch.ports.memory import MemoryPorts
+from switchsum_switch.ports.port_set import PortSet
+from switchsum_switch.program.v1model import DROP_PORT
+from switchsum_switch.wires.headers import Address
 
 from ..timing import patience
 

@@ -13,15 +13,14 @@ from typing import Final
 
 import numpy as np
 import pytest
-
-from switchsum.native.wires.datagrams import knows_segments, take_together
-from switchsum.protocol.errors import SwitchsumError, TransportError, UsageError
-from switchsum.switch.command_line import run
-from switchsum.switch.daemon import Config, ProgramConfig, SwitchProcess
-from switchsum.switch.ports.base import MAX_FRAME_BYTES, Batch, PortCounter, PortTable
-from switchsum.switch.ports.peers import PeerPorts, read_peer
-from switchsum.switch.ports.port_set import PortSet
-from switchsum.switch.ports.taps import InterfaceFiles
+from switchsum_protocol.errors import SwitchsumError, TransportError, UsageError
+from switchsum_switch.daemon.command_line import run
+from switchsum_switch.daemon.daemon import Config, ProgramConfig, SwitchProcess
+from switchsum_switch.ports.base import MAX_FRAME_BYTES, Batch, PortCounter, PortTable
+from switchsum_switch.ports.peers import PeerPorts, read_peer
+from switchsum_switch.ports.port_set import PortSet
+from switchsum_switch.ports.taps import InterfaceFiles
+from switchsum_switch.wires.datagrams import knows_segments, take_together
 
 from ..timing import eventually, patience
 

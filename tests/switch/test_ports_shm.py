@@ -18,17 +18,16 @@ from typing import Any
 
 import numpy as np
 import pytest
-
-from switchsum.host.links import shm as shm_link
-from switchsum.host.links.shm import ShmTransport
-from switchsum.native.wires import ring
-from switchsum.native.wires.shared_memory import Answer, Hello, socket_path
-from switchsum.protocol.errors import TransportError
-from switchsum.protocol.rpc_codec import encode
-from switchsum.switch.ports import shm as shm_ports
-from switchsum.switch.ports.base import PortTable
-from switchsum.switch.ports.port_set import PortSet
-from switchsum.switch.ports.shm import ShmPorts, worker_address
+from switchsum_host.links import shm as shm_link
+from switchsum_host.links.shm import ShmTransport
+from switchsum_protocol.errors import TransportError
+from switchsum_switch.codec import encode
+from switchsum_switch.ports import shm as shm_ports
+from switchsum_switch.ports.base import PortTable
+from switchsum_switch.ports.port_set import PortSet
+from switchsum_switch.ports.shm import ShmPorts, worker_address
+from switchsum_switch.wires import ring
+from switchsum_switch.wires.shared_memory import Answer, Hello, socket_path
 
 from ..timing import patience
 from . import shm_worker

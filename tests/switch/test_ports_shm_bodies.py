@@ -8,13 +8,12 @@ from collections.abc import Iterator
 
 import numpy as np
 import pytest
-
-from switchsum.host.links.shm import ShmTransport
-from switchsum.native.wires.outbox import TAIL_WORD
-from switchsum.protocol.frame import FRAME_BYTES
-from switchsum.switch.ports.base import PortTable
-from switchsum.switch.ports.port_set import PortSet
-from switchsum.switch.ports.shm import ShmPorts
+from switchsum_host.links.shm import ShmTransport
+from switchsum_protocol.frame import FRAME_BYTES
+from switchsum_switch.ports.base import PortTable
+from switchsum_switch.ports.port_set import PortSet
+from switchsum_switch.ports.shm import ShmPorts
+from switchsum_switch.wires.outbox import TAIL_WORD
 
 FRAME = FRAME_BYTES + 1024
 ROWS = 8

@@ -7,10 +7,9 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-
-from switchsum.switch import pipeline
-from switchsum.switch.lower import endless
-from switchsum.switch.pipeline import EngineName, Pipeline
+from switchsum_switch.execution import pipeline
+from switchsum_switch.execution.pipeline import EngineName, Pipeline
+from switchsum_switch.program.lower import endless
 
 from .conftest import PROGRAMS, Load
 

@@ -7,13 +7,10 @@ from dataclasses import dataclass
 
 import numpy as np
 import pytest
-
-from switchsum.protocol.p4runtime import Code, Outcome, parse_p4info, v1
-from switchsum.switch.batch import Output
-from switchsum.switch.p4runtime.entities import Entities
-from switchsum.switch.pipeline import EngineName, Pipeline
-from switchsum.switch.queues import Queues
-from switchsum.switch.v1model import (
+from switchsum_switch.execution.pipeline import EngineName, Pipeline
+from switchsum_switch.p4runtime.entities import Entities
+from switchsum_switch.p4runtime.messages import Code, Outcome, parse_p4info, v1
+from switchsum_switch.program.v1model import (
     EGRESS_CLONE,
     INGRESS_CLONE,
     MAX_CLONE_DEPTH,
@@ -21,6 +18,8 @@ from switchsum.switch.v1model import (
     QUEUE_SHIFT,
     REPLICATION,
 )
+from switchsum_switch.queues.batch import Output
+from switchsum_switch.queues.queues import Queues
 
 from .conftest import PROGRAMS, Load
 

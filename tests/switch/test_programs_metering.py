@@ -6,12 +6,11 @@ import random
 from dataclasses import replace
 
 import pytest
-
-from switchsum.switch import Switch
-from switchsum.switch.errors import BadEntry, EntryMissing
-from switchsum.switch.meters import GREEN, MAX_BURST, MAX_RATE, MICRO, RED, YELLOW, MeterRates
-from switchsum.switch.pipeline import Pipeline
-from switchsum.switch.tables import Entry, Exact, Ternary
+from switchsum_switch import Switch
+from switchsum_switch.errors import BadEntry, EntryMissing
+from switchsum_switch.execution.pipeline import Pipeline
+from switchsum_switch.state.meters import GREEN, MAX_BURST, MAX_RATE, MICRO, RED, YELLOW, MeterRates
+from switchsum_switch.state.tables import Entry, Exact, Ternary
 
 from .conftest import PROGRAMS, Load
 

@@ -6,12 +6,11 @@ import json
 from typing import Any
 
 import pytest
-
-from switchsum.protocol.p4runtime import Code, Outcome, parse_p4info, v1
-from switchsum.switch import ProgramError, Switch
-from switchsum.switch.hashes import HASHES
-from switchsum.switch.p4runtime.entities import Entities
-from switchsum.switch.pipeline import EngineName
+from switchsum_switch import ProgramError, Switch
+from switchsum_switch.execution.pipeline import EngineName
+from switchsum_switch.p4runtime.entities import Entities
+from switchsum_switch.p4runtime.messages import Code, Outcome, parse_p4info, v1
+from switchsum_switch.program.hashes import HASHES
 
 from .conftest import PROGRAMS
 

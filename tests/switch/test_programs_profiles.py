@@ -6,12 +6,11 @@ import itertools
 from typing import Any
 
 import pytest
-
-from switchsum.protocol.p4runtime import Code, parse_p4info, v1
-from switchsum.switch import BadEntry, EntryExists, EntryMissing, Group, InUse, Member, Switch, TableFull
-from switchsum.switch.p4runtime.entities import Entities
-from switchsum.switch.pipeline import EngineName
-from switchsum.switch.profiles import Numbers
+from switchsum_switch import BadEntry, EntryExists, EntryMissing, Group, InUse, Member, Switch, TableFull
+from switchsum_switch.execution.pipeline import EngineName
+from switchsum_switch.p4runtime.entities import Entities
+from switchsum_switch.p4runtime.messages import Code, parse_p4info, v1
+from switchsum_switch.state.profiles import Numbers
 
 from .conftest import PROGRAMS
 

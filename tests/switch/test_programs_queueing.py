@@ -5,10 +5,9 @@ from __future__ import annotations
 import struct
 
 import pytest
-
-from switchsum.switch.pipeline import EngineName, Pipeline
-from switchsum.switch.queues import Queues
-from switchsum.switch.v1model import QUEUE_SHIFT
+from switchsum_switch.execution.pipeline import EngineName, Pipeline
+from switchsum_switch.program.v1model import QUEUE_SHIFT
+from switchsum_switch.queues.queues import Queues
 
 from .conftest import PROGRAMS
 

@@ -5,9 +5,8 @@ from __future__ import annotations
 import shutil
 
 import pytest
-
-from switchsum.switch.pipeline import Pipeline
-from switchsum.testing.simple_switch import SimpleSwitch
+from switchsum_switch.bmv2.simple_switch import SimpleSwitch
+from switchsum_switch.execution.pipeline import Pipeline
 
 from .conftest import PROGRAMS, Load
 

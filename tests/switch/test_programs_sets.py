@@ -6,12 +6,11 @@ import json
 from typing import Any
 
 import pytest
-
-from switchsum.protocol.p4runtime import Code, P4RuntimeError, parse_p4info, v1
-from switchsum.switch import Switch
-from switchsum.switch.errors import BadEntry, EntryExists, EntryMissing, TableFull
-from switchsum.switch.pipeline import Pipeline
-from switchsum.switch.tables import Ternary
+from switchsum_switch import Switch
+from switchsum_switch.errors import BadEntry, EntryExists, EntryMissing, TableFull
+from switchsum_switch.execution.pipeline import Pipeline
+from switchsum_switch.p4runtime.messages import Code, P4RuntimeError, parse_p4info, v1
+from switchsum_switch.state.tables import Ternary
 
 from . import p4runtime_rig
 from .conftest import PROGRAMS, Load

@@ -5,10 +5,9 @@ from __future__ import annotations
 import random
 
 import pytest
-
-from switchsum.switch.errors import BadEntry, EntryExists, EntryMissing, ReadOnly, TableFull
-from switchsum.switch.pipeline import Pipeline
-from switchsum.switch.tables import Entry, Exact, Lpm, Match, Range, Ternary
+from switchsum_switch.errors import BadEntry, EntryExists, EntryMissing, ReadOnly, TableFull
+from switchsum_switch.execution.pipeline import Pipeline
+from switchsum_switch.state.tables import Entry, Exact, Lpm, Match, Range, Ternary
 
 from .conftest import Load
 

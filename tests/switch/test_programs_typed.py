@@ -5,10 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-
-from switchsum.protocol.p4runtime import Code, parse_p4info, v1
-from switchsum.switch import ProgramError, Switch
-from switchsum.switch.p4runtime.entities import Entities
+from switchsum_switch import ProgramError, Switch
+from switchsum_switch.p4runtime.entities import Entities
+from switchsum_switch.p4runtime.messages import Code, parse_p4info, v1
 
 from .conftest import PROGRAMS
 

@@ -7,9 +7,8 @@ import shutil
 from typing import Any
 
 import pytest
-
-from switchsum.differ.search import Differ, with_pushes
-from switchsum.switch.pipeline import EngineName, Pipeline
+from switchsum_switch.differ.search import Differ, with_pushes
+from switchsum_switch.execution.pipeline import EngineName, Pipeline
 
 from .conftest import PROGRAMS
 

@@ -7,9 +7,8 @@ import random
 import zlib
 
 import pytest
-
-from switchsum.protocol.wire import internet_checksum
-from switchsum.switch.pipeline import EngineName, Pipeline
+from switchsum_switch.execution.pipeline import EngineName, Pipeline
+from switchsum_switch.wires.headers import internet_checksum
 
 from .conftest import PROGRAMS, Load
 

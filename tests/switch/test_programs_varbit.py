@@ -6,9 +6,8 @@ import json
 from typing import Any
 
 import pytest
-
-from switchsum.switch.errors import ProgramError
-from switchsum.switch.pipeline import EngineName, Pipeline
+from switchsum_switch.errors import ProgramError
+from switchsum_switch.execution.pipeline import EngineName, Pipeline
 
 from .conftest import PROGRAMS
 

@@ -27,7 +27,7 @@ def run(folder: Path, *options: str) -> str:
 def folder(tmp_path: Path) -> Path:
     for path in files("solution", FORWARDER):
         (tmp_path / path.name).write_bytes(path.read_bytes())
-    (tmp_path / "conftest.py").write_text('pytest_plugins = ["switchsum.switch.pytest_plugin"]\n')
+    (tmp_path / "conftest.py").write_text('pytest_plugins = ["switchsum_switch.pytest_plugin"]\n')
     (tmp_path / "pytest.ini").write_text("[pytest]\n")
     (tmp_path / "test_own.py").write_text(TEST)
     return tmp_path

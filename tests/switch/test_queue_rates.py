@@ -10,16 +10,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-
-from switchsum.launch.thrift import set_queue_depths, set_queue_rates
-from switchsum.native.wires.packetsocket import open_packet_socket
-from switchsum.protocol.errors import UsageError
-from switchsum.switch.command_line import make_config, parse
-from switchsum.switch.daemon import Config, ProgramConfig
-from switchsum.switch.pipeline import EngineName
-from switchsum.switch.queue_settings import QueueSetting, read_depth, read_rate
-from switchsum.switch.queues import Queues
-from switchsum.switch.traffic_manager import TrafficManager
+from switchsum_protocol.errors import UsageError
+from switchsum_switch.bmv2.queue_depths import set_queue_depths, set_queue_rates
+from switchsum_switch.daemon.command_line import make_config, parse
+from switchsum_switch.daemon.daemon import Config, ProgramConfig
+from switchsum_switch.execution.pipeline import EngineName
+from switchsum_switch.queues.queue_settings import QueueSetting, read_depth, read_rate
+from switchsum_switch.queues.queues import Queues
+from switchsum_switch.queues.traffic_manager import TrafficManager
+from switchsum_switch.wires.packetsocket import open_packet_socket
 
 from ..timing import eventually, patience
 from .conftest import PROGRAMS
@@ -88,7 +87,7 @@ def test_a_program_that_is_replaced_takes_its_packets_with_it() -> None:
 
 @pytest.fixture(
     params=[
-        pytest.param([sys.executable, "-c", "from switchsum.cli.bmv2 import main; main()"], id="switchsum-bmv2"),
+        pytest.param([sys.executable, "-c", "from switchsum_switch.__main__ import main; main()"], id="switchsum-bmv2"),
         pytest.param(["simple_switch_grpc"], id="simple_switch_grpc", marks=pytest.mark.bmv2),
     ]
 )

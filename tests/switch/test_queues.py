@@ -9,13 +9,12 @@ import time
 
 import numpy as np
 import pytest
-
-from switchsum.native.wires.packetsocket import open_packet_socket
-from switchsum.switch.clock import Clock
-from switchsum.switch.ports.backlog import Backlog
-from switchsum.switch.ports.base import Batch, PortCounter, PortTable
-from switchsum.switch.ports.packet import PacketPorts
-from switchsum.switch.queues import CAPACITY_FRAMES, Queues
+from switchsum_switch.ports.backlog import Backlog
+from switchsum_switch.ports.base import Batch, PortCounter, PortTable
+from switchsum_switch.ports.packet import PacketPorts
+from switchsum_switch.queues.queues import CAPACITY_FRAMES, Queues
+from switchsum_switch.state.clock import Clock
+from switchsum_switch.wires.packetsocket import open_packet_socket
 
 from ..timing import patience
 

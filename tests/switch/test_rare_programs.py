@@ -8,10 +8,9 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-
-from switchsum.switch import Group, Member, ProgramError, Switch
-from switchsum.switch.hashes import HASHES, WIDTHS
-from switchsum.switch.pipeline import EngineName, Pipeline
+from switchsum_switch import Group, Member, ProgramError, Switch
+from switchsum_switch.execution.pipeline import EngineName, Pipeline
+from switchsum_switch.program.hashes import HASHES, WIDTHS
 
 from .conftest import PROGRAMS
 

@@ -8,14 +8,15 @@ import re
 from typing import Any
 
 import pytest
-
-from switchsum.protocol.errors import SwitchsumError
-from switchsum.switch import ir, model, pipeline, tables
-from switchsum.switch.codegen import compile
-from switchsum.switch.codegen import engine as native_engine
-from switchsum.switch.errors import ProgramError
-from switchsum.switch.lower.program import MAX_BLOCKS
-from switchsum.switch.pipeline import EngineName, Pipeline
+from switchsum_protocol.errors import SwitchsumError
+from switchsum_switch.codegen import compile
+from switchsum_switch.codegen import engine as native_engine
+from switchsum_switch.errors import ProgramError
+from switchsum_switch.execution import pipeline
+from switchsum_switch.execution.pipeline import EngineName, Pipeline
+from switchsum_switch.program import ir, model
+from switchsum_switch.program.lower.program import MAX_BLOCKS
+from switchsum_switch.state import tables
 
 from .conftest import PROGRAMS
 

@@ -12,20 +12,11 @@ from typing import Any
 
 import numpy as np
 import pytest
-
-from switchsum.switch import (
-    BadEntry,
-    EntryExists,
-    EntryMissing,
-    ProgramError,
-    ReadOnly,
-    ShownEntry,
-    Switch,
-)
-from switchsum.switch.named_tables import params_of
-from switchsum.switch.pipeline import EngineName
-from switchsum.switch.tables import ActionSpec, Exact, KeySpec, Lpm, Match, MatchKind, ParamSpec, Range, Ternary
-from switchsum.switch.values import match_of, match_text, number_of, text_of
+from switchsum_switch import BadEntry, EntryExists, EntryMissing, ProgramError, ReadOnly, ShownEntry, Switch
+from switchsum_switch.execution.pipeline import EngineName
+from switchsum_switch.names.named_tables import params_of
+from switchsum_switch.names.values import match_of, match_text, number_of, text_of
+from switchsum_switch.state.tables import ActionSpec, Exact, KeySpec, Lpm, Match, MatchKind, ParamSpec, Range, Ternary
 
 from .conftest import PROGRAMS
 

@@ -6,23 +6,23 @@ import subprocess
 import sys
 from pathlib import Path
 
-from switchsum import switch
+import switchsum_switch as switch
 
 from ..test_floors import ROOT, imported_names, module_name, modules
 
-OTHERS = ("switchsum.host", "switchsum.controller", "switchsum.p4src", "switchsum.torch", "torch", "scapy", "typer")
+OTHERS = ("switchsum_host", "switchsum_controller", "switchsum.p4src", "switchsum.torch", "torch", "scapy", "typer")
 PROGRAM = Path(__file__).parent / "programs" / "stateful"
 
 
 def test_a_switch_runs_without_jobs_hosts_torch_and_scapy() -> None:
     code = f"""
 import sys
-from switchsum.switch import Switch
+from switchsum_switch import Switch
 for engine in ("interpreter", "native"):
     switch = Switch.from_file({str(PROGRAM) + ".json"!r}, {str(PROGRAM) + ".p4info.txtpb"!r}, engine=engine)
     assert switch.process(1, bytes(64))
 switch.trace(1, bytes(64))
-import switchsum.switch.daemon
+import switchsum_switch.daemon.daemon
 print(*[name for name in sys.modules if name.startswith({OTHERS!r})])
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
@@ -32,7 +32,7 @@ print(*[name for name in sys.modules if name.startswith({OTHERS!r})])
 def test_of_the_wire_the_switch_knows_messages_errors_and_lengths() -> None:
     for path in modules("switch"):
         for name in imported_names(path.read_text(), module_name(path)):
-            if name.startswith("switchsum.protocol"):
+            if name.startswith("switchsum_protocol"):
                 _, _, module, *rest = name.split(".")
                 assert module in ("p4runtime", "errors", "frame"), f"{path.relative_to(ROOT)}: {name}"
                 assert module != "frame" or rest[0].endswith("_BYTES"), f"{path.relative_to(ROOT)}: {name}"

@@ -7,8 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-
-from switchsum.switch import Switch
+from switchsum_switch import Switch
 
 from ..timing import eventually, patience
 from .conftest import PROGRAMS

@@ -6,9 +6,8 @@ import json
 from pathlib import Path
 
 import pytest
-
-from switchsum.switch.pipeline import Pipeline
-from switchsum.switch.trace import Tracer
+from switchsum_switch.execution.pipeline import Pipeline
+from switchsum_switch.execution.trace import Tracer
 
 from .conftest import PROGRAMS
 

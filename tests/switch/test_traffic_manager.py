@@ -9,9 +9,8 @@ import random
 from dataclasses import dataclass
 
 import pytest
-
-from switchsum.switch import Switch
-from switchsum.switch.queues import CAPACITY_FRAMES
+from switchsum_switch import Switch
+from switchsum_switch.queues.queues import CAPACITY_FRAMES
 
 from .conftest import PROGRAMS
 from .test_programs_queueing import REPORT

@@ -6,11 +6,20 @@ import random
 from collections.abc import Iterator
 
 import numpy as np
-
-from switchsum.switch import ir
-from switchsum.switch.codegen.filters import CHOSEN, FEWEST_CHANGES, VALUES, WORD_BITS, TupleFilter
-from switchsum.switch.tables import ActionSpec, Entry, KeySpec, MatchKind, ParamSpec, Range, Table, TableSpec, Ternary
-from switchsum.switch.tuple_space import TupleSpace
+from switchsum_switch.codegen.filters import CHOSEN, FEWEST_CHANGES, VALUES, WORD_BITS, TupleFilter
+from switchsum_switch.program import ir
+from switchsum_switch.state.tables import (
+    ActionSpec,
+    Entry,
+    KeySpec,
+    MatchKind,
+    ParamSpec,
+    Range,
+    Table,
+    TableSpec,
+    Ternary,
+)
+from switchsum_switch.state.tuple_space import TupleSpace
 
 from .ir_programs import Draft, Pair, numbered, straight
 

@@ -6,10 +6,9 @@ import random
 from collections.abc import Iterator
 
 import pytest
-
-from switchsum.switch.errors import BadEntry
-from switchsum.switch.lock import StateLock
-from switchsum.switch.tables import (
+from switchsum_switch.errors import BadEntry
+from switchsum_switch.state.lock import StateLock
+from switchsum_switch.state.tables import (
     MOST_PRIORITY,
     ActionSpec,
     Entry,

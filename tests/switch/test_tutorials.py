@@ -15,9 +15,8 @@ from random import Random
 from typing import Final
 
 import pytest
-
-from switchsum.switch.live import LiveNetwork
-from switchsum.switch.live_file import read_network
+from switchsum_switch.live.file import read_network
+from switchsum_switch.live.network import LiveNetwork
 
 from ..timing import patience
 

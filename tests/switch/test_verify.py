@@ -5,13 +5,12 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-
-from switchsum.switch import ir
-from switchsum.switch.ir import Op, Relation
-from switchsum.switch.lower import lower
-from switchsum.switch.passes import narrow_repeated, split_carries
-from switchsum.switch.reader import read_program
-from switchsum.switch.verify import MalformedProgram, verify
+from switchsum_switch.program import ir
+from switchsum_switch.program.ir import Op, Relation
+from switchsum_switch.program.lower import lower
+from switchsum_switch.program.passes import narrow_repeated, split_carries
+from switchsum_switch.program.reader import read_program
+from switchsum_switch.program.verify import MalformedProgram, verify
 
 from .conftest import PROGRAMS
 

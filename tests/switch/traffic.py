@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from typing import Any, TypeVar
 
 import numpy as np
+from switchsum_protocol import wire
+from switchsum_protocol.frame import NO_BLOCK, WIDENED_FORMATS, Flag, Header, Kind, LaneFormat, Operator
+from switchsum_protocol.shared_rules import AGE_US, ORPHAN_AGE
 
-from switchsum.protocol import wire
-from switchsum.protocol.frame import NO_BLOCK, WIDENED_FORMATS, Flag, Header, Kind, LaneFormat, Operator
-from switchsum.protocol.shared_rules import AGE_US, ORPHAN_AGE
 from switchsum.testing.encapsulations import encapsulations
 from switchsum.testing.rig import (
     CPU_PORT,

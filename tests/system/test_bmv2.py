@@ -10,13 +10,14 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from switchsum_protocol.errors import LocalError
+from switchsum_protocol.frame import LANE_BUILDS
+from switchsum_switch.bmv2 import process as bmv2
+from switchsum_switch.bmv2.queue_depths import set_queue_depths
+from switchsum_switch.process.children import Children
 
 from switchsum import p4src
-from switchsum.launch import bmv2, wires
-from switchsum.launch.children import Children
-from switchsum.launch.thrift import set_queue_depths
-from switchsum.protocol.errors import LocalError
-from switchsum.protocol.frame import LANE_BUILDS
+from switchsum.launch import wires
 
 from ..timing import patience
 from .conftest import BMV2

@@ -9,9 +9,8 @@ import sys
 from pathlib import Path
 
 import pytest
-
-from switchsum.launch import children as launcher
-from switchsum.launch.children import Children
+from switchsum_switch.process import children as launcher
+from switchsum_switch.process.children import Children
 
 from ..timing import eventually
 
@@ -117,7 +116,7 @@ def test_children_die_with_a_launcher_that_is_killed(tmp_path: Path) -> None:
     (scratch / "inner").mkdir(parents=True)
     code = (
         "import time\n"
-        "from switchsum.launch.children import Children\n"
+        "from switchsum_switch.process.children import Children\n"
         f"children = Children({str(scratch)!r})\n"
         "print(children.start('rank 0', ['sleep', '100']).process.pid, flush=True)\n"
         "time.sleep(100)\n"

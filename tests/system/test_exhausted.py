@@ -13,18 +13,18 @@ from typing import Any
 import grpc
 import numpy as np
 import pytest
+from switchsum_host.links import shm, udp  # noqa: F401  (which open_transport imports: it takes a descriptor)
+from switchsum_host.links.names import open_transport
+from switchsum_protocol import member_rpc
+from switchsum_protocol.errors import LocalError, TransportError
+from switchsum_protocol.slot_rules import SWITCH_ADDRESS
+from switchsum_switch.ports.base import Batch, PortTable
+from switchsum_switch.ports.capture import Capture
+from switchsum_switch.ports.udp import UdpPort
+from switchsum_switch.process.children import Child, Children
+from switchsum_switch.process.ready import READY_FD, await_ready
 
-from switchsum.host.links import shm, udp  # noqa: F401  (which open_transport imports: it takes a descriptor)
-from switchsum.host.links.names import open_transport
-from switchsum.launch.children import Child, Children
-from switchsum.launch.ready import READY_FD, await_ready
 from switchsum.launch.session import daemon
-from switchsum.protocol import member_rpc
-from switchsum.protocol.errors import LocalError, TransportError
-from switchsum.protocol.slot_rules import SWITCH_ADDRESS
-from switchsum.switch.ports.base import Batch, PortTable
-from switchsum.switch.ports.capture import Capture
-from switchsum.switch.ports.udp import UdpPort
 
 from ..timing import patience
 

@@ -11,9 +11,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-
-from switchsum.protocol import member_rpc, rpc
-from switchsum.protocol.errors import NoCapacity, UnknownJob
+from switchsum_protocol import member_rpc, rpc
+from switchsum_protocol.errors import NoCapacity, UnknownJob
 
 from ..timing import eventually, patience
 from .daemons import run_here

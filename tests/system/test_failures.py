@@ -11,10 +11,9 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-
-from switchsum.connections.controller_client import ControllerClient
-from switchsum.controller.switches.client import P4RuntimeClient
-from switchsum.protocol import rpc
+from switchsum_controller.switches.client import P4RuntimeClient
+from switchsum_protocol import rpc
+from switchsum_protocol.clients.controller_client import ControllerClient
 
 from ..timing import eventually, patience
 from .conftest import NAMESPACES, NEEDS_BMV2

@@ -12,11 +12,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from switchsum_protocol import rpc
+from switchsum_protocol.frame import Flag, Header, Kind, LaneFormat, Operator
+from switchsum_protocol.wire import build_frame
+from switchsum_switch.wires.headers import ETHERNET_BYTES, Address
 
 from switchsum.launch import wires
-from switchsum.protocol import rpc
-from switchsum.protocol.frame import ETHERNET_BYTES, Flag, Header, Kind, LaneFormat, Operator
-from switchsum.protocol.wire import Address, build_frame
 from switchsum.testing.bmv2 import in_namespace
 from switchsum.testing.encapsulations import encapsulations
 

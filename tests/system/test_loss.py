@@ -7,9 +7,8 @@ from functools import partial
 from pathlib import Path
 
 import pytest
-
-from switchsum.connections.controller_client import ControllerClient
-from switchsum.protocol import rpc
+from switchsum_protocol import rpc
+from switchsum_protocol.clients.controller_client import ControllerClient
 
 from ..timing import eventually, patience
 from .parts import Parts

@@ -10,8 +10,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
-
-from switchsum.launch.bmv2 import free_port
+from switchsum_switch.bmv2.process import free_port
 
 from ..timing import patience
 from .conftest import NAMESPACES

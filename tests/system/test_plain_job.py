@@ -8,8 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
-
-from switchsum.native.kernels.plain import VARIABLE
+from switchsum_switch.kernels.plain import VARIABLE
 
 from ..timing import patience
 
@@ -18,7 +17,7 @@ JOB = """
 import sys
 import numpy as np
 import switchsum
-from switchsum.host.engine import receiving
+from switchsum_host.engine import receiving
 
 assert receiving.receive.__name__ == "receive" and "numba" not in sys.modules
 with switchsum.connect() as comm:

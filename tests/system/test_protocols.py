@@ -7,16 +7,15 @@ import sys
 from pathlib import Path
 
 import pytest
-
-from switchsum import baselines
-from switchsum.laboratory.protocols.member import VARIABLE, read_place
-from switchsum.protocol.errors import UsageError
+from switchsum_lab import baselines
+from switchsum_lab.protocols.member import VARIABLE, read_place
+from switchsum_protocol.errors import UsageError
 
 from .conftest import BMV2, VETH, Run
 
 RANK = """
 import numpy as np
-from switchsum.laboratory.protocols.member import join
+from switchsum_lab.protocols.member import join
 
 with join() as member:
     for size in (1000, 77):

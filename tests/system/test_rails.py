@@ -8,8 +8,7 @@ from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
-
-from switchsum.launch.bmv2 import free_port
+from switchsum_switch.bmv2.process import free_port
 
 from ..timing import eventually
 from .test_trees import LEAVES, Tree

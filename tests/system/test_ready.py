@@ -9,19 +9,19 @@ import time
 from pathlib import Path
 
 import pytest
+from switchsum_protocol.errors import LocalError
+from switchsum_switch.process.children import Children
+from switchsum_switch.process.ready import READY_FD, await_ready
 from typer.testing import CliRunner
 
 from switchsum.cli.app import application
-from switchsum.launch.children import Children
-from switchsum.launch.ready import READY_FD, await_ready
-from switchsum.protocol.errors import LocalError
 
 ROOT = Path(__file__).parents[2]
 
 COMPILES = """
 import sys, time
 from switchsum.launch import ready
-from switchsum.native.kernels.turns import _turn
+from switchsum_switch.kernels.turns import _turn
 ready.report_progress()
 for second in range(int(sys.argv[1])):
     time.sleep(0.25)
@@ -80,7 +80,7 @@ def test_mininet_hears_progress_and_does_not_take_it_for_readiness(tmp_path: Pat
 
 
 def test_warm_says_why_it_would_be_in_vain(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("switchsum.native.kernels.loading.kernel_store", lambda: None)
+    monkeypatch.setattr("switchsum_switch.kernels.loading.kernel_store", lambda: None)
     monkeypatch.setenv("SWITCHSUM_CACHE_DIR", "/proc/none")
     done = CliRunner().invoke(application(), ["warm"])
     assert isinstance(done.exception, LocalError)

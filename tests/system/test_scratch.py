@@ -11,8 +11,7 @@ from types import FrameType
 from typing import Any
 
 import pytest
-
-from switchsum.launch.ending import ended_by_signals, scratch_folder
+from switchsum_switch.process.ending import ended_by_signals, scratch_folder
 
 
 class Interrupter:

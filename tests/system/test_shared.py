@@ -9,9 +9,8 @@ from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
-
-from switchsum.launch.bmv2 import free_port
-from switchsum.protocol import rpc
+from switchsum_protocol import rpc
+from switchsum_switch.bmv2.process import free_port
 
 from ..timing import eventually, patience
 from .conftest import NAMESPACES, UDP

@@ -14,9 +14,8 @@ from typing import Any
 
 import grpc
 import pytest
-
-from switchsum.launch.ready import READY_FD
-from switchsum.protocol.p4runtime import METHODS
+from switchsum_switch.p4runtime.messages import METHODS
+from switchsum_switch.process.ready import READY_FD
 
 from ..timing import patience
 

@@ -9,17 +9,17 @@ from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
+from switchsum_controller.trees.fleet_file import load
+from switchsum_protocol import rpc
+from switchsum_protocol.errors import UsageError
+from switchsum_switch.bmv2.process import free_port
+from switchsum_switch.process.children import Children
 
 from switchsum.cli.topology import read
-from switchsum.controller.trees.fleet_file import load
 from switchsum.launch import tree as trees
-from switchsum.launch.bmv2 import free_port
-from switchsum.launch.children import Children
 from switchsum.launch.options import Links, RunOptions
 from switchsum.launch.session import Switch
 from switchsum.launch.tree import TreePlan
-from switchsum.protocol import rpc
-from switchsum.protocol.errors import UsageError
 
 from ..timing import eventually, patience
 from .conftest import BMV2, TREE, VETH, WORKERS, Run

@@ -15,10 +15,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-
-from switchsum.connections.controller_client import ControllerClient
-from switchsum.launch.ready import PROGRESS, READY_FD
-from switchsum.native.process.runtime_directory import RUNTIME_VARIABLE
+from switchsum_protocol.clients.controller_client import ControllerClient
+from switchsum_switch.process.ready import PROGRESS, READY_FD
+from switchsum_switch.process.runtime_directory import RUNTIME_VARIABLE
 
 from ..timing import patience
 from .conftest import NAMESPACES, Run

@@ -5,11 +5,12 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from switchsum.protocol import rpc
-from switchsum.protocol.errors import SwitchLost, UsageError
-from switchsum.protocol.frame import Flag, Header, Kind
-from switchsum.protocol.samples import SampledFrame
-from switchsum.protocol.wire import Address, build_frame
+from switchsum_protocol import rpc
+from switchsum_protocol.errors import SwitchLost, UsageError
+from switchsum_protocol.frame import Flag, Header, Kind
+from switchsum_protocol.wire import build_frame
+from switchsum_switch.ports.samples import SampledFrame
+from switchsum_switch.wires.headers import Address
 
 HOSTILE = '<script>alert("1")</script>\\"}\n'.replace("\n", "?")
 

@@ -19,9 +19,9 @@ from typing import Any
 
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
+from switchsum_protocol import rpc
+from switchsum_switch.bmv2.process import free_port
 
-from switchsum.launch.bmv2 import free_port
-from switchsum.protocol import rpc
 from switchsum.view.facts import look_at
 from switchsum.web.app import FILES, STATIC
 from switchsum.web.metrics import exposition

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from switchsum.protocol import rpc
+from switchsum_protocol import rpc
+
 from switchsum.testing.clock import VirtualClock
 from switchsum.view.pace import LONG_WAIT_S, SHARE, Pace
 

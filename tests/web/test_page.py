@@ -20,11 +20,11 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 import pytest
+from switchsum_protocol import member_rpc, rpc
+from switchsum_protocol.clients.controller_client import ControllerClient
+from switchsum_protocol.errors import UnknownJob
+from switchsum_switch.bmv2.process import free_port
 
-from switchsum.connections.controller_client import ControllerClient
-from switchsum.launch.bmv2 import free_port
-from switchsum.protocol import member_rpc, rpc
-from switchsum.protocol.errors import UnknownJob
 from switchsum.web.server import WebServer
 from tools import pictures
 

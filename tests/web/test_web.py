@@ -17,10 +17,10 @@ from unittest.mock import Mock
 
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
+from switchsum_protocol import rpc
+from switchsum_protocol.errors import LocalError, UsageError
+from switchsum_switch.ports.samples import SampledFrame
 
-from switchsum.protocol import rpc
-from switchsum.protocol.errors import LocalError, UsageError
-from switchsum.protocol.samples import SampledFrame
 from switchsum.testing.clock import VirtualClock
 from switchsum.view.facts import gather, look_at
 from switchsum.view.pace import Pace

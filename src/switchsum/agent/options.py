@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass
 
-from switchsum.protocol.errors import UsageError
-from switchsum.protocol.frame import MOST_WORKERS
+from switchsum_protocol.errors import UsageError
+from switchsum_protocol.frame import MOST_WORKERS
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -6,14 +6,15 @@ import os
 import sys
 from collections.abc import Mapping, Sequence
 
+from switchsum_host.links.names import open_transport
+from switchsum_protocol import rpc
+from switchsum_protocol.clients.controller_client import ControllerClient
+from switchsum_protocol.errors import LocalError, UnknownJob, UsageError
+from switchsum_protocol.frame import FRAME_BYTES, payload_bytes
+from switchsum_switch.process.children import Children
+from switchsum_switch.wires.headers import Address
+
 from switchsum.agent.options import AgentOptions
-from switchsum.connections.controller_client import ControllerClient
-from switchsum.host.links.names import open_transport
-from switchsum.launch.children import Children
-from switchsum.protocol import rpc
-from switchsum.protocol.errors import LocalError, UnknownJob, UsageError
-from switchsum.protocol.frame import FRAME_BYTES, payload_bytes
-from switchsum.protocol.wire import Address
 
 CALL_S = 5.0
 NOBODY = Address(mac=0, ip=0, port=0)

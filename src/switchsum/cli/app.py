@@ -14,10 +14,10 @@ from importlib import import_module
 from typing import Annotated, Final
 
 import typer
+from switchsum_protocol.errors import SwitchsumError, UsageError
+from switchsum_switch.connections.threads import is_exhausted
 
 import switchsum
-from switchsum.connections.threads import is_exhausted
-from switchsum.protocol.errors import SwitchsumError, UsageError
 
 USAGE_EXIT_CODE = 2
 """Exit code for wrong options, the same as click's."""
@@ -86,9 +86,10 @@ def application(only: str = "") -> typer.Typer:
 def print_version(wanted: bool) -> None:
     """If the option was given, print the version and the digests that must be equal on all machines, and exit."""
     if wanted:
+        from switchsum_protocol.frame import WIRE_DIGEST, WIRE_VERSION
+        from switchsum_switch.wires.outbox import LAYOUT_DIGEST
+
         from switchsum import p4src
-        from switchsum.native.wires.outbox import LAYOUT_DIGEST
-        from switchsum.protocol.frame import WIRE_DIGEST, WIRE_VERSION
 
         typer.echo(f"switchsum {switchsum.__version__}")
         typer.echo(f"wire {WIRE_VERSION} ({WIRE_DIGEST}), ring {LAYOUT_DIGEST}, program {p4src.compiled_digest()[:8]}")

@@ -12,25 +12,25 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
+from switchsum_protocol.builds import largest_build
+from switchsum_protocol.errors import LocalError, UsageError
+from switchsum_protocol.frame import AGGREGATION_PORT
+from switchsum_switch.connections.addresses import check_form, is_listening, is_number
+from switchsum_switch.connections.serving import allow_many_descriptors
+from switchsum_switch.process.runtime_directory import controller_address, p4runtime_address, path_of
+from switchsum_switch.wires.headers import Address, parse_ip, parse_mac
 
 from switchsum.cli.fields import takes
 from switchsum.cli.output import greet, log_daemon
 from switchsum.cli.remote import LAST_SWITCH_PORT, DeviceOption, check_address
-from switchsum.connections.addresses import check_form, is_listening, is_number
-from switchsum.connections.serving import allow_many_descriptors
 from switchsum.launch.builds import AUTO, LanesOption, read_lanes
-from switchsum.native.process.runtime_directory import controller_address, p4runtime_address, path_of
-from switchsum.protocol.builds import largest_build
-from switchsum.protocol.errors import LocalError, UsageError
-from switchsum.protocol.frame import AGGREGATION_PORT
-from switchsum.protocol.wire import Address, parse_ip, parse_mac
 
 if TYPE_CHECKING:
-    from switchsum.controller.service.config import Config
-    from switchsum.controller.service.controller import Controller
-    from switchsum.controller.service.server import Service
-    from switchsum.controller.switches.session import Build
-    from switchsum.controller.trees.fabric import Fabric
+    from switchsum_controller.service.config import Config
+    from switchsum_controller.service.controller import Controller
+    from switchsum_controller.service.server import Service
+    from switchsum_controller.switches.session import Build
+    from switchsum_controller.trees.fabric import Fabric
 
 STANDBY_S = 0.25
 """Pause between two looks for a controller whose place may be vacant."""
@@ -92,9 +92,10 @@ class ControllerOptions:
 @takes(ControllerOptions)
 def controller(options: ControllerOptions) -> None:
     """Run the controller until interrupted: it sets switches up with program and entries, and admits ranks to jobs."""
+    from switchsum_controller.service.config import Config
+    from switchsum_controller.switches import discovery
+
     from switchsum import __version__
-    from switchsum.controller.service.config import Config
-    from switchsum.controller.switches import discovery
 
     log_daemon("controller", verbose=options.verbose)
     build = read_lanes(options.lanes) or largest_build(options.mtu)
@@ -135,8 +136,8 @@ def controller(options: ControllerOptions) -> None:
 
 def stand_by(listen: str) -> None:
     """Wait as long as a controller listens at an address, having imported what it takes to be one."""
-    import switchsum.controller.service.controller
-    import switchsum.controller.service.server  # noqa: F401
+    import switchsum_controller.service.controller
+    import switchsum_controller.service.server  # noqa: F401
 
     for number in (signal.SIGINT, signal.SIGTERM):  # until `serve` has something to stop
         signal.signal(number, lambda *_: sys.exit(0))
@@ -156,7 +157,7 @@ def await_vacancy(listen: str, is_stopping: Callable[[], bool]) -> None:
 
 def take_place(daemon: Controller, listen: str, *, standby: bool, local: str | None = None) -> Service:
     """Listen for a controller; one that stands by tries again where another one was faster.  Raises LocalError."""
-    from switchsum.controller.service.server import Service
+    from switchsum_controller.service.server import Service
 
     # Before it listens, and once: a signal that comes while another one is faster must not be forgotten.
     for number in (signal.SIGINT, signal.SIGTERM):
@@ -170,7 +171,7 @@ def take_place(daemon: Controller, listen: str, *, standby: bool, local: str | N
                 raise
             if str(error) != told:
                 told = str(error)
-                logging.getLogger("switchsum.controller").warning("stands by: %s", told)
+                logging.getLogger("switchsum_controller").warning("stands by: %s", told)
             await_vacancy(listen, lambda: daemon.upkeep.is_stopping)
             if daemon.upkeep.is_stopping:
                 sys.exit(0)
@@ -181,7 +182,7 @@ def read_fleet(path: Path, options: ControllerOptions, program: Build) -> Fabric
 
     Switches may be started after their controller: until they and their links are there, it says what is missing.
     """
-    from switchsum.controller.switches import discovery
+    from switchsum_controller.switches import discovery
 
     told = ""
     while True:
@@ -192,14 +193,15 @@ def read_fleet(path: Path, options: ControllerOptions, program: Build) -> Fabric
         except LocalError as error:
             if str(error) != told:
                 told = str(error)
-                logging.getLogger("switchsum.controller").warning("no tree of switches yet: %s", told)
+                logging.getLogger("switchsum_controller").warning("no tree of switches yet: %s", told)
             time.sleep(1.0)
 
 
 def load_program(lanes_per_frame: int) -> Build:
     """Return a lane build as the controller takes it."""
+    from switchsum_controller.switches.session import Build
+
     from switchsum import p4src
-    from switchsum.controller.switches.session import Build
 
     compiled = p4src.load(lanes_per_frame)
     return Build(lanes_per_frame=lanes_per_frame, device_config=compiled.device_config, p4info=compiled.p4info)
@@ -209,8 +211,9 @@ def serve(
     config: Config, listen: str, web: str | None = None, *, standby: bool = False, local: str | None = None
 ) -> None:
     """Run a controller until interrupted."""
-    from switchsum.controller.service.controller import Controller
-    from switchsum.launch.ready import announce, is_launched
+    from switchsum_controller.service.controller import Controller
+    from switchsum_switch.process.ready import announce, is_launched
+
     from switchsum.web.local import LocalSource
     from switchsum.web.server import WebServer
 

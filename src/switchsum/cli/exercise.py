@@ -7,13 +7,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
-
-from switchsum.native.notices import waiting_for
-from switchsum.protocol.errors import UsageError
+from switchsum_protocol.errors import UsageError
+from switchsum_switch.process.notices import waiting_for
 
 if TYPE_CHECKING:
-    from switchsum.exercises import Exercise
-    from switchsum.exercises.driver import Attempt
+    from switchsum_exercises import Exercise
+    from switchsum_exercises.driver import Attempt
 
 app = typer.Typer(name="exercise", no_args_is_help=True, help="Write a switch that adds, step by step.")
 
@@ -34,7 +33,7 @@ SWITCHES: Final = ("embedded", "bmv2")
 @app.command("list")
 def list_() -> None:
     """List the exercises."""
-    from switchsum.exercises import EXERCISES
+    from switchsum_exercises import EXERCISES
 
     for one in EXERCISES:
         typer.echo(f"{one.number}  {one.title} ({'Python or P4' if one.has_p4 else 'Python'})")
@@ -43,7 +42,7 @@ def list_() -> None:
 @app.command()
 def start(number: NumberArgument, folder: FolderArgument = None) -> None:
     """Copy an exercise's page and skeleton into a folder."""
-    from switchsum import exercises
+    import switchsum_exercises as exercises
 
     exercise = exercises.find(number)
     folder = folder or Path(exercise.name)
@@ -61,8 +60,8 @@ def check(
     switch: SwitchOption = "embedded",
 ) -> None:
     """Check your solution, and say in a sentence what is wrong (exit code 1 if anything is)."""
-    from switchsum import exercises
-    from switchsum.exercises import driver
+    import switchsum_exercises as exercises
+    from switchsum_exercises import driver
 
     exercise = exercises.find(number)
     folder = exercise.folder if solution else folder or Path(exercise.name)
@@ -81,13 +80,13 @@ def check(
 
 
 def _attempt(path: Path) -> Attempt:
-    from switchsum.exercises import driver
+    from switchsum_exercises import driver
 
     return driver.Attempt(driver.load(path), path.name)
 
 
 def _p4_attempt(exercise: Exercise, folder: Path, name: str, switch: str, stack: ExitStack) -> Attempt:
-    from switchsum.exercises.p4 import attempt_of
+    from switchsum_exercises.p4 import attempt_of
 
     if switch == "embedded":
         return attempt_of(exercise, folder, name)

@@ -7,17 +7,17 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from switchsum_protocol.errors import ControllerUnreachable, SwitchLost, UnknownJob, UsageError
 
 from switchsum.cli.output import JsonOption, WatchOption, print_json, print_records, repeat
 from switchsum.cli.remote import CONTROLLER, ControllerOption, address_of, connect
-from switchsum.protocol.errors import ControllerUnreachable, SwitchLost, UnknownJob, UsageError
 from switchsum.view import explain as view
 from switchsum.view import spans
 from switchsum.view.alerts import slots_taken
 from switchsum.view.facts import gather
 
 if TYPE_CHECKING:
-    from switchsum.connections.controller_client import ControllerClient
+    from switchsum_protocol.clients.controller_client import ControllerClient
 
 Place = tuple[str, str]
 """Address of a controller, and name of one of its jobs."""

@@ -11,13 +11,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from switchsum_protocol.errors import UsageError
 
 from switchsum.cli.fields import takes
 from switchsum.cli.output import check_seconds, print_records
-from switchsum.protocol.errors import UsageError
 
 if TYPE_CHECKING:
-    from switchsum.switch.live import LiveNetwork
+    from switchsum_switch.live.network import LiveNetwork
 
 LAST_PORT = 65_535
 
@@ -48,8 +48,8 @@ def network(options: NetworkOptions) -> None:
     """
     check_seconds("--every", options.every)
     check_seconds("--seconds", options.seconds)
-    from switchsum.connections.serving import allow_many_descriptors
-    from switchsum.switch.live_file import read_network
+    from switchsum_switch.connections.serving import allow_many_descriptors
+    from switchsum_switch.live.file import read_network
 
     allow_many_descriptors()
     made = read_network(options.file, folder=options.folder, first_grpc=options.grpc, first_udp=options.udp)

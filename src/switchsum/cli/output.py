@@ -12,10 +12,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
-
-from switchsum.launch.ready import is_launched
-from switchsum.native.process.logs import is_wanted, log_as
-from switchsum.protocol.errors import UsageError
+from switchsum_protocol.errors import UsageError
+from switchsum_switch.process.logs import is_wanted, log_as
+from switchsum_switch.process.ready import is_launched
 
 if TYPE_CHECKING:
     from rich.table import Table

@@ -10,13 +10,12 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Annotated, Final, TypeVar
 
 import typer
-
-from switchsum.connections.addresses import check_form
-from switchsum.native.process.runtime_directory import controller_address
-from switchsum.protocol.errors import ControllerUnreachable, SwitchLost, UsageError
+from switchsum_protocol.errors import ControllerUnreachable, SwitchLost, UsageError
+from switchsum_switch.connections.addresses import check_form
+from switchsum_switch.process.runtime_directory import controller_address
 
 if TYPE_CHECKING:
-    from switchsum.connections.controller_client import ControllerClient
+    from switchsum_protocol.clients.controller_client import ControllerClient
 
 ControllerOption = Annotated[
     str, typer.Option("--controller", envvar="SWITCHSUM_CONTROLLER", help="Controller to ask, host:port or unix:path.")

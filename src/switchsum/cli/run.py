@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import typer
+from switchsum_protocol.rpc import check_slots
 
 from switchsum.cli.fields import takes
 from switchsum.cli.output import check_program
 from switchsum.launch.options import RunOptions
-from switchsum.protocol.rpc import check_slots
 
 
 @takes(RunOptions)
@@ -17,12 +17,13 @@ def run(options: RunOptions) -> None:
 
     refuse_early(options)
     if options.baseline is not None:
-        from switchsum.laboratory.protocols import launch
+        from switchsum_lab.protocols import launch
 
         raise typer.Exit(launch.run(options, options.baseline))
     if options.virtual_time:
+        from switchsum_lab import virtual
+
         from switchsum.cli.topology import read
-        from switchsum.launch import virtual
 
         raise typer.Exit(virtual.run(options, read(options.topology or f"star,{options.workers}", options.link_mbit)))
     planned = None

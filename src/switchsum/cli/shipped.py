@@ -8,8 +8,7 @@ from importlib.util import find_spec
 from typing import Annotated
 
 import typer
-
-from switchsum.protocol.errors import LocalError
+from switchsum_protocol.errors import LocalError
 
 
 class What(StrEnum):

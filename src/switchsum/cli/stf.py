@@ -12,15 +12,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
+from switchsum_protocol.errors import UsageError
 
 from switchsum.cli.fields import takes
 from switchsum.cli.output import JsonOption, check_seconds, print_json
-from switchsum.protocol.errors import UsageError
 
 if TYPE_CHECKING:
-    from switchsum.differ.search import Finding, Tally
-    from switchsum.switch.stf import Outcome, Test
-    from switchsum.switch.trace import Step
+    from switchsum_switch.differ.search import Finding, Tally
+    from switchsum_switch.execution.trace import Step
+    from switchsum_switch.stf import Outcome, Test
 
 SUFFIX: Final = ".stf"
 WIDEST: Final = 1 << 20
@@ -63,7 +63,7 @@ def stf(
     program. A test that fails is printed with the trace of the packet that shows the failure.
     """
     program, p4info, tests = _sort(files)
-    from switchsum.switch.stf import parse, traces_of
+    from switchsum_switch.stf import parse, traces_of
 
     text = _read(program)
     if p4info is not None:
@@ -101,18 +101,18 @@ def _read(path: Path) -> bytes:
 
 def _check(program: bytes, p4info: str) -> None:
     """Compare a program with its P4Info; raises an error that says how they differ."""
-    from switchsum.protocol.p4runtime import parse_p4info
-    from switchsum.switch.p4runtime.schema import bind
-    from switchsum.switch.pipeline import Pipeline
+    from switchsum_switch.execution.pipeline import Pipeline
+    from switchsum_switch.p4runtime.messages import parse_p4info
+    from switchsum_switch.p4runtime.schema import bind
 
     bind(parse_p4info(p4info), Pipeline.load(program, engine="interpreter").state)
 
 
 def _run(program: bytes, test: Test, engine: TargetChoice) -> Outcome:
-    from switchsum.switch.stf import run_embedded
+    from switchsum_switch.stf import run_embedded
 
     if engine is TargetChoice.BMV2:
-        from switchsum.testing.simple_switch import run_bmv2
+        from switchsum_switch.bmv2.simple_switch import run_bmv2
 
         return run_bmv2(program, test)
     return run_embedded(program, test, "native" if engine is TargetChoice.NATIVE else "interpreter")
@@ -151,8 +151,8 @@ def differ(options: DifferOptions) -> None:
     check_seconds("--seconds", options.seconds)
     if not 1 <= len(options.files) <= 2:
         raise UsageError("differ takes a PROGRAM.json and optionally its P4Info")
-    from switchsum.differ.search import Differ
-    from switchsum.launch.bmv2 import PROGRAM
+    from switchsum_switch.bmv2.process import PROGRAM
+    from switchsum_switch.differ.search import Differ
 
     program, *p4info = map(_read, options.files)
     for text in p4info:
@@ -242,9 +242,9 @@ def trace(
     """Show as a tree what a P4 program does to a frame: states, lookups, fields, registers and copies."""
     if not 2 <= len(files) <= 3:
         raise UsageError("trace takes a PROGRAM.json, optionally its P4Info, and a frame in hexadecimal")
-    from switchsum.switch.reader import read_program
-    from switchsum.switch.stf import Embedded, Names, parse
-    from switchsum.switch.stf import run as run_test
+    from switchsum_switch.program.reader import read_program
+    from switchsum_switch.stf import Embedded, Names, parse
+    from switchsum_switch.stf import run as run_test
 
     program = _read(Path(files[0]))
     for name in files[1:-1]:
@@ -261,7 +261,7 @@ def trace(
             typer.echo(f"{stf_file.name}:{problem.line}: {problem.text}", err=True)
     _, step = switch.pipeline.trace(port, frame)
     if bmv2 is not None:
-        from switchsum.switch.packet_trace import write_packet_traces
+        from switchsum_switch.execution.packet_trace import write_packet_traces
 
         write_packet_traces(step, bmv2)
     if as_json:

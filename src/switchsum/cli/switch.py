@@ -9,16 +9,16 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
+from switchsum_protocol.errors import UsageError
+from switchsum_switch.connections.addresses import LAST_PORT, is_number
+from switchsum_switch.connections.serving import allow_many_descriptors
+from switchsum_switch.process.runtime_directory import aggregator_address, p4runtime_address
 
 from switchsum.cli.controller import read_ip, read_mac
 from switchsum.cli.fields import takes
 from switchsum.cli.output import greet, log_daemon
 from switchsum.cli.remote import LAST_SWITCH_PORT, DeviceOption, check_address
 from switchsum.cli.switches import list_switches, show_switch
-from switchsum.connections.addresses import LAST_PORT, is_number
-from switchsum.connections.serving import allow_many_descriptors
-from switchsum.native.process.runtime_directory import aggregator_address, p4runtime_address
-from switchsum.protocol.errors import UsageError
 
 app = typer.Typer(name="switch")
 app.command("list")(list_switches)
@@ -104,12 +104,12 @@ def aggregator(options: SwitchOptions) -> None:
 
 def run_switch(options: SwitchOptions, listen: str, what: str) -> None:
     """Run the embedded switch until interrupted."""
-    from switchsum.launch.ready import announce, report_progress
-    from switchsum.packets.sampling import serve_samples
-    from switchsum.protocol.frame import AGGREGATION_PORT
-    from switchsum.protocol.wire import Address
-    from switchsum.switch.daemon import Config, UdpConfig, start_interruptible
-    from switchsum.switch.queue_settings import read_settings
+    from switchsum_protocol.frame import AGGREGATION_PORT
+    from switchsum_switch.daemon.daemon import Config, UdpConfig, start_interruptible
+    from switchsum_switch.ports.sampling import serve_samples
+    from switchsum_switch.process.ready import announce, report_progress
+    from switchsum_switch.queues.queue_settings import read_settings
+    from switchsum_switch.wires.headers import Address
 
     log_daemon(what, verbose=options.verbose)
     report_progress()

@@ -6,15 +6,15 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from switchsum_protocol.errors import LocalError, UsageError
 
 from switchsum.cli.output import JsonOption, WatchOption, print_json, print_records, repeat
 from switchsum.cli.remote import CONTROLLER, ControllerOption, connect_to_look
-from switchsum.protocol.errors import LocalError, UsageError
 from switchsum.view.rounds import parts_of
 
 if TYPE_CHECKING:
-    from switchsum.connections.controller_client import ControllerClient
-    from switchsum.protocol.rpc import JobInfo, LinkInfo, SwitchInfo
+    from switchsum_protocol.clients.controller_client import ControllerClient
+    from switchsum_protocol.rpc import JobInfo, LinkInfo, SwitchInfo
 
 
 def list_switches(

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from switchsum.connections.controller_client import ControllerClient
-from switchsum.connections.member_client import Reply
-from switchsum.native.notices import waiting_for
+from switchsum_protocol.clients.controller_client import ControllerClient
+from switchsum_protocol.clients.member_client import Reply
+from switchsum_switch.process.notices import waiting_for
 
 
 class ToldClient(ControllerClient):

@@ -20,7 +20,7 @@ from switchsum.view.ranks import Seen, told_rows, what_it_does
 from switchsum.view.words import percent
 
 if TYPE_CHECKING:
-    from switchsum.connections.controller_client import ControllerClient
+    from switchsum_protocol.clients.controller_client import ControllerClient
 
 LEAST_INTERVAL_S: Final = 0.2
 """Reports come once a second: asking the controller more often than this is of no use."""

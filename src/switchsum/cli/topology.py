@@ -8,12 +8,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
+from switchsum_protocol.errors import LocalError, UsageError
+from switchsum_switch.process.notices import waiting_for
 
 from switchsum.cli.output import JsonOption, print_json
 from switchsum.cli.remote import DeviceOption
 from switchsum.launch.builds import AUTO, LanesOption, read_lanes
-from switchsum.native.notices import waiting_for
-from switchsum.protocol.errors import LocalError, UsageError
 
 if TYPE_CHECKING:
     from switchsum.planning.topology import Network
@@ -101,10 +101,11 @@ def discover(
 
     No controller may run meanwhile.  A running controller finds the links itself: see `switchsum link list`.
     """
+    from switchsum_controller.switches import discovery
+    from switchsum_controller.switches.neighbours import to_yaml
+    from switchsum_protocol.builds import largest_build
+
     from switchsum.cli.controller import load_program
-    from switchsum.controller.switches import discovery
-    from switchsum.controller.switches.neighbours import to_yaml
-    from switchsum.protocol.builds import largest_build
 
     given = discovery.read_fleet(fleet)
     with waiting_for("LLDP frames"):

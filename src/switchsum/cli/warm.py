@@ -6,9 +6,9 @@ import sys
 from typing import Annotated
 
 import typer
+from switchsum_protocol.errors import LocalError
 
 from switchsum.launch.options import Links
-from switchsum.protocol.errors import LocalError
 
 LANE_BUILDS = (128, 2048, 256)
 """The builds of the switch's program.  The default build comes last, so that it is the newest in the cache."""
@@ -24,12 +24,13 @@ def warm(
     if workers:
         _warm_workers(links or [Links.SHM])
         return
+    from switchsum_switch.execution.pipeline import Pipeline
+    from switchsum_switch.kernels.cache import CACHE_VARIABLE, refusals
+    from switchsum_switch.kernels.loading import kernel_store
+
     from switchsum import p4src
     from switchsum.launch import session
     from switchsum.launch.options import RunOptions
-    from switchsum.native.kernels.cache import CACHE_VARIABLE, refusals
-    from switchsum.native.kernels.loading import kernel_store
-    from switchsum.switch.pipeline import Pipeline
 
     store = kernel_store()
     if store is None:
@@ -48,7 +49,7 @@ def warm(
 
 def _warm_workers(links: list[Links]) -> None:
     """Compile the kernels of workers, without a link."""
-    from switchsum.host.links.warm import warm_up
+    from switchsum_host.links.warm import warm_up
 
     for link in links:
         warm_up(f"{link}:")

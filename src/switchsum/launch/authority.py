@@ -16,9 +16,8 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID as Usage
 from cryptography.x509.oid import NameOID
-
-from switchsum.connections.tls import FILES, HOSTS, NAME, P4RUNTIME
-from switchsum.protocol.errors import UsageError
+from switchsum_protocol.errors import UsageError
+from switchsum_switch.connections.tls import FILES, HOSTS, NAME, P4RUNTIME
 
 ROLES: Final = {
     "switch": {P4RUNTIME: Usage.SERVER_AUTH},

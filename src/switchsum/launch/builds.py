@@ -7,9 +7,8 @@ from dataclasses import dataclass
 from typing import Annotated, Final
 
 import typer
-
-from switchsum.protocol.errors import UsageError
-from switchsum.protocol.frame import LANE_BUILDS
+from switchsum_protocol.errors import UsageError
+from switchsum_protocol.frame import LANE_BUILDS
 
 AUTO: Final = "auto"
 

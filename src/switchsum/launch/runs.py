@@ -13,9 +13,9 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Final
 
-from switchsum.connections.addresses import is_listening
-from switchsum.native.process.runtime_directory import UNIX, controller_address, distrust, path_of, runtime_directory
-from switchsum.protocol.errors import LocalError, UsageError
+from switchsum_protocol.errors import LocalError, UsageError
+from switchsum_switch.connections.addresses import is_listening
+from switchsum_switch.process.runtime_directory import UNIX, controller_address, distrust, path_of, runtime_directory
 
 PREFIX: Final = "run-"
 

@@ -12,21 +12,24 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from switchsum.connections.controller_client import ControllerClient
-from switchsum.connections.starting import ANSWER_S, LAUNCHER_VARIABLE, start_limit
-from switchsum.launch import bmv2, runs, tree, wires
-from switchsum.launch.children import OURSELVES, Child, Children
-from switchsum.launch.ending import ended_by_signals, scratch_folder
+from switchsum_protocol import rpc
+from switchsum_protocol.clients.controller_client import ControllerClient
+from switchsum_protocol.clients.starting import ANSWER_S, LAUNCHER_VARIABLE
+from switchsum_protocol.errors import UsageError
+from switchsum_switch.bmv2 import process as bmv2
+from switchsum_switch.kernels.cache import has, open_store
+from switchsum_switch.kernels.sources import source_digest
+from switchsum_switch.kernels.turns import WORKERS
+from switchsum_switch.process.children import OURSELVES, Child, Children
+from switchsum_switch.process.ending import ended_by_signals, scratch_folder
+from switchsum_switch.process.ready import READY_FD, await_ready
+from switchsum_switch.process.runtime_directory import PROFILE_VARIABLE
+from switchsum_switch.process.start_limit import start_limit
+from switchsum_switch.process.trace_files import merge
+from switchsum_switch.wires.headers import format_ip, format_mac
+
+from switchsum.launch import runs, tree, wires
 from switchsum.launch.options import Links, RunOptions
-from switchsum.launch.ready import READY_FD, await_ready
-from switchsum.native.kernels.cache import has, open_store
-from switchsum.native.kernels.sources import source_digest
-from switchsum.native.kernels.turns import WORKERS
-from switchsum.native.process.runtime_directory import PROFILE_VARIABLE
-from switchsum.native.process.trace_files import merge
-from switchsum.protocol import rpc
-from switchsum.protocol.errors import UsageError
-from switchsum.protocol.wire import format_ip, format_mac
 
 JOB = "run"
 LOOPBACK = 0x7F_00_00_01

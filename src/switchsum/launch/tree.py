@@ -11,11 +11,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from switchsum_switch.bmv2.process import free_port
+from switchsum_switch.process.children import Children
+from switchsum_switch.wires.headers import format_mac
+
 from switchsum.launch import wires
-from switchsum.launch.bmv2 import free_port
-from switchsum.launch.children import Children
 from switchsum.launch.options import Links, RunOptions
-from switchsum.protocol.wire import format_mac
 from switchsum.topologies import write_fleet
 
 LOOPBACK = "127.0.0.1"

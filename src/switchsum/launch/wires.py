@@ -17,12 +17,12 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from switchsum.connections.starting import HINT, start_limit
-from switchsum.launch.children import OURSELVES, Child, Children
-from switchsum.native.process.runtime_directory import RUNTIME_VARIABLE, runtime_directory
-from switchsum.protocol.errors import LocalError
-from switchsum.protocol.frame import MAX_WORKERS
-from switchsum.protocol.wire import Address, format_ip, format_mac
+from switchsum_protocol.errors import LocalError
+from switchsum_protocol.frame import MAX_WORKERS
+from switchsum_switch.process.children import OURSELVES, Child, Children
+from switchsum_switch.process.runtime_directory import RUNTIME_VARIABLE, runtime_directory
+from switchsum_switch.process.start_limit import HINT, start_limit
+from switchsum_switch.wires.headers import Address, format_ip, format_mac
 
 ENTERED = "SWITCHSUM_IN_NAMESPACE"
 """Environment variable that is set in a launcher which has its own network namespace."""

@@ -8,11 +8,10 @@ from typing import Any
 from scapy.layers.inet import IP, UDP
 from scapy.layers.l2 import Ether
 from scapy.packet import Packet
-
-from switchsum.host.links.scapy_layer import LANES, Aggregation
-from switchsum.protocol.errors import UsageError
-from switchsum.protocol.frame import FIELDS, Flag, LaneFormat, payload_bytes
-from switchsum.protocol.wire import Address, format_ip, format_mac
+from switchsum_host.links.scapy_layer import LANES, Aggregation
+from switchsum_protocol.errors import UsageError
+from switchsum_protocol.frame import FIELDS, Flag, LaneFormat, payload_bytes
+from switchsum_switch.wires.headers import Address, format_ip, format_mac
 
 
 def read_fields(texts: Sequence[str]) -> dict[str, int | str]:

@@ -11,11 +11,10 @@ from pathlib import Path
 from typing import Any, BinaryIO, Final
 
 from google.protobuf.message import DecodeError
-
-from switchsum.protocol.errors import LocalError
-from switchsum.protocol.p4runtime import v1
-from switchsum.switch.ports.capture import CHANGES, END, SETTINGS
-from switchsum.switch.ports.pcapng import (
+from switchsum_protocol.errors import LocalError
+from switchsum_switch.p4runtime.messages import v1
+from switchsum_switch.ports.capture import CHANGES, END, SETTINGS
+from switchsum_switch.ports.pcapng import (
     BYTE_ORDER,
     CUSTOM,
     ENTERPRISE,
@@ -28,8 +27,8 @@ from switchsum.switch.ports.pcapng import (
     PACKET,
     SECTION,
 )
-from switchsum.switch.queues import PORTS
-from switchsum.switch.v1model import MAX_PASSES, MAX_QUEUES, QUEUE_SHIFT
+from switchsum_switch.program.v1model import MAX_PASSES, MAX_QUEUES, QUEUE_SHIFT
+from switchsum_switch.queues.queues import PORTS
 
 MOST_BYTES: Final = 1 << 26
 """Longest block, and longest request once it is inflated."""

@@ -9,16 +9,16 @@ from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
-
-from switchsum.protocol.errors import LocalError
-from switchsum.protocol.frame import Kind, Reason
-from switchsum.protocol.p4runtime import v1
-from switchsum.protocol.wire import parse_frame
-from switchsum.switch.p4runtime import Device, Refused
-from switchsum.switch.pipeline import Pipeline
-from switchsum.switch.ports.pcapng import INBOUND, OUTBOUND, PcapngFile
-from switchsum.switch.queues import Queues
-from switchsum.switch.v1model import QUEUE_SHIFT
+from switchsum_protocol.errors import LocalError
+from switchsum_protocol.frame import Kind, Reason
+from switchsum_protocol.wire import parse_frame
+from switchsum_switch.execution.pipeline import Pipeline
+from switchsum_switch.p4runtime.device import Device
+from switchsum_switch.p4runtime.messages import v1
+from switchsum_switch.p4runtime.refusal import Refused
+from switchsum_switch.ports.pcapng import INBOUND, OUTBOUND, PcapngFile
+from switchsum_switch.program.v1model import QUEUE_SHIFT
+from switchsum_switch.queues.queues import Queues
 
 from .recording import Frame, Settings, read
 

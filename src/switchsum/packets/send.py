@@ -9,15 +9,15 @@ from dataclasses import dataclass, replace
 import numpy as np
 from scapy.layers.l2 import Ether
 from scapy.packet import Packet
+from switchsum_host.api.join import Membership
+from switchsum_host.links.base import Transport
+from switchsum_host.links.names import open_transport
+from switchsum_protocol import rpc
+from switchsum_protocol.clients.controller_client import ControllerClient
+from switchsum_protocol.frame import FRAME_BYTES, payload_bytes
+from switchsum_switch.wires.headers import Address
 
-from switchsum.connections.controller_client import ControllerClient
-from switchsum.host.api.join import Membership
-from switchsum.host.links.base import Transport
-from switchsum.host.links.names import open_transport
 from switchsum.packets.craft import craft
-from switchsum.protocol import rpc
-from switchsum.protocol.frame import FRAME_BYTES, payload_bytes
-from switchsum.protocol.wire import Address
 
 ROWS = 4
 

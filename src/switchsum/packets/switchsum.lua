@@ -3,7 +3,7 @@
 -- Fields are `switchsum.NAME`; lanes are numbers of their format. What the switch reports (overflow, mismatch, a
 -- refusal) and what does not fit is expert information, `switchsum.expert.NAME`.
 
--- Generated from protocol/frame.py by tools/frame_tables.py
+-- Generated from protocol/switchsum_protocol/frame.py by tools/frame_tables.py
 local WIRE_VERSION, AGGREGATION_PORT = 4, 21333
 local HEADER_BYTES, NO_BLOCK = 48, 4294967295
 local KINDS = {

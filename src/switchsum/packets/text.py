@@ -6,9 +6,8 @@ from typing import Any
 
 from scapy.layers.inet import IP, UDP
 from scapy.packet import Packet
-
-from switchsum.host.links.scapy_layer import LANES, Aggregation
-from switchsum.protocol.frame import ALL_BUT, FIELDS, NO_BLOCK, Flag, Kind
+from switchsum_host.links.scapy_layer import LANES, Aggregation
+from switchsum_protocol.frame import ALL_BUT, FIELDS, NO_BLOCK, Flag, Kind
 
 FEW_LANES = 6
 LANES_PER_LINE = 8

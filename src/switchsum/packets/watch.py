@@ -14,14 +14,13 @@ from scapy.layers.inet import UDP
 from scapy.layers.l2 import Ether
 from scapy.packet import Packet, bind_bottom_up
 from scapy.utils import PcapReader
-
-from switchsum.host.links.scapy_layer import Aggregation
-from switchsum.native.wires.packetsocket import PACKET_IGNORE_OUTGOING, PACKET_VNET_HDR, SOL_PACKET, interface_mtu
-from switchsum.native.wires.segmentation import SUPER_BYTES, VNET_BYTES, frames_of
-from switchsum.protocol.errors import LocalError, TransportError
-from switchsum.protocol.frame import AGGREGATION_PORT
-from switchsum.switch.ports.capture import END
-from switchsum.switch.ports.pcapng import CUSTOM, MAGIC, SECTION
+from switchsum_host.links.scapy_layer import Aggregation
+from switchsum_protocol.errors import LocalError, TransportError
+from switchsum_protocol.frame import AGGREGATION_PORT
+from switchsum_switch.ports.capture import END
+from switchsum_switch.ports.pcapng import CUSTOM, MAGIC, SECTION
+from switchsum_switch.wires.packetsocket import PACKET_IGNORE_OUTGOING, PACKET_VNET_HDR, SOL_PACKET, interface_mtu
+from switchsum_switch.wires.segmentation import SUPER_BYTES, VNET_BYTES, frames_of
 
 LONGEST_WAIT_S = 0.5
 PCAP_LITTLE: Final = (b"\xd4\xc3\xb2\xa1", b"\x4d\x3c\xb2\xa1")

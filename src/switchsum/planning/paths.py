@@ -16,9 +16,8 @@ import numpy as np
 import numpy.typing as npt
 from scipy.sparse import csr_array
 from scipy.sparse.csgraph import dijkstra
-
-from switchsum.protocol.errors import UsageError
-from switchsum.protocol.frame import MAX_WORKERS
+from switchsum_protocol.errors import UsageError
+from switchsum_protocol.frame import MAX_WORKERS
 
 from .topology import Network, TopologyError, unserved
 

@@ -16,8 +16,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
-from switchsum.protocol.errors import LocalError
-from switchsum.protocol.reports import printable
+from switchsum_protocol.errors import LocalError
+from switchsum_protocol.reports import printable
 
 try:
     import networkx as nx

@@ -21,10 +21,9 @@ from typing import Any, Final
 import numpy as np
 from scipy.optimize import Bounds, LinearConstraint, linprog, milp
 from scipy.sparse import csc_array
-
-from switchsum.controller.trees.fabric import MOST_TREES
-from switchsum.controller.trees.forest import AggregationTree
-from switchsum.protocol.errors import UsageError
+from switchsum_controller.trees.fabric import MOST_TREES
+from switchsum_controller.trees.forest import AggregationTree
+from switchsum_protocol.errors import UsageError
 
 from .bounds import Bound, bound_of, cheapest, hosts_alone
 from .paths import MOST_LEVELS, Core, Floats, Search, Shape, Tree, core_of, shape_of

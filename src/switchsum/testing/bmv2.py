@@ -13,21 +13,22 @@ from collections.abc import Callable, Iterable, Sequence
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
+from switchsum_controller.switches.client import P4RuntimeClient, Pipeline
+from switchsum_controller.switches.schema import Schema, encode_group
+from switchsum_controller.tables.entries import Entry, Group, Replica
+from switchsum_protocol.errors import LocalError
+from switchsum_protocol.frame import AT, Kind
+from switchsum_switch.bmv2.process import AS_STARTED, START_S, ring_frames
+from switchsum_switch.bmv2.queue_depths import set_queue_depths, set_queue_rates
+from switchsum_switch.connections.addresses import is_listening
+from switchsum_switch.p4runtime.messages import parse_p4info, v1
+from switchsum_switch.process.children import Child, Children
+from switchsum_switch.process.start_limit import HINT, start_limit
+from switchsum_switch.wires.headers import Address, parse_ip
+from switchsum_switch.wires.packetsocket import SOL_PACKET, open_packet_socket
+
 from switchsum import p4src
-from switchsum.connections.addresses import is_listening
-from switchsum.connections.starting import HINT, start_limit
-from switchsum.controller.switches.client import P4RuntimeClient, Pipeline
-from switchsum.controller.switches.schema import Schema, encode_group
-from switchsum.controller.tables.entries import Entry, Group, Replica
-from switchsum.launch.bmv2 import AS_STARTED, START_S, ring_frames
-from switchsum.launch.children import Child, Children
-from switchsum.launch.thrift import set_queue_depths, set_queue_rates
 from switchsum.launch.wires import hold_namespace, run
-from switchsum.native.wires.packetsocket import SOL_PACKET, open_packet_socket
-from switchsum.protocol.errors import LocalError
-from switchsum.protocol.frame import AT, Kind
-from switchsum.protocol.p4runtime import parse_p4info, v1
-from switchsum.protocol.wire import Address, parse_ip
 from switchsum.testing.rig import CPU_PORT, SWITCH
 
 PORTS = 4

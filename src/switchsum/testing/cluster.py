@@ -9,17 +9,17 @@ from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
+from switchsum_host.engine.engine import EngineConfig, Failed, Finished, Outcome
+from switchsum_host.engine.link import LinkFunctions, Stop
+from switchsum_host.engine.loop import Driver
+from switchsum_host.engine.operation import Operation
+from switchsum_host.links.base import Indices, Received
+from switchsum_host.links.callbacks import PythonTransport
+from switchsum_protocol.frame import FRAME_BYTES, payload_bytes
+from switchsum_protocol.slot_rules import SWITCH_ADDRESS, Member, ReferenceSwitch
+from switchsum_switch.wires.headers import Address
+from switchsum_switch.wires.rows import LEAD_BYTES, allocate_rows
 
-from switchsum.host.engine.engine import EngineConfig, Failed, Finished, Outcome
-from switchsum.host.engine.link import LinkFunctions, Stop
-from switchsum.host.engine.loop import Driver
-from switchsum.host.engine.operation import Operation
-from switchsum.host.links.base import Indices, Received
-from switchsum.host.links.callbacks import PythonTransport
-from switchsum.native.wires.rows import LEAD_BYTES, allocate_rows
-from switchsum.protocol.frame import FRAME_BYTES, payload_bytes
-from switchsum.protocol.slot_rules import SWITCH_ADDRESS, Member, ReferenceSwitch
-from switchsum.protocol.wire import Address
 from switchsum.testing.clock import VirtualClock
 from switchsum.testing.engine import EngineByHand
 from switchsum.testing.network import LinkConditions, Network, Pipeline

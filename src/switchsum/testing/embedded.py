@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from switchsum_switch.execution.pipeline import EngineName, Pipeline
+from switchsum_switch.state.tables import Entry, Exact
+
 from switchsum import p4src
-from switchsum.switch.pipeline import EngineName, Pipeline
-from switchsum.switch.tables import Entry, Exact
 
 
 class Embedded:

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
-from switchsum.protocol.frame import ETHERNET_BYTES, IPV4_BYTES, Reason
-from switchsum.protocol.wire import Address, internet_checksum
+from switchsum_protocol.frame import Reason
+from switchsum_switch.wires.headers import ETHERNET_BYTES, IPV4_BYTES, Address, internet_checksum
 
 TAG: Final = b"\x81\x00\x00\x00"
 """A priority tag: VLAN 0."""

@@ -6,11 +6,10 @@ from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
-
-from switchsum.host.engine import by_hand
-from switchsum.host.engine.engine import Engine
-from switchsum.host.engine.operation import Operation
-from switchsum.native.kernels.loading import address_of
+from switchsum_host.engine import by_hand
+from switchsum_host.engine.engine import Engine
+from switchsum_host.engine.operation import Operation
+from switchsum_switch.kernels.loading import address_of
 
 BY_HAND: Final = (
     by_hand.submit_by_hand,

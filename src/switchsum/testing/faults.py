@@ -11,8 +11,7 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 import numpy as np
-
-from switchsum.protocol.frame import (
+from switchsum_protocol.frame import (
     WIDENED_FORMATS,
     WIRE_VERSION,
     Flag,
@@ -23,8 +22,9 @@ from switchsum.protocol.frame import (
     Reason,
     payload_bytes,
 )
-from switchsum.protocol.slot_rules import Cell, Member, ReferenceSwitch, Replies, Tag
-from switchsum.protocol.wire import Address, Packet, build_frame, parse_frame
+from switchsum_protocol.slot_rules import Cell, Member, ReferenceSwitch, Replies, Tag
+from switchsum_protocol.wire import Packet, build_frame, parse_frame
+from switchsum_switch.wires.headers import Address
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

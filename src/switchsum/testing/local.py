@@ -10,17 +10,17 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
 
 import numpy as np
+from switchsum_host.api.communicator import Communicator
+from switchsum_host.engine.engine import Engine
+from switchsum_host.engine.loop import Driver
+from switchsum_host.links.base import Indices, Received
+from switchsum_host.links.callbacks import PythonTransport
+from switchsum_protocol.errors import SwitchsumError, UsageError
+from switchsum_protocol.frame import FRAME_BYTES, payload_bytes
+from switchsum_protocol.slot_rules import ReferenceSwitch
+from switchsum_switch.wires.headers import Address
+from switchsum_switch.wires.rows import LEAD_BYTES, allocate_rows
 
-from switchsum.host.api.communicator import Communicator
-from switchsum.host.engine.engine import Engine
-from switchsum.host.engine.loop import Driver
-from switchsum.host.links.base import Indices, Received
-from switchsum.host.links.callbacks import PythonTransport
-from switchsum.native.wires.rows import LEAD_BYTES, allocate_rows
-from switchsum.protocol.errors import SwitchsumError, UsageError
-from switchsum.protocol.frame import FRAME_BYTES, payload_bytes
-from switchsum.protocol.slot_rules import ReferenceSwitch
-from switchsum.protocol.wire import Address
 from switchsum.testing.cluster import ClusterConfig
 from switchsum.testing.network import Pipeline
 

@@ -7,21 +7,9 @@ from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
-
-from switchsum.protocol import wire
-from switchsum.protocol.frame import (
-    AGGREGATION_PORT,
-    ETHERNET_BYTES,
-    IPV4_BYTES,
-    MAX_WORKERS,
-    REASONS,
-    Flag,
-    Header,
-    Kind,
-    Reason,
-    padding_bytes,
-)
-from switchsum.protocol.wire import Address
+from switchsum_protocol import wire
+from switchsum_protocol.frame import AGGREGATION_PORT, MAX_WORKERS, REASONS, Flag, Header, Kind, Reason, padding_bytes
+from switchsum_switch.wires.headers import ETHERNET_BYTES, IPV4_BYTES, Address
 
 SWITCH = Address(mac=0x02_00_00_00_00_01, ip=wire.parse_ip("10.0.0.254"), port=AGGREGATION_PORT)
 JOB, EPOCH, TREE, GROUP, FLOOD_GROUP = 7, 3, 0, 1, 2

@@ -7,10 +7,11 @@ from dataclasses import dataclass, replace
 from random import Random
 from typing import Final
 
-from switchsum.protocol.shared_rules import Fallback, SharedMember, SharedSwitch
-from switchsum.protocol.slot_rules import SWITCH_ADDRESS, Replies
-from switchsum.protocol.tree_rules import TreeMember
-from switchsum.protocol.wire import Address
+from switchsum_protocol.shared_rules import Fallback, SharedMember, SharedSwitch
+from switchsum_protocol.slot_rules import SWITCH_ADDRESS, Replies
+from switchsum_protocol.tree_rules import TreeMember
+from switchsum_switch.wires.headers import Address
+
 from switchsum.testing.clock import VirtualClock
 from switchsum.testing.cluster import ClusterConfig
 

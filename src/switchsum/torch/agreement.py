@@ -8,10 +8,9 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-
-from switchsum.host.api.communicator import Communicator
-from switchsum.host.api.operation_queue import Handle
-from switchsum.protocol.errors import CollectiveTimeout, OperationMismatch
+from switchsum_host.api.communicator import Communicator
+from switchsum_host.api.operation_queue import Handle
+from switchsum_protocol.errors import CollectiveTimeout, OperationMismatch
 
 
 class Agreement:

@@ -14,14 +14,14 @@ from weakref import WeakKeyDictionary
 import numpy as np
 import torch
 import torch.distributed as dist
+from switchsum_host.api.communicator import Communicator
+from switchsum_host.api.operation_queue import Handle
+from switchsum_host.api.record import Announced, Record, said
+from switchsum_host.api.steps import LastStep
+from switchsum_host.compress import base
+from switchsum_host.compress.base import Part
+from switchsum_protocol.errors import UsageError
 
-from switchsum.host.api.communicator import Communicator
-from switchsum.host.api.operation_queue import Handle
-from switchsum.host.api.record import Announced, Record, said
-from switchsum.host.api.steps import LastStep
-from switchsum.host.compress import base
-from switchsum.host.compress.base import Part
-from switchsum.protocol.errors import UsageError
 from switchsum.torch.compression import compressor_of
 from switchsum.torch.group import SwitchGroup
 from switchsum.torch.hooks import FLOATS, Compressor, Floats, NarrowLanes, begin, to_arrays, to_tensors

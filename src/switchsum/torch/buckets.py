@@ -13,12 +13,12 @@ from dataclasses import dataclass
 from typing import Final
 
 import torch
+from switchsum_host.api.communicator import Communicator
+from switchsum_host.api.operation_queue import Handle
 from torch import nn
 from torch.nn.modules.module import register_module_module_registration_hook
 from torch.nn.parallel import DistributedDataParallel
 
-from switchsum.host.api.communicator import Communicator
-from switchsum.host.api.operation_queue import Handle
 from switchsum.torch.gradients import are_reduced, backward_pass
 
 _MODELS: Final[weakref.WeakSet[DistributedDataParallel]] = weakref.WeakSet()

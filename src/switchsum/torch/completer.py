@@ -10,7 +10,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import Final, Protocol
 
-from switchsum.host.api.operation_queue import Handle
+from switchsum_host.api.operation_queue import Handle
 
 RELIEF_S: Final = 0.05
 """Seconds that callbacks may delay the completion of later works."""

@@ -8,9 +8,7 @@ from types import MappingProxyType
 from typing import Final
 
 import torch.distributed as dist
-from torch.nn.parallel import DistributedDataParallel
-
-from switchsum.host.compress import (
+from switchsum_host.compress import (
     BlockScaled,
     BlockTopK,
     DeepGradientCompression,
@@ -24,8 +22,10 @@ from switchsum.host.compress import (
     ThresholdTopK,
     TopK,
 )
-from switchsum.host.engine.operation import EACH, FLOAT_LANES
-from switchsum.protocol.errors import UsageError
+from switchsum_host.engine.operation import EACH, FLOAT_LANES
+from switchsum_protocol.errors import UsageError
+from torch.nn.parallel import DistributedDataParallel
+
 from switchsum.torch.group import SwitchGroup
 from switchsum.torch.hooks import CompressedHook, Compressor, EachValue, NarrowLanes, SmallBlocks, compressed
 

@@ -9,8 +9,7 @@ from collections import Counter
 from typing import Final
 
 import torch
-
-from switchsum.protocol.errors import UnsupportedDtype
+from switchsum_protocol.errors import UnsupportedDtype
 
 STRICT = "SWITCHSUM_STRICT"
 """Environment variable: set to 1, what the switch cannot reduce raises."""

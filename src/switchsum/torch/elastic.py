@@ -17,15 +17,12 @@ from typing import Any, Final, TypeVar
 
 import numpy as np
 import torch
-
-from switchsum.connections.controller_client import ControllerClient
-from switchsum.host.api.communicator import Communicator
-from switchsum.host.api.operation_queue import Handle
-from switchsum.host.connect import connect, launcher_variables
-from switchsum.native.notices import ranks_of, say, waiting_for
-from switchsum.native.process.runtime_directory import controller_address
-from switchsum.protocol import rpc
-from switchsum.protocol.errors import (
+from switchsum_host.api.communicator import Communicator
+from switchsum_host.api.operation_queue import Handle
+from switchsum_host.connect import connect, launcher_variables
+from switchsum_protocol import rpc
+from switchsum_protocol.clients.controller_client import ControllerClient
+from switchsum_protocol.errors import (
     CollectiveTimeout,
     NotAdmitted,
     RankTaken,
@@ -34,6 +31,8 @@ from switchsum.protocol.errors import (
     WorkerLost,
     WorldSizeMismatch,
 )
+from switchsum_switch.process.notices import ranks_of, say, waiting_for
+from switchsum_switch.process.runtime_directory import controller_address
 
 WAITING: Final = "+"
 """Text between the name of a group's job and the name of the job in which a new rank waits."""

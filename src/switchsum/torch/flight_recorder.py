@@ -27,8 +27,8 @@ from typing import Any, Final
 
 import torch
 import torch.distributed as dist
+from switchsum_protocol.errors import LocalError, RemoteError, SumOverflow, UsageError
 
-from switchsum.protocol.errors import LocalError, RemoteError, SumOverflow, UsageError
 from switchsum.torch.work import SwitchWork
 
 Shapes = list[list[int]]

@@ -14,10 +14,10 @@ from typing import Any, Final, TypeVar
 
 import torch
 import torch.distributed as dist
+from switchsum_host.api.communicator import Communicator
+from switchsum_protocol.errors import CollectiveTimeout, UsageError
 from torch.distributed import distributed_c10d as c10d
 
-from switchsum.host.api.communicator import Communicator
-from switchsum.protocol.errors import CollectiveTimeout, UsageError
 from switchsum.torch.agreement import Agreement, Counts
 from switchsum.torch.calls import passed_on
 from switchsum.torch.completer import keep_order

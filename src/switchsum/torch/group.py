@@ -19,13 +19,13 @@ from typing import Any, Final
 
 import torch
 import torch.distributed as dist
+from switchsum_host.api.collectives import Options
+from switchsum_host.api.communicator import Communicator
+from switchsum_host.api.operation_queue import Handle
+from switchsum_host.api.statistics import Statistics
+from switchsum_protocol.errors import UsageError
 from torch.distributed import distributed_c10d as c10d
 
-from switchsum.host.api.collectives import Options
-from switchsum.host.api.communicator import Communicator
-from switchsum.host.api.operation_queue import Handle
-from switchsum.host.api.statistics import Statistics
-from switchsum.protocol.errors import UsageError
 from switchsum.torch import buckets, gradients, sparse
 from switchsum.torch.calls import collective, refused
 from switchsum.torch.detours import Detours

@@ -15,9 +15,9 @@ from datetime import timedelta
 from typing import Any
 
 import torch.distributed as dist
+from switchsum_host.api.communicator import Communicator
+from switchsum_protocol.errors import CollectiveTimeout, SwitchsumError, UsageError
 
-from switchsum.host.api.communicator import Communicator
-from switchsum.protocol.errors import CollectiveTimeout, SwitchsumError, UsageError
 from switchsum.torch import flight_recorder, mixed
 from switchsum.torch.group import GroupStatistics, SwitchGroup
 from switchsum.torch.lane_choice import asked_for

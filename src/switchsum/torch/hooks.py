@@ -11,15 +11,15 @@ import numpy as np
 import numpy.typing as npt
 import torch
 import torch.distributed as dist
+from switchsum_host.api.communicator import Communicator
+from switchsum_host.api.operation_queue import Handle
+from switchsum_host.api.record import Record, call_of
+from switchsum_host.compress.base import Part, split
+from switchsum_host.engine.operation import EACH
+from switchsum_protocol.errors import UsageError
 from torch import nn
 from torch.futures import Future
 
-from switchsum.host.api.communicator import Communicator
-from switchsum.host.api.operation_queue import Handle
-from switchsum.host.api.record import Record, call_of
-from switchsum.host.compress.base import Part, split
-from switchsum.host.engine.operation import EACH
-from switchsum.protocol.errors import UsageError
 from switchsum.torch.buckets import Bucket
 from switchsum.torch.group import SwitchGroup
 from switchsum.torch.layers import Counted, Layers, Measured
@@ -49,7 +49,7 @@ class Exchange(Protocol):
 class Compressor(Protocol):
     """The methods of a compressor that a hook calls.
 
-    A compressor that also has `begin_parts(communicator, parts, values)`, as those of `switchsum.host.compress` have,
+    A compressor that also has `begin_parts(communicator, parts, values)`, as those of `switchsum_host.compress` have,
     is given a bucket at a time.  It keeps what it keeps for each of the parts.
     """
 
@@ -369,7 +369,7 @@ def compressed(
     `switchsum.torch.compress` does this by name.  Use this function for a compressor with arguments of your own.
 
     Args:
-        compressor: One of `switchsum.host.compress` or of this module.
+        compressor: One of `switchsum_host.compress` or of this module.
         group: The ranks that average; None: all ranks.
         model: The DistributedDataParallel.  What is kept for the next step then has its parameters' names.  A model
             with `find_unused_parameters` must be given: what is kept of parameters that no rank has used then stays.
@@ -388,7 +388,7 @@ def compressed(
         >>> import torch
         >>> import torch.distributed as dist
         >>> from torch.nn.parallel import DistributedDataParallel
-        >>> from switchsum.host.compress import ErrorFeedback, TopK
+        >>> from switchsum_host.compress import ErrorFeedback, TopK
         >>> from switchsum.torch.hooks import compressed
         >>> dist.init_process_group("switchsum", store=dist.HashStore(), rank=0, world_size=1)
         >>> model = DistributedDataParallel(torch.nn.Linear(4, 2))

@@ -11,10 +11,9 @@ from typing import Any, Final
 import ml_dtypes
 import numpy as np
 import numpy.typing as npt
-
-from switchsum.host.api.communicator import Communicator
-from switchsum.host.engine.operation import EACH, FLOAT_LANES
-from switchsum.protocol.errors import UsageError
+from switchsum_host.api.communicator import Communicator
+from switchsum_host.engine.operation import EACH, FLOAT_LANES
+from switchsum_protocol.errors import UsageError
 
 VARIABLE: Final = "SWITCHSUM_LANES"
 FEW_BYTES: Final = 16 * 1024

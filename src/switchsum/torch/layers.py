@@ -8,10 +8,9 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-
-from switchsum.host.api.sparse import AUTO_BLOCK
-from switchsum.host.compress.base import Part, split
-from switchsum.host.engine.operation import EACH, FLOAT_LANES, INT4
+from switchsum_host.api.sparse import AUTO_BLOCK
+from switchsum_host.compress.base import Part, split
+from switchsum_host.engine.operation import EACH, FLOAT_LANES, INT4
 
 Floats = npt.NDArray[np.float32]
 

@@ -18,11 +18,11 @@ from typing import Any, Final, Unpack
 
 import numpy as np
 import torch
+from switchsum_host.api.record import Record
+from switchsum_protocol.errors import UsageError, WorkerLost
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
-from switchsum.host.api.record import Record
-from switchsum.protocol.errors import UsageError, WorkerLost
 from switchsum.torch.averaging import Average, Group, local, share
 from switchsum.torch.compression import compressor_of
 from switchsum.torch.elastic import ElasticGroup

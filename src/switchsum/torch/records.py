@@ -1,6 +1,6 @@
 """What ranks must have alike in averages and outer steps, and how they compare it before they go on.
 
-An average over the switch has the record in its first operation's label (`switchsum.host.api.record`).  Before a
+An average over the switch has the record in its first operation's label (`switchsum_host.api.record`).  Before a
 training begins, and before it ends, and over other backends, ranks show each other the text in one small gathering.
 """
 
@@ -15,12 +15,11 @@ from typing import Any, Final, TypeAlias
 import numpy as np
 import torch
 import torch.distributed as dist
-
-from switchsum.host.api import parts
-from switchsum.host.api.awaiting import compared
-from switchsum.host.api.communicator import Communicator
-from switchsum.host.api.record import Record, call_of, digest_of
-from switchsum.protocol.errors import OperationMismatch
+from switchsum_host.api import parts
+from switchsum_host.api.awaiting import compared
+from switchsum_host.api.communicator import Communicator
+from switchsum_host.api.record import Record, call_of, digest_of
+from switchsum_protocol.errors import OperationMismatch
 
 SHOWN_BYTES: Final = 512
 """Bytes that each rank shows the others: a digest, and as much of the text as has room."""

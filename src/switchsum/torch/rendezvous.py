@@ -12,15 +12,17 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Final, TypeVar
 
-from switchsum.connections.controller_client import ControllerClient
-from switchsum.connections.starting import ANSWER_S, note_launcher, start_limit
-from switchsum.host.api.communicator import Communicator
-from switchsum.host.api.join import CALL_S
-from switchsum.host.connect import connect
-from switchsum.host.links.warm import warm_up
-from switchsum.native.notices import QUIET_S, ranks_of, say, waiting_for
-from switchsum.protocol import member_rpc, rpc
-from switchsum.protocol.errors import NoCapacity, RankTaken, UnknownJob, UsageError
+from switchsum_host.api.communicator import Communicator
+from switchsum_host.api.join import CALL_S
+from switchsum_host.connect import connect
+from switchsum_host.links.warm import warm_up
+from switchsum_protocol import member_rpc, rpc
+from switchsum_protocol.clients.controller_client import ControllerClient
+from switchsum_protocol.clients.starting import ANSWER_S, note_launcher
+from switchsum_protocol.errors import NoCapacity, RankTaken, UnknownJob, UsageError
+from switchsum_switch.process.notices import QUIET_S, ranks_of, say, waiting_for
+from switchsum_switch.process.start_limit import start_limit
+
 from switchsum.torch import switches_of_machines
 from switchsum.torch.gloo import LOOPBACK, is_loopback, own_address
 from switchsum.torch.members import job_name

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 import torch
+from switchsum_host.api import sparse
+from switchsum_host.api.collectives import Options
+from switchsum_host.api.communicator import Communicator
 
-from switchsum.host.api import sparse
-from switchsum.host.api.collectives import Options
-from switchsum.host.api.communicator import Communicator
 from switchsum.torch.tensors import stage
 
 

@@ -16,10 +16,9 @@ from functools import cache
 from typing import Any, Protocol
 
 import torch
-
-from switchsum.host.api.communicator import Communicator
-from switchsum.host.api.operation_queue import Handle
-from switchsum.host.api.steps import LastStep
+from switchsum_host.api.communicator import Communicator
+from switchsum_host.api.operation_queue import Handle
+from switchsum_host.api.steps import LastStep
 
 
 class Mark(Protocol):

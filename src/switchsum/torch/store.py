@@ -11,11 +11,10 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 import torch.distributed as dist
-
-from switchsum.connections.starting import HINT, start_limit
-from switchsum.native.notices import waiting_for
-from switchsum.protocol import rpc_codec
-from switchsum.protocol.errors import CollectiveTimeout, LocalError, SwitchsumError, UsageError, WorkerLost
+from switchsum_protocol import rpc_codec
+from switchsum_protocol.errors import CollectiveTimeout, LocalError, SwitchsumError, UsageError, WorkerLost
+from switchsum_switch.process.notices import waiting_for
+from switchsum_switch.process.start_limit import HINT, start_limit
 
 SERVICES_S: Final = 600.0
 """Seconds that a rank may take to start switch and controller: on a busy machine they are compiled meanwhile."""

@@ -21,12 +21,13 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from switchsum.connections import tls
-from switchsum.controller.trees.fabric import MOST_TREES
-from switchsum.native.notices import say
-from switchsum.native.wires.messages import receive_bytes
-from switchsum.protocol.builds import largest_build
-from switchsum.protocol.errors import UsageError
+from switchsum_controller.trees.fabric import MOST_TREES
+from switchsum_protocol.builds import largest_build
+from switchsum_protocol.errors import UsageError
+from switchsum_switch.connections import tls
+from switchsum_switch.process.notices import say
+from switchsum_switch.wires.messages import receive_bytes
+
 from switchsum.torch.gloo import own_address
 from switchsum.torch.services import LocalServices
 from switchsum.torch.store import STARTS, Meeting, fetch, tell_error

@@ -11,8 +11,8 @@ import ml_dtypes
 import numpy as np
 import numpy.typing as npt
 import torch
+from switchsum_protocol.errors import UsageError
 
-from switchsum.protocol.errors import UsageError
 from switchsum.torch import staging
 
 PIECE_BYTES: Final = 4 * 1024 * 1024

@@ -7,7 +7,8 @@ from difflib import get_close_matches
 from shlex import quote
 from typing import Final
 
-from switchsum.protocol import rpc
+from switchsum_protocol import rpc
+
 from switchsum.view.away import START, away
 from switchsum.view.explain import explain
 from switchsum.view.facts import Facts, Overview

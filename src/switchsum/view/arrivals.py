@@ -11,7 +11,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Final
 
-from switchsum.protocol import rpc
+from switchsum_protocol import rpc
+
 from switchsum.view.rounds import newest_rounds
 
 MOST_LOOKS: Final = 16

@@ -5,7 +5,8 @@ from __future__ import annotations
 import re
 from typing import Final
 
-from switchsum.protocol import rpc
+from switchsum_protocol import rpc
+
 from switchsum.view.facts import Facts, Overview, is_over
 from switchsum.view.findings import Alert
 from switchsum.view.late import WAITING_S

@@ -7,9 +7,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final, Protocol
 
-from switchsum.protocol import rpc
-from switchsum.protocol.errors import RemoteError, SwitchLost, UnknownJob
-from switchsum.protocol.reports import JobCalls
+from switchsum_protocol import rpc
+from switchsum_protocol.errors import RemoteError, SwitchLost, UnknownJob
+from switchsum_protocol.reports import JobCalls
+
 from switchsum.view.arrivals import Arrivals, ArrivalsOfJobs
 from switchsum.view.pace import Pace
 

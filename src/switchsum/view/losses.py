@@ -7,7 +7,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final
 
-from switchsum.protocol import rpc
+from switchsum_protocol import rpc
+
 from switchsum.view.facts import Facts
 from switchsum.view.words import percent
 

@@ -11,7 +11,8 @@ import time
 from collections.abc import Callable, Iterable
 from typing import Final
 
-from switchsum.protocol import rpc
+from switchsum_protocol import rpc
+
 from switchsum.view.arrivals import ArrivalsOfJobs
 
 SHARE: Final = 0.01

@@ -6,9 +6,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Final, NamedTuple
 
-from switchsum.protocol import rpc
-from switchsum.protocol.frame import Flag
-from switchsum.protocol.serial import is_older
+from switchsum_protocol import rpc
+from switchsum_protocol.frame import Flag
+from switchsum_protocol.serial import is_older
 
 UNUSED: Final = (0, 0, 0)
 """Number, ranks and flags of a slot that was never used; known by its identity, for the first round has number 0."""

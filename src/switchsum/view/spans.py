@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from switchsum.protocol.reports import CallSpan, JobCalls
+from switchsum_protocol.reports import CallSpan, JobCalls
+
 from switchsum.view.late import shares
 from switchsum.view.words import duration, percent
 

@@ -10,9 +10,10 @@ from dataclasses import dataclass, field, replace
 from shlex import quote
 from typing import Final
 
-from switchsum.protocol import rpc
-from switchsum.protocol.frame import Reason
-from switchsum.protocol.reports import CallSpan
+from switchsum_protocol import rpc
+from switchsum_protocol.frame import Reason
+from switchsum_protocol.reports import CallSpan
+
 from switchsum.view.facts import LIVE, Facts
 from switchsum.view.late import (
     COMPUTES,

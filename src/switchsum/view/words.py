@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from switchsum.protocol import rpc
+from switchsum_protocol import rpc
+
 from switchsum.view.facts import Facts
 
 ROUNDED: Final = 99.5

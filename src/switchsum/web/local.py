@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from switchsum.protocol import member_rpc, rpc
-from switchsum.protocol.samples import SampledFrame
+from switchsum_protocol import member_rpc, rpc
+from switchsum_switch.ports.samples import SampledFrame
 
 if TYPE_CHECKING:
-    from switchsum.controller.service.users import Users
+    from switchsum_controller.service.users import Users
 
 
 class LocalSource:

@@ -10,8 +10,9 @@ from collections import deque
 from dataclasses import asdict
 from typing import Any, Final
 
-from switchsum.protocol import rpc
-from switchsum.protocol.frame import Reason
+from switchsum_protocol import rpc
+from switchsum_protocol.frame import Reason
+
 from switchsum.view.alerts import alerts
 from switchsum.view.explain import explain, headline
 from switchsum.view.facts import Facts, Overview

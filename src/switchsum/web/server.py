@@ -11,8 +11,9 @@ from collections.abc import Callable
 from importlib.util import find_spec
 from typing import Final, Protocol
 
-from switchsum.connections import threads
-from switchsum.protocol.errors import LocalError, UsageError
+from switchsum_protocol.errors import LocalError, UsageError
+from switchsum_switch.connections import threads
+
 from switchsum.view.facts import Source
 from switchsum.web.slot_packets import Samples, SlotPackets
 

@@ -8,8 +8,8 @@ import time
 from collections.abc import Callable
 from typing import Any, Final, Protocol
 
-from switchsum.protocol.reports import printable
-from switchsum.protocol.samples import SampledFrame
+from switchsum_protocol.reports import printable
+from switchsum_switch.ports.samples import SampledFrame
 
 SECONDS: Final = 0.5
 """Most seconds that a switch is asked. Full samples of a busy slot take less."""
@@ -59,8 +59,8 @@ class SlotPackets:
 def line(head: bytes) -> str:
     """Write what the first bytes of a frame say; empty: it is none of ours."""
     from scapy.layers.l2 import Ether  # noqa: PLC0415  (Scapy takes a second to import, which few pages need)
+    from switchsum_host.links.scapy_layer import Aggregation  # noqa: PLC0415
 
-    from switchsum.host.links.scapy_layer import Aggregation  # noqa: PLC0415
     from switchsum.packets.text import one_line  # noqa: PLC0415
 
     packet = Ether(head)

@@ -6,7 +6,8 @@ from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any
 
-from switchsum.protocol import rpc
+from switchsum_protocol import rpc
+
 from switchsum.view.facts import Overview
 from switchsum.view.rounds import trees_of
 

@@ -11,10 +11,9 @@ from datetime import timedelta
 
 import torch
 import torch.distributed as dist
+from switchsum_protocol.errors import SwitchsumError
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
-
-from switchsum.protocol.errors import SwitchsumError
 
 
 class Alarm(Exception):

@@ -9,8 +9,8 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
+from switchsum_protocol.errors import OperationMismatch
 
-from switchsum.protocol.errors import OperationMismatch
 from switchsum.torch import Average, DiLoCo, LocalSGD
 
 

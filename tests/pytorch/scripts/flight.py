@@ -11,8 +11,8 @@ from pathlib import Path
 
 import torch
 import torch.distributed as dist
+from switchsum_protocol.errors import RemoteError
 
-from switchsum.protocol.errors import RemoteError
 from switchsum.torch import dump_flight_recorder
 
 LATE = 1

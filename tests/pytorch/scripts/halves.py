@@ -9,11 +9,11 @@ from dataclasses import fields
 
 import torch
 import torch.distributed as dist
+from switchsum_protocol.frame import HEADER_BYTES
 from torch import nn
 from torch.distributed.fsdp import fully_shard
 from torch.nn.parallel import DistributedDataParallel
 
-from switchsum.protocol.frame import HEADER_BYTES
 from switchsum.torch import compress, statistics
 
 NARROW = 2.4

@@ -9,9 +9,9 @@ import sys
 
 import torch
 import torch.distributed as dist
+from switchsum_protocol import rpc
+from switchsum_protocol.clients.controller_client import ControllerClient
 
-from switchsum.connections.controller_client import ControllerClient
-from switchsum.protocol import rpc
 from switchsum.torch import rendezvous
 
 RANK, SIZE = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])

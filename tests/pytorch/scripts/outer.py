@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 import torch
 import torch.distributed as dist
+from switchsum_protocol.errors import UsageError
 from torch import nn
 from torch.nn.functional import mse_loss
 from torch.nn.parallel import DistributedDataParallel
 
-from switchsum.protocol.errors import UsageError
 from switchsum.torch import DiLoCo
 
 STEPS, EVERY = 8, 4

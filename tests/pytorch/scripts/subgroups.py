@@ -8,8 +8,7 @@ from datetime import timedelta
 
 import torch
 import torch.distributed as dist
-
-from switchsum.protocol.errors import CollectiveTimeout
+from switchsum_protocol.errors import CollectiveTimeout
 
 MANY = 20
 

@@ -9,8 +9,8 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
+from switchsum_protocol.clients.member_client import MemberClient
 
-from switchsum.connections.member_client import MemberClient
 from switchsum.torch import groups
 from switchsum.torch.group import SwitchGroup
 

@@ -6,9 +6,7 @@ import sys
 import zlib
 
 import numpy as np
-
-import switchsum
-from switchsum.host.compress import (
+from switchsum_host.compress import (
     BlockTopK,
     Compressor,
     DeepGradientCompression,
@@ -20,6 +18,8 @@ from switchsum.host.compress import (
     ThresholdTopK,
     TopK,
 )
+
+import switchsum
 
 SIZE = 3_000
 DTYPES = ("i1", "u2", "i4", "i8", "u8", "f4", "f8")

@@ -14,10 +14,11 @@ import sys
 import tempfile
 from pathlib import Path
 
+from switchsum_switch.process.children import Children
+from switchsum_switch.wires.headers import format_ip
+
 from switchsum.launch import wires
-from switchsum.launch.children import Children
 from switchsum.launch.options import MTU
-from switchsum.protocol.wire import format_ip
 
 EXAMPLES = Path(__file__).parents[3] / "examples"
 

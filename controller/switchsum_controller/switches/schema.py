@@ -1,0 +1,239 @@
+"""The P4Info of a program: it turns entries and packets with names into P4Runtime's messages with ids, and back."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from switchsum_protocol.errors import UsageError
+from switchsum_switch.p4runtime.messages import config, decode_uint, encode_uint, v1
+
+from ..tables.entries import Between, Entry, Group, Masked, Match, Prefix, Replica
+
+_KINDS: Final = config.MatchField.MatchType.Name
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FieldSchema:
+    """A key field, an action parameter or a piece of packet metadata."""
+
+    id: int
+    name: str
+    width_bits: int
+    kind: str = ""
+    """Match type of a key field: EXACT, LPM, TERNARY, RANGE or OPTIONAL."""
+
+
+class Fields:
+    """Fields of one owner, by name and by id."""
+
+    def __init__(self, owner: str, fields: Iterable[Any]) -> None:
+        self._owner = owner
+        self.by_name = {}
+        for field in fields:
+            kind = _KINDS(field.match_type) if field.DESCRIPTOR.name == "MatchField" else ""
+            schema = FieldSchema(id=field.id, name=field.name, width_bits=field.bitwidth, kind=kind)
+            self.by_name[field.name] = schema
+        self.by_id = {field.id: field for field in self.by_name.values()}
+
+    def find(self, name: str) -> FieldSchema:
+        """Return a field; raises UsageError if the owner has none of this name."""
+        if name not in self.by_name:
+            raise UsageError(f"{self._owner} has no field {name!r}, only {sorted(self.by_name)}")
+        return self.by_name[name]
+
+    def encode(self, name: str, value: int) -> tuple[int, bytes]:
+        """Return the id of a field and its value as bytes; raises UsageError if the value does not fit."""
+        field = self.find(name)
+        if not 0 <= value < 1 << field.width_bits:
+            raise UsageError(f"{self._owner}: {name} is {value}, which does not fit {field.width_bits} bits")
+        return field.id, encode_uint(value)
+
+    def encode_all(self, values: Mapping[str, int]) -> list[tuple[int, bytes]]:
+        """Encode a value for every field, in the order of ids; raises UsageError if one is missing."""
+        if missing := self.by_name.keys() - values.keys():
+            raise UsageError(f"{self._owner} needs values for {sorted(missing)}")
+        return sorted(self.encode(name, value) for name, value in values.items())
+
+
+class Schema:
+    """The tables, actions, counters and packet headers of one program.
+
+    Encoding raises UsageError for a name that the program does not have.  Decoding raises it for an unknown id, which a
+    switch that runs the program does not send.
+    """
+
+    def __init__(self, p4info: Any) -> None:
+        self._tables = {table.preamble.name: table for table in p4info.tables}
+        self._keys = {name: Fields(f"table {name}", table.match_fields) for name, table in self._tables.items()}
+        self._actions = {action.preamble.name: action for action in p4info.actions}
+        self._params = {name: Fields(f"action {name}", action.params) for name, action in self._actions.items()}
+        self._counters = {counter.preamble.name: counter.preamble.id for counter in p4info.counters}
+        self._counter_sizes = {counter.preamble.name: int(counter.size) for counter in p4info.counters}
+        self._registers = {register.preamble.name: register for register in p4info.registers}
+        self._packets = {
+            header.preamble.name: Fields(header.preamble.name, header.metadata)
+            for header in p4info.controller_packet_metadata
+        }
+        self._table_names = {table.preamble.id: name for name, table in self._tables.items()}
+        self._action_names = {action.preamble.id: name for name, action in self._actions.items()}
+
+    @property
+    def tables(self) -> list[str]:
+        """Full names of all tables."""
+        return list(self._tables)
+
+    def register_size(self, name: str) -> int:
+        """Return how many cells a register array has."""
+        return int(_find(self._registers, name, "register").size)
+
+    def counter_size(self, name: str) -> int:
+        """Return how many cells a counter has."""
+        return int(_find(self._counter_sizes, name, "counter"))
+
+    def encode_entry(self, entry: Entry) -> Any:
+        """Write a p4.v1.TableEntry."""
+        table, keys = _find(self._tables, entry.table, "table"), self._keys[entry.table]
+        message = v1.TableEntry(
+            table_id=table.preamble.id,
+            priority=entry.priority,
+            metadata=entry.metadata,
+            is_default_action=entry.is_default,
+        )
+        for name, match in entry.match.items():
+            message.match.append(_encode_match(keys, name, match))
+        # Other match types may be left out; an exact field has no value that matches everything.
+        exact = {key.name for key in keys.by_name.values() if key.kind == "EXACT"}
+        if not entry.is_default and (missing := exact - entry.match.keys()):
+            raise UsageError(f"an entry of table {entry.table} needs values for {sorted(missing)}")
+        action = _find(self._actions, entry.action, "action")
+        if action.preamble.id not in {reference.id for reference in table.action_refs}:
+            raise UsageError(f"table {entry.table} has no action {entry.action}")
+        message.action.action.action_id = action.preamble.id
+        for number, value in self._params[entry.action].encode_all(entry.params):
+            message.action.action.params.add(param_id=number, value=value)
+        return message
+
+    def decode_entry(self, message: Any) -> Entry:
+        """Read a p4.v1.TableEntry."""
+        table = _find(self._table_names, message.table_id, "table")
+        action = _find(self._action_names, message.action.action.action_id, "action")
+        params = self._params[action].by_id
+        return Entry(
+            table=table,
+            match=dict(_decode_match(self._keys[table], field) for field in message.match),
+            action=action,
+            params={
+                _find(params, param.param_id, "parameter").name: decode_uint(param.value)
+                for param in message.action.action.params
+            },
+            priority=message.priority,
+            metadata=message.metadata,
+            is_default=message.is_default_action,
+        )
+
+    def wildcard(self, table: str, *, is_default: bool = False) -> Any:
+        """Write the p4.v1.Entity that reads all entries of a table, or its default action."""
+        number = _find(self._tables, table, "table").preamble.id
+        return v1.Entity(table_entry=v1.TableEntry(table_id=number, is_default_action=is_default))
+
+    def counter_cells(self, name: str) -> Any:
+        """Write the p4.v1.Entity that reads all cells of a counter."""
+        return v1.Entity(counter_entry=v1.CounterEntry(counter_id=_find(self._counters, name, "counter")))
+
+    def counter_cell(self, name: str, index: int) -> Any:
+        """Write the p4.v1.Entity of one cell of a counter, which holds 0."""
+        number = _find(self._counters, name, "counter")
+        return v1.Entity(counter_entry=v1.CounterEntry(counter_id=number, index=v1.Index(index=index), data={}))
+
+    def direct_counters(self, table: str) -> Any:
+        """Write the p4.v1.Entity that reads the direct counters of all entries of a table."""
+        number = _find(self._tables, table, "table").preamble.id
+        return v1.Entity(direct_counter_entry=v1.DirectCounterEntry(table_entry=v1.TableEntry(table_id=number)))
+
+    def decode_counted(self, message: Any) -> tuple[str, dict[str, Match]]:
+        """Return table and match of the entry that a p4.v1.DirectCounterEntry is of."""
+        entry = message.table_entry
+        table = _find(self._table_names, entry.table_id, "table")
+        return table, dict(_decode_match(self._keys[table], field) for field in entry.match)
+
+    def register_cell(self, name: str, index: int) -> Any:
+        """Write the p4.v1.Entity that reads one cell of a register array."""
+        number = _find(self._registers, name, "register").preamble.id
+        return v1.Entity(register_entry=v1.RegisterEntry(register_id=number, index=v1.Index(index=index)))
+
+    def encode_packet_out(self, payload: bytes, metadata: Mapping[str, int]) -> Any:
+        """Write a p4.v1.PacketOut."""
+        message = v1.PacketOut(payload=payload)
+        for number, value in _find(self._packets, "packet_out", "packet header").encode_all(metadata):
+            message.metadata.add(metadata_id=number, value=value)
+        return message
+
+    def decode_packet_in(self, message: Any) -> dict[str, int]:
+        """Read the metadata of a p4.v1.PacketIn."""
+        fields = _find(self._packets, "packet_in", "packet header").by_id
+        return {
+            _find(fields, item.metadata_id, "packet metadata").name: decode_uint(item.value)
+            for item in message.metadata
+        }
+
+
+def encode_group(group: Group) -> Any:
+    """Write a p4.v1.Entity."""
+    message = v1.MulticastGroupEntry(multicast_group_id=group.group)
+    for replica in sorted(group.replicas):
+        message.replicas.add(egress_port=replica.port, instance=replica.instance)
+    return v1.Entity(packet_replication_engine_entry=v1.PacketReplicationEngineEntry(multicast_group_entry=message))
+
+
+def decode_group(message: Any) -> Group:
+    """Read a p4.v1.MulticastGroupEntry, whose replicas name ports as numbers or, newer, as byte strings."""
+    replicas = frozenset(
+        Replica(
+            port=decode_uint(replica.port) if replica.WhichOneof("port_kind") == "port" else replica.egress_port,
+            instance=replica.instance,
+        )
+        for replica in message.replicas
+    )
+    return Group(group=message.multicast_group_id, replicas=replicas)
+
+
+def _find(table: Mapping[Any, Any], name: object, what: str) -> Any:
+    if name not in table:
+        raise UsageError(f"the P4 program has no {what} {name!r}")
+    return table[name]
+
+
+def _encode_match(keys: Fields, name: str, match: Match) -> Any:
+    field = keys.find(name)
+    message = v1.FieldMatch(field_id=field.id)
+    match field.kind, match:
+        case "EXACT", int(value):
+            message.exact.value = keys.encode(name, value)[1]
+        case "OPTIONAL", int(value):
+            message.optional.value = keys.encode(name, value)[1]
+        case "LPM", Prefix(value=value, length=length) if 0 < length <= field.width_bits:
+            message.lpm.value, message.lpm.prefix_len = keys.encode(name, value)[1], length
+        case "TERNARY", Masked(value=value, mask=mask):
+            message.ternary.value, message.ternary.mask = keys.encode(name, value)[1], keys.encode(name, mask)[1]
+        case "RANGE", Between(low=low, high=high):
+            message.range.low, message.range.high = keys.encode(name, low)[1], keys.encode(name, high)[1]
+        case _:
+            raise UsageError(
+                f"{name} of {field.width_bits} bits has the match kind {field.kind}, which {match} does not fit"
+            )
+    return message
+
+
+def _decode_match(keys: Fields, message: Any) -> tuple[str, Match]:
+    name = _find(keys.by_id, message.field_id, "key field").name
+    kind = message.WhichOneof("field_match_type")
+    body = getattr(message, kind)
+    if kind == "lpm":
+        return name, Prefix(value=decode_uint(body.value), length=body.prefix_len)
+    if kind == "ternary":
+        return name, Masked(value=decode_uint(body.value), mask=decode_uint(body.mask))
+    if kind == "range":
+        return name, Between(low=decode_uint(body.low), high=decode_uint(body.high))
+    return name, decode_uint(body.value)

@@ -1,0 +1,81 @@
+"""`switchsum plan`: what a step's communication takes on given machines, and what to change first."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from switchsum_protocol.errors import UsageError
+from typer import Option
+
+from switchsum.cli.fields import takes
+from switchsum.cli.output import JsonOption, print_json
+
+if TYPE_CHECKING:
+    from switchsum_lab.advice import Question
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlanOptions:
+    """The options of `switchsum plan`."""
+
+    machines: Annotated[int, Option(help="Number of machines.")]
+    rate: Annotated[str, Option(help="Rate of each machine's link: 1gbit.")]
+    model: Annotated[str | None, Option(help="Bytes of a step's gradients in float32: 100MB.")] = None
+    recording: Annotated[
+        str | None,
+        Option(help="In place of --model: bytes and blocks of a recorded step, as lab/papers/recordings/gpt."),
+    ] = None
+    step: Annotated[int, Option(help="Number of the recorded step.")] = 0
+    density: Annotated[float, Option(help="Share of the gradients' blocks in which any rank has values.")] = 1.0
+    ranks: Annotated[int, Option(help="Ranks on each machine.")] = 1
+    mtu: Annotated[int, Option(help="MTU of the links.")] = 1500
+    switch: Annotated[bool, Option("--switch", help="Assume a programmable switch in the network.")] = False
+    lanes: Annotated[str, Option(help="Lanes that carry the values: int32, int16 or int8.")] = "int32"
+    as_json: JsonOption = False
+
+    def question(self) -> Question:
+        """Return what is asked; raises UsageError."""
+        from switchsum_lab.advice import Question
+        from switchsum_lab.simulation.conditions import parse_rate, parse_size
+        from switchsum_lab.sweeps.recording import travels
+
+        if self.recording is not None and self.model is None:
+            size, density = travels(self.recording, self.step)
+        elif self.model is not None and self.recording is None:
+            size, density = parse_size(self.model), self.density
+        else:
+            raise UsageError("give either --model or --recording")
+        return Question(
+            machines=self.machines,
+            ranks=self.ranks,
+            rate_bps=parse_rate(self.rate),
+            mtu=self.mtu,
+            has_switch=self.switch,
+            size=size,
+            lanes=self.lanes,
+            density=density,
+        )
+
+
+@takes(PlanOptions)
+def plan(options: PlanOptions) -> None:
+    """Say how long a training step's communication takes at least on your machines, and what to change first."""
+    from switchsum_lab import advice
+
+    question = options.question()
+    found, says = advice.ways(question), advice.advice(question)
+    if options.as_json:
+        print_json({"question": asdict(question), "ways": [asdict(way) for way in found], "advice": says})
+        return
+    typer.echo("Lower bounds by closed formulas: they count headers, but no delays and no processor time.")
+    if question.density < 1:
+        travel = f"any rank has values in {question.density:.1%} of the blocks, and switches add these alone"
+        typer.echo(f"{question.size:,} bytes; {travel}.")
+    typer.echo("")
+    for way in found:
+        typer.echo(f"{1e3 * way.seconds:>10,.1f} ms  {way.name}: {way.link_bytes:,} bytes on {way.bound}")
+    typer.echo("")
+    for line in says:
+        typer.echo(line)

@@ -1,0 +1,46 @@
+"""A P4 switch in Python: BMv2's JSON compiled to native code, for tests, notebooks and networks.
+
+    from switchsum_switch import Switch
+
+    switch = Switch.from_file("router.json", "router.p4info.txtpb")
+    switch.tables["ingress.ipv4"].insert({"hdr.ipv4.dst": "10.0.0.0/8"}, "ingress.forward", port=3)
+    assert switch.process(1, frame) == [(3, expected)]
+
+The README of this folder says what else is in it: the switch as a process with ports and a P4Runtime server, and the
+compiler.
+"""
+
+from __future__ import annotations
+
+from .api.switch import Switch
+from .errors import BadEntry, EntryExists, EntryMissing, InUse, ProgramError, ReadOnly, StateError, TableFull
+from .execution.trace import Step
+from .names.named_profiles import NamedProfile
+from .names.named_tables import NamedTable, ShownEntry
+from .state.clock import Clock
+from .state.meters import MeterRates
+from .state.snapshots import Snapshot
+from .state.state import Replica
+from .state.tables import Group, Member
+
+__all__ = [
+    "BadEntry",
+    "Clock",
+    "EntryExists",
+    "EntryMissing",
+    "Group",
+    "InUse",
+    "Member",
+    "MeterRates",
+    "NamedProfile",
+    "NamedTable",
+    "ProgramError",
+    "ReadOnly",
+    "Replica",
+    "ShownEntry",
+    "Snapshot",
+    "StateError",
+    "Step",
+    "Switch",
+    "TableFull",
+]
