@@ -24,11 +24,11 @@ from tempfile import TemporaryDirectory
 from typing import Any, Final
 
 import numpy as np
+
+import switchsum
 from switchsum_host.api import report
 from switchsum_protocol import rpc
 from switchsum_switch.bmv2.process import free_port
-
-import switchsum
 from tests.system.parts import JOB, SWITCHSUM, Parts, Process
 
 VALUES: Final = 250_000

@@ -23,9 +23,9 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 from rich.table import Table
 from sklearn.datasets import load_digits
-from switchsum_host.compress import BlockTopK, Compressor, ErrorFeedback, Qsgd, TopK
 
 import switchsum
+from switchsum_host.compress import BlockTopK, Compressor, ErrorFeedback, Qsgd, TopK
 
 Floats = npt.NDArray[np.float32]
 LAYERS = (64, 256, 128, 10)

@@ -20,6 +20,7 @@ import shutil
 import subprocess
 import sys
 import time
+from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -37,8 +38,14 @@ if TYPE_CHECKING:
 
     from switchsum import topologies
 else:
+    # A wheel has the topologies beside this file.  In a clone they are a part of the package, whose folder must not come
+    # on the path: it has folders with names of others' packages.
+    places = (HERE / "topologies", HERE.parent / "src" / "switchsum" / "topologies")
+    folder = next(place for place in places if place.is_dir())
+    spec = spec_from_file_location("topologies", folder / "__init__.py", submodule_search_locations=[str(folder)])
+    topologies = sys.modules["topologies"] = module_from_spec(spec)
+    spec.loader.exec_module(topologies)
     sys.path.insert(0, str(HERE))
-    import topologies
     import trees
     from daemons import Daemon, compile_for_hosts, end_all, free_port, run_folder
 

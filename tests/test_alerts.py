@@ -4,17 +4,16 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from switchsum_controller.jobs.reported import Reported
-from switchsum_controller.service.refusals import Refusals
-from switchsum_protocol import rpc
-from switchsum_protocol.errors import NoCapacity, SwitchsumError, UnknownJob, UsageError, WorldSizeMismatch
-from switchsum_protocol.reports import WorkerReport
-
 from switchsum.view.alerts import alerts
 from switchsum.view.explain import explain
 from switchsum.view.facts import Facts, Overview
 from switchsum.view.findings import Finding
 from switchsum.view.losses import loss_of
+from switchsum_controller.jobs.reported import Reported
+from switchsum_controller.service.refusals import Refusals
+from switchsum_protocol import rpc
+from switchsum_protocol.errors import NoCapacity, SwitchsumError, UnknownJob, UsageError, WorldSizeMismatch
+from switchsum_protocol.reports import WorkerReport
 
 DAY_S = 86_400
 INFO = rpc.ControllerInfo(

@@ -10,6 +10,9 @@ from typing import Any
 import pytest
 import typer.main
 from rich.console import Console
+
+from switchsum.cli.app import application
+from switchsum.cli.output import records_table
 from switchsum_controller.jobs.machines import (
     INCARNATION_TRANSITIONS,
     MEMBER_TRANSITIONS,
@@ -18,9 +21,6 @@ from switchsum_controller.jobs.machines import (
     MemberEvent,
     MemberState,
 )
-
-from switchsum.cli.app import application
-from switchsum.cli.output import records_table
 
 DOCS = Path(__file__).parent.parent / "docs"
 

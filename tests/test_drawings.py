@@ -10,9 +10,9 @@ from xml.etree import ElementTree
 
 import pytest
 import yaml
-from switchsum_host.engine.rules import RULES, Action
 
 import switchsum
+from switchsum_host.engine.rules import RULES, Action
 
 ROOT = Path(__file__).resolve().parent.parent
 

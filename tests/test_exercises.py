@@ -13,13 +13,13 @@ from pathlib import Path
 from types import ModuleType
 
 import pytest
-from switchsum_exercises import EXERCISES, Exercise, driver, find, start
-from switchsum_exercises.p4 import Compiled, attempt_of, compile_program
-from switchsum_protocol.errors import UsageError
 from typer.testing import CliRunner
 
 from switchsum.cli.app import application
 from switchsum.testing.exercises import Bmv2Loader
+from switchsum_exercises import EXERCISES, Exercise, driver, find, start
+from switchsum_exercises.p4 import Compiled, attempt_of, compile_program
+from switchsum_protocol.errors import UsageError
 
 from .timing import patience
 

@@ -7,11 +7,6 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from switchsum_controller.jobs.calls import Calls
-from switchsum_protocol import rpc
-from switchsum_protocol.errors import UsageError
-from switchsum_protocol.frame import Flag
-from switchsum_protocol.rpc import WorkerInfo
 
 from switchsum.cli.observe import contributors
 from switchsum.launch.builds import Slots, read_shared
@@ -23,6 +18,11 @@ from switchsum.view.losses import lost_frames
 from switchsum.view.rounds import newest_rounds
 from switchsum.view.symptoms import unfinished
 from switchsum.view.words import link_text
+from switchsum_controller.jobs.calls import Calls
+from switchsum_protocol import rpc
+from switchsum_protocol.errors import UsageError
+from switchsum_protocol.frame import Flag
+from switchsum_protocol.rpc import WorkerInfo
 
 from .situations.made_up import MADE_UP
 

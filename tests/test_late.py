@@ -6,13 +6,13 @@ import random
 from dataclasses import replace
 
 import pytest
-from switchsum_controller.jobs.calls import MOST_OPEN, Calls
-from switchsum_protocol import rpc
-from switchsum_protocol.reports import CallSpan
 
 from switchsum.view import spans
 from switchsum.view.late import find_late, more_said, said, shares, shares_now, steps_of
 from switchsum.view.words import duration
+from switchsum_controller.jobs.calls import MOST_OPEN, Calls
+from switchsum_protocol import rpc
+from switchsum_protocol.reports import CallSpan
 
 MS = 1_000_000
 NAMES = [

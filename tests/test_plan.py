@@ -7,12 +7,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from switchsum_lab.advice import Question, advice, ways
-from switchsum_lab.sweeps.recording import Recorder, travels
-from switchsum_protocol.errors import UsageError
 from typer.testing import CliRunner
 
 from switchsum.cli.app import application
+from switchsum_lab.advice import Question, advice, ways
+from switchsum_lab.sweeps.recording import Recorder, travels
+from switchsum_protocol.errors import UsageError
 
 FOUR = Question(machines=4, rate_bps=1e9, size=100_000_000)
 

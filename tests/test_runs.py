@@ -8,9 +8,9 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from switchsum_protocol.errors import UsageError
 
 from switchsum.launch import runs
+from switchsum_protocol.errors import UsageError
 
 
 @pytest.fixture

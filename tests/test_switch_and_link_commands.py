@@ -7,13 +7,13 @@ from contextlib import nullcontext
 from typing import Any
 
 import pytest
-from switchsum_protocol import rpc
-from switchsum_protocol.errors import LocalError, UsageError
 from typer.testing import CliRunner
 
 from switchsum.cli import link, observe, switches
 from switchsum.cli import tree as tree_commands
 from switchsum.cli.app import application
+from switchsum_protocol import rpc
+from switchsum_protocol.errors import LocalError, UsageError
 
 FAULTS = [
     "the link from port 2 of leaf2 to port 2 of spine is gone, which the tree needs",

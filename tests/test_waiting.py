@@ -6,11 +6,11 @@ import signal
 import socket
 
 import pytest
+
+from switchsum.cli.told import ToldClient
 from switchsum_protocol.errors import SwitchsumError
 from switchsum_switch.process import notices
 from switchsum_switch.process.children import Children
-
-from switchsum.cli.told import ToldClient
 
 from .timing import eventually
 

@@ -17,9 +17,8 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
-from switchsum_protocol.frame import LANE_BUILDS
-
 from switchsum.p4src import COMPILED, SOURCES, source_digest
+from switchsum_protocol.frame import LANE_BUILDS
 
 COMPILER = "p4c-bm2-ss"
 EXTERNS = ("register_read", "register_write", "count")

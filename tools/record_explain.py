@@ -16,7 +16,6 @@ import time
 from typing import Final
 
 from switchsum_switch.process.runtime_directory import RUNTIME_VARIABLE
-
 from tools import pictures
 from tools.record_demo import ROOT, picture
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.progress import track
 
-from switchsum.cli.topology import read
+from switchsum.planning.sources import read
 from switchsum.planning.trees import plan
 
 ROOT = Path(__file__).parent.parent

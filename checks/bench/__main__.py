@@ -17,8 +17,6 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from rich.console import Console
-from switchsum_protocol.errors import SwitchsumError
-from switchsum_switch.process.notices import waiting_for
 
 from checks.bench import ages
 from checks.bench.choice import NARROWING, RUNS, Choice
@@ -26,6 +24,8 @@ from checks.bench.code import digests
 from checks.bench.needs import missing
 from checks.bench.page import publish
 from checks.bench.records import RESULTS, machine, save, show
+from switchsum_protocol.errors import SwitchsumError
+from switchsum_switch.process.notices import waiting_for
 
 TABLE_COLUMNS = 200
 """For output into files."""

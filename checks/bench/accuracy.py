@@ -21,6 +21,8 @@ from typing import Any, Final
 import ml_dtypes
 import numpy as np
 import numpy.typing as npt
+
+from checks.bench import gradients
 from switchsum_host.compress import block_scaled, packed, small_blocks
 from switchsum_host.engine import dtypes, each, kernels, narrow
 from switchsum_host.engine.operation import EACH
@@ -28,8 +30,6 @@ from switchsum_protocol import lane_scales
 from switchsum_protocol.errors import UsageError
 from switchsum_protocol.frame import FRAME_BYTES, LANE_BYTES
 from switchsum_switch.kernels.loading import address_of
-
-from checks.bench import gradients
 
 Array = npt.NDArray[Any]
 

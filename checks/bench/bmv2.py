@@ -6,6 +6,11 @@ from typing import Final
 
 import numpy as np
 import numpy.typing as npt
+
+from checks.bench.contributions import WORKERS, Contributions
+from checks.bench.records import Samples
+from switchsum.testing.bmv2 import Bmv2
+from switchsum.testing.rig import FIRST_SLOT, LIMITED_GROWTH, Rig
 from switchsum_protocol.frame import AT, Kind
 from switchsum_switch.kernels.decorators import kernel
 from switchsum_switch.process.system import monotonic, poll, watch
@@ -20,11 +25,6 @@ from switchsum_switch.wires.datagrams import (
 )
 from switchsum_switch.wires.messages import Addresses, SendWords, grow_buffers
 from switchsum_switch.wires.rows import LEAD_BYTES
-
-from checks.bench.contributions import WORKERS, Contributions
-from checks.bench.records import Samples
-from switchsum.testing.bmv2 import Bmv2
-from switchsum.testing.rig import FIRST_SLOT, LIMITED_GROWTH, Rig
 
 ROUNDS_IN_FLIGHT: Final = 48
 """Enough to keep BMv2 busy while the driver naps; more would only make it slower, by what it keeps for each packet."""

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 import numpy.typing as npt
-from switchsum_protocol.frame import AT
 
 from switchsum.testing.rig import FIRST_SLOT, Rig
+from switchsum_protocol.frame import AT
 
 WORKERS = 4
 _NUMBER = slice(AT.number, AT.number + 4)

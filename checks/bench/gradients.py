@@ -23,6 +23,7 @@ from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
+
 from switchsum_host.api.sparse import largest
 from switchsum_host.compress.base import count_of
 

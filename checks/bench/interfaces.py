@@ -16,6 +16,12 @@ from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
+
+from checks.bench.choice import Choice
+from checks.bench.program_cases import ENTERS, FRAME_BYTES, PROGRAMS, Program, station_frames
+from checks.bench.public_programs import no_entries, public_programs
+from checks.bench.records import Record, Samples, beside, record
+from switchsum.testing.bmv2 import Bmv2Program
 from switchsum_switch.kernels.decorators import kernel
 from switchsum_switch.p4runtime.messages import encode_uint, parse_p4info, v1
 from switchsum_switch.process.system import monotonic, poll, watch
@@ -30,12 +36,6 @@ from switchsum_switch.wires.datagrams import (
     send_datagrams,
 )
 from switchsum_switch.wires.messages import Addresses, Indices, SendWords, grow_buffers
-
-from checks.bench.choice import Choice
-from checks.bench.program_cases import ENTERS, FRAME_BYTES, PROGRAMS, Program, station_frames
-from checks.bench.public_programs import no_entries, public_programs
-from checks.bench.records import Record, Samples, beside, record
-from switchsum.testing.bmv2 import Bmv2Program
 
 TAKES: Final = ("runs", "public")
 FORWARD: Final = Program(

@@ -5,9 +5,8 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 
-from switchsum_lab.sweeps.star import UNLIMITED
-
 from switchsum.launch.options import MTU
+from switchsum_lab.sweeps.star import UNLIMITED
 
 
 def over_switch(workers: int, rate: str, rank: Sequence[str], *, mtu: int = MTU) -> list[str]:

@@ -6,6 +6,11 @@ import time
 from collections.abc import Callable
 
 import numpy as np
+
+from checks.bench.contributions import WORKERS, Contributions
+from checks.bench.records import Record, Samples, record
+from switchsum.testing.embedded import Embedded
+from switchsum.testing.rig import Rig
 from switchsum_host.compress import block_scaled, packed, small_blocks
 from switchsum_host.engine import dtypes, kernels
 from switchsum_protocol import lane_scales
@@ -14,11 +19,6 @@ from switchsum_switch.kernels.decorators import kernel
 from switchsum_switch.kernels.loading import address_of
 from switchsum_switch.kernels.memory import call
 from switchsum_switch.queues.batch import Output
-
-from checks.bench.contributions import WORKERS, Contributions
-from checks.bench.records import Record, Samples, record
-from switchsum.testing.embedded import Embedded
-from switchsum.testing.rig import Rig
 
 VALUES = 256
 BLOCKS = 64

@@ -19,11 +19,11 @@ from dataclasses import dataclass, field
 import numpy as np
 import numpy.typing as npt
 from sklearn.datasets import load_digits
+
+import switchsum
 from switchsum_protocol import rpc
 from switchsum_protocol.clients.controller_client import ControllerClient
 from switchsum_protocol.errors import WorkerLost
-
-import switchsum
 
 Values = npt.NDArray[np.float32]
 

@@ -13,12 +13,11 @@ import sys
 import tempfile
 from pathlib import Path
 
-from switchsum_lab.sweeps.sweep_file import load
-
 from checks.bench import swept
 from checks.bench.choice import Choice
 from checks.bench.records import Record, Samples, record
 from switchsum.launch.options import rate_bits
+from switchsum_lab.sweeps.sweep_file import load
 
 RUNS_OF_TCP = 5
 TAKES = swept.TAKES

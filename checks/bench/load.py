@@ -7,9 +7,8 @@ import subprocess
 import sys
 import tempfile
 
-from switchsum_switch.kernels.cache import CACHE_VARIABLE
-
 from checks.bench.records import Record, Samples, record
+from switchsum_switch.kernels.cache import CACHE_VARIABLE
 
 LANES = (128, 256, 2048)
 RUNS = 5

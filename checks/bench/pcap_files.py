@@ -12,6 +12,7 @@ from typing import Final, Self, TypeVar
 
 import numpy as np
 import numpy.typing as npt
+
 from switchsum_switch.execution.pipeline import Pipeline
 from switchsum_switch.kernels.atomics import copy_bytes
 from switchsum_switch.kernels.decorators import kernel

@@ -16,16 +16,15 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
-from switchsum_switch.bmv2.simple_switch import SimpleSwitch
-from switchsum_switch.bmv2.simple_switch.process import PcapFiles
-from switchsum_switch.execution.pipeline import EngineName
-from switchsum_switch.process.start_limit import start_limit
-
 from checks.bench.choice import Choice
 from checks.bench.pcap_files import FILE_HEAD, RECORD_HEAD, run_files, write_pcap
 from checks.bench.program_cases import ENTERS, FRAME_BYTES, PORTS, PROGRAMS, Program
 from checks.bench.public_programs import public_programs
 from checks.bench.records import Record, Samples, beside, record
+from switchsum_switch.bmv2.simple_switch import SimpleSwitch
+from switchsum_switch.bmv2.simple_switch.process import PcapFiles
+from switchsum_switch.execution.pipeline import EngineName
+from switchsum_switch.process.start_limit import start_limit
 
 TAKES: Final = ("runs", "public")
 REPEATS: Final[dict[str, int]] = {"native": 50, "interpreter": 1, "bmv2": 5}

@@ -15,8 +15,6 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
-from switchsum_switch.state.tables import Exact, Lpm, Match, Ternary
-
 from checks.bench.program_cases import (
     DISTINCT,
     FRAME_BYTES,
@@ -31,6 +29,7 @@ from checks.bench.program_cases import (
     routes,
     rules,
 )
+from switchsum_switch.state.tables import Exact, Lpm, Match, Ternary
 
 SAI_ROUTES: Final = 10_000
 _HEAD: Final = MACS[0].to_bytes(6) + MACS[1].to_bytes(6)

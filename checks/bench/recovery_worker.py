@@ -14,10 +14,10 @@ from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
-from switchsum_host.api.communicator import Communicator
 
 import switchsum
 from checks.bench.without_recovery import WithoutRecovery
+from switchsum_host.api.communicator import Communicator
 
 WARM_UP_PAIRS = 2
 

@@ -15,12 +15,11 @@ import time
 from importlib.util import find_spec
 from pathlib import Path
 
-from switchsum_lab.sweeps import real
-from switchsum_lab.sweeps.axes import OURS, Cell, Impossible
-
 from checks.bench.choice import Choice
 from checks.bench.compare import OTHERS
 from checks.bench.records import Record, Samples, pairs, record
+from switchsum_lab.sweeps import real
+from switchsum_lab.sweeps.axes import OURS, Cell, Impossible
 
 WORKERS = 4
 TAKES = ("runs",)

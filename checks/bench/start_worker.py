@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 
 import numpy as np
+
 from switchsum_lab.sweeps.peers import PEERS
 
 

@@ -12,6 +12,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
+from checks.bench import compare
+from checks.bench.choice import Choice
+from checks.bench.compare import Run
+from checks.bench.records import Record
+from switchsum.launch.options import mtu_for, rate_bits
 from switchsum_lab.sweeps import real, sitting
 from switchsum_lab.sweeps.axes import OURS, Cell, Impossible
 from switchsum_lab.sweeps.checks import check
@@ -19,12 +24,6 @@ from switchsum_lab.sweeps.outcome import Outcome
 from switchsum_lab.sweeps.results import Results
 from switchsum_lab.sweeps.sweep_file import Sweep, load
 from switchsum_protocol.errors import LocalError
-
-from checks.bench import compare
-from checks.bench.choice import Choice
-from checks.bench.compare import Run
-from checks.bench.records import Record
-from switchsum.launch.options import mtu_for, rate_bits
 
 SWEEPS: Final = Path(__file__).parent / "sweeps"
 TAKES: Final = ("workers", "sizes", "lanes", "rates", "peers", "runs")

@@ -8,15 +8,15 @@ import time
 from dataclasses import replace
 
 import numpy as np
-from switchsum_switch.execution.pipeline import EngineName
-from switchsum_switch.ports.port_set import BATCH_FRAMES
-from switchsum_switch.queues.batch import DEFAULT_ARENA_BYTES, Output
 
 from checks.bench.bmv2 import bmv2_rate
 from checks.bench.contributions import WORKERS, Contributions
 from checks.bench.records import Record, Samples, beside, record
 from switchsum.testing.embedded import Embedded
 from switchsum.testing.rig import SLOT_COUNT, Rig
+from switchsum_switch.execution.pipeline import EngineName
+from switchsum_switch.ports.port_set import BATCH_FRAMES
+from switchsum_switch.queues.batch import DEFAULT_ARENA_BYTES, Output
 
 LANES = (256, 2048)
 RUNS = 5

@@ -15,13 +15,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from switchsum_lab.sweeps.star import UNLIMITED
-from switchsum_protocol.builds import largest_build
-
 from checks.bench.choice import Choice
 from checks.bench.jobs import over_bridge, over_switch
 from checks.bench.records import Record, Samples, beside, record
 from switchsum.launch.options import MTU, rate_bits
+from switchsum_lab.sweeps.star import UNLIMITED
+from switchsum_protocol.builds import largest_build
 
 WAYS: Final = ("plain", "bf16", "after", "alone", "int16")
 """How `checks.bench.train_worker` trains on this backend unless it is told otherwise."""

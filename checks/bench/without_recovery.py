@@ -14,6 +14,7 @@ from pathlib import Path
 from types import ModuleType
 
 import numpy as np
+
 import switchsum_host.engine.loop
 import switchsum_host.links
 from switchsum_host.api.communicator import Communicator

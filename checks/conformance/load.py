@@ -15,6 +15,7 @@ from typing import Final
 
 from rich.console import Console
 from rich.progress import track
+
 from switchsum_protocol.errors import SwitchsumError
 from switchsum_switch.codegen import compile_program
 from switchsum_switch.execution.pipeline import make_state

@@ -24,6 +24,7 @@ from typing import Any, Final
 
 from rich.console import Console
 from rich.progress import track
+
 from switchsum_protocol.errors import LocalError, SwitchsumError
 from switchsum_switch import Switch
 from switchsum_switch.bmv2.process import PROGRAM

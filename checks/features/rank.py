@@ -19,12 +19,12 @@ from typing import Any, Final
 
 import numpy as np
 import torch
-from switchsum_host.api.communicator import Communicator
-from switchsum_host.api.missed import QuorumSum
-from switchsum_protocol.errors import SwitchsumError, WorkerLost
 
 import switchsum
 import switchsum.torch
+from switchsum_host.api.communicator import Communicator
+from switchsum_host.api.missed import QuorumSum
+from switchsum_protocol.errors import SwitchsumError, WorkerLost
 
 from .columns import LATER, OUTER, WHOLE
 

@@ -6,10 +6,10 @@ from functools import cached_property
 from typing import Final
 
 import numpy as np
-from switchsum_switch.queues.batch import Output
 
 from checks.fuzz.guard import Guarded
 from switchsum.testing.embedded import Embedded
+from switchsum_switch.queues.batch import Output
 
 REGISTERS: Final = ("tags", "seen_members", "outcomes")
 

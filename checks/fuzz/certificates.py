@@ -9,12 +9,12 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Final
 
 import grpc
-from switchsum_protocol.errors import UsageError
-from switchsum_switch.connections import serving, tls
 
 from checks.fuzz.choices import Choices
 from checks.fuzz.damage import damaged, scratch_folder
 from switchsum.launch import authority
+from switchsum_protocol.errors import UsageError
+from switchsum_switch.connections import serving, tls
 
 BLOCKS: Final = (
     b"-----BEGIN CERTIFICATE-----\n",

@@ -7,15 +7,16 @@ from dataclasses import MISSING, fields
 from typing import Any, Final, get_origin, get_type_hints
 
 import grpc
-from switchsum_controller.service.config import Config
-from switchsum_controller.service.controller import Controller
-from switchsum_controller.service.server import Service
-from switchsum_protocol import member_rpc, rpc, rpc_codec
-from switchsum_switch.wires.headers import Address
 
 from checks.fuzz.choices import Choices
 from checks.fuzz.damage import damaged, scratch_folder
 from switchsum.cli.controller import load_program
+from switchsum_controller.service.config import Config
+from switchsum_controller.service.controller import Controller
+from switchsum_controller.service.server import Service
+from switchsum_protocol import member_rpc, rpc
+from switchsum_switch import codec
+from switchsum_switch.wires.headers import Address
 
 MOST_TEXT: Final = 1000
 ANSWER_S: Final = 20.0
@@ -38,7 +39,7 @@ class Target:
         """Make one call."""
         choices = Choices(data)
         name = choices.pick(list(rpc.METHODS))
-        request = damaged(rpc_codec.encode(made(rpc.METHODS[name][0])), choices)
+        request = damaged(codec.encode(made(rpc.METHODS[name][0])), choices)
         call = self._channel.unary_unary(member_rpc.path(name), None, None)
         code, details = grpc.StatusCode.OK, ""
         try:

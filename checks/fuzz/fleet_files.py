@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
-from switchsum_controller.trees import fleet_file
-from switchsum_protocol.errors import UsageError
-
 from checks.fuzz.choices import Choices
 from checks.fuzz.damage import damaged, scratch_folder
+from switchsum_controller.trees import fleet_file
+from switchsum_protocol.errors import UsageError
 
 GOOD: Final = b"""{"link_bytes": 9000, "switches": {
  "root": {"p4runtime": "unix:/tmp/root", "udp": "127.0.0.1:5000"},

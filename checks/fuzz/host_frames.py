@@ -7,16 +7,16 @@ from dataclasses import replace
 from typing import Final
 
 import numpy as np
-from switchsum_host.engine.operation import Operation
-from switchsum_protocol.frame import FRAME_BYTES, HEADER_BYTES, NO_BLOCK, Flag, Kind, payload_bytes
-from switchsum_protocol.slot_rules import SWITCH_ADDRESS, ReferenceSwitch
-from switchsum_protocol.wire import Packet, build_frame, parse_frame
-from switchsum_switch.wires.rows import LEAD_BYTES, allocate_rows
 
 from checks.fuzz.choices import Choices, damage
 from checks.fuzz.guard import Guarded
 from switchsum.testing.cluster import ClusterConfig
 from switchsum.testing.engine import EngineByHand
+from switchsum_host.engine.operation import Operation
+from switchsum_protocol.frame import FRAME_BYTES, HEADER_BYTES, NO_BLOCK, Flag, Kind, payload_bytes
+from switchsum_protocol.slot_rules import SWITCH_ADDRESS, ReferenceSwitch
+from switchsum_protocol.wire import Packet, build_frame, parse_frame
+from switchsum_switch.wires.rows import LEAD_BYTES, allocate_rows
 
 LANES: Final = 8
 CALLS_INTEGERS_NOT_FINITE: Final = bytes.fromhex(

@@ -9,14 +9,14 @@ from typing import Any, Final, NoReturn
 
 import grpc
 from google.protobuf.message import DecodeError
+
+from checks.fuzz.choices import Choices, damage
 from switchsum_switch.execution.pipeline import Pipeline
 from switchsum_switch.p4runtime.device import Device
 from switchsum_switch.p4runtime.messages import encode_election_id, parse_p4info, v1
 from switchsum_switch.p4runtime.refusal import Refused
 from switchsum_switch.p4runtime.service import Service
 from switchsum_switch.p4runtime.stream import Stream
-
-from checks.fuzz.choices import Choices, damage
 
 FOLDER: Final = Path(__file__).parents[2] / "tests" / "switch" / "p4runtime"
 DEVICE: Final = 7

@@ -10,11 +10,10 @@ from pathlib import Path
 from typing import Any, Final
 from unittest.mock import patch
 
-from switchsum_switch.errors import ProgramError
-from switchsum_switch.execution import pipeline
-
 from checks.fuzz.choices import Choices
 from checks.fuzz.damage import damaged
+from switchsum_switch.errors import ProgramError
+from switchsum_switch.execution import pipeline
 
 PROGRAMS: Final = Path(__file__).parents[2] / "tests" / "switch" / "programs"
 NAMES: Final = (

@@ -6,13 +6,13 @@ from collections.abc import Iterator
 from typing import Final
 
 import numpy as np
-from switchsum_protocol import wire
-from switchsum_protocol.frame import WIDENED_FORMATS, Flag, Header, Kind, narrow_bytes
 
 from checks.fuzz.both import Both
 from checks.fuzz.choices import Choices, damage
 from switchsum.testing.encapsulations import encapsulations
 from switchsum.testing.rig import CPU_PORT, EPOCH, FIRST_SLOT, FLOOD_GROUP, FORWARDING, JOB, SWITCH, Rig, cookie, worker
+from switchsum_protocol import wire
+from switchsum_protocol.frame import WIDENED_FORMATS, Flag, Header, Kind, narrow_bytes
 
 LANES: Final = 128
 WORKERS: Final = 3

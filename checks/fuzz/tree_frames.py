@@ -9,11 +9,11 @@ from collections.abc import Iterator
 from typing import Final
 
 import numpy as np
-from switchsum_protocol import wire
-from switchsum_protocol.frame import WIDENED_FORMATS, Flag, Header, Kind, narrow_bytes
 
 from checks.fuzz.both import Both
 from checks.fuzz.choices import Choices, damage
+from switchsum_protocol import wire
+from switchsum_protocol.frame import WIDENED_FORMATS, Flag, Header, Kind, narrow_bytes
 from tests.p4.test_trees import ABOVE, EPOCH, FIRST, JOB, LANES, UP, Pair, program
 
 MEMBERS: Final = 3

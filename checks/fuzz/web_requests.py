@@ -6,14 +6,13 @@ import socket
 from collections.abc import Iterator
 from typing import Any, Final
 
-from switchsum_protocol import rpc
-from switchsum_protocol.errors import UsageError
-from switchsum_switch.ports.samples import SampledFrame
-
 from checks.fuzz.choices import Choices
 from checks.fuzz.damage import HOSTILE, damaged
 from switchsum.web.requests import TimedRequests
 from switchsum.web.server import WebServer
+from switchsum_protocol import rpc
+from switchsum_protocol.errors import UsageError
+from switchsum_switch.ports.samples import SampledFrame
 
 PATHS: Final = (b"/", b"/metrics", b"/packets?job=a&slot=1", b"/page.js", b"/nowhere", b"/packets?slot=")
 PARTS: Final = (

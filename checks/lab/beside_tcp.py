@@ -28,16 +28,17 @@ from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
-from switchsum_protocol import rpc
-from switchsum_protocol.clients.controller_client import ControllerClient
-from switchsum_protocol.errors import ControllerUnreachable, SwitchLost
-from switchsum_switch.process.children import OURSELVES, Child, Children
-from switchsum_switch.process.notices import waiting_for
-from switchsum_switch.wires.headers import format_ip, format_mac
 
 import switchsum
 from switchsum.launch import wires
 from switchsum.launch.options import MTU
+from switchsum_protocol import rpc
+from switchsum_protocol.clients.controller_client import ControllerClient
+from switchsum_protocol.errors import ControllerUnreachable, SwitchLost
+from switchsum_switch.bmv2.process import End
+from switchsum_switch.process.children import OURSELVES, Child, Children
+from switchsum_switch.process.notices import waiting_for
+from switchsum_switch.wires.headers import format_ip, format_mac
 
 JOB: Final = "beside"
 FRAMES: Final = 64
@@ -106,7 +107,7 @@ class Rig:
 
     def __init__(self, children: Children, scratch: str, case: Case, mbit: float) -> None:
         self._children, self._case, self.scratch = children, case, scratch
-        far = wires.End(1, "far1")
+        far = End(1, "far1")
         self.laid = [
             wires.lay(children, place, mtu=MTU, rate=None, off=OFF, end=far if place == 0 else None)
             for place in range(3)
@@ -120,7 +121,7 @@ class Rig:
 
     def _bridge(self, mbit: float) -> None:
         """Lead port 1 of the switch to rank 0 over a bridge."""
-        wires.lay_trunk((wires.End(1, "port1"), wires.End(1, "box1")), mtu=MTU, rate=None, off=OFF)
+        wires.lay_trunk((End(1, "port1"), End(1, "box1")), mtu=MTU, rate=None, off=OFF)
         wires.run(["ip", "link", "add", "box", "type", "bridge"])
         for name in ("box1", "far1"):
             wires.run(["ip", "link", "set", name, "master", "box"])

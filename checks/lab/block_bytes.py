@@ -20,6 +20,12 @@ from unittest.mock import patch
 
 import numpy as np
 import numpy.typing as npt
+
+from checks.bench import ages
+from checks.lab.counting import WAIT_S, WINDOW, Counting, Model, on_all
+from switchsum.testing import rig
+from switchsum.testing.embedded import Embedded
+from switchsum.testing.local import LocalMembership, LocalNetwork, LocalTransport
 from switchsum_host.api import owners, sparse
 from switchsum_host.api.collectives import Options
 from switchsum_host.api.communicator import Communicator
@@ -29,12 +35,6 @@ from switchsum_protocol.frame import AT, FRAME_BYTES, LANE_BYTES, Flag
 from switchsum_switch.execution.pipeline import EngineName
 from switchsum_switch.wires.headers import LOWER_BYTES
 from switchsum_switch.wires.rows import LEAD_BYTES
-
-from checks.bench import ages
-from checks.lab.counting import WAIT_S, WINDOW, Counting, Model, on_all
-from switchsum.testing import rig
-from switchsum.testing.embedded import Embedded
-from switchsum.testing.local import LocalMembership, LocalNetwork, LocalTransport
 
 Array = npt.NDArray[Any]
 Owners = npt.NDArray[np.bool_]

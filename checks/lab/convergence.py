@@ -20,7 +20,6 @@ from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
-from switchsum_host.api.communicator import Communicator
 
 from checks.bench import ages
 from checks.bench.code import digests
@@ -30,6 +29,7 @@ from checks.lab.convergence_times import RATES, Measured, measure
 from checks.lab.convergence_ways import ALL_OF, WAYS, Ring, RingRank, Way, ways_of
 from switchsum.testing.cluster import ClusterConfig
 from switchsum.testing.local import communicators
+from switchsum_host.api.communicator import Communicator
 
 LANES: Final = 2048
 """32-bit lanes in a frame, of an MTU of 9,000."""

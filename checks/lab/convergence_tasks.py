@@ -16,6 +16,7 @@ from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
+
 from switchsum_host.compress import Part
 
 Floats = npt.NDArray[np.float32]

@@ -13,10 +13,10 @@ from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
-from switchsum_host.compress import ErrorFeedback, PowerSgd
-from switchsum_protocol.errors import UsageError
 
 from checks.bench.accuracy import around_a_ring
+from switchsum_host.compress import ErrorFeedback, PowerSgd
+from switchsum_protocol.errors import UsageError
 
 Floats = npt.NDArray[np.float32]
 TCP_HEADERS: Final = 66 / 8948

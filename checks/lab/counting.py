@@ -10,6 +10,7 @@ from typing import Any, Final, NoReturn, cast
 
 import numpy as np
 import numpy.typing as npt
+
 from switchsum_host.api import sparse
 from switchsum_host.api.collectives import Collective, Options, Ranks
 from switchsum_host.engine.dtypes import BFLOAT16, FLOAT16, FLOAT32

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 import torch
 import torch.distributed as dist
+
 from switchsum_lab.sweeps.sparse_hosts import Octets
 
 

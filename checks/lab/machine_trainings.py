@@ -19,9 +19,6 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Final
 
-from switchsum_lab.sweeps.star import lay
-from switchsum_switch.process.children import Children
-
 from checks.bench import ages
 from checks.bench.records import provenance
 from checks.lab.convergence_results import RESULTS, Results, Rows, added_to, say
@@ -29,6 +26,8 @@ from checks.lab.convergence_times import medians
 from checks.lab.convergence_ways import ALONE
 from checks.lab.machines import MTU, run_ranks
 from switchsum.launch import wires
+from switchsum_lab.sweeps.star import lay
+from switchsum_switch.process.children import Children
 
 KEPT: Final = RESULTS.parent / "machines.json"
 PAGE: Final = Path(__file__).parents[2] / "docs" / "slow-links.md"

@@ -20,14 +20,14 @@ from typing import Final
 
 from rich.console import Console
 from rich.table import Table
+
+from checks.bench.records import machine
+from switchsum.launch import wires
 from switchsum_lab.sweeps.star import lay
 from switchsum_switch.bmv2.process import free_port
 from switchsum_switch.process.children import Children
 from switchsum_switch.process.notices import waiting_for
 from switchsum_switch.wires.headers import format_ip
-
-from checks.bench.records import machine
-from switchsum.launch import wires
 
 DEFAULTS: Final = ("2", "4", "200mbit", "10")
 ROUNDS: Final = 3

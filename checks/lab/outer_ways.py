@@ -15,7 +15,6 @@ from typing import Any, Final, Protocol
 
 import numpy as np
 import numpy.typing as npt
-from switchsum_host.api.communicator import Communicator
 
 from checks.lab import torchft_ranks
 from checks.lab.convergence import moved
@@ -24,6 +23,7 @@ from checks.lab.convergence_tasks import Task
 from checks.lab.convergence_ways import TCP_HEADERS
 from switchsum.testing.cluster import ClusterConfig
 from switchsum.testing.local import communicators
+from switchsum_host.api.communicator import Communicator
 
 LANES: Final = 2048
 TIMEOUT_S: Final = 600.0

@@ -14,10 +14,10 @@ from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
-from switchsum_host.compress import Part
-from switchsum_lab.sweeps.recording import Recorder
 
 from checks.lab.convergence_tasks import TASKS, Played
+from switchsum_host.compress import Part
+from switchsum_lab.sweeps.recording import Recorder
 
 FOLDER = Path(__file__).parents[2] / "papers" / "recordings"
 

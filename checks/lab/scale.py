@@ -18,14 +18,13 @@ from multiprocessing import get_context
 from pathlib import Path
 from typing import Any, Final
 
+from checks.bench import ages
+from checks.bench.code import digests
+from switchsum.planning.topology import Cable, Network
 from switchsum_lab.simulation import jobs
 from switchsum_lab.simulation.conditions import Link
 from switchsum_lab.simulation.scenario import IDEAL, Scenario, ideals, simulate
 from switchsum_switch.process.notices import say
-
-from checks.bench import ages
-from checks.bench.code import digests
-from switchsum.planning.topology import Cable, Network
 
 CELLS: Final = Path(__file__).with_name("scale_cells.json")
 PAGE: Final = Path(__file__).resolve().parents[2] / "docs" / "results" / "scale.md"

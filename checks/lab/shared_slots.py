@@ -15,12 +15,12 @@ from typing import Final
 
 import numpy as np
 import numpy.typing as npt
+
+from switchsum.planning.topology import Cable, Network
 from switchsum_host.engine.state import Count
 from switchsum_lab.simulation import jobs
 from switchsum_lab.simulation.conditions import Link
 from switchsum_protocol.member_rpc import MOST_IN_FLIGHT
-
-from switchsum.planning.topology import Cable, Network
 
 WORKERS: Final = 4
 LANES: Final = 256

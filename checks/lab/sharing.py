@@ -12,14 +12,14 @@ from itertools import product
 from typing import Final
 
 import numpy as np
+
+from switchsum.planning.topology import Cable, Network
 from switchsum_host.engine.state import Count
 from switchsum_lab.simulation import jobs, peers
 from switchsum_lab.simulation.conditions import Link, SwitchTiming
 from switchsum_lab.simulation.placement import host_address, rails_of
 from switchsum_lab.simulation.streams import Receiver, Sender
 from switchsum_protocol.frame import FRAME_BYTES, payload_bytes
-
-from switchsum.planning.topology import Cable, Network
 
 CABLE: Final = Link(delay_s=5e-6, overhead_bytes=0)
 SIZE: Final = 2_000_000

@@ -22,14 +22,15 @@ from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
-from switchsum_protocol import rpc
-from switchsum_protocol.clients.controller_client import ControllerClient
-from switchsum_switch.process.children import Children
 
 import switchsum
 from switchsum.launch import wires
 from switchsum.launch.options import MTU
 from switchsum.launch.session import daemon
+from switchsum_protocol import rpc
+from switchsum_protocol.clients.controller_client import ControllerClient
+from switchsum_switch.bmv2.process import End
+from switchsum_switch.process.children import Children
 
 RANKS: Final = 2
 """Of a job in one rack, and in each of two."""
@@ -140,10 +141,9 @@ class Rig:
         self.number, self._rates, self._all_are_taken = 0, (0.0, 0.0), False
         count = RANKS * racks * jobs_ + TAKERS
         laid = self._laid = [wires.lay(children, place, mtu=MTU, rate=None, off=off) for place in range(count)]
-        trunk = self._trunk = wires.End(TRUNK, "trunk"), wires.End(1, "trunk1")
+        trunk = self._trunk = End(TRUNK, "trunk"), End(1, "trunk1")
         self._uplinks = [
-            (wires.End(rack + 1, f"down{rack}"), wires.End(TRUNK, f"up{rack}"))
-            for rack in range(racks if racks > 1 else 0)
+            (End(rack + 1, f"down{rack}"), End(TRUNK, f"up{rack}")) for rack in range(racks if racks > 1 else 0)
         ]
         for pair in (trunk, *self._uplinks):
             wires.lay_trunk(pair, mtu=MTU, rate=None, off=off)
@@ -256,7 +256,7 @@ def _limit(name: str, within: Sequence[str], mbit: float) -> None:
     wires.run([*within, "tc", "qdisc", "replace", "dev", name, "root", "tbf", *shape])
 
 
-def _bridge(name: str, ends: Sequence[wires.End]) -> None:
+def _bridge(name: str, ends: Sequence[End]) -> None:
     """Make a bridge of the kernel, which forwards between some interfaces."""
     wires.run(["ip", "link", "add", name, "type", "bridge", "mcast_snooping", "0"])
     for end in ends:

@@ -25,18 +25,18 @@ from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
-from switchsum_host.engine.operation import Operation
-from switchsum_host.engine.state import Count
-from switchsum_lab.simulation import jobs
-from switchsum_lab.simulation.conditions import Link
-from switchsum_lab.simulation.network import Network as SimulatedNetwork
-from switchsum_protocol.frame import FRAME_BYTES, payload_bytes
 
 from checks.bench import ages
 from checks.bench.records import measured_on, provenance
 from checks.lab.sharing_rig import LANES, RANKS, SPARE, TAKERS, Case, Found, Way, rig
 from switchsum.launch import wires
 from switchsum.planning.topology import Cable, Network
+from switchsum_host.engine.operation import Operation
+from switchsum_host.engine.state import Count
+from switchsum_lab.simulation import jobs
+from switchsum_lab.simulation.conditions import Link
+from switchsum_lab.simulation.network import Network as SimulatedNetwork
+from switchsum_protocol.frame import FRAME_BYTES, payload_bytes
 
 ROOT: Final = Path(__file__).parents[2]
 PAGE: Final = ROOT / "docs" / "sharing.md"

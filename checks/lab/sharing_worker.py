@@ -15,11 +15,11 @@ from pathlib import Path
 from typing import Final
 
 import numpy as np
+
+import switchsum
 from switchsum_protocol import rpc
 from switchsum_protocol.clients.controller_client import ControllerClient
 from switchsum_protocol.errors import UnknownJob
-
-import switchsum
 
 SIZE: Final = 200_000
 """Bytes of an array: a few milliseconds, so that shares are counted finely."""

@@ -22,15 +22,15 @@ import numpy as np
 import numpy.typing as npt
 import torch
 import torch.distributed as dist
-from switchsum_host.api.sparse import SparseSum, largest
-from switchsum_host.compress import BlockTopK, GlobalTopK
-from switchsum_lab.sweeps.sparse_hosts import OkTopk, Stream, recursive_doubling, ring, sparcml_doubling, sparcml_split
 
 import switchsum
 from checks.bench import gradients
 from checks.lab import peer_links
 from checks.lab.gloo_peers import GlooPeers
 from checks.lab.sparse_page import GROUPS
+from switchsum_host.api.sparse import SparseSum, largest
+from switchsum_host.compress import BlockTopK, GlobalTopK
+from switchsum_lab.sweeps.sparse_hosts import OkTopk, Stream, recursive_doubling, ring, sparcml_doubling, sparcml_split
 
 PORT = 29_601
 RUNS = ((0.5, 7), (6.0, 3), (float("inf"), 1))

@@ -15,12 +15,12 @@ from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
-from switchsum_host.compress import BlockTopK, GlobalTopK, TopK
-from switchsum_host.compress.base import Compressor, count_of
 
 from checks.bench.gradients import STEPS, Floats, path, union_over_k
 from checks.lab.block_bytes import FRAMES, PAGE, RANKS, Moved, arguments, print_tables
 from checks.lab.counting import Counting, Model, on_all
+from switchsum_host.compress import BlockTopK, GlobalTopK, TopK
+from switchsum_host.compress.base import Compressor, count_of
 
 ACCUMULATED_BEGIN = "<!-- accumulators' bytes: python -m checks.lab.topk_bytes --accumulators FOLDER --publish -->"
 ACCUMULATED_END = "<!-- end of accumulators' bytes -->"

@@ -23,13 +23,13 @@ from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
-from switchsum_lab.simulation.conditions import Link
-from switchsum_switch.process.children import Children
-from switchsum_switch.process.ending import ended_by_signals
 
 from checks.bench import ages
 from checks.bench.records import provenance
 from checks.lab.convergence_results import RESULTS
+from switchsum_lab.simulation.conditions import Link
+from switchsum_switch.process.children import Children
+from switchsum_switch.process.ending import ended_by_signals
 
 KEPT: Final = RESULTS.parent / "validated.json"
 PAGE: Final = Path(__file__).resolve().parents[2] / "docs" / "results" / "validated.md"
@@ -107,9 +107,8 @@ def command_of(row: Row, path: Path) -> list[str]:
 
 def simulate(row: Row, size: int) -> float:
     """Return how long the same sum takes in virtual time, behind another one."""
+    from switchsum.planning.sources import read
     from switchsum_lab.simulation import jobs  # takes seconds, which a job that is measured does not need
-
-    from switchsum.cli.topology import read
 
     planned = read(row.shape or f"star,{row.workers}", row.mbit)
     hosts = planned.hosts[: row.workers]

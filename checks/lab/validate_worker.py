@@ -11,9 +11,9 @@ import time
 from pathlib import Path
 
 import numpy as np
-from switchsum_lab.sweeps.processor_time import session_seconds
 
 import switchsum
+from switchsum_lab.sweeps.processor_time import session_seconds
 
 
 def main() -> None:

@@ -5,9 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-from switchsum_protocol.frame import FRAME_BYTES, payload_bytes
-
 from switchsum.launch.wires import BURST_BYTES
+from switchsum_protocol.frame import FRAME_BYTES, payload_bytes
 
 SHARE: Final = 0.85
 """Least share of the line that each call must reach, in the better of two tries."""

@@ -14,9 +14,9 @@ from pathlib import Path
 from typing import Final
 
 import numpy as np
-from switchsum_host.api.communicator import Communicator
 
 import switchsum
+from switchsum_host.api.communicator import Communicator
 
 PAUSE_S: Final = 1.0
 

@@ -19,8 +19,8 @@ from pathlib import Path
 from typing import Any, Final
 
 import pytest
-from switchsum_host.engine import receiving, recovery, sending
 
+from switchsum_host.engine import receiving, recovery, sending
 from tests.host import (
     test_engine,
     test_engine_failures,

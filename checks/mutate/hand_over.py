@@ -8,14 +8,13 @@ from collections.abc import Iterator
 from typing import Final, NamedTuple
 from unittest.mock import patch
 
+from checks.verify.hand_over import Move, moves
+from checks.verify.replay import differences
 from switchsum_controller.jobs import registry as jobs
 from switchsum_controller.jobs import slots
 from switchsum_controller.service import keeper
 from switchsum_controller.switches import fleet
 from switchsum_protocol.errors import SwitchsumError
-
-from checks.verify.hand_over import Move, moves
-from checks.verify.replay import differences
 
 from .mutant import Mutant, edited
 from .slot import expected_steps

@@ -10,14 +10,13 @@ import json
 from collections.abc import Callable, Iterator
 from typing import Any, Final
 
-from switchsum_protocol import slot_rules
-from switchsum_protocol.frame import Flag
-from switchsum_switch.execution.pipeline import Pipeline
-
 from checks.verify.relation import QUICK, Data, Relation, Step, difference, relation
 from checks.verify.replay import differences
 from checks.verify.switches import LANES, Program, Rules, Switch
 from switchsum import p4src
+from switchsum_protocol import slot_rules
+from switchsum_protocol.frame import Flag
+from switchsum_switch.execution.pipeline import Pipeline
 
 from .mutant import Mutant, edited
 

@@ -14,10 +14,10 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+
 from switchsum_host.engine.rules import ACTIONS, PHASES, RULES, Action, Event
 from switchsum_host.engine.state import Phase
 from switchsum_protocol.frame import Kind
-
 from tests.host import test_rules
 
 from .mutant import Mutant

@@ -9,6 +9,8 @@ from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
+
+from switchsum.planning.topology import Cable
 from switchsum_host.api.join import SWITCH_TIMEOUT_S
 from switchsum_lab.simulation import jobs
 from switchsum_lab.simulation.conditions import HostTiming, instant
@@ -16,8 +18,6 @@ from switchsum_lab.simulation.network import Network
 from switchsum_lab.simulation.records import Stop
 from switchsum_protocol.errors import SwitchsumError
 from switchsum_protocol.member_rpc import DEFAULT_TIMEOUT_S
-
-from switchsum.planning.topology import Cable
 
 from .cells import Cell
 

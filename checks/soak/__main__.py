@@ -16,13 +16,13 @@ from typing import Any, Final
 from rich.console import Console
 from rich.progress import Progress
 from rich.table import Table
+
+from checks.soak.memory import Growth, resident_bytes
+from checks.soak.world import Place, SharedWorld, TreeWorld, World, leftovers
 from switchsum_protocol import rpc
 from switchsum_protocol.clients.controller_client import ControllerClient
 from switchsum_protocol.errors import SwitchLost
 from switchsum_switch.process.children import Children
-
-from checks.soak.memory import Growth, resident_bytes
-from checks.soak.world import Place, SharedWorld, TreeWorld, World, leftovers
 
 SLOTS: Final = 128
 KILLS: Final = 0.15

@@ -27,12 +27,12 @@ from typing import Any, Final
 
 from rich.console import Console
 from rich.table import Table
+
+from checks.soak.world import Place, TreeWorld, leftovers
 from switchsum_protocol import rpc
 from switchsum_protocol.clients.controller_client import ControllerClient
 from switchsum_protocol.errors import ControllerUnreachable, SwitchLost
 from switchsum_switch.process.children import OURSELVES, Child, Children
-
-from checks.soak.world import Place, TreeWorld, leftovers
 
 RANKS: Final = 4
 LEAVES: Final = 2

@@ -11,10 +11,10 @@ from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
-from switchsum_host.api.communicator import Communicator
 
 import switchsum
 from checks.soak.memory import resident_bytes
+from switchsum_host.api.communicator import Communicator
 
 BLOCK: Final = 256
 REPEATS: Final = (4, 16, 200)

@@ -13,10 +13,9 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
 
+from switchsum.launch.session import daemon
 from switchsum_switch.bmv2.process import free_port
 from switchsum_switch.process.children import Child, Children
-
-from switchsum.launch.session import daemon
 
 MARK: Final = "SWITCHSUM_SOAK"
 """Environment variable by which processes of a soak are told from others."""

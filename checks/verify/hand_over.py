@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 from enum import IntEnum
 from typing import Final, NamedTuple
 
+from switchsum import p4src
 from switchsum_controller.jobs.machines import MemberState
 from switchsum_controller.jobs.slots import Cell
 from switchsum_controller.service import keeper
@@ -22,8 +23,6 @@ from switchsum_controller.tables.names import ADMISSION
 from switchsum_controller.trees.fabric import ONLY
 from switchsum_protocol.slot_rules import SWITCH_ADDRESS
 from switchsum_switch.wires.headers import Address
-
-from switchsum import p4src
 
 from .switches import LANES, NUMBERS, State
 

@@ -15,6 +15,7 @@ from enum import IntEnum
 from typing import Final, NamedTuple
 
 import numpy as np
+
 from switchsum_controller.jobs import slots
 from switchsum_protocol.frame import NO_BLOCK, Flag, Header, Kind, Reason
 from switchsum_protocol.slot_rules import SWITCH_ADDRESS, Member

@@ -11,6 +11,7 @@ from dataclasses import replace
 from typing import Any, Final, NamedTuple, Protocol
 
 import numpy as np
+
 from switchsum_protocol.frame import NO_BLOCK, Flag, Header, Reason
 from switchsum_protocol.slot_rules import SWITCH_ADDRESS, Member, ReferenceSwitch
 from switchsum_protocol.slot_rules import Cell as RuleCell

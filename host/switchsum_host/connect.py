@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from .api.report import Reporter
     from .engine.loop import Driver
 
-_log: Final = logging.getLogger("switchsum_host.connect")
+_log: Final = logging.getLogger("switchsum.host.connect")
 
 DEFAULT_SEED: Final = 0
 """The same for all: a program that is run again gets the same bits unless it wants others."""

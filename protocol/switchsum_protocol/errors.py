@@ -1,4 +1,4 @@
-"""Every error that switchsum raises, in one tree.
+"""Every error that switchsum raises, in one tree, whose root is in `switchsum_switch.errors`.
 
 Local errors say that the caller or this machine did something wrong; remote errors say what another member, the
 switch or the controller did.  Bytes off the wire never raise: they are dropped and counted under a named reason
@@ -10,38 +10,46 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
+from switchsum_switch.errors import LocalError, RemoteError, SwitchsumError, TransportError, UsageError
+
+__all__ = [
+    "TIMEOUT_OPTIONS",
+    "CollectiveTimeout",
+    "ControllerUnreachable",
+    "Interrupted",
+    "JoinRefused",
+    "LocalError",
+    "NoCapacity",
+    "NotAdmitted",
+    "OperationMismatch",
+    "ProtocolError",
+    "RankTaken",
+    "RemoteError",
+    "SumOverflow",
+    "SwitchLost",
+    "SwitchsumError",
+    "TransportError",
+    "UnknownJob",
+    "UnknownMembership",
+    "UnsupportedDtype",
+    "UsageError",
+    "VersionMismatch",
+    "WorkerLost",
+    "WorldSizeMismatch",
+]
+
 TIMEOUT_OPTIONS: Final = (
     " (connect(timeout_s=...), init_process_group(timeout=...) or `switchsum job create --timeout` changes how long)"
 )
 """Text at the end of an error that a time-out has caused."""
 
 
-class SwitchsumError(Exception):
-    """Base of every error that switchsum raises on purpose."""
-
-
-class LocalError(SwitchsumError):
-    """The caller, its arguments or this machine is at fault."""
-
-
-class UsageError(LocalError, ValueError):
-    """A call was made with arguments or in a state that it does not allow."""
-
-
 class UnsupportedDtype(LocalError, TypeError):
     """The switch cannot reduce the array's dtype without a loss that the caller did not allow."""
 
 
-class TransportError(LocalError):
-    """A link to the switch could not be opened or broke (no socket, no shared memory, no permission)."""
-
-
 class Interrupted(LocalError):
     """A signal handler raised during a collective, which therefore did not end.  Later calls raise this error."""
-
-
-class RemoteError(SwitchsumError):
-    """Another member, the controller or the switch is at fault."""
 
 
 class ProtocolError(RemoteError):

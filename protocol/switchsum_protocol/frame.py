@@ -23,6 +23,8 @@ from dataclasses import MISSING, dataclass, fields
 from enum import IntEnum, IntFlag
 from typing import Annotated, Any, Final, get_args, get_type_hints
 
+from switchsum_switch.wires.headers import LOWER_BYTES
+
 WIRE_VERSION: Final = 4
 """Grows with every change that an older side would misread."""
 AGGREGATION_PORT: Final = 21333
@@ -41,12 +43,6 @@ MOST_WORKERS: Final = 4096
 """Of a job over a tree of switches."""
 MOST_LINKS: Final = 8
 """Of a worker."""
-
-ETHERNET_BYTES: Final = 14
-IPV4_BYTES: Final = 20
-UDP_BYTES: Final = 8
-LOWER_BYTES: Final = ETHERNET_BYTES + IPV4_BYTES + UDP_BYTES
-"""Bytes in front of the aggregation header."""
 
 PADDING_LESS_BYTES: Final = 512
 """BMv2 aborts when a frame grows by more than this, so padding makes up the rest of a result's payload."""

@@ -12,8 +12,6 @@ WIDE_BITS: Final = 32
 
 FRACTION_BITS: Final = 16
 """Bits behind the point that random rounding looks at: 2**16 places between two integers."""
-GOLDEN: Final = 0x9E37_79B9
-"""2**32 over the golden ratio: its multiples are spread evenly."""
 
 NARROW_SUM_BITS: Final = 16
 """Width of the lanes in which values of 16 and of 8 bits add up."""

@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import numpy as np
 import numpy.typing as npt
+
 from switchsum_switch.kernels.constants import GOLDEN
 
 from .frame import LaneFormat

@@ -60,6 +60,7 @@ from typing import Final
 
 import numpy as np
 import numpy.typing as npt
+
 from switchsum_switch.wires.headers import (
     ETHERNET_BYTES,
     IPV4_BYTES,

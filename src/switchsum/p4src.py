@@ -7,7 +7,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-SOURCES: Final = Path(__file__).parent
+_CLONE: Final = Path(__file__).parents[2] / "p4src"
+SOURCES: Final = _CLONE if _CLONE.is_dir() else Path(__file__).with_name("data") / "p4src"
+"""The folder of the clone, or the copy that a wheel has of it."""
 COMPILED: Final = SOURCES / "compiled"
 
 

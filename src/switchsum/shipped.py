@@ -7,6 +7,7 @@ repository has them; a wheel puts them below `share/switchsum` of the environmen
 from __future__ import annotations
 
 import importlib.metadata
+import importlib.util
 from pathlib import Path
 from typing import Final
 
@@ -18,7 +19,6 @@ PLACES: Final = {
 }
 """Places that users ask for by name, relative to the clone."""
 _DISSECTOR: Final = Path(__file__).with_name("packets") / "switchsum.lua"
-_SKELETON: Final = Path(__file__).with_name("baselines") / "skeleton"
 _CLONE: Final = Path(__file__).parents[2]
 
 
@@ -27,7 +27,7 @@ def shipped(name: str) -> Path:
     if name == "dissector":
         return _DISSECTOR
     if name == "skeleton":
-        return _SKELETON
+        return _skeleton()
     place = PLACES[name]
     if (_CLONE / place).is_file():
         return _CLONE / place
@@ -35,3 +35,13 @@ def shipped(name: str) -> Path:
         if file.as_posix().endswith(f"share/switchsum/{place}"):
             return Path(str(file.locate())).resolve()
     raise LocalError(f"this installation of switchsum has no {place}: pip install --force-reinstall switchsum")
+
+
+def _skeleton() -> Path:
+    """Return the folder of the least protocol, which the laboratory has; raises LocalError."""
+    spec = importlib.util.find_spec("switchsum_lab.baselines") if importlib.util.find_spec("switchsum_lab") else None
+    for folder in (spec and spec.submodule_search_locations) or ():
+        return Path(folder) / "skeleton"
+    raise LocalError(
+        "the skeleton is a part of the laboratory, which is not installed: pip install ./lab (in the clone)"
+    )

@@ -6,11 +6,11 @@ import re
 
 import numpy as np
 import pytest
-from switchsum_host.engine.state import Count
-from switchsum_protocol.frame import FRAME_BYTES
 
 from checks.bench import accuracy
 from switchsum.testing.cluster import Cluster, ClusterConfig
+from switchsum_host.engine.state import Count
+from switchsum_protocol.frame import FRAME_BYTES
 
 PAGE = accuracy.ROOT / "docs" / "accuracy.md"
 """The page that says which lanes to choose; the tables are on accuracy.PAGE."""

@@ -15,8 +15,6 @@ import pytest
 
 pytest.importorskip("torch", reason="PyTorch is not installed (make torch)")
 
-from switchsum_host.compress import thc
-
 from checks.features import judging
 from checks.features.columns import COLUMNS, RULES, is_possible
 from checks.features.covering import cover, possible_rows
@@ -25,6 +23,7 @@ from checks.features.playing import Fleet, orders_of, play_in_memory
 from checks.features.rank import SHAPES, Order
 from switchsum.torch.compression import METHODS
 from switchsum.torch.fragments import Fragment
+from switchsum_host.compress import thc
 
 from ..timing import patience
 

@@ -7,8 +7,8 @@ import sys
 from pathlib import Path
 
 import pytest
-import switchsum_switch
 
+import switchsum_switch
 from checks.random_p4.faults import FAULTS
 
 SWITCH = Path(switchsum_switch.__file__).parent

@@ -8,8 +8,6 @@ from __future__ import annotations
 import itertools
 
 import pytest
-from switchsum_protocol.frame import Reason
-from switchsum_switch.execution.pipeline import EngineName, Pipeline
 
 from checks.mutate import slot
 from checks.verify.relation import QUICK, Decision, difference
@@ -17,6 +15,8 @@ from checks.verify.replay import differences
 from checks.verify.search import missing_tool
 from checks.verify.switches import LANES, Program
 from switchsum import p4src
+from switchsum_protocol.frame import Reason
+from switchsum_switch.execution.pipeline import EngineName, Pipeline
 
 needs_spin = pytest.mark.skipif(bool(missing_tool()), reason=f"{missing_tool()} is not on PATH")
 ON_ENGINES = [*itertools.product(["native"], range(len(QUICK))), ("interpreter", 0), ("interpreter", 2)]

@@ -9,9 +9,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from switchsum_lab.simulation.scenario import arrays_of
 
 from checks.lab import scale
+from switchsum_lab.simulation.scenario import arrays_of
 
 
 def test_each_shape_is_a_tree_of_switches_with_room_for_its_members() -> None:

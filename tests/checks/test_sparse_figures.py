@@ -9,13 +9,13 @@ from typing import Any
 
 import numpy as np
 import pytest
-from switchsum_host.compress import ErrorFeedback, TopK
 
 from checks.bench import gradients
 from checks.bench.gradients import Floats, accumulators, record, union_over_k
 from checks.lab.counting import Counting, Model, on_all
 from checks.lab.sparse import merge
 from checks.lab.sparse_page import comparisons, table
+from switchsum_host.compress import ErrorFeedback, TopK
 
 
 def row(way: str, seconds: float, **other: Any) -> dict[str, Any]:

@@ -6,10 +6,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from switchsum_switch.process.children import Children
 
 from checks.soak.starts import RANKS, Starts, StartWorld, Trial
 from checks.soak.world import leftovers
+from switchsum_switch.process.children import Children
 
 from ..timing import patience
 

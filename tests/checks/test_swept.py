@@ -7,15 +7,15 @@ import re
 from dataclasses import replace
 
 import pytest
-from switchsum_lab.sweeps.axes import OURS, Cell
-from switchsum_lab.sweeps.outcome import Outcome
-from switchsum_lab.sweeps.sweep_file import load
-from switchsum_protocol.errors import LocalError
 
 from checks.bench import allreduce, links, loss, scaling, swept, udp, veth
 from checks.bench.choice import Choice
 from checks.bench.compare import Run
 from checks.bench.records import RESULTS
+from switchsum_lab.sweeps.axes import OURS, Cell
+from switchsum_lab.sweeps.outcome import Outcome
+from switchsum_lab.sweeps.sweep_file import load
+from switchsum_protocol.errors import LocalError
 
 NAMES = {
     "allreduce": r"allreduce\.shm\.",

@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from switchsum_lab.sweeps.star import UNLIMITED
 
 from checks.bench.jobs import over_bridge, over_switch
 from checks.bench.train import BUSY, FEWER_BYTES, SETUPS, WAYS, Setup, bound, records_of
+from switchsum_lab.sweeps.star import UNLIMITED
 
 
 def result(ms: float, *, up: float = 1e6, down: float = 1e6, busy: float = 0.5) -> dict[str, Any]:

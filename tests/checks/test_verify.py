@@ -8,7 +8,6 @@ from __future__ import annotations
 import re
 
 import pytest
-from switchsum_host.engine.rules import Event
 
 from checks.verify.configurations import CONFIGURATIONS, Configuration, Outcome
 from checks.verify.designs import DESIGNS
@@ -16,6 +15,7 @@ from checks.verify.quorums import QUORUMS
 from checks.verify.search import MODELS, missing_tool, search
 from checks.verify.trees import TREES
 from checks.verify.worker_rules import NOT_MODELLED, QUESTIONS, macros
+from switchsum_host.engine.rules import Event
 
 pytestmark = pytest.mark.skipif(bool(missing_tool()), reason=f"{missing_tool()} is not on PATH")
 SHORT = [configuration for configuration in CONFIGURATIONS if not configuration.is_long]

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import llvmlite.binding as llvm
 import pytest
-from switchsum_switch.kernels.machinecode import functions, target_machine
 
 from checks.lab.where import kind, plain, shares, table
+from switchsum_switch.kernels.machinecode import functions, target_machine
 
 KERNEL = "[guest.kernel.kallsyms]"
 MADE = "/tmp/perf-7.map"

@@ -12,12 +12,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
+from switchsum.testing.faults import FAULTS
 from switchsum_protocol.frame import AGGREGATION_PORT, Header, Kind
 from switchsum_protocol.slot_rules import Member, ReferenceSwitch
 from switchsum_switch.wires.encapsulation import made_up_mac
 from switchsum_switch.wires.headers import LOWER_BYTES, Address, lower_headers, parse_ip
-
-from switchsum.testing.faults import FAULTS
 
 from ..system.daemons import free_udp_port, run_here, system
 from ..timing import patience

@@ -8,6 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
+from switchsum.testing.embedded import Embedded
 from switchsum_lab.conform.document import FACTS, facts_as_json
 from switchsum_lab.conform.facts import read_facts
 from switchsum_lab.conform.play import difference
@@ -16,8 +18,6 @@ from switchsum_protocol import slot_rules
 from switchsum_protocol.frame import Header, Kind
 from switchsum_switch.execution.pipeline import EngineName
 from switchsum_switch.wires.headers import LOWER_BYTES
-
-from switchsum.testing.embedded import Embedded
 
 DOCUMENT = json.loads((Path(__file__).parents[2] / "docs" / "wire.json").read_text())
 

@@ -6,6 +6,10 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Sequence
 
 import pytest
+
+from checks.mutate.mutant import edited
+from checks.mutate.slot import DEFINITION
+from switchsum.testing.faults import FAULTS
 from switchsum_lab.conform.facts import Facts, MemberFacts
 from switchsum_lab.conform.play import Answers
 from switchsum_lab.conform.rules import ROWS, RULES, rule_of
@@ -16,10 +20,6 @@ from switchsum_protocol.frame import Reason
 from switchsum_protocol.slot_rules import SWITCH_ADDRESS, ReferenceSwitch
 from switchsum_protocol.wire import parse_frame
 from switchsum_switch.wires.headers import Address
-
-from checks.mutate.mutant import edited
-from checks.mutate.slot import DEFINITION
-from switchsum.testing.faults import FAULTS
 
 LANES = 4
 

@@ -12,11 +12,11 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+
+from switchsum.testing.faults import FAULTS
 from switchsum_lab.conform.facts import read_facts
 from switchsum_protocol.slot_rules import ReferenceSwitch
 from switchsum_switch.wires.packetsocket import open_packet_socket
-
-from switchsum.testing.faults import FAULTS
 
 from ..conftest import reason_without_root
 from ..system.daemons import run_here

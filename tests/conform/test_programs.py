@@ -7,11 +7,6 @@ import os
 import shutil
 
 import pytest
-from switchsum_lab.conform.facts import Facts, MemberFacts
-from switchsum_lab.conform.rules import RULES
-from switchsum_lab.conform.run import run
-from switchsum_lab.conform.wires import InProcess
-from switchsum_switch.execution.pipeline import Pipeline
 
 from checks.mutate.slot import PROGRAM, Ingress
 from switchsum.testing.bmv2 import Bmv2
@@ -28,6 +23,11 @@ from switchsum.testing.rig import (
     cookie,
     worker,
 )
+from switchsum_lab.conform.facts import Facts, MemberFacts
+from switchsum_lab.conform.rules import RULES
+from switchsum_lab.conform.run import run
+from switchsum_lab.conform.wires import InProcess
+from switchsum_switch.execution.pipeline import Pipeline
 
 MEMBERS = 3
 NO_BMV2 = pytest.mark.skipif(

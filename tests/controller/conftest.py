@@ -7,6 +7,7 @@ from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
+
 from switchsum_controller.service import keeper
 from switchsum_controller.switches import client
 

@@ -6,6 +6,7 @@ import itertools
 from collections.abc import Sequence
 from typing import Any
 
+from switchsum import p4src
 from switchsum_controller.jobs.job import Job
 from switchsum_controller.jobs.registry import Jobs
 from switchsum_controller.plan.plan import Identity, Settings, plan_all
@@ -15,8 +16,6 @@ from switchsum_controller.tables.entries import Change, Entry, SwitchState, Writ
 from switchsum_controller.trees.fabric import ONLY, fabric_of_one
 from switchsum_switch.p4runtime.messages import parse_p4info
 from switchsum_switch.wires.headers import Address
-
-from switchsum import p4src
 
 HERE = Address(mac=0x02_00_00_00_00_FE, ip=0x0A00_00FE, port=21333)
 SLOTS = 16

@@ -13,6 +13,8 @@ from typing import Any, Protocol
 
 import grpc
 from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
+
+from switchsum import p4src
 from switchsum_controller.service.config import Config
 from switchsum_controller.service.controller import Controller
 from switchsum_controller.service.server import Service
@@ -34,16 +36,15 @@ from switchsum_switch.daemon import daemon as embedded
 from switchsum_switch.ports.base import PortGroup, PortTable
 from switchsum_switch.ports.memory import MemoryPorts
 from switchsum_switch.ports.sampling import serve_samples
+from switchsum_switch.wires import headers
 from switchsum_switch.wires.headers import Address
-
-from switchsum import p4src
 
 from ..timing import patience
 
 LANES = 128
 SLOTS = 4
 PORTS = (1, 2, 3, 4)
-SWITCH = Address(mac=0x02_00_00_00_00_FE, ip=wire.parse_ip("10.0.0.254"), port=AGGREGATION_PORT)
+SWITCH = Address(mac=0x02_00_00_00_00_FE, ip=headers.parse_ip("10.0.0.254"), port=AGGREGATION_PORT)
 LONG_S = patience(10.0)
 """Longer than anything on loopback takes."""
 QUIET_S = patience(0.1)
@@ -307,7 +308,9 @@ class Worker:
         self.switch = switch
         self.rank = rank
         self.port = rank + 1
-        self.address = Address(mac=0x02_00_00_00_01_00 + rank, ip=wire.parse_ip("10.0.0.1") + rank, port=40_000 + rank)
+        self.address = Address(
+            mac=0x02_00_00_00_01_00 + rank, ip=headers.parse_ip("10.0.0.1") + rank, port=40_000 + rank
+        )
         self.joined = client.join(member_rpc.JoinRequest(job=job, rank=rank, world_size=size))
         self.request = member_rpc.MemberRequest(job=job, nonce=self.joined.nonce)
         self.first_slot = 0

@@ -10,6 +10,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+
 from switchsum_controller.jobs.agreement import MOST_GROUPS, Agreement, Decision
 from switchsum_controller.jobs.job import Job
 from switchsum_controller.service.config import Config

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import hypothesis.strategies as st
 from hypothesis import settings
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+
 from switchsum_controller.jobs.machines import IncarnationState, MemberState
 from switchsum_controller.jobs.registry import Jobs
 from switchsum_controller.tables.entries import SwitchState, diff

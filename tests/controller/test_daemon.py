@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+
 from switchsum_controller.service import controller as daemon
 from switchsum_controller.service.config import Config
 from switchsum_controller.switches.session import Build, Session

@@ -9,6 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
 import pytest
+
 from switchsum_protocol import member_rpc, rpc
 from switchsum_protocol.errors import NotAdmitted, RankTaken, UsageError
 from switchsum_protocol.frame import Kind, Reason

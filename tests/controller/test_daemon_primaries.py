@@ -8,6 +8,8 @@ import time
 from pathlib import Path
 
 import pytest
+
+from switchsum.cli import controller as command
 from switchsum_controller.service import controller as daemon
 from switchsum_controller.service import keeper
 from switchsum_controller.service.config import Config
@@ -17,8 +19,6 @@ from switchsum_controller.tables.entries import SwitchState
 from switchsum_controller.trees.fabric import ONLY
 from switchsum_protocol import rpc
 from switchsum_protocol.errors import LocalError, SwitchLost
-
-from switchsum.cli import controller as command
 
 from .conftest import Start
 from .rig import (

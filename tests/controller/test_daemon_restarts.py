@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
 from switchsum_controller.service import keeper, upkeep
 from switchsum_controller.service.members import Members
 from switchsum_controller.service.users import Users

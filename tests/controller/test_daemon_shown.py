@@ -9,6 +9,7 @@ from dataclasses import replace
 from functools import partial
 
 import pytest
+
 from switchsum_protocol import member_rpc, reports, rpc
 from switchsum_protocol.errors import NotAdmitted, UnknownJob, UsageError
 from switchsum_protocol.frame import Header, Kind, Reason, payload_bytes

@@ -11,6 +11,9 @@ from pathlib import Path
 from unittest.mock import patch
 
 import pytest
+from typer.testing import CliRunner
+
+from switchsum.cli.app import application
 from switchsum_controller.switches import discovery, lldp
 from switchsum_controller.switches.lldp import LOST_BYTES, End
 from switchsum_controller.switches.neighbours import (
@@ -30,9 +33,6 @@ from switchsum_protocol import rpc
 from switchsum_protocol.errors import LocalError, UsageError
 from switchsum_protocol.frame import LANE_BYTES, Kind
 from switchsum_protocol.wire import parse_frame
-from typer.testing import CliRunner
-
-from switchsum.cli.app import application
 
 from .rig import LANES, EmbeddedSwitch, RunningController, Worker, admit, eventually, program
 

@@ -8,6 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+
 from switchsum_controller.switches.session import Session
 from switchsum_controller.tables.entries import Change, SwitchState, Write
 from switchsum_controller.tables.names import IDENTITY

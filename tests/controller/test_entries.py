@@ -5,6 +5,7 @@ from collections.abc import Mapping
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+
 from switchsum_controller.tables.entries import (
     Between,
     Change,

@@ -16,6 +16,7 @@ pytest.importorskip("networkx")
 pytest.importorskip("yaml")
 pytest.importorskip("scipy")
 
+from switchsum.topologies import leaf_spine
 from switchsum_controller.jobs.registry import Jobs
 from switchsum_controller.plan.plan import Identity, Settings
 from switchsum_controller.switches.connection import SwitchConnection
@@ -27,8 +28,6 @@ from switchsum_protocol.errors import RemoteError, SwitchLost
 from switchsum_protocol.frame import LANE_BYTES, Flag, Header, Kind
 from switchsum_protocol.wire import build_frame, parse_frame
 from switchsum_switch.p4runtime.messages import Code, P4RuntimeError
-
-from switchsum.topologies import leaf_spine
 
 from .planned import plan
 from .rig import LANES, LONG_S, SWITCH, EmbeddedSwitch, program

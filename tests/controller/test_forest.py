@@ -9,6 +9,7 @@ from typing import Any, cast
 
 import numpy as np
 import pytest
+
 from switchsum_controller.tables.entries import Entry, Group, Replica, SwitchState
 from switchsum_controller.tables.names import ADMISSION, FROM_ABOVE, UPLINK
 from switchsum_controller.trees.branch import Branch

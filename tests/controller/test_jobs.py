@@ -4,6 +4,7 @@ import itertools
 from collections.abc import Callable
 
 import pytest
+
 from switchsum_controller.jobs.job import Job
 from switchsum_controller.jobs.machines import Incarnation, IncarnationState, Member, MemberState
 from switchsum_controller.jobs.registry import MAX_FORMER, RETURN_S, UNVISITED_S, Jobs

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
+
 from switchsum_controller.jobs.slots import Cell
 from switchsum_controller.switches.session import Session
 from switchsum_controller.trees import moves

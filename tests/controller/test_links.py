@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 
 import pytest
+
 from switchsum_controller.jobs.job import Job
 from switchsum_controller.jobs.links import number_links, rates_of, take_down
 from switchsum_controller.jobs.registry import Jobs

@@ -3,6 +3,7 @@ from __future__ import annotations
 import itertools
 
 import pytest
+
 from switchsum_controller.jobs.machines import (
     INCARNATION_TRANSITIONS,
     MEMBER_TRANSITIONS,

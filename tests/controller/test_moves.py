@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 import pytest
+
 from switchsum_controller.jobs.machines import Door, Incarnation, MemberState
 from switchsum_controller.jobs.registry import Jobs
 from switchsum_controller.jobs.slots import Cell

@@ -6,6 +6,7 @@ import json
 import math
 
 import pytest
+
 from switchsum_controller.jobs.machines import IncarnationState, MemberState
 from switchsum_controller.plan.plan import Loss
 from switchsum_controller.plan.rebuild import rebuild

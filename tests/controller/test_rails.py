@@ -8,6 +8,7 @@ from collections import deque
 from collections.abc import Sequence
 
 import pytest
+
 from switchsum_controller.jobs.links import number_links, take_down, told_down
 from switchsum_controller.jobs.machines import Door
 from switchsum_controller.jobs.registry import Jobs

@@ -8,6 +8,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+
+from switchsum.cli.draw import job_text
 from switchsum_controller.switches.connection import SwitchConnection
 from switchsum_controller.tables.names import ADMISSION
 from switchsum_controller.trees import moves
@@ -15,8 +17,6 @@ from switchsum_controller.trees.fabric import Fabric, FabricSwitch
 from switchsum_protocol import member_rpc, rpc
 from switchsum_protocol.clients.member_client import MemberClient
 from switchsum_switch.p4runtime.messages import Code, P4RuntimeError
-
-from switchsum.cli.draw import job_text
 
 from .rig import LONG_S, SWITCH, admit, eventually
 from .test_tree_of_switches import PLACES, Tree, create, show

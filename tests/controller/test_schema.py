@@ -5,13 +5,13 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+
+from switchsum import p4src
 from switchsum_controller.switches.schema import Schema, decode_group, encode_group
 from switchsum_controller.switches.session import COUNTERS
 from switchsum_controller.tables.entries import Between, Entry, Group, Masked, Match, Prefix, Replica
 from switchsum_protocol.errors import UsageError
 from switchsum_switch.p4runtime.messages import parse_p4info, v1
-
-from switchsum import p4src
 
 EVERY_KIND = Schema(
     parse_p4info("""

@@ -8,6 +8,7 @@ from typing import get_type_hints
 
 import grpc
 import pytest
+
 from switchsum_controller.service.config import Config
 from switchsum_controller.service.controller import Controller
 from switchsum_controller.service.server import STATUS_CODES, Service, methods

@@ -11,6 +11,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
+from switchsum.view.rounds import newest_rounds
+from switchsum.view.words import slots_text
 from switchsum_controller.jobs.registry import Jobs
 from switchsum_controller.jobs.slots import SlotRange
 from switchsum_controller.plan.plan import branches_of
@@ -24,9 +27,6 @@ from switchsum_protocol.frame import LANE_BYTES, NO_BLOCK, Header, Kind, Reason
 from switchsum_protocol.wire import parse_frame
 from switchsum_switch.ports.samples import SampledFrame
 from switchsum_switch.wires.headers import LOWER_BYTES, Address
-
-from switchsum.view.rounds import newest_rounds
-from switchsum.view.words import slots_text
 
 from . import rig
 from .planned import make_settings

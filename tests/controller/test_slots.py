@@ -2,6 +2,7 @@ from __future__ import annotations
 
 from hypothesis import example, given
 from hypothesis import strategies as st
+
 from switchsum_controller.jobs.slots import Cell, SlotRange, first_fit, longest_free, plan_numbers
 from switchsum_protocol import serial
 

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
 from switchsum_controller.jobs.slots import Cell, SlotRange
 from switchsum_controller.switches import session as module
 from switchsum_controller.switches.client import DEFAULT_ELECTION_ID, MAX_ELECTION_ID, P4RuntimeClient, Pipeline

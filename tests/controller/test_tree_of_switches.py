@@ -10,6 +10,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
+from switchsum.cli.draw import job_text
+from switchsum.view.facts import gather
+from switchsum.web.local import LocalSource
 from switchsum_controller.jobs.job import Job, new_incarnation
 from switchsum_controller.jobs.machines import Door
 from switchsum_controller.jobs.registry import Jobs
@@ -24,10 +28,6 @@ from switchsum_protocol.errors import NotAdmitted, SwitchLost, UsageError
 from switchsum_protocol.frame import LANE_BYTES, Kind
 from switchsum_protocol.wire import parse_frame
 from switchsum_switch.wires.headers import Address
-
-from switchsum.cli.draw import job_text
-from switchsum.view.facts import gather
-from switchsum.web.local import LocalSource
 
 from .rig import SWITCH, EmbeddedSwitch, RunningController, Worker, admit, eventually
 

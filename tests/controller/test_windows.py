@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
+
 from switchsum_controller.plan.windows import frames_held, most_in_flight, window_slots
 from switchsum_protocol.errors import NoCapacity
 from switchsum_protocol.member_rpc import MOST_IN_FLIGHT

@@ -7,15 +7,15 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+
+from switchsum.testing.cluster import ClusterConfig
+from switchsum.testing.engine import EngineByHand
 from switchsum_host.engine.operation import Operation
 from switchsum_host.engine.state import Count
 from switchsum_protocol.frame import FRAME_BYTES, Flag, Kind, payload_bytes
 from switchsum_protocol.slot_rules import SWITCH_ADDRESS, ReferenceSwitch
 from switchsum_protocol.wire import Packet, build_frame, parse_frame
 from switchsum_switch.wires.rows import LEAD_BYTES, allocate_rows
-
-from switchsum.testing.cluster import ClusterConfig
-from switchsum.testing.engine import EngineByHand
 
 UNTOUCHED = 0xA5
 

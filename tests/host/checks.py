@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 import numpy as np
 import numpy.typing as npt
 import pytest
+
 from switchsum_host.api.communicator import Communicator
 from switchsum_protocol import lane_scales
 from switchsum_protocol import lanes as definition

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
-from switchsum_host.api.communicator import Communicator
-from switchsum_host.links.warm import warm_up
-from switchsum_switch.kernels.outlined import prepare
 
 from switchsum.testing.engine import BY_HAND
 from switchsum.testing.local import communicators
+from switchsum_host.api.communicator import Communicator
+from switchsum_host.links.warm import warm_up
+from switchsum_switch.kernels.outlined import prepare
 
 from .checks import RANKS
 from .veth_wire import Wire

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import numpy.typing as npt
+
 from switchsum_host.engine import dtypes, exact
 from switchsum_switch.kernels.loading import address_of
 

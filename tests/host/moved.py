@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from dataclasses import fields
 
-from switchsum_protocol.frame import FRAME_BYTES
-
 from switchsum import Statistics
+from switchsum_protocol.frame import FRAME_BYTES
 
 
 def without_repeats(before: Statistics, after: Statistics) -> tuple[float, float]:

@@ -12,12 +12,12 @@ from typing import Any
 
 import ml_dtypes
 import numpy as np
-from switchsum_host.engine.dtypes import DIGITS, most_values
-from switchsum_host.engine.operation import Operation
-from switchsum_protocol.errors import SwitchsumError
 
 from switchsum.testing.cluster import Cluster, ClusterConfig
 from switchsum.testing.network import Impairment, LinkConditions
+from switchsum_host.engine.dtypes import DIGITS, most_values
+from switchsum_host.engine.operation import Operation
+from switchsum_protocol.errors import SwitchsumError
 
 FLOATS = [np.dtype(np.float32), np.dtype(np.float16), np.dtype(ml_dtypes.bfloat16)]
 INTEGERS = [np.dtype(f"{kind}{size}") for kind in "iu" for size in (1, 2, 4, 8)]

@@ -6,6 +6,8 @@ import threading
 from types import SimpleNamespace
 from typing import Any
 
+from switchsum.testing.cluster import ClusterConfig
+from switchsum.testing.local import communicators
 from switchsum_controller.jobs.agreement import Agreement
 from switchsum_controller.service.config import Config
 from switchsum_controller.service.controller import Controller
@@ -13,9 +15,7 @@ from switchsum_host.api.communicator import Communicator
 from switchsum_protocol import rpc_codec
 from switchsum_protocol.agreement_rpc import AgreeReply
 from switchsum_protocol.errors import ControllerUnreachable, SwitchsumError
-
-from switchsum.testing.cluster import ClusterConfig
-from switchsum.testing.local import communicators
+from switchsum_switch import codec
 
 from ..controller.planned import SLOTS, make_jobs, make_settings, plan, rebuilt, running_job
 from ..controller.rig import SWITCH, program
@@ -57,7 +57,7 @@ class QuorumRanks:
             raise rpc_codec.error_from_details(rpc_codec.details_of(error)) from error
         except RuntimeError as error:  # the controller was killed
             raise ControllerUnreachable(str(error)) from error
-        return rpc_codec.decode(AgreeReply, rpc_codec.encode(reply))
+        return codec.decode(AgreeReply, codec.encode(reply))
 
     def _group(self, name: str, size: int) -> list[Communicator]:
         with self._lock:

@@ -16,6 +16,7 @@ import ml_dtypes
 import numpy as np
 import numpy.typing as npt
 import pytest
+
 from switchsum_host.api.communicator import Communicator
 from switchsum_host.api.missed import SharedArrays
 from switchsum_protocol.errors import OperationMismatch, SumOverflow, UsageError

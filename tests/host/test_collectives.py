@@ -11,14 +11,14 @@ import ml_dtypes
 import numpy as np
 import numpy.typing as npt
 import pytest
+
+from switchsum.testing.local import communicators
 from switchsum_host.api import collectives
 from switchsum_host.api.collectives import Options, native_values
 from switchsum_host.api.communicator import Communicator
 from switchsum_host.api.operation_queue import Handle
 from switchsum_protocol.errors import OperationMismatch, UnsupportedDtype, UsageError
 from switchsum_protocol.frame import FRAME_BYTES, LANE_BYTES
-
-from switchsum.testing.local import communicators
 
 from ..timing import patience
 from .checks import RANKS, failures, on_all

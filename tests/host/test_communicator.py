@@ -17,6 +17,9 @@ import ml_dtypes
 import numpy as np
 import numpy.typing as npt
 import pytest
+
+from switchsum.testing.cluster import ClusterConfig
+from switchsum.testing.local import LocalMembership, communicators
 from switchsum_host.api.communicator import Communicator
 from switchsum_host.api.operation_queue import Handle
 from switchsum_host.api.steps import LastStep, StepQueue
@@ -30,9 +33,6 @@ from switchsum_protocol.errors import (
     UsageError,
     WorkerLost,
 )
-
-from switchsum.testing.cluster import ClusterConfig
-from switchsum.testing.local import LocalMembership, communicators
 
 from ..timing import eventually, patience
 from .checks import RANKS, failures, on_all

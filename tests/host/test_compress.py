@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pytest
+
 from switchsum_host.api.communicator import Communicator
 from switchsum_host.compress import (
     BlockScaled,

@@ -13,12 +13,12 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pytest
+
+from switchsum.testing.local import communicators
 from switchsum_host import compress
 from switchsum_host.api.communicator import Communicator
 from switchsum_host.compress import Compressor, ErrorFeedback, Exchanged, Part, PowerSgd, TopK
 from switchsum_protocol.errors import OperationMismatch
-
-from switchsum.testing.local import communicators
 
 from .checks import RANKS, failures, on_all
 

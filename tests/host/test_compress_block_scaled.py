@@ -8,6 +8,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pytest
+
+from checks.bench import accuracy
+from switchsum.testing.local import communicators
 from switchsum_host.api.communicator import Communicator
 from switchsum_host.compress import BlockScaled, ErrorFeedback, Part
 from switchsum_host.compress.block_scaled import quotients_of
@@ -16,9 +19,6 @@ from switchsum_protocol.frame import FRAME_BYTES
 from switchsum_protocol.lane_scales import FRACTION_BITS
 from switchsum_protocol.lanes import mixed
 from switchsum_switch.kernels.constants import GOLDEN
-
-from checks.bench import accuracy
-from switchsum.testing.local import communicators
 
 from .checks import RANKS, on_all
 

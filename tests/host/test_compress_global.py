@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pytest
+
 from switchsum_host.api.communicator import Communicator
 from switchsum_host.compress import ErrorFeedback, Exchanged, GlobalTopK
 from switchsum_host.compress.global_topk import MANTISSA_BITS, Counts, counted, share

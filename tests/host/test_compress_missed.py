@@ -14,11 +14,11 @@ from typing import Any
 
 import numpy as np
 import pytest
+
+from switchsum.testing.local import communicators
 from switchsum_host.api.communicator import Communicator
 from switchsum_host.compress import Compressor, DeepGradientCompression, ErrorFeedback, Exchanged, Thc
 from switchsum_protocol.errors import OperationMismatch
-
-from switchsum.testing.local import communicators
 
 from .checks import on_all
 from .test_compress_agreement import CLASSES, arguments_of

@@ -8,6 +8,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pytest
+
+from checks.bench import accuracy
 from switchsum_host.api.communicator import Communicator
 from switchsum_host.compress import Packed, Part
 from switchsum_host.compress.packed import Layout
@@ -15,8 +17,6 @@ from switchsum_host.compress.small_blocks import FINE, magnitudes, scales_of, un
 from switchsum_protocol.errors import UsageError
 from switchsum_protocol.lanes import mixed
 from switchsum_switch.kernels.constants import GOLDEN
-
-from checks.bench import accuracy
 
 from .checks import RANKS
 

@@ -9,6 +9,7 @@ from typing import Final
 
 import numpy as np
 import pytest
+
 from switchsum_host.api.communicator import Communicator
 from switchsum_host.compress import BlockScaled, Compressor, Thc
 from switchsum_host.compress.thc import BLOCK, LEAST_BLOCK, _root_mean_squares, lengths_of

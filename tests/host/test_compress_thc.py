@@ -6,6 +6,8 @@ import math
 
 import numpy as np
 import pytest
+
+from switchsum.testing import on_ranks
 from switchsum_host.api.communicator import Communicator
 from switchsum_host.compress import Thc
 from switchsum_host.compress.thc import (
@@ -21,8 +23,6 @@ from switchsum_host.compress.thc import (
     take_few,
 )
 from switchsum_protocol.errors import UsageError
-
-from switchsum.testing import on_ranks
 
 from .moved import without_repeats
 

@@ -9,13 +9,13 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pytest
+
+from switchsum.testing.cluster import Cluster, ClusterConfig
+from switchsum.testing.network import Impairment, LinkConditions
 from switchsum_host.engine.state import Count, Phase
 from switchsum_protocol.frame import AT, Flag
 from switchsum_protocol.slot_rules import ReferenceSwitch
 from switchsum_switch.wires.headers import ETHERNET_BYTES, IPV4_BYTES, internet_checksum
-
-from switchsum.testing.cluster import Cluster, ClusterConfig
-from switchsum.testing.network import Impairment, LinkConditions
 
 from .alone import Alone, read
 

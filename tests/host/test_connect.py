@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+
 from switchsum_host.connect import connect
 from switchsum_protocol.errors import ControllerUnreachable, UsageError
 

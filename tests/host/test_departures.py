@@ -8,11 +8,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from switchsum_host.api.communicator import Communicator
-from switchsum_protocol.errors import CollectiveTimeout, WorkerLost
 
 from switchsum.testing.cluster import ClusterConfig
 from switchsum.testing.local import LocalMembership, communicators
+from switchsum_host.api.communicator import Communicator
+from switchsum_protocol.errors import CollectiveTimeout, WorkerLost
 
 from .checks import failures, on_all
 

@@ -14,6 +14,11 @@ import numpy.typing as npt
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+
+from switchsum.testing.cluster import Cluster, ClusterConfig
+from switchsum.testing.local import communicators
+from switchsum.testing.network import Impairment, LinkConditions
+from switchsum.testing.tree import Tree
 from switchsum_host.api import collectives
 from switchsum_host.api.collectives import Collective, Options, Ranks
 from switchsum_host.api.communicator import Communicator
@@ -23,11 +28,6 @@ from switchsum_host.engine.operation import Operation
 from switchsum_protocol import each_lanes as definition
 from switchsum_protocol.errors import OperationMismatch, UsageError
 from switchsum_protocol.frame import LANE_BUILDS
-
-from switchsum.testing.cluster import Cluster, ClusterConfig
-from switchsum.testing.local import communicators
-from switchsum.testing.network import Impairment, LinkConditions
-from switchsum.testing.tree import Tree
 
 from .checks import RANKS, bits, failures, on_all
 from .moved import without_repeats

@@ -11,6 +11,10 @@ import ml_dtypes
 import numpy as np
 import numpy.typing as npt
 import pytest
+
+from switchsum.testing.cluster import Cluster, ClusterConfig
+from switchsum.testing.engine import EngineByHand
+from switchsum.testing.network import Impairment, LinkConditions
 from switchsum_host.engine.operation import Operation
 from switchsum_host.engine.state import OPERATIONS, Count
 from switchsum_protocol import lane_scales
@@ -20,10 +24,6 @@ from switchsum_protocol.frame import FRAME_BYTES, Flag, Kind, LaneFormat, Operat
 from switchsum_protocol.wire import Packet, parse_frame
 from switchsum_switch.kernels.plain import PLAIN
 from switchsum_switch.wires.rows import LEAD_BYTES, allocate_rows
-
-from switchsum.testing.cluster import Cluster, ClusterConfig
-from switchsum.testing.engine import EngineByHand
-from switchsum.testing.network import Impairment, LinkConditions
 
 from .checks import bits, check_sums
 

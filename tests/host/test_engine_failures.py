@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+
+from switchsum.testing.cluster import Cluster, ClusterConfig
+from switchsum.testing.network import Impairment, LinkConditions
+from switchsum.testing.tree import Tree
 from switchsum_host.engine.engine import Failed
 from switchsum_host.engine.operation import Operation
 from switchsum_host.engine.state import Count
 from switchsum_protocol.errors import CollectiveTimeout, NotAdmitted, OperationMismatch, SwitchLost, UsageError
 from switchsum_protocol.frame import Reason
 from switchsum_protocol.slot_rules import ReferenceSwitch
-
-from switchsum.testing.cluster import Cluster, ClusterConfig
-from switchsum.testing.network import Impairment, LinkConditions
-from switchsum.testing.tree import Tree
 
 RNG = np.random.default_rng(11)
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+
+from switchsum.testing.cluster import Cluster, ClusterConfig
+from switchsum.testing.network import LinkConditions
 from switchsum_host.engine.state import Count
 from switchsum_protocol.frame import FRAME_BYTES, Flag, Header, Kind
 from switchsum_switch.wires.headers import LOWER_BYTES
 from switchsum_switch.wires.rows import LEAD_BYTES, allocate_rows
-
-from switchsum.testing.cluster import Cluster, ClusterConfig
-from switchsum.testing.network import LinkConditions
 
 RNG = np.random.default_rng(11)
 FIRST = ClusterConfig().first_slot

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+
 from switchsum_host.engine import dtypes
 from switchsum_protocol.frame import LANE_BUILDS, MAX_WORKERS
 

@@ -10,6 +10,7 @@ import numpy.typing as npt
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+
 from switchsum_host.engine import dtypes, integers, kernels
 from switchsum_host.engine.operation import Operation
 from switchsum_switch.kernels.loading import address_of

@@ -23,13 +23,13 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pytest
+
 import switchsum_host.api.communicator
+from switchsum.testing.cluster import ClusterConfig
+from switchsum.testing.local import LocalMembership, communicators
 from switchsum_host.api.communicator import Communicator
 from switchsum_host.api.interrupts import Interrupts, defer_interrupts
 from switchsum_protocol.errors import Interrupted, OperationMismatch, SwitchsumError, UsageError, WorkerLost
-
-from switchsum.testing.cluster import ClusterConfig
-from switchsum.testing.local import LocalMembership, communicators
 
 from ..timing import eventually, patience
 

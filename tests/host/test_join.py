@@ -15,6 +15,9 @@ from typing import Any
 
 import grpc
 import pytest
+
+from switchsum.testing.cluster import ClusterConfig
+from switchsum.testing.local import LocalNetwork, LocalTransport
 from switchsum_host.api import awaiting
 from switchsum_host.api.join import Membership, Patience
 from switchsum_host.connect import connect
@@ -41,9 +44,7 @@ from switchsum_protocol.errors import (
 from switchsum_protocol.frame import WIRE_VERSION, Kind
 from switchsum_protocol.slot_rules import SWITCH_ADDRESS
 from switchsum_protocol.wire import parse_frame
-
-from switchsum.testing.cluster import ClusterConfig
-from switchsum.testing.local import LocalNetwork, LocalTransport
+from switchsum_switch import codec
 
 from ..timing import patience
 
@@ -88,24 +89,24 @@ class FakeController:
 
     def _handler(self, name: str) -> Any:
         def handle(data: bytes, context: grpc.ServicerContext) -> bytes:
-            request: Any = rpc_codec.decode(rpc.METHODS[name][0], data)
+            request: Any = codec.decode(rpc.METHODS[name][0], data)
             self.calls.append((name, request))
             try:
                 answer = self.answers[name](request)
                 self.ended.append((name, context.is_active()))
             except SwitchsumError as error:
                 context.abort(grpc.StatusCode.FAILED_PRECONDITION, rpc_codec.details_of(error))
-            return answer if isinstance(answer, bytes) else rpc_codec.encode(answer)
+            return answer if isinstance(answer, bytes) else codec.encode(answer)
 
         return grpc.unary_unary_rpc_method_handler(handle)
 
     def _attend(self, data: bytes, context: grpc.ServicerContext) -> Iterator[bytes]:
         """Answer again and again, as a controller does while a connection lasts."""
-        request: Any = rpc_codec.decode(rpc.STREAMS["Attend"][0], data)
+        request: Any = codec.decode(rpc.STREAMS["Attend"][0], data)
         self.calls.append(("Attend", request))
         try:
             while context.is_active():
-                yield rpc_codec.encode(self.answers["Attend"](request))
+                yield codec.encode(self.answers["Attend"](request))
                 time.sleep(0.05)
         except SwitchsumError as error:
             context.abort(grpc.StatusCode.FAILED_PRECONDITION, rpc_codec.details_of(error))

@@ -10,6 +10,7 @@ import numpy.typing as npt
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+
 from switchsum_host.engine import dtypes, integers, kernels, narrow
 from switchsum_protocol import lane_scales, lanes
 from switchsum_protocol.frame import LaneFormat

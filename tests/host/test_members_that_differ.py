@@ -15,11 +15,11 @@ import numpy.typing as npt
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+
+from switchsum.testing.local import communicators
 from switchsum_host.api.communicator import Communicator
 from switchsum_host.api.sparse import SparseSum
 from switchsum_protocol.errors import OperationMismatch, UsageError
-
-from switchsum.testing.local import communicators
 
 from .checks import failures, on_all
 

@@ -9,10 +9,10 @@ import numpy.typing as npt
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from switchsum_host.api import bitmap, owners, sparse
-from switchsum_host.api.communicator import Communicator
 
 from switchsum.testing.local import communicators
+from switchsum_host.api import bitmap, owners, sparse
+from switchsum_host.api.communicator import Communicator
 
 from .checks import RANKS, bits, check_block, on_all
 

@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
+
 from switchsum_switch.kernels.plain import VARIABLE
 
 from .plain_engine import told

@@ -6,6 +6,10 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+
+from switchsum import p4src
+from switchsum.testing.cluster import Cluster, ClusterConfig
+from switchsum.testing.network import Impairment, LinkConditions
 from switchsum_protocol.frame import (
     FIELDS,
     NO_BLOCK,
@@ -25,10 +29,6 @@ from switchsum_protocol.wire import build_frame, parse_frame
 from switchsum_switch.execution.pipeline import EngineName, Pipeline
 from switchsum_switch.state.tables import Entry, Exact
 from switchsum_switch.wires.headers import ETHERNET_BYTES, IPV4_BYTES, internet_checksum, udp_checksum
-
-from switchsum import p4src
-from switchsum.testing.cluster import Cluster, ClusterConfig
-from switchsum.testing.network import Impairment, LinkConditions
 
 from .checks import check_sums
 

@@ -12,6 +12,8 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 import pytest
+
+from switchsum.testing.local import communicators
 from switchsum_host.api.communicator import Communicator
 from switchsum_host.api.join import REPORT_S
 from switchsum_host.api.missed import Kept, QuorumSum, SharedArrays
@@ -19,8 +21,6 @@ from switchsum_protocol.agreement_rpc import AgreeReply, AgreeRequest, Terms
 from switchsum_protocol.errors import CollectiveTimeout, OperationMismatch, SumOverflow, UsageError, WorkerLost
 from switchsum_protocol.member_rpc import CompareRequest, MemberRequest, ReformRequest
 from switchsum_protocol.reports import WorkerReport
-
-from switchsum.testing.local import communicators
 
 from ..timing import patience
 from .quorum_ranks import QuorumRanks

@@ -8,6 +8,9 @@ from unittest.mock import patch
 import numpy as np
 import numpy.typing as npt
 import pytest
+
+from switchsum.testing.cluster import Cluster, ClusterConfig
+from switchsum.testing.network import LinkConditions
 from switchsum_host.engine.engine import Failed, Finished
 from switchsum_host.engine.loop import RETRY_S
 from switchsum_host.engine.state import Count, Failure
@@ -15,9 +18,6 @@ from switchsum_host.links.base import Received
 from switchsum_protocol.frame import FRAME_BYTES, NO_BLOCK, Flag, Kind, Reason
 from switchsum_switch.kernels.loading import address_of
 from switchsum_switch.wires.rows import LEAD_BYTES
-
-from switchsum.testing.cluster import Cluster, ClusterConfig
-from switchsum.testing.network import LinkConditions
 
 from .alone import Alone, one_slot, read
 

@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+
 from switchsum_host.api.collectives import Options
 from switchsum_host.api.communicator import Communicator
 from switchsum_host.api.record import COLLECTIVES, OPERATION, Record, digest_of, said

@@ -7,13 +7,13 @@ from typing import Any
 
 import numpy as np
 import pytest
+
+from switchsum.testing.cluster import Cluster, ClusterConfig
+from switchsum.testing.network import Impairment, LinkConditions
 from switchsum_host.engine.state import WAYS, Count, Outstanding
 from switchsum_protocol.frame import AT, Flag, Kind
 from switchsum_protocol.wire import parse_frame
 from switchsum_switch.wires.headers import LOWER_BYTES, udp_checksum
-
-from switchsum.testing.cluster import Cluster, ClusterConfig
-from switchsum.testing.network import Impairment, LinkConditions
 
 from .alone import Alone, read
 

@@ -11,6 +11,7 @@ from functools import partial
 
 import numpy as np
 import pytest
+
 from switchsum_host.api.communicator import Communicator
 from switchsum_host.api.report import Reporter, ended_calls
 from switchsum_host.engine.operation import KNOWN, Operation

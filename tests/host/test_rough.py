@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from switchsum_host.api.rough import BLOCK, rough_sums
 
 from checks.lab.counting import Counting, Model, on_all
+from switchsum_host.api.rough import BLOCK, rough_sums
 
 
 @pytest.mark.parametrize("ranks", [1, 3, 42, 43])

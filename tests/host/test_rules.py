@@ -10,15 +10,15 @@ import itertools
 import numpy as np
 import numpy.typing as npt
 import pytest
+
+from switchsum.testing.cluster import Cluster, ClusterConfig
+from switchsum.testing.network import LinkConditions
 from switchsum_host.engine import rules
 from switchsum_host.engine.rules import RULES, Event
 from switchsum_host.engine.state import NEVER, Count, Failure, Outstanding, Phase
 from switchsum_protocol.frame import AT, FRAME_BYTES, NO_BLOCK, Flag, Header, Kind
 from switchsum_switch.wires.headers import LOWER_BYTES
 from switchsum_switch.wires.rows import LEAD_BYTES, allocate_rows
-
-from switchsum.testing.cluster import Cluster, ClusterConfig
-from switchsum.testing.network import LinkConditions
 
 LANES = 8
 PHASES = list(Phase)

@@ -12,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scapy.layers.inet import IP, UDP
 from scapy.layers.l2 import Ether
+
 from switchsum_host.links.scapy_layer import LANES, Aggregation
 from switchsum_protocol.frame import (
     AGGREGATION_PORT,

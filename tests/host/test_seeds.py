@@ -10,11 +10,11 @@ from typing import Any
 
 import numpy as np
 import pytest
-from switchsum_host.connect import connect
-from switchsum_protocol.errors import UsageError
 
 from switchsum.testing.cluster import Cluster, ClusterConfig
 from switchsum.testing.network import Impairment, LinkConditions
+from switchsum_host.connect import connect
+from switchsum_protocol.errors import UsageError
 
 from ..timing import patience
 

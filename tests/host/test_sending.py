@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+
+from switchsum.testing.cluster import Cluster, ClusterConfig
 from switchsum_host.engine.operation import Operation
 from switchsum_host.engine.state import Count, Phase
 from switchsum_protocol.frame import ALL_BUT, LANE_BYTES, NO_BLOCK, PADDING_LESS_BYTES, Flag, Kind, payload_bytes
 from switchsum_switch.wires.rows import LEAD_BYTES
-
-from switchsum.testing.cluster import Cluster, ClusterConfig
 
 from .alone import UNTOUCHED, Alone, one_slot, read
 

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+
 from switchsum_host.links.names import NamedLink, is_several, split_links
 from switchsum_host.links.several import NOWHERE, dealt, dealt_without, open_several
 from switchsum_host.links.watching import FORGIVEN_S, LOOK_S, MOST_STRIKES, PROOF_S, RAIL_SILENT_S, SILENT_S, LinkWatch

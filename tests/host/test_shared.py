@@ -6,14 +6,14 @@ from typing import Any
 
 import numpy as np
 import pytest
-from switchsum_host.engine.state import Count
-from switchsum_protocol.frame import Header
-from switchsum_protocol.shared_rules import Owner, SharedSwitch
 
 from switchsum.testing.clock import VirtualClock
 from switchsum.testing.cluster import Cluster, ClusterConfig, run_together
 from switchsum.testing.network import Impairment, LinkConditions
 from switchsum.testing.sharing import Sharing
+from switchsum_host.engine.state import Count
+from switchsum_protocol.frame import Header
+from switchsum_protocol.shared_rules import Owner, SharedSwitch
 
 LANES = 8
 WORKERS = 3

@@ -11,6 +11,7 @@ import numpy.typing as npt
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+
 from switchsum_host.api import bitmap, sparse
 from switchsum_host.api.communicator import Communicator
 from switchsum_host.api.sparse import SparseSum

@@ -6,17 +6,17 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 import numpy as np
+
+from switchsum.testing.cluster import Cluster, ClusterConfig
+from switchsum.testing.encapsulations import encapsulations
+from switchsum.testing.network import LinkConditions
+from switchsum.testing.rig import FORWARDING
 from switchsum_host.engine.state import Count
 from switchsum_protocol.frame import Flag, Header, Kind, Reason, payload_bytes
 from switchsum_protocol.slot_rules import SWITCH_ADDRESS
 from switchsum_protocol.wire import build_frame
 from switchsum_switch.state.tables import Entry, Exact
 from switchsum_switch.wires.headers import Address
-
-from switchsum.testing.cluster import Cluster, ClusterConfig
-from switchsum.testing.encapsulations import encapsulations
-from switchsum.testing.network import LinkConditions
-from switchsum.testing.rig import FORWARDING
 
 from .checks import check_sums
 from .test_program import load

@@ -11,6 +11,7 @@ import threading
 import time
 
 import pytest
+
 from switchsum_host.links.names import open_transport
 from switchsum_host.links.packet import PacketTransport
 from switchsum_protocol.frame import LANE_BUILDS, payload_bytes

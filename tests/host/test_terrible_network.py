@@ -11,14 +11,14 @@ import numpy.typing as npt
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from switchsum_host.engine.state import Count
-from switchsum_protocol.errors import SwitchsumError
-from switchsum_protocol.frame import Reason
-from switchsum_protocol.slot_rules import ReferenceSwitch
 
 from switchsum.testing.cluster import Cluster, ClusterConfig
 from switchsum.testing.faults import CombinesRepeats, KeepsOldLanes, Stores
 from switchsum.testing.network import Impairment, LinkConditions
+from switchsum_host.engine.state import Count
+from switchsum_protocol.errors import SwitchsumError
+from switchsum_protocol.frame import Reason
+from switchsum_protocol.slot_rules import ReferenceSwitch
 
 from .checks import check_sums
 

@@ -8,6 +8,9 @@ from typing import Any
 
 import numpy as np
 import pytest
+
+from switchsum.testing.clock import VirtualClock
+from switchsum.testing.cluster import ClusterConfig
 from switchsum_host.engine.config import EngineConfig
 from switchsum_host.engine.engine import Engine
 from switchsum_host.engine.loop import Driver
@@ -18,9 +21,6 @@ from switchsum_host.links.callbacks import PythonTransport
 from switchsum_protocol.frame import FRAME_BYTES, payload_bytes
 from switchsum_protocol.slot_rules import ReferenceSwitch
 from switchsum_switch.wires.rows import LEAD_BYTES, allocate_rows
-
-from switchsum.testing.clock import VirtualClock
-from switchsum.testing.cluster import ClusterConfig
 
 CONFIG = ClusterConfig(workers=1, window_slots=1)
 ROUND_S = 20e-6

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
 from switchsum_host.links.names import open_transport
 from switchsum_host.links.packet import PacketTransport
 from switchsum_protocol.errors import TransportError

@@ -12,6 +12,10 @@ from typing import Any
 
 import numpy as np
 import pytest
+
+from switchsum.testing.cluster import ClusterConfig
+from switchsum.testing.engine import EngineByHand
+from switchsum.testing.local import LocalMembership, LocalNetwork, LocalTransport
 from switchsum_host.api.communicator import Communicator
 from switchsum_host.engine.engine import Engine
 from switchsum_host.engine.loop import Driver
@@ -21,10 +25,6 @@ from switchsum_host.links.callbacks import PythonTransport
 from switchsum_protocol.frame import FRAME_BYTES, payload_bytes
 from switchsum_protocol.slot_rules import ReferenceSwitch
 from switchsum_switch.wires.packetsocket import open_packet_socket
-
-from switchsum.testing.cluster import ClusterConfig
-from switchsum.testing.engine import EngineByHand
-from switchsum.testing.local import LocalMembership, LocalNetwork, LocalTransport
 
 CONFIG = ClusterConfig(workers=2, lanes_per_frame=64)
 FRAME = FRAME_BYTES + payload_bytes(CONFIG.lanes_per_frame)

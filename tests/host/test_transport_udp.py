@@ -8,6 +8,7 @@ from collections.abc import Iterator
 
 import numpy as np
 import pytest
+
 from switchsum_host.links.names import open_transport
 from switchsum_host.links.udp import UdpTransport
 from switchsum_protocol.errors import TransportError, UsageError

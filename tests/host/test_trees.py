@@ -10,12 +10,12 @@ import numpy.typing as npt
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from switchsum_protocol.errors import OperationMismatch
-from switchsum_protocol.frame import Reason
 
 from switchsum.testing.cluster import Cluster, ClusterConfig
 from switchsum.testing.network import Impairment, LinkConditions
 from switchsum.testing.tree import Tree
+from switchsum_protocol.errors import OperationMismatch
+from switchsum_protocol.frame import Reason
 
 from .checks import check_sums
 from .test_terrible_network import EXAMPLES, LINKS, draw_arrays

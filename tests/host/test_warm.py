@@ -10,6 +10,9 @@ from typing import Any, NoReturn
 
 import numpy as np
 import pytest
+
+from switchsum.testing.engine import BY_HAND
+from switchsum.testing.local import communicators
 from switchsum_host import connect
 from switchsum_host.engine.by_hand import restore_by_hand
 from switchsum_host.engine.loop import run, submit_and_run
@@ -21,9 +24,6 @@ from switchsum_switch.kernels.loading import name_of
 from switchsum_switch.ports.base import PortTable
 from switchsum_switch.ports.port_set import PortSet
 from switchsum_switch.ports.shm import ShmPorts
-
-from switchsum.testing.engine import BY_HAND
-from switchsum.testing.local import communicators
 
 
 def no_compiler(*_: object) -> NoReturn:

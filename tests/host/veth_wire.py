@@ -8,6 +8,7 @@ import time
 from pathlib import Path
 
 import numpy as np
+
 from switchsum_host.links.base import Transport
 from switchsum_host.links.names import open_transport
 from switchsum_protocol.frame import AGGREGATION_PORT, FRAME_BYTES, Flag, Header, Kind

@@ -10,7 +10,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from switchsum_lab.cli.simulate import SimulateOptions
+
+from switchsum_lab.options import SimulateOptions
 from switchsum_lab.simulation import scenario
 from switchsum_lab.sweeps import counted, memory, real, simulated, supports
 from switchsum_lab.sweeps.axes import Cell, Impossible

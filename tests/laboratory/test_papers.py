@@ -5,12 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+
+from checks.lab import papers_page
 from switchsum_lab.sweeps.checks import check
 from switchsum_lab.sweeps.outcome import Outcome
 from switchsum_lab.sweeps.results import Results, Run
 from switchsum_lab.sweeps.sweep_file import load
-
-from checks.lab import papers_page
 
 ROOT = Path(__file__).parents[2]
 FILES = sorted([*(ROOT / "papers").glob("**/*.yaml"), *(ROOT / "examples" / "sweeps").glob("*.yaml")])

@@ -11,6 +11,10 @@ from typing import get_type_hints
 
 import numpy as np
 import pytest
+
+from switchsum.launch.options import RunOptions
+from switchsum.planning.sources import read
+from switchsum.shipped import shipped
 from switchsum_lab import baselines
 from switchsum_lab.protocols.seam import Array, Peer, Steps, digest, load
 from switchsum_lab.protocols.timing import RoundTrips
@@ -20,10 +24,6 @@ from switchsum_lab.simulation.scenario import Scenario
 from switchsum_lab.sweeps import others
 from switchsum_lab.sweeps.axes import Cell, Impossible
 from switchsum_protocol.errors import LocalError, UsageError
-
-from switchsum.cli.topology import read
-from switchsum.launch.options import RunOptions
-from switchsum.shipped import shipped
 from tools.compile_baselines import builds
 
 ROOT = Path(__file__).parents[2]

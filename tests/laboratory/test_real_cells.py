@@ -7,6 +7,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
+
 from switchsum_lab.sweeps.axes import Cell
 from switchsum_lab.sweeps.real import Jobs
 from switchsum_protocol.errors import LocalError

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+
 from switchsum_lab.sweeps import replay, simulated
 from switchsum_lab.sweeps.axes import Cell, Impossible
 from switchsum_lab.sweeps.recording import Recorder, RecordingError, hook, load, path_of, read

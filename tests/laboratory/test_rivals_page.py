@@ -9,6 +9,7 @@ from pathlib import Path
 from statistics import median
 
 import pytest
+
 from switchsum_lab.protocols.seam import load
 from switchsum_lab.simulation.jobs import SLOTS
 from switchsum_lab.sweeps import simulated, sweep_file

@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
+
 from switchsum_lab.sweeps.session import Session
 
 RANK = """

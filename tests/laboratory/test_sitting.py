@@ -10,6 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+
 from switchsum_lab.sweeps import sitting
 from switchsum_lab.sweeps.axes import Cell
 from switchsum_lab.sweeps.batches import batches

@@ -9,6 +9,7 @@ from typing import TypeVar
 
 import numpy as np
 import pytest
+
 from switchsum_lab.sweeps.sparse_hosts import (
     Array,
     Octets,

@@ -8,14 +8,14 @@ from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
+from typer.testing import CliRunner, Result
+
+from switchsum.cli.app import application
 from switchsum_lab.sweeps.axes import Cell
 from switchsum_lab.sweeps.outcome import Outcome
 from switchsum_lab.sweeps.plotting import Picture, curves, draw
 from switchsum_lab.sweeps.results import Results, Run
 from switchsum_protocol.errors import UsageError
-from typer.testing import CliRunner, Result
-
-from switchsum.cli.app import application
 
 SWEEP = "workers: [2, 3]\nprotocol: [switchsum, ideal-ring]\nbytes: 8kB\nrate: 1gbit\n"
 ROOT = Path(__file__).parents[2]

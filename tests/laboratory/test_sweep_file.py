@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+
 from switchsum_lab.sweeps.axes import COLUMNS, FIELDS, Cell, Impossible, written
 from switchsum_lab.sweeps.checks import check
 from switchsum_lab.sweeps.sweep_file import Sweep, SweepError, load

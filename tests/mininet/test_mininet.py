@@ -15,6 +15,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
+
 from switchsum_switch.kernels.cache import open_store
 from switchsum_switch.kernels.sources import source_digest
 

@@ -9,6 +9,7 @@ from typing import IO, Any, Self
 
 import numpy as np
 import numpy.typing as npt
+
 from switchsum_switch.kernels.atomics import fence, load_acquire, store_release
 from switchsum_switch.kernels.decorators import kernel
 from switchsum_switch.wires.shared_memory import SharedMemory

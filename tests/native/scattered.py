@@ -7,6 +7,7 @@ import mmap
 import sys
 
 import numpy as np
+
 from switchsum_host.engine import dtypes, exact
 from switchsum_switch.kernels.loading import address_of
 

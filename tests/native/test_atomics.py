@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 
 import numpy as np
+
 from switchsum_switch.kernels.atomics import copy_bytes
 from switchsum_switch.kernels.decorators import kernel
 

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+
 from switchsum_switch.kernels import cache
 from switchsum_switch.kernels.cache import CACHE_VARIABLE, Store, keep, open_directory, open_store
 

@@ -6,6 +6,7 @@ import random
 
 import numpy as np
 import pytest
+
 from switchsum_protocol.frame import Header, Kind
 from switchsum_protocol.wire import build_frame
 from switchsum_switch.wires.checksum import fill_ip_checksum, pseudo_header_sum, sum16, udp_checksum

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 import pytest
+
 from switchsum_switch.wires.datagrams import (
     NO_NAMES,
     DatagramReceiver,

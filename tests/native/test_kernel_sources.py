@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 import pytest
+
 from switchsum_switch.kernels import decorators
 from switchsum_switch.kernels.decorators import kernel
 from switchsum_switch.kernels.plain import PLAIN

@@ -15,6 +15,7 @@ import llvmlite.binding as llvm
 import numpy as np
 import numpy.typing as npt
 import pytest
+
 from switchsum_host.links.warm import warm_up
 from switchsum_switch.kernels import loading, sources
 from switchsum_switch.kernels.cache import CACHE_VARIABLE

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+
 from switchsum_protocol.errors import UsageError
 from switchsum_switch.process.logs import VARIABLE, log_as
 

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
 from switchsum_switch.kernels.compiler import LEFT_OUT
 
 PYPROJECT = Path(__file__).resolve().parents[2] / "pyproject.toml"

@@ -6,6 +6,7 @@ import itertools
 
 import numpy as np
 import pytest
+
 from switchsum_switch.wires import packetring
 from switchsum_switch.wires.packetring import HEAD, RING_FIELDS, SLOTS
 

@@ -6,6 +6,7 @@ import time
 from dataclasses import dataclass, field
 
 import pytest
+
 from switchsum_switch.process.patience import (
     IN_A_ROW_S,
     LONGEST_AWAY_S,

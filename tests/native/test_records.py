@@ -6,6 +6,7 @@ from typing import Annotated, Any
 
 import numpy as np
 import numpy.typing as npt
+
 from switchsum_host.engine.state import CORE, Core, Count, Phase
 from switchsum_protocol.frame import Flag
 from switchsum_switch.kernels.decorators import kernel

@@ -9,6 +9,7 @@ import numpy.typing as npt
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+
 from switchsum_protocol.frame import FRAME_BYTES
 from switchsum_switch.wires import outbox, ring
 from switchsum_switch.wires.outbox import LINK_FIELDS, OutboxLayout, fill_link, next_power_of_two

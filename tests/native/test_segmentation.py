@@ -8,6 +8,7 @@ from collections.abc import Iterator
 
 import numpy as np
 import pytest
+
 from switchsum_protocol.frame import AGGREGATION_PORT, FRAME_BYTES, LANE_BUILDS, Flag, Header, Kind, payload_bytes
 from switchsum_protocol.wire import build_frame
 from switchsum_switch.wires.checksum import sum16

@@ -12,6 +12,7 @@ import struct
 from typing import cast
 
 import pytest
+
 from switchsum_protocol.errors import TransportError
 from switchsum_switch.codec import encode
 from switchsum_switch.wires import shared_memory

@@ -12,6 +12,7 @@ import threading
 from pathlib import Path
 
 import pytest
+
 from switchsum_protocol.errors import LocalError, TransportError, UsageError
 from switchsum_switch.connections import serving
 from switchsum_switch.connections.serving import allow_many_descriptors, listening_at

@@ -8,6 +8,7 @@ import time
 from collections.abc import Iterator
 
 import pytest
+
 from switchsum_switch.kernels.decorators import kernel
 from switchsum_switch.process.system import READY, Watched, monotonic, poll, ring_bell, silence_bell, watch
 

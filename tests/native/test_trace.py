@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
 from switchsum_protocol.errors import LocalError
 from switchsum_switch.process.runtime_directory import PROFILE_VARIABLE
 from switchsum_switch.process.trace import NO_SPANS, Span, Trace, is_traced, note

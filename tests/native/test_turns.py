@@ -13,6 +13,7 @@ from types import FrameType
 from typing import Any
 
 import pytest
+
 from switchsum_switch.kernels import turns
 from switchsum_switch.kernels.cache import Store
 

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Set
 
+from switchsum.testing.rig import Engine
 from switchsum_protocol.frame import Reason
 from switchsum_protocol.slot_rules import ReferenceSwitch, Replies
 from switchsum_protocol.wire import parse_frame
-
-from switchsum.testing.rig import Engine
 
 
 class Beside:

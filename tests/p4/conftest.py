@@ -7,11 +7,11 @@ import shutil
 from collections.abc import Iterator
 
 import pytest
-from switchsum_protocol.frame import LANE_BUILDS
 
 from switchsum.testing.bmv2 import Bmv2
 from switchsum.testing.embedded import Embedded
 from switchsum.testing.rig import LIMITED_GROWTH, Rig
+from switchsum_protocol.frame import LANE_BUILDS
 
 WORKERS = 4
 NO_BMV2 = pytest.mark.skipif(

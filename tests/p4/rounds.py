@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 import numpy.typing as npt
-from switchsum_protocol.frame import Kind
 
 from switchsum.testing.rig import SWITCH, Rig, cookie, sums, worker
+from switchsum_protocol.frame import Kind
 
 SLOTS = 1024
 """Of the switch, see p4src/config.p4."""

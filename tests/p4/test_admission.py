@@ -6,11 +6,12 @@ import itertools
 from collections.abc import Callable
 
 import pytest
-from switchsum_protocol import wire
-from switchsum_protocol.frame import FRAME_BYTES, WIRE_VERSION, Flag, Header, Kind, Reason
-from switchsum_switch.wires.headers import LOWER_BYTES
 
 from switchsum.testing.rig import CPU_PORT, EPOCH, FIRST_SLOT, JOB, SLOT_COUNT, SWITCH, TREE, Rig, cookie, worker
+from switchsum_protocol import wire
+from switchsum_protocol.frame import FRAME_BYTES, WIRE_VERSION, Flag, Header, Kind, Reason
+from switchsum_switch.wires import headers
+from switchsum_switch.wires.headers import LOWER_BYTES
 
 from .rounds import run_rest, run_round, some_lanes
 
@@ -164,7 +165,7 @@ def test_a_sender_at_another_address_or_port_is_not_admitted(rig: Rig) -> None:
     frame = rig.contribution(0, 1, some_lanes(rig))
     assert rig.send(1, frame)[2][0].header.kind == Kind.REJECT  # from rank 1's port
     header = Header(kind=Kind.CONTRIBUTION, job=JOB, epoch=EPOCH, number=1)
-    stranger = wire.Address(mac=worker(0).mac, ip=worker(0).ip, port=worker(0).port + 1)
+    stranger = headers.Address(mac=worker(0).mac, ip=worker(0).ip, port=worker(0).port + 1)
     [reject] = rig.send(0, wire.build_frame(stranger, SWITCH, header, rig.padding))[1]
     assert reject.header.reason == Reason.NOT_ADMITTED
     assert rig.query(FIRST_SLOT, 1).bitmap == 0

@@ -9,10 +9,10 @@ import signal
 
 import numpy as np
 import pytest
-from switchsum_protocol.frame import Kind, Reason
 
 from switchsum.testing.bmv2 import Bmv2
 from switchsum.testing.rig import FLOOD_GROUP, GROUP, LIMITED_GROWTH, SWITCH, Rig
+from switchsum_protocol.frame import Kind, Reason
 
 from ..timing import patience
 

@@ -6,9 +6,9 @@ import json
 import re
 
 import pytest
-from switchsum_protocol.frame import LANE_BUILDS
 
 from switchsum import p4src
+from switchsum_protocol.frame import LANE_BUILDS
 
 
 def test_the_compiled_builds_are_current() -> None:

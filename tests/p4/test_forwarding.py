@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import pytest
-from switchsum_protocol import wire
-from switchsum_protocol.frame import AGGREGATION_PORT, Flag, Header, Kind, Reason
 
 from switchsum.testing.encapsulations import TAG, encapsulations
 from switchsum.testing.rig import CPU_PORT, EPOCH, FIRST_SLOT, FLOOD_GROUP, FORWARDING, JOB, SWITCH, Rig, cookie, worker
+from switchsum_protocol import wire
+from switchsum_protocol.frame import AGGREGATION_PORT, Flag, Header, Kind, Reason
+from switchsum_switch.wires import headers
 
 from .rounds import run_round, some_lanes
 
@@ -46,7 +47,7 @@ def test_transit_frames_of_ours_pass_untouched(rig: Rig) -> None:
     )
     header = Header(kind=Kind.CONTRIBUTION, job=1, flags=0)
     for payload in (b"", rig.padding, b"odd"):
-        other = wire.Address(mac=worker(1).mac, ip=wire.parse_ip("10.9.9.9"), port=AGGREGATION_PORT)
+        other = headers.Address(mac=worker(1).mac, ip=headers.parse_ip("10.9.9.9"), port=AGGREGATION_PORT)
         frame = wire.build_frame(worker(0), other, header, payload, checksum=True)
         assert rig.engine.process(1, frame) == [(2, frame)]
 
@@ -60,10 +61,10 @@ def test_nobody_else_may_bear_the_switchs_address(rig: Rig) -> None:
     assert rig.events(Reason.SPOOFED) == 2
 
 
-STRANGER = wire.Address(mac=0x02_00_00_00_09_09, ip=wire.parse_ip("10.0.0.99"), port=AGGREGATION_PORT)
+STRANGER = headers.Address(mac=0x02_00_00_00_09_09, ip=headers.parse_ip("10.0.0.99"), port=AGGREGATION_PORT)
 
 
-def result_from(source: wire.Address) -> bytes:
+def result_from(source: headers.Address) -> bytes:
     header = Header(kind=Kind.RESULT, job=JOB, epoch=EPOCH, flags=Flag.PAYLOAD, cookie=cookie(0))
     return wire.build_frame(source, worker(0), header, bytes(512))
 
@@ -125,8 +126,8 @@ def test_the_switch_answers_arp_and_ping(rig: Rig) -> None:
     from scapy.layers.inet import ICMP, IP
     from scapy.layers.l2 import ARP, Ether
 
-    me, it = wire.format_mac(worker(0).mac), wire.format_mac(SWITCH.mac)
-    my_ip, its_ip = wire.format_ip(worker(0).ip), wire.format_ip(SWITCH.ip)
+    me, it = headers.format_mac(worker(0).mac), headers.format_mac(SWITCH.mac)
+    my_ip, its_ip = headers.format_ip(worker(0).ip), headers.format_ip(SWITCH.ip)
     request = Ether(src=me, dst="ff:ff:ff:ff:ff:ff") / ARP(op=1, hwsrc=me, psrc=my_ip, pdst=its_ip)
     [(port, frame)] = rig.engine.process(1, bytes(request))
     reply = Ether(frame)
@@ -139,7 +140,7 @@ def test_the_switch_answers_arp_and_ping(rig: Rig) -> None:
         pong = Ether(frame)
         assert (pong[ICMP].type, pong[IP].src, pong[IP].dst, pong.dst) == (0, its_ip, my_ip, me)
         assert bytes(pong[ICMP].payload)[:4] == b"data"
-        assert wire.internet_checksum(bytes(pong[ICMP])[:12]) == 0
+        assert headers.internet_checksum(bytes(pong[ICMP])[:12]) == 0
 
 
 @pytest.mark.parametrize(("direction", "reason"), [("Ingress", Reason.LOST_INGRESS), ("Egress", Reason.LOST_EGRESS)])

@@ -7,13 +7,13 @@ from functools import partial
 
 import numpy as np
 import pytest
-from switchsum_protocol import wire
-from switchsum_protocol.frame import Reason
-from switchsum_switch.wires.headers import ECN_CAPABLE, ETHERNET_BYTES, IPV4_BYTES
 
 from switchsum.testing.bmv2 import Bmv2
 from switchsum.testing.embedded import Embedded
 from switchsum.testing.rig import FORWARDING, LIMITED_GROWTH, Rig, worker
+from switchsum_protocol.frame import Reason
+from switchsum_switch.wires import headers
+from switchsum_switch.wires.headers import ECN_CAPABLE, ETHERNET_BYTES, IPV4_BYTES
 
 from ..timing import eventually, patience
 from .conftest import BMV2, EMBEDDED, WORKERS, make_rig
@@ -48,7 +48,7 @@ def complete(rig: Rig, number: int) -> dict[int, int]:
     frame = rig.contribution(rig.workers - 1, number, some_lanes(rig))
     found = {}
     for port, answer in rig.engine.process(rig.workers, frame):
-        assert wire.internet_checksum(answer[ETHERNET_BYTES : ETHERNET_BYTES + IPV4_BYTES]) == 0
+        assert headers.internet_checksum(answer[ETHERNET_BYTES : ETHERNET_BYTES + IPV4_BYTES]) == 0
         found[port] = ecn(answer)
     return found
 
@@ -77,22 +77,22 @@ def test_sums_are_the_same_whatever_is_marked(embedded: Rig) -> None:
 )
 def test_ordinary_traffic_is_marked_if_its_sender_obeys_marks(embedded: Rig, sent: int, found: int) -> None:
     embedded.engine.insert(f"{FORWARDING}.stations", (worker(1).mac,), f"{FORWARDING}.forward", (2,))
-    frame = bytearray(wire.lower_headers(worker(0), worker(1), 100) + bytes(100))
+    frame = bytearray(headers.lower_headers(worker(0), worker(1), 100) + bytes(100))
     frame[ETHERNET_BYTES + 1] = sent
     ip = slice(ETHERNET_BYTES, ETHERNET_BYTES + IPV4_BYTES)
     frame[ETHERNET_BYTES + 10 : ETHERNET_BYTES + 12] = bytes(2)
-    frame[ETHERNET_BYTES + 10 : ETHERNET_BYTES + 12] = wire.internet_checksum(bytes(frame[ip])).to_bytes(2)
+    frame[ETHERNET_BYTES + 10 : ETHERNET_BYTES + 12] = headers.internet_checksum(bytes(frame[ip])).to_bytes(2)
     assert embedded.engine.process(1, bytes(frame)) == [(2, bytes(frame))]
     lengthen(embedded, 2, MARK_FRAMES)
     [(_, passed)] = embedded.engine.process(1, bytes(frame))
-    assert (ecn(passed), wire.internet_checksum(passed[ip])) == (found, 0)
+    assert (ecn(passed), headers.internet_checksum(passed[ip])) == (found, 0)
     assert passed[: ip.start + 1] + passed[ip.stop :] == bytes(frame[: ip.start + 1] + frame[ip.stop :])
 
 
 def test_headers_with_options_are_left_alone(embedded: Rig) -> None:
     """Their checksum counts words that the parser does not take."""
     embedded.engine.insert(f"{FORWARDING}.stations", (worker(1).mac,), f"{FORWARDING}.forward", (2,))
-    frame = bytearray(wire.lower_headers(worker(0), worker(1), 100) + bytes(100))
+    frame = bytearray(headers.lower_headers(worker(0), worker(1), 100) + bytes(100))
     frame[ETHERNET_BYTES] = 0x46
     lengthen(embedded, 2, MARK_FRAMES)
     assert embedded.engine.process(1, bytes(frame)) == [(2, bytes(frame))]

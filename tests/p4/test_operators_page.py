@@ -12,12 +12,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from switchsum_protocol.frame import LaneFormat
-from switchsum_switch.execution.pipeline import EngineName, Pipeline
-from switchsum_switch.kernels.plain import VARIABLE
 
 from switchsum.testing.embedded import Embedded
 from switchsum.testing.rig import Rig
+from switchsum_protocol.frame import LaneFormat
+from switchsum_switch.execution.pipeline import EngineName, Pipeline
+from switchsum_switch.kernels.plain import VARIABLE
 
 from ..timing import patience
 

@@ -8,10 +8,10 @@ from collections.abc import Callable
 import numpy as np
 import numpy.typing as npt
 import pytest
-from switchsum_protocol import wire
-from switchsum_protocol.frame import NO_BLOCK, Flag, Header, Kind, LaneFormat, Operator, Reason, selection
 
 from switchsum.testing.rig import CPU_PORT, FIRST_SLOT, SLOT_COUNT, SWITCH, Rig, cookie, sums, worker
+from switchsum_protocol import wire
+from switchsum_protocol.frame import NO_BLOCK, Flag, Header, Kind, LaneFormat, Operator, Reason, selection
 
 from .rounds import RNG, SLOTS, Lanes, Sums, run_rest, run_round, some_lanes
 

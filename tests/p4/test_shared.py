@@ -9,16 +9,16 @@ from typing import Any
 
 import numpy as np
 import pytest
+
+from switchsum.testing.bmv2 import Bmv2
+from switchsum.testing.embedded import Embedded
+from switchsum.testing.rig import CPU_PORT, Engine
 from switchsum_protocol.frame import NO_BLOCK, Flag, Header, Kind, Reason
 from switchsum_protocol.shared_rules import AGE_US, ORPHAN_AGE, Fallback, SharedMember, SharedSwitch
 from switchsum_protocol.slot_rules import Replies
 from switchsum_protocol.tree_rules import TreeMember
 from switchsum_protocol.wire import build_frame, parse_frame
 from switchsum_switch.wires.headers import Address
-
-from switchsum.testing.bmv2 import Bmv2
-from switchsum.testing.embedded import Embedded
-from switchsum.testing.rig import CPU_PORT, Engine
 
 from .beside import Beside
 

@@ -8,6 +8,9 @@ from typing import Any
 
 import numpy as np
 import pytest
+
+from switchsum.testing.embedded import Embedded
+from switchsum.testing.rig import Engine
 from switchsum_protocol.frame import (
     NO_BLOCK,
     WIDENED_FORMATS,
@@ -26,9 +29,6 @@ from switchsum_protocol.tree_rules import TreeMember, TreeSwitch, Upstream
 from switchsum_protocol.wire import build_frame, parse_frame
 from switchsum_switch.execution.pipeline import EngineName
 from switchsum_switch.wires.headers import Address
-
-from switchsum.testing.embedded import Embedded
-from switchsum.testing.rig import Engine
 
 from .beside import Beside
 

@@ -7,6 +7,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pytest
+
+from switchsum.testing.rig import FLOOD_GROUP, FORWARDING, LIMITED_GROWTH, SWITCH, Rig, cookie, worker
 from switchsum_protocol import wire
 from switchsum_protocol.frame import (
     FRAME_BYTES,
@@ -20,8 +22,6 @@ from switchsum_protocol.frame import (
     narrow_bytes,
 )
 from switchsum_protocol.lanes import widened
-
-from switchsum.testing.rig import FLOOD_GROUP, FORWARDING, LIMITED_GROWTH, SWITCH, Rig, cookie, worker
 
 RNG = np.random.default_rng(8)
 Lanes = npt.NDArray[np.int64]

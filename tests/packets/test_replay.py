@@ -13,6 +13,14 @@ from typing import Any
 
 import numpy as np
 import pytest
+from typer.testing import CliRunner
+
+from switchsum import p4src
+from switchsum.cli.app import application
+from switchsum.packets import recording
+from switchsum.packets.replay import replay
+from switchsum.packets.watch import from_file, missing_end
+from switchsum.testing.rig import SWITCH, Rig, worker
 from switchsum_protocol.errors import LocalError
 from switchsum_protocol.frame import Header, Kind
 from switchsum_protocol.wire import build_frame
@@ -22,14 +30,6 @@ from switchsum_switch.ports.base import PortGroup, PortTable
 from switchsum_switch.ports.capture import SETTINGS, Capture
 from switchsum_switch.ports.memory import MemoryPorts
 from switchsum_switch.ports.pcapng import INBOUND, PACKET, PcapngFile
-from typer.testing import CliRunner
-
-from switchsum import p4src
-from switchsum.cli.app import application
-from switchsum.packets import recording
-from switchsum.packets.replay import replay
-from switchsum.packets.watch import from_file, missing_end
-from switchsum.testing.rig import SWITCH, Rig, worker
 
 from ..timing import eventually
 

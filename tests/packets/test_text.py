@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from scapy.layers.inet import IP, UDP
-from switchsum_host.links.scapy_layer import Aggregation
-from switchsum_protocol.frame import NO_BLOCK, Kind
 
 from switchsum.packets.text import one_line
+from switchsum_host.links.scapy_layer import Aggregation
+from switchsum_protocol.frame import NO_BLOCK, Kind
 
 
 def test_no_block_is_written_as_none() -> None:

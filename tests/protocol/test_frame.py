@@ -13,6 +13,8 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+
+from switchsum import p4src
 from switchsum_protocol import frame
 from switchsum_protocol.frame import (
     AT,
@@ -28,8 +30,6 @@ from switchsum_protocol.frame import (
     padding_bytes,
 )
 from switchsum_switch.wires.headers import LOWER_BYTES
-
-from switchsum import p4src
 
 ROOT = Path(__file__).parents[2]
 HEADERS = st.builds(Header, **{name: st.integers(0, (1 << field.wire.bits) - 1) for name, field in FIELDS.items()})

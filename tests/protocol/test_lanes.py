@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
+
 from switchsum_protocol import lane_scales, lanes
 from switchsum_protocol.frame import MOST_WORKERS
 

@@ -5,7 +5,9 @@ from __future__ import annotations
 import json
 
 import pytest
+
 from switchsum_protocol import errors, member_rpc, reports, rpc, rpc_codec, wire
+from switchsum_switch import codec
 
 EXAMPLES = [
     member_rpc.JoinRequest(job="digits", rank=0, world_size=4),
@@ -43,7 +45,7 @@ EXAMPLES = [
 
 @pytest.mark.parametrize("message", EXAMPLES, ids=lambda message: type(message).__name__)
 def test_a_message_survives(message: object) -> None:
-    assert rpc_codec.decode(type(message), rpc_codec.encode(message)) == message
+    assert codec.decode(type(message), codec.encode(message)) == message
 
 
 @pytest.mark.parametrize(
@@ -66,13 +68,13 @@ def test_a_message_survives(message: object) -> None:
 )
 def test_what_is_no_message_is_a_value_error(data: bytes) -> None:
     with pytest.raises(ValueError):  # noqa: PT011 -- the text depends on what is wrong
-        rpc_codec.decode(member_rpc.JoinRequest, data)
+        codec.decode(member_rpc.JoinRequest, data)
 
 
 def test_a_refusal_of_a_message_is_short_and_can_be_sent() -> None:
     for wrong in ({"rank": "x" * 10**6}, {"rank": "\ud800"}, {"\ud800": 1}, {"x" * 10**6: 1}, {"job": "\ud800" * 5000}):
         with pytest.raises(ValueError, match="JoinRequest") as caught:
-            rpc_codec.decode(member_rpc.JoinRequest, json.dumps({"job": "a", "world_size": 1, **wrong}).encode())
+            codec.decode(member_rpc.JoinRequest, json.dumps({"job": "a", "world_size": 1, **wrong}).encode())
         assert len(str(caught.value).encode()) < 200
 
 
@@ -80,7 +82,7 @@ def test_every_method_has_messages_that_can_be_decoded() -> None:
     for request, reply in rpc.METHODS.values():
         for kind in (request, reply):
             with pytest.raises(ValueError, match=kind.__name__):
-                rpc_codec.decode(kind, json.dumps({"no such field": 1}).encode())
+                codec.decode(kind, json.dumps({"no such field": 1}).encode())
 
 
 def test_an_error_comes_back_as_itself() -> None:

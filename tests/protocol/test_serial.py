@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from hypothesis import given
 from hypothesis import strategies as st
+
 from switchsum_protocol import serial
 
 NUMBERS = st.integers(0, (1 << 32) - 1)

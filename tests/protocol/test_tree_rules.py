@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+
 from switchsum_protocol.frame import NO_BLOCK, Flag, Header, Kind, Operator, Reason
 from switchsum_protocol.slot_rules import Cell, Member
 from switchsum_protocol.tree_rules import TreeMember, TreeSwitch, Upstream

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+
 from switchsum_protocol.errors import OperationMismatch, SwitchsumError, UsageError
 
 from ..timing import patience
@@ -17,9 +18,8 @@ from .conftest import make_groups
 
 torch = pytest.importorskip("torch", reason="PyTorch is not installed (make torch)")
 
-from switchsum_host.compress.base import Part  # noqa: E402
-
 from switchsum.torch.hooks import NarrowLanes, SmallBlocks  # noqa: E402
+from switchsum_host.compress.base import Part  # noqa: E402
 
 dist = torch.distributed
 c10d = dist.distributed_c10d

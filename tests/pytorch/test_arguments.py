@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 from typing import Any, Final
 
 import pytest
+
 from switchsum_protocol.errors import UsageError
 
 from .conftest import RANKS, on_all

@@ -8,10 +8,10 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
-from switchsum_protocol.errors import OperationMismatch, UsageError
 
 from switchsum.testing.cluster import ClusterConfig
 from switchsum.testing.local import communicators
+from switchsum_protocol.errors import OperationMismatch, UsageError
 
 from ..timing import patience
 from .conftest import RANKS, on_all

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+
 from switchsum_host import compress as compressors
 from switchsum_protocol.errors import UsageError
 

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+
 from switchsum_protocol.errors import NoCapacity, OperationMismatch, UnknownJob, UnsupportedDtype, UsageError
 
 from .calls import OP, options

@@ -6,6 +6,7 @@ import re
 from typing import Any
 
 import pytest
+
 from switchsum_protocol.errors import UsageError
 
 from ..timing import patience

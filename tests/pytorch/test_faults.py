@@ -13,6 +13,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+
 from switchsum_protocol.clients.controller_client import ControllerClient
 from switchsum_protocol.errors import CollectiveTimeout, NoCapacity, UnknownJob, UsageError
 from switchsum_switch.process import notices

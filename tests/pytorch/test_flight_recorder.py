@@ -91,9 +91,8 @@ def test_a_dump_is_written_when_the_pipe_has_a_word(tmp_path: Path, monkeypatch:
 
 def test_a_dump_that_cannot_be_written_leaves_nothing_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("torch.distributed", reason="PyTorch is not installed (make torch)")
-    from switchsum_protocol.errors import LocalError
-
     from switchsum.torch import flight_recorder
+    from switchsum_protocol.errors import LocalError
 
     monkeypatch.setattr(flight_recorder, "recorder", flight_recorder.FlightRecorder(1))
     taken = tmp_path / "taken"

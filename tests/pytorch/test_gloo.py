@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+
 from switchsum_protocol.errors import UnsupportedDtype
 
 from ..timing import patience

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+
 from switchsum_protocol.errors import SumOverflow, UsageError
 
 from .calls import OP, TOTAL, gloo_counts, options

@@ -12,9 +12,9 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 import pytest
-from switchsum_protocol.errors import UsageError
 
 from checks.bench import accuracy
+from switchsum_protocol.errors import UsageError
 
 from ..host.moved import without_repeats
 from ..timing import patience

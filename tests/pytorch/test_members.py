@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+
 from switchsum_controller.jobs.registry import MAX_NAME
 
 from ..timing import patience

@@ -12,10 +12,10 @@ from itertools import pairwise
 from typing import Any
 
 import pytest
-from switchsum_protocol.errors import UsageError
 
 from switchsum.testing.cluster import ClusterConfig
 from switchsum.testing.local import communicators
+from switchsum_protocol.errors import UsageError
 
 from ..timing import patience
 from .conftest import RANKS, SCRIPTS, Launch

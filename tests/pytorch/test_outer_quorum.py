@@ -9,6 +9,7 @@ from itertools import pairwise
 from typing import Any
 
 import pytest
+
 from switchsum_host.compress import Compressor, ErrorFeedback, Exchanged
 from switchsum_protocol.agreement_rpc import KEEP
 from switchsum_protocol.errors import UsageError

@@ -10,9 +10,9 @@ from dataclasses import fields, replace
 from typing import Any
 
 import pytest
-from switchsum_protocol.errors import OperationMismatch
 
 from switchsum.testing import on_ranks
+from switchsum_protocol.errors import OperationMismatch
 
 from ..timing import patience
 from .conftest import SCRIPTS, Launch

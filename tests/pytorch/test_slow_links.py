@@ -11,8 +11,6 @@ import pytest
 pytest.importorskip("torch", reason="PyTorch is not installed (make torch)")
 pytest.importorskip("sklearn", reason="scikit-learn is not installed")
 
-from switchsum_protocol.frame import FRAME_BYTES, payload_bytes
-
 from checks.lab import machine_trainings, slow_links
 from checks.lab.convergence_results import Results
 from checks.lab.convergence_tasks import TASKS
@@ -20,6 +18,7 @@ from checks.lab.convergence_times import Measured
 from checks.lab.convergence_ways import ALONE_OVER
 from checks.lab.outer_ways import LANES, OUTER, train_outer
 from checks.lab.slow_links import BEGIN, END, KEPT, MEASURED_WAYS, PAGE, measure_slow, of_task, seconds, table, tables
+from switchsum_protocol.frame import FRAME_BYTES, payload_bytes
 
 STEPS, EVERY = 9, 4
 

@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+
 from switchsum_protocol.errors import OperationMismatch, UsageError, WorkerLost
 
 from ..timing import eventually, patience

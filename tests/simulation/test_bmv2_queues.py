@@ -11,6 +11,7 @@ import time
 from dataclasses import replace
 
 import pytest
+
 from switchsum_lab.simulation.conditions import BMV2, HostCost, Link
 from switchsum_lab.simulation.network import Network
 from switchsum_switch.api.switch import Switch

@@ -8,12 +8,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from switchsum_lab.simulation import scenario
-from switchsum_lab.simulation.world import World
-from switchsum_protocol.errors import SwitchsumError, UsageError
 from typer.testing import CliRunner
 
 from switchsum.cli.app import application
+from switchsum_lab.simulation import scenario
+from switchsum_lab.simulation.world import World
+from switchsum_protocol.errors import SwitchsumError, UsageError
 
 SMALL = ["simulate", "--topology", "star,2", "--bytes", "40KB", "--rate", "1gbit"]
 

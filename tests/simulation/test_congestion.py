@@ -6,9 +6,9 @@ from dataclasses import replace
 from statistics import mean
 
 import pytest
-from switchsum_lab.simulation.conditions import SwitchTiming
 
 from checks.lab.sharing import CABLE, add, beside, share, tree
+from switchsum_lab.simulation.conditions import SwitchTiming
 
 SIZE = 600_000
 

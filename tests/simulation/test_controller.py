@@ -6,13 +6,13 @@ from typing import Any
 
 import numpy as np
 import pytest
+
+from switchsum.planning.topology import Cable, Network
 from switchsum_controller.trees.moves import AWAY_S
 from switchsum_lab.simulation import jobs
 from switchsum_lab.simulation import network as simulation
 from switchsum_lab.simulation.conditions import Link, instant
 from switchsum_protocol.errors import SwitchLost, UsageError
-
-from switchsum.planning.topology import Cable, Network
 
 CABLE = Link(delay_s=5e-6)
 FAILS_S = 3.2e-3

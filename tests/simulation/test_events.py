@@ -7,6 +7,7 @@ import random
 
 import numpy as np
 import pytest
+
 from switchsum_lab.simulation import events
 from switchsum_lab.simulation.records import WORLD, Happens, WorldRecord
 from switchsum_lab.simulation.world import World

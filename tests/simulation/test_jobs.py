@@ -6,11 +6,11 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+
+from switchsum.planning.topology import Cable, Network
 from switchsum_lab.simulation import jobs
 from switchsum_lab.simulation.conditions import HostCost, Link
 from switchsum_protocol.errors import SwitchLost, UsageError
-
-from switchsum.planning.topology import Cable, Network
 
 CABLE = Link(delay_s=5e-6, queue_bytes=1 << 20, overhead_bytes=0)
 FRAME_BITS = 8 * (90 + 1024)

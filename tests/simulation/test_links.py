@@ -8,6 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+
 from switchsum_lab.simulation import world
 from switchsum_lab.simulation.conditions import Link, parse_rate, parse_size, parse_time
 from switchsum_lab.simulation.network import Network

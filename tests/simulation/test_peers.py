@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
+
+from switchsum.planning.topology import Cable, Network
 from switchsum_lab.simulation import jobs, peers
 from switchsum_lab.simulation.conditions import Link
 from switchsum_protocol.errors import UsageError
-
-from switchsum.planning.topology import Cable, Network
 
 from .test_jobs import star, two_leaves
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
+
 from switchsum_lab.simulation.conditions import Link
 from switchsum_lab.simulation.network import Network
 from switchsum_lab.simulation.records import Stop

@@ -6,11 +6,11 @@ from typing import Any
 
 import numpy as np
 import pytest
+
+from switchsum.planning.topology import Cable, Network
 from switchsum_lab.simulation import jobs, peers
 from switchsum_lab.simulation.conditions import Link
 from switchsum_lab.simulation.scenario import Scenario, ideals, simulate
-
-from switchsum.planning.topology import Cable, Network
 
 CABLE = Link(delay_s=1e-6)
 SIZE = 100_000

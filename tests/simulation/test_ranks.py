@@ -17,6 +17,10 @@ from typing import Any
 
 import numpy as np
 import pytest
+
+from switchsum.launch.options import RunOptions
+from switchsum.planning.topology import Cable, Network
+from switchsum.view.late import find_late
 from switchsum_host.api.communicator import Communicator
 from switchsum_host.connect import connect
 from switchsum_host.links.virtual import AskCounts, VirtualLink
@@ -32,10 +36,6 @@ from switchsum_protocol.errors import (
     WorkerLost,
     WorldSizeMismatch,
 )
-
-from switchsum.launch.options import RunOptions
-from switchsum.planning.topology import Cable, Network
-from switchsum.view.late import find_late
 
 Program = Callable[[Communicator], Any]
 LINK = Link(delay_s=1e-6)

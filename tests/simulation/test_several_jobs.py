@@ -7,14 +7,14 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+
+from switchsum.planning.topology import Cable, Network
 from switchsum_controller.trees.moves import AWAY_S
 from switchsum_lab.cli.simulate import _text
 from switchsum_lab.simulation import jobs
 from switchsum_lab.simulation.conditions import Link
 from switchsum_lab.simulation.scenario import Scenario, ideals, simulate
 from switchsum_protocol.errors import UsageError
-
-from switchsum.planning.topology import Cable, Network
 
 SIZE = 400_000
 

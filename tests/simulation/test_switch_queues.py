@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+
 from switchsum_lab.simulation.conditions import HostCost, Link, SwitchTiming
 from switchsum_lab.simulation.network import Discarded, Host, Network
 from switchsum_lab.simulation.world import Storm

@@ -8,13 +8,13 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+
+from switchsum.planning.topology import Cable, Network
 from switchsum_controller.trees import forest
 from switchsum_controller.trees.branch import Branch, Place
 from switchsum_host.engine.operation import Operation
 from switchsum_lab.simulation import jobs
 from switchsum_lab.simulation.conditions import Link
-
-from switchsum.planning.topology import Cable, Network
 
 from ..host.checks import check_sums
 from ..host.test_terrible_network import EXAMPLES, draw_arrays

@@ -8,13 +8,13 @@ from dataclasses import replace
 import numpy as np
 import numpy.typing as npt
 import pytest
+
+from switchsum.planning.topology import Cable
+from switchsum.planning.topology import Network as Planned
 from switchsum_lab.simulation import jobs
 from switchsum_lab.simulation.conditions import HostTiming, Link
 from switchsum_lab.simulation.network import Network
 from switchsum_protocol.errors import UsageError
-
-from switchsum.planning.topology import Cable
-from switchsum.planning.topology import Network as Planned
 
 from .rig import QUICK, frame, numbers, pair
 

@@ -7,12 +7,11 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Final
 
+from switchsum.view.arrivals import Arrivals
+from switchsum.view.facts import Facts
 from switchsum_controller.jobs.calls import Calls
 from switchsum_protocol import rpc
 from switchsum_protocol.reports import JobCalls, RecentFigures
-
-from switchsum.view.arrivals import Arrivals
-from switchsum.view.facts import Facts
 
 MS: Final = 1_000_000
 RANKS: Final = 4

@@ -11,7 +11,6 @@ from pathlib import Path
 
 import pytest
 from rich.console import Console
-from switchsum_protocol import rpc
 
 from checks.situations.drill import draw, drill
 from checks.situations.play import judge
@@ -24,6 +23,7 @@ from switchsum.view.ranks import told_rows
 from switchsum.view.rules import RULES, Level
 from switchsum.view.symptoms import GRACE_S, SYMPTOMS
 from switchsum.view.words import percent
+from switchsum_protocol import rpc
 
 from .made_up import MADE_UP, calls_of, changed, facts, lossy, state, steady
 

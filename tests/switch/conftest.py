@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+
 from switchsum_switch.execution.pipeline import EngineName, Pipeline
 
 from . import p4runtime_rig

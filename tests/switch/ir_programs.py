@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
 import numpy as np
+
 from switchsum_switch.codegen import compile_program
 from switchsum_switch.execution.pipeline import Pipeline, make_state
 from switchsum_switch.execution.traffic import InterpretedSwitch

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+
 from switchsum_switch.p4runtime.messages import Code, P4RuntimeError, v1
 
 from .p4runtime_rig import Client, identifier, update

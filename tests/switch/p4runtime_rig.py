@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import grpc
+
 from switchsum_switch.execution.pipeline import Pipeline
 from switchsum_switch.p4runtime.device import Device
 from switchsum_switch.p4runtime.messages import (

@@ -12,6 +12,7 @@ from dataclasses import replace
 from typing import Final, TypeVar
 
 import numpy as np
+
 from switchsum_switch.program import ir
 from switchsum_switch.program.ir import Op, Relation
 from switchsum_switch.program.passes.analysis import GRAPHS

@@ -8,6 +8,7 @@ import time
 
 import numpy as np
 import numpy.typing as npt
+
 from switchsum_host.links.shm import ShmTransport
 from switchsum_switch.wires import outbox
 

@@ -6,6 +6,7 @@ import json
 import random
 
 import pytest
+
 from switchsum_switch import ProgramError, Switch, TableFull
 from switchsum_switch.execution.pipeline import EngineName, Pipeline
 from switchsum_switch.state.tables import Entry, Exact

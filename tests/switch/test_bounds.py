@@ -12,6 +12,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+
 from switchsum_switch.codegen import compile_program
 from switchsum_switch.execution.pipeline import Pipeline, make_state
 from switchsum_switch.program import ir

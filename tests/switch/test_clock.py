@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 
 import pytest
+
 from switchsum_switch.api.switch import Switch
 from switchsum_switch.execution.pipeline import EngineName
 from switchsum_switch.kernels.decorators import kernel

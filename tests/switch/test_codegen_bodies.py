@@ -7,6 +7,7 @@ import ctypes
 import numpy as np
 import numpy.typing as npt
 import pytest
+
 from switchsum_switch.codegen.deparser import body_start
 from switchsum_switch.execution.entry import call_program
 from switchsum_switch.kernels.decorators import kernel

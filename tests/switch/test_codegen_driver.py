@@ -16,6 +16,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+
 from switchsum_switch.codegen import compile, compile_program, machine
 from switchsum_switch.codegen.cache import MAX_FILES, keep, key_of
 from switchsum_switch.codegen.cache import load as load_kept

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 import pytest
+
 from switchsum_switch.program import ir
 from switchsum_switch.program.ir import Op, Relation
 

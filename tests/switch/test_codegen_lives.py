@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+
 from switchsum_switch.codegen import cache
 from switchsum_switch.program import ir
 from switchsum_switch.program.ir import Op, Relation

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from switchsum_protocol.frame import LANE_BUILDS, Reason
 
 from switchsum.testing.embedded import Embedded
 from switchsum.testing.rig import FLOOD_GROUP, FORWARDING, Rig, worker
+from switchsum_protocol.frame import LANE_BUILDS, Reason
 
 from .traffic import WORKERS, Traffic, share_slots
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+
 from switchsum_switch.program import ir
 from switchsum_switch.program.ir import Op, Relation
 from switchsum_switch.state.tables import ActionSpec, Entry, Exact, KeySpec, MatchKind, ParamSpec, TableSpec

@@ -17,6 +17,7 @@ from typing import Final
 
 import numpy as np
 import pytest
+
 from switchsum_protocol.errors import SwitchsumError
 from switchsum_switch.daemon.command_line import LISTEN, make_config, parse, run
 from switchsum_switch.daemon.daemon import Config

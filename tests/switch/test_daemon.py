@@ -12,6 +12,7 @@ from typing import Any
 
 import grpc
 import pytest
+
 from switchsum_protocol.errors import SwitchsumError, TransportError
 from switchsum_switch.daemon.cpu import MAX_WAITING, CpuPort
 from switchsum_switch.daemon.daemon import Config, ProgramConfig, SwitchProcess

@@ -10,6 +10,9 @@ from random import Random
 from types import SimpleNamespace
 
 import pytest
+from typer.testing import CliRunner
+
+from switchsum.cli.app import application
 from switchsum_switch import stf
 from switchsum_switch.differ import search
 from switchsum_switch.differ.case import Default, Group, Insert, Packet, Session, Step, stf_text
@@ -21,9 +24,6 @@ from switchsum_switch.differ.sides import TIMES, Chance, EmbeddedSide, Seen, dif
 from switchsum_switch.program.reader import read_program
 from switchsum_switch.state.state import AS_BEFORE
 from switchsum_switch.state.tables import Exact, Lpm, Range, Ternary
-from typer.testing import CliRunner
-
-from switchsum.cli.app import application
 
 from .conftest import PROGRAMS
 

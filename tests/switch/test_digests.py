@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+
 from switchsum_switch import Switch
 from switchsum_switch.execution.pipeline import EngineName, Pipeline
 from switchsum_switch.names.views import DigestView

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
 from switchsum_switch.p4runtime.messages import parse_p4info, v1
 from switchsum_switch.state.meters import GREEN, RED, YELLOW
 from switchsum_switch.wires.packetsocket import open_packet_socket

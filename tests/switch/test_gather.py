@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 
+from switchsum.p4src import load
 from switchsum_switch.program import ir
 from switchsum_switch.program.lower import lower
 from switchsum_switch.program.passes import gather_tests
@@ -12,8 +13,6 @@ from switchsum_switch.program.reader import read_program
 from switchsum_switch.program.v1model import DROP_PORT
 from switchsum_switch.program.verify import verify
 from switchsum_switch.state.state import WIDE_BITS
-
-from switchsum.p4src import load
 
 
 def wide_tests(program: ir.Program) -> Counter[str]:

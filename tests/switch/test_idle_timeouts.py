@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+
 from switchsum_switch import Switch
 from switchsum_switch.execution.pipeline import EngineName
 from switchsum_switch.p4runtime.messages import Code, P4RuntimeError, parse_p4info, v1

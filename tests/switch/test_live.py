@@ -14,6 +14,7 @@ from random import Random
 from typing import Any, Final
 
 import pytest
+
 from switchsum_protocol.errors import SwitchsumError, UsageError
 from switchsum_switch import Switch
 from switchsum_switch.live.file import read_network

@@ -6,6 +6,7 @@ import subprocess
 from collections.abc import Iterator
 
 import pytest
+
 from switchsum_switch import Switch
 from switchsum_switch.execution.pipeline import EngineName
 from switchsum_switch.p4runtime.messages import Code, v1

@@ -7,10 +7,10 @@ import logging
 import subprocess
 
 import pytest
+
 from switchsum_switch.ports.base import MAX_FRAME_BYTES, Batch, PortCounter, PortTable
 from switchsum_switch.ports.packet import PacketPorts
 from switchsum_switch.wires.packetsocket import open_packet_socket
-
 from tests.timing import eventually
 
 MTUS = (1_500, 9_000, 9_500, MAX_FRAME_BYTES - 14)

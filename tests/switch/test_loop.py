@@ -7,6 +7,7 @@ import socket
 import threading
 
 import numpy as np
+
 from switchsum_host.links.shm import ShmTransport
 from switchsum_switch.daemon.loop import Loop
 from switchsum_switch.ports.base import Batch, PortTable

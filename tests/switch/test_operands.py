@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import Any, Final
 
 import pytest
+
 from switchsum_switch.program import ir, model
 from switchsum_switch.program.lower.actions import PRIMITIVES, lower_primitive
 from switchsum_switch.program.lower.expressions import Scope, low_bits, truth

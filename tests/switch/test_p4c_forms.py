@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+
 from switchsum_switch import ProgramError, Switch
 from switchsum_switch.execution.pipeline import EngineName, Pipeline
 from switchsum_switch.state.tables import Entry, Exact

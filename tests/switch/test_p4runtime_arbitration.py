@@ -4,6 +4,7 @@ import itertools
 from dataclasses import dataclass, field
 
 import pytest
+
 from switchsum_switch.p4runtime.arbitration import LONGEST_ROLE, MOST_ROLES, Arbitration, Bid, Notification
 from switchsum_switch.p4runtime.messages import Code
 from switchsum_switch.p4runtime.refusal import Refused

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+
 from switchsum_switch.p4runtime import service
 from switchsum_switch.p4runtime.messages import METHODS, Code, P4RuntimeError, v1
 

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
 from switchsum_switch.p4runtime.messages import Code, P4RuntimeError, parse_p4info, v1
 from switchsum_switch.state.meters import RED
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+
 from switchsum_switch.p4runtime.messages import Code, P4RuntimeError, v1
 from switchsum_switch.p4runtime.refusal import Refused
 from switchsum_switch.p4runtime.roles import MESSAGE as CONFIG

@@ -11,6 +11,7 @@ from typing import Any
 
 import grpc
 import pytest
+
 from switchsum_switch.execution.pipeline import Pipeline
 from switchsum_switch.p4runtime import service
 from switchsum_switch.p4runtime.device_config import program_of

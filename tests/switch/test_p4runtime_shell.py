@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
 from switchsum_switch.bmv2.process import free_port
 from switchsum_switch.daemon.daemon import Config, SwitchProcess
 from switchsum_switch.p4runtime.messages import Code, decode_uint, v1

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+
 from switchsum_switch.p4runtime.messages import Code, v1
 
 from . import p4runtime_rig

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+
 from switchsum_switch import ProgramError, Switch
 from switchsum_switch.p4runtime.entities import Entities
 from switchsum_switch.p4runtime.forms import Forms

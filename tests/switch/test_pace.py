@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import numpy.typing as npt
+
 from switchsum_switch.daemon.pace import FAST, PERIOD_S, is_fast, new_pace, note_frames
 
 

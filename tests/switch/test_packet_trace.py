@@ -5,12 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 
 from google.protobuf import text_format
-from switchsum_switch.execution.packet_trace import PacketTrace, packet_traces
-from switchsum_switch.execution.pipeline import Pipeline
-from switchsum_switch.execution.trace import Step
 from typer.testing import CliRunner
 
 from switchsum.cli.app import application
+from switchsum_switch.execution.packet_trace import PacketTrace, packet_traces
+from switchsum_switch.execution.pipeline import Pipeline
+from switchsum_switch.execution.trace import Step
 
 from .conftest import PROGRAMS
 

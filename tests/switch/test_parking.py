@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+
 from switchsum_switch.execution.entry import call_egress, call_program
 from switchsum_switch.execution.pipeline import EngineName, Pipeline
 from switchsum_switch.kernels.loading import address_of

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+
 from switchsum_protocol.errors import TransportError
 from switchsum_protocol.frame import Header, Kind
 from switchsum_protocol.wire import build_frame

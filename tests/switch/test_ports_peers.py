@@ -13,6 +13,7 @@ from typing import Final
 
 import numpy as np
 import pytest
+
 from switchsum_protocol.errors import SwitchsumError, TransportError, UsageError
 from switchsum_switch.daemon.command_line import run
 from switchsum_switch.daemon.daemon import Config, ProgramConfig, SwitchProcess

@@ -18,6 +18,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+
 from switchsum_host.links import shm as shm_link
 from switchsum_host.links.shm import ShmTransport
 from switchsum_protocol.errors import TransportError

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 
 import numpy as np
 import pytest
+
 from switchsum_host.links.shm import ShmTransport
 from switchsum_protocol.frame import FRAME_BYTES
 from switchsum_switch.ports.base import PortTable

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+
 from switchsum_switch.execution import pipeline
 from switchsum_switch.execution.pipeline import EngineName, Pipeline
 from switchsum_switch.program.lower import endless

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import pytest
+
 from switchsum_switch.execution.pipeline import EngineName, Pipeline
 from switchsum_switch.p4runtime.entities import Entities
 from switchsum_switch.p4runtime.messages import Code, Outcome, parse_p4info, v1

@@ -6,6 +6,7 @@ import random
 from dataclasses import replace
 
 import pytest
+
 from switchsum_switch import Switch
 from switchsum_switch.errors import BadEntry, EntryMissing
 from switchsum_switch.execution.pipeline import Pipeline

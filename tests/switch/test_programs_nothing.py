@@ -6,6 +6,7 @@ import json
 from typing import Any
 
 import pytest
+
 from switchsum_switch import ProgramError, Switch
 from switchsum_switch.execution.pipeline import EngineName
 from switchsum_switch.p4runtime.entities import Entities

@@ -6,6 +6,7 @@ import random
 import zlib
 
 import pytest
+
 from switchsum_switch.execution.pipeline import EngineName, Pipeline
 from switchsum_switch.program.hashes import HASHES
 from switchsum_switch.wires.headers import internet_checksum

@@ -6,6 +6,7 @@ import itertools
 from typing import Any
 
 import pytest
+
 from switchsum_switch import BadEntry, EntryExists, EntryMissing, Group, InUse, Member, Switch, TableFull
 from switchsum_switch.execution.pipeline import EngineName
 from switchsum_switch.p4runtime.entities import Entities

@@ -5,6 +5,7 @@ from __future__ import annotations
 import struct
 
 import pytest
+
 from switchsum_switch.execution.pipeline import EngineName, Pipeline
 from switchsum_switch.program.v1model import QUEUE_SHIFT
 from switchsum_switch.queues.queues import Queues

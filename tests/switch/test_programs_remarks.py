@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 
 import pytest
+
 from switchsum_switch.bmv2.simple_switch import SimpleSwitch
 from switchsum_switch.execution.pipeline import Pipeline
 

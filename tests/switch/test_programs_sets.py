@@ -6,6 +6,7 @@ import json
 from typing import Any
 
 import pytest
+
 from switchsum_switch import Switch
 from switchsum_switch.errors import BadEntry, EntryExists, EntryMissing, TableFull
 from switchsum_switch.execution.pipeline import Pipeline

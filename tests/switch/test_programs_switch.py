@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 
 import pytest
+
 from switchsum_switch.errors import BadEntry, EntryExists, EntryMissing, ReadOnly, TableFull
 from switchsum_switch.execution.pipeline import Pipeline
 from switchsum_switch.state.tables import Entry, Exact, Lpm, Match, Range, Ternary

@@ -6,6 +6,7 @@ import shutil
 import zlib
 
 import pytest
+
 from switchsum_switch.differ.search import Differ
 
 from .conftest import PROGRAMS, Load

@@ -7,6 +7,7 @@ import shutil
 from typing import Any
 
 import pytest
+
 from switchsum_switch.differ.search import Differ, with_pushes
 from switchsum_switch.execution.pipeline import EngineName, Pipeline
 

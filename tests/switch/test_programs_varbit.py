@@ -6,6 +6,7 @@ import json
 from typing import Any
 
 import pytest
+
 from switchsum_switch.errors import ProgramError
 from switchsum_switch.execution.pipeline import EngineName, Pipeline
 

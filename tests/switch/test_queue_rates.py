@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
 from switchsum_protocol.errors import UsageError
 from switchsum_switch.bmv2.queue_depths import set_queue_depths, set_queue_rates
 from switchsum_switch.daemon.command_line import make_config, parse

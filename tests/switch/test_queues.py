@@ -9,6 +9,7 @@ import time
 
 import numpy as np
 import pytest
+
 from switchsum_switch.ports.backlog import Backlog
 from switchsum_switch.ports.base import Batch, PortCounter, PortTable
 from switchsum_switch.ports.packet import PacketPorts

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import pytest
-from switchsum_switch.stf import parse, run_embedded
 
 from checks.random_p4.seeds import load
+from switchsum_switch.stf import parse, run_embedded
 
 PROGRAMS = 200
 PART = 10

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+
 from switchsum_switch import Group, Member, ProgramError, Switch
 from switchsum_switch.execution.pipeline import EngineName, Pipeline
 from switchsum_switch.program.hashes import HASHES, WIDTHS

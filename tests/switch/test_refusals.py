@@ -8,6 +8,7 @@ import re
 from typing import Any
 
 import pytest
+
 from switchsum_protocol.errors import SwitchsumError
 from switchsum_switch.codegen import compile
 from switchsum_switch.codegen import engine as native_engine

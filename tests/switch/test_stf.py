@@ -6,15 +6,15 @@ import shutil
 from pathlib import Path
 
 import pytest
+from typer.testing import CliRunner
+
+from switchsum.cli.app import application
 from switchsum_switch import stf
 from switchsum_switch.bmv2.simple_switch import run_bmv2
 from switchsum_switch.execution.pipeline import EngineName
 from switchsum_switch.program.reader import read_program
 from switchsum_switch.stf import Outcome, StfError, parse, run_embedded
 from switchsum_switch.stf.language import Add, CheckCounter, Expect, MatchValue, Send
-from typer.testing import CliRunner
-
-from switchsum.cli.app import application
 
 from .conftest import PROGRAMS
 

@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+
 from switchsum_switch import BadEntry, EntryExists, EntryMissing, ProgramError, ReadOnly, ShownEntry, Switch
 from switchsum_switch.execution.pipeline import EngineName
 from switchsum_switch.names.named_tables import params_of

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+
 from switchsum_switch import Switch
 
 from ..timing import eventually, patience

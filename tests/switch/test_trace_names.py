@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 
 import pytest
+
 from switchsum_switch.execution.pipeline import Pipeline
 from switchsum_switch.execution.trace import Tracer
 

@@ -9,6 +9,7 @@ import random
 from dataclasses import dataclass
 
 import pytest
+
 from switchsum_switch import Switch
 from switchsum_switch.queues.queues import CAPACITY_FRAMES
 

@@ -6,6 +6,7 @@ import random
 from collections.abc import Iterator
 
 import numpy as np
+
 from switchsum_switch.codegen.filters import CHOSEN, FEWEST_CHANGES, VALUES, WORD_BITS, TupleFilter
 from switchsum_switch.program import ir
 from switchsum_switch.state.tables import (

@@ -6,6 +6,7 @@ import random
 from collections.abc import Iterator
 
 import pytest
+
 from switchsum_switch.errors import BadEntry
 from switchsum_switch.state.lock import StateLock
 from switchsum_switch.state.tables import (

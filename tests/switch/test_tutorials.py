@@ -15,6 +15,7 @@ from random import Random
 from typing import Final
 
 import pytest
+
 from switchsum_switch.live.file import read_network
 from switchsum_switch.live.network import LiveNetwork
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
+
 from switchsum_switch.program import ir
 from switchsum_switch.program.ir import Op, Relation
 from switchsum_switch.program.lower import lower

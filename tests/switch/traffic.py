@@ -6,9 +6,6 @@ from collections.abc import Sequence
 from typing import Any, TypeVar
 
 import numpy as np
-from switchsum_protocol import wire
-from switchsum_protocol.frame import NO_BLOCK, WIDENED_FORMATS, Flag, Header, Kind, LaneFormat, Operator
-from switchsum_protocol.shared_rules import AGE_US, ORPHAN_AGE
 
 from switchsum.testing.encapsulations import encapsulations
 from switchsum.testing.rig import (
@@ -24,6 +21,10 @@ from switchsum.testing.rig import (
     cookie,
     worker,
 )
+from switchsum_protocol import wire
+from switchsum_protocol.frame import NO_BLOCK, WIDENED_FORMATS, Flag, Header, Kind, LaneFormat, Operator
+from switchsum_protocol.shared_rules import AGE_US, ORPHAN_AGE
+from switchsum_switch.wires import headers
 
 T = TypeVar("T")
 
@@ -33,7 +34,7 @@ SHARING_JOBS = (JOB + 1, JOB + 2)
 FIRST_SHARED, SHARED = FIRST_SLOT + SLOT_COUNT, 2
 FIRST_THERE = 40
 """The first slot of both jobs at their fallback."""
-FALLBACK = wire.Address(mac=0x02_00_00_00_02_00, ip=wire.parse_ip("10.0.1.254"), port=21333)
+FALLBACK = headers.Address(mac=0x02_00_00_00_02_00, ip=headers.parse_ip("10.0.1.254"), port=21333)
 FALLBACK_PORT = 5
 RELAY = WORKERS
 """Rank of this switch as a member of the fallback."""

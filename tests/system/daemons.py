@@ -15,9 +15,8 @@ from contextlib import contextmanager, suppress
 from typing import Any
 from unittest.mock import patch
 
-from switchsum_switch.process.ready import PROGRESS, READY_FD
-
 from switchsum.cli.app import main
+from switchsum_switch.process.ready import PROGRESS, READY_FD
 
 from ..timing import patience
 

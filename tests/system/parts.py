@@ -12,14 +12,13 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import TypeVar
 
+from switchsum.launch import wires
+from switchsum.launch.options import MTU
 from switchsum_protocol import rpc
 from switchsum_protocol.clients.controller_client import ControllerClient
 from switchsum_protocol.errors import ControllerUnreachable, SwitchLost
 from switchsum_switch.bmv2.process import CPU_PORT, free_port
 from switchsum_switch.process.children import Children
-
-from switchsum.launch import wires
-from switchsum.launch.options import MTU
 
 from ..timing import eventually, patience
 from .conftest import WORKERS

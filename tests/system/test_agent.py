@@ -9,13 +9,13 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
-from switchsum_protocol.errors import UsageError
-from switchsum_protocol.frame import MOST_WORKERS
-from switchsum_switch.process.children import Children
 
 from switchsum.agent.options import choose_link, read_ranks
 from switchsum.launch import wires
 from switchsum.launch.options import MTU
+from switchsum_protocol.errors import UsageError
+from switchsum_protocol.frame import MOST_WORKERS
+from switchsum_switch.process.children import Children
 
 from ..timing import patience
 from .daemons import free_udp_port, run, run_here, system

@@ -11,14 +11,14 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from switchsum_protocol.errors import LocalError
-from switchsum_switch.process.children import OURSELVES, Children
-from switchsum_switch.process.ready import await_ready
 
 from switchsum.cli.app import look_where_administrators_do
 from switchsum.doctor import Verdict
 from switchsum.doctor.machine import check_bmv2, check_namespaces, check_ports, left_behind
 from switchsum.launch.wires import ENTERED
+from switchsum_protocol.errors import LocalError
+from switchsum_switch.process.children import OURSELVES, Children
+from switchsum_switch.process.ready import await_ready
 
 from ..timing import eventually, patience
 from .conftest import NAMESPACES

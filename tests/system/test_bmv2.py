@@ -10,14 +10,15 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from switchsum_protocol.errors import LocalError
-from switchsum_protocol.frame import LANE_BUILDS
-from switchsum_switch.bmv2 import process as bmv2
-from switchsum_switch.bmv2.queue_depths import set_queue_depths
-from switchsum_switch.process.children import Children
 
 from switchsum import p4src
 from switchsum.launch import wires
+from switchsum_protocol.errors import LocalError
+from switchsum_protocol.frame import LANE_BUILDS
+from switchsum_switch.bmv2 import process as bmv2
+from switchsum_switch.bmv2.process import End
+from switchsum_switch.bmv2.queue_depths import set_queue_depths
+from switchsum_switch.process.children import Children
 
 from ..timing import patience
 from .conftest import BMV2
@@ -125,7 +126,7 @@ def test_a_thrift_server_that_does_not_know_the_call_is_an_error(
 @BMV2.marks[-1]
 @pytest.mark.usefixtures("network_namespace")
 def test_the_link_between_two_of_them_is_found_by_lldp(tmp_path: Path) -> None:
-    ends = {"a": wires.End(1, "lldp1"), "b": wires.End(3, "lldp2")}
+    ends = {"a": End(1, "lldp1"), "b": End(3, "lldp2")}
     wires.lay_trunk((ends["a"], ends["b"]), mtu=1500, rate=None, off=wires.OFFLOADS)
     fleet = tmp_path / "fleet.json"
     fleet.write_text(json.dumps({"switches": {name: {"p4runtime": f"unix:{tmp_path}/{name}"} for name in ends}}))

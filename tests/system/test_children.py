@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
+
 from switchsum_switch.process import children as launcher
 from switchsum_switch.process.children import Children
 

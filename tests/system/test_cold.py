@@ -8,14 +8,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
+from switchsum.launch.options import Links
+from switchsum.launch.session import compile_for_workers
 from switchsum_host.engine.loop import run
 from switchsum_switch.kernels.cache import CACHE_VARIABLE, keep, open_directory, open_store
 from switchsum_switch.kernels.loading import name_of
 from switchsum_switch.kernels.sources import source_digest
 from switchsum_switch.kernels.turns import compiling
-
-from switchsum.launch.options import Links
-from switchsum.launch.session import compile_for_workers
 
 
 class Started:

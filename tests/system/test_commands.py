@@ -15,13 +15,13 @@ from typing import Any
 from unittest.mock import patch
 
 import pytest
-from switchsum_protocol import rpc
-from switchsum_protocol.errors import ControllerUnreachable, UsageError
-from switchsum_protocol.frame import Reason
 
 from switchsum.cli.observe import rank_record, rank_row
 from switchsum.cli.output import LEAST_WATCH_S, repeat
 from switchsum.cli.remote import persist
+from switchsum_protocol import rpc
+from switchsum_protocol.errors import ControllerUnreachable, UsageError
+from switchsum_protocol.frame import Reason
 
 from ..timing import patience
 from .daemons import run_here

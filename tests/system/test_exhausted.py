@@ -13,6 +13,8 @@ from typing import Any
 import grpc
 import numpy as np
 import pytest
+
+from switchsum.launch.session import daemon
 from switchsum_host.links import shm, udp  # noqa: F401  (which open_transport imports: it takes a descriptor)
 from switchsum_host.links.names import open_transport
 from switchsum_protocol import member_rpc
@@ -23,8 +25,6 @@ from switchsum_switch.ports.capture import Capture
 from switchsum_switch.ports.udp import UdpPort
 from switchsum_switch.process.children import Child, Children
 from switchsum_switch.process.ready import READY_FD, await_ready
-
-from switchsum.launch.session import daemon
 
 from ..timing import patience
 

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
 from switchsum_protocol import member_rpc, rpc
 from switchsum_protocol.errors import NoCapacity, UnknownJob
 

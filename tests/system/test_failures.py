@@ -11,6 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+
 from switchsum_controller.switches.client import P4RuntimeClient
 from switchsum_protocol import rpc
 from switchsum_protocol.clients.controller_client import ControllerClient

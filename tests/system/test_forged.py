@@ -12,14 +12,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from switchsum_protocol import rpc
-from switchsum_protocol.frame import Flag, Header, Kind, LaneFormat, Operator
-from switchsum_protocol.wire import build_frame
-from switchsum_switch.wires.headers import ETHERNET_BYTES, Address
 
 from switchsum.launch import wires
 from switchsum.testing.bmv2 import in_namespace
 from switchsum.testing.encapsulations import encapsulations
+from switchsum_protocol import rpc
+from switchsum_protocol.frame import Flag, Header, Kind, LaneFormat, Operator
+from switchsum_protocol.wire import build_frame
+from switchsum_switch.wires.headers import ETHERNET_BYTES, Address
 
 from .conftest import BMV2, NAMESPACES
 from .parts import JOB, START_S, Parts, Process

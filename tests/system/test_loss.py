@@ -7,6 +7,7 @@ from functools import partial
 from pathlib import Path
 
 import pytest
+
 from switchsum_protocol import rpc
 from switchsum_protocol.clients.controller_client import ControllerClient
 

@@ -10,6 +10,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
+
 from switchsum_switch.bmv2.process import free_port
 
 from ..timing import patience

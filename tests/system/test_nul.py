@@ -15,10 +15,10 @@ pytest.importorskip("yaml")
 pytest.importorskip("scipy")
 
 import yaml
-from switchsum_controller.trees import fleet_file
-from switchsum_protocol.errors import SwitchsumError
 
 from switchsum.planning import topology
+from switchsum_controller.trees import fleet_file
+from switchsum_protocol.errors import SwitchsumError
 
 from .daemons import run_here
 

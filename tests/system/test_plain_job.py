@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
+
 from switchsum_switch.kernels.plain import VARIABLE
 
 from ..timing import patience

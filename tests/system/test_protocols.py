@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
+
 from switchsum_lab import baselines
 from switchsum_lab.protocols.member import VARIABLE, read_place
 from switchsum_protocol.errors import UsageError

@@ -8,6 +8,7 @@ from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
+
 from switchsum_switch.bmv2.process import free_port
 
 from ..timing import eventually

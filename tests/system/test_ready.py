@@ -9,12 +9,12 @@ import time
 from pathlib import Path
 
 import pytest
-from switchsum_protocol.errors import LocalError
-from switchsum_switch.process.children import Children
-from switchsum_switch.process.ready import READY_FD, await_ready
 from typer.testing import CliRunner
 
 from switchsum.cli.app import application
+from switchsum_protocol.errors import LocalError
+from switchsum_switch.process.children import Children
+from switchsum_switch.process.ready import READY_FD, await_ready
 
 ROOT = Path(__file__).parents[2]
 

@@ -18,13 +18,13 @@ from typing import Any
 from unittest.mock import patch
 
 import pytest
+
+from switchsum.launch.options import Links, RunOptions
 from switchsum_protocol.builds import largest_build
 from switchsum_protocol.errors import UsageError
 from switchsum_protocol.frame import FRAME_BYTES, payload_bytes
 from switchsum_switch.process.children import Children
 from switchsum_switch.wires.headers import ETHERNET_BYTES
-
-from switchsum.launch.options import Links, RunOptions
 
 from ..timing import eventually, patience
 from .conftest import BMV2, SHM, TREE, UDP, VETH, WORKERS, Run, over

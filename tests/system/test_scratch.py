@@ -11,6 +11,7 @@ from types import FrameType
 from typing import Any
 
 import pytest
+
 from switchsum_switch.process.ending import ended_by_signals, scratch_folder
 
 

@@ -8,11 +8,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from switchsum_protocol import rpc
-from switchsum_protocol.errors import UsageError
 
 from switchsum.cli.job import _show
 from switchsum.launch.options import read_links
+from switchsum_protocol import rpc
+from switchsum_protocol.errors import UsageError
 
 from .conftest import NAMESPACES, WORKERS, Run
 

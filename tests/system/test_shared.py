@@ -9,6 +9,7 @@ from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
+
 from switchsum_protocol import rpc
 from switchsum_switch.bmv2.process import free_port
 

@@ -11,15 +11,15 @@ from pathlib import Path
 
 import grpc
 import pytest
-from switchsum_protocol import rpc
-from switchsum_protocol.clients.controller_client import ControllerClient
-from switchsum_protocol.errors import ControllerUnreachable, LocalError, SwitchsumError, UsageError
-from switchsum_switch.connections import serving, tls
 from typer.testing import CliRunner
 
 from switchsum import launch
 from switchsum.cli.app import application
 from switchsum.launch import authority
+from switchsum_protocol import rpc
+from switchsum_protocol.clients.controller_client import ControllerClient
+from switchsum_protocol.errors import ControllerUnreachable, LocalError, SwitchsumError, UsageError
+from switchsum_switch.connections import serving, tls
 
 from ..timing import patience
 

@@ -9,17 +9,17 @@ from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
+
+from switchsum.launch import tree as trees
+from switchsum.launch.options import Links, RunOptions
+from switchsum.launch.session import Switch
+from switchsum.launch.tree import TreePlan
+from switchsum.planning.sources import read
 from switchsum_controller.trees.fleet_file import load
 from switchsum_protocol import rpc
 from switchsum_protocol.errors import UsageError
 from switchsum_switch.bmv2.process import free_port
 from switchsum_switch.process.children import Children
-
-from switchsum.cli.topology import read
-from switchsum.launch import tree as trees
-from switchsum.launch.options import Links, RunOptions
-from switchsum.launch.session import Switch
-from switchsum.launch.tree import TreePlan
 
 from ..timing import eventually, patience
 from .conftest import BMV2, TREE, VETH, WORKERS, Run

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
 from switchsum_protocol.clients.controller_client import ControllerClient
 from switchsum_switch.process.ready import PROGRESS, READY_FD
 from switchsum_switch.process.runtime_directory import RUNTIME_VARIABLE

@@ -15,11 +15,11 @@ import numpy as np
 import pytest
 from scapy.layers.l2 import Ether
 from scapy.utils import wrpcap
+
+from switchsum.testing.rig import SWITCH, worker
 from switchsum_protocol.frame import FIELDS, NO_BLOCK, Flag, Header, Kind, LaneFormat, Reason
 from switchsum_protocol.lanes import widened
 from switchsum_protocol.wire import build_frame
-
-from switchsum.testing.rig import SWITCH, worker
 
 from ..timing import patience
 

@@ -7,14 +7,13 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
+from switchsum.view.facts import look_at
+from switchsum.web.picture import Painter
 from switchsum_controller.jobs.calls import Calls
 from switchsum_protocol import rpc
 from switchsum_protocol.frame import Flag
 from switchsum_protocol.reports import JobCalls, RecentFigures
 from switchsum_switch.ports.samples import SampledFrame
-
-from switchsum.view.facts import look_at
-from switchsum.web.picture import Painter
 
 KINDS = [
     "allreduce (average) of float32[262144]",

@@ -19,13 +19,13 @@ from typing import Any
 
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
-from switchsum_protocol import rpc
-from switchsum_switch.bmv2.process import free_port
 
 from switchsum.view.facts import look_at
 from switchsum.web.app import FILES, STATIC
 from switchsum.web.metrics import exposition
 from switchsum.web.server import WebServer
+from switchsum_protocol import rpc
+from switchsum_switch.bmv2.process import free_port
 
 from ..system.parts import JOB, Parts
 from ..timing import eventually, patience

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from switchsum_protocol import rpc
-
 from switchsum.testing.clock import VirtualClock
 from switchsum.view.pace import LONG_WAIT_S, SHARE, Pace
+from switchsum_protocol import rpc
 
 
 def wants(pace: Pace, *waiting_s: float, job: str = "a", age_s: float = 0.1) -> bool:

@@ -20,12 +20,12 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 import pytest
+
+from switchsum.web.server import WebServer
 from switchsum_protocol import member_rpc, rpc
 from switchsum_protocol.clients.controller_client import ControllerClient
 from switchsum_protocol.errors import UnknownJob
 from switchsum_switch.bmv2.process import free_port
-
-from switchsum.web.server import WebServer
 from tools import pictures
 
 from ..system.daemons import run_here

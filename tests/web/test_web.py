@@ -17,9 +17,6 @@ from unittest.mock import Mock
 
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
-from switchsum_protocol import rpc
-from switchsum_protocol.errors import LocalError, UsageError
-from switchsum_switch.ports.samples import SampledFrame
 
 from switchsum.testing.clock import VirtualClock
 from switchsum.view.facts import gather, look_at
@@ -29,6 +26,9 @@ from switchsum.web.metrics import exposition
 from switchsum.web.picture import Painter
 from switchsum.web.server import WebServer
 from switchsum.web.slot_packets import SlotPackets
+from switchsum_protocol import rpc
+from switchsum_protocol.errors import LocalError, UsageError
+from switchsum_switch.ports.samples import SampledFrame
 
 from ..timing import eventually, patience
 from .made_up import HOSTILE, MadeUp, Tree

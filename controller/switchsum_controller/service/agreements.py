@@ -25,7 +25,7 @@ from ..jobs.registry import MAX_NAME
 from .keeper import Keeper
 from .members import Members
 
-log = logging.getLogger("switchsum_controller.service.agreements")
+log = logging.getLogger("switchsum.controller.service.agreements")
 
 ELSEWHERE_S: Final = 0.2
 """A rank that waits in a collective for so long waits for others."""

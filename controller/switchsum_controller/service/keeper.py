@@ -45,7 +45,7 @@ from .config import Config
 from .refusals import Refusals
 from .rerouting import carry_out
 
-log = logging.getLogger("switchsum_controller.service.keeper")
+log = logging.getLogger("switchsum.controller.service.keeper")
 
 SWITCH_WAIT_S: Final = 3.0
 """Seconds that a call waits for a switch that is not connected yet. The parts of a system start in any order."""

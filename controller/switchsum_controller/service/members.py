@@ -23,7 +23,7 @@ from ..trees import rails
 from . import views
 from .keeper import Keeper
 
-log = logging.getLogger("switchsum_controller.service.members")
+log = logging.getLogger("switchsum.controller.service.members")
 
 MAX_WAIT_S: Final = 30.0
 """Longest time that a call may ask to wait."""

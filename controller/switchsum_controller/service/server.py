@@ -8,7 +8,9 @@ from dataclasses import dataclass
 from typing import Any, Final, Generic, NoReturn, TypeVar
 
 import grpc
+
 from switchsum_protocol import agreement_rpc, errors, member_rpc, reports, rpc, rpc_codec
+from switchsum_switch import codec
 from switchsum_switch.connections import serving, tls
 from switchsum_switch.connections.threads import Pool, start_server, stop_server
 
@@ -17,7 +19,7 @@ from .controller import Controller
 from .members import MAX_ATTENDING, MAX_WAITING, Members
 from .users import Users
 
-log = logging.getLogger("switchsum_controller.service.server")
+log = logging.getLogger("switchsum.controller.service.server")
 
 SPARE_THREADS: Final = 32
 """Threads for calls that do not wait, beside the threads of those that may wait."""
@@ -112,7 +114,7 @@ def _handler(name: str, method: Method[Any], users: Users) -> Any:
         request = None
         try:
             request = _decode(method.request, data)
-            return rpc_codec.encode(method.serve(request))
+            return codec.encode(method.serve(request))
         except Exception as error:
             if isinstance(request, member_rpc.JoinRequest | rpc.CreateJobRequest) and isinstance(
                 error, errors.SwitchsumError
@@ -127,7 +129,7 @@ def _attendance(members: Members) -> Any:
     def handle(data: bytes, context: grpc.ServicerContext) -> Iterator[bytes]:
         try:
             for reply in members.attend(_decode(member_rpc.MemberRequest, data), context.add_callback):
-                yield rpc_codec.encode(reply)
+                yield codec.encode(reply)
         except Exception as error:
             _refuse(context, "Attend", error)
 
@@ -147,6 +149,6 @@ def _refuse(context: grpc.ServicerContext, name: str, error: Exception) -> NoRet
 
 def _decode(kind: type[Any], data: bytes) -> Any:
     try:
-        return rpc_codec.decode(kind, data)
+        return codec.decode(kind, data)
     except ValueError as error:
         raise errors.UsageError(str(error)) from error

@@ -16,7 +16,7 @@ from ..tables.names import station_ports
 from ..trees import moves
 from .keeper import Keeper
 
-log = logging.getLogger("switchsum_controller.service.upkeep")
+log = logging.getLogger("switchsum.controller.service.upkeep")
 
 TICK_S: Final = 0.25
 RETRY_S: Final = 0.5

@@ -13,7 +13,8 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 import grpc
-from switchsum_protocol import rpc_codec
+
+from switchsum_switch import codec
 from switchsum_switch.connections import tls
 from switchsum_switch.p4runtime.messages import (
     CHANNEL_OPTIONS,
@@ -182,8 +183,8 @@ class P4RuntimeClient:
         """Return frames that pass; of a switch that is not the embedded one P4RuntimeError has code UNIMPLEMENTED."""
         call = self._channel.unary_unary(f"/{SERVICE}/{METHOD}", None, None)
         try:
-            reply = call(rpc_codec.encode(request), timeout=self._timeout_s + request.seconds)
-            return rpc_codec.decode(SampleReply, reply)
+            reply = call(codec.encode(request), timeout=self._timeout_s + request.seconds)
+            return codec.decode(SampleReply, reply)
         except grpc.RpcError as error:
             raise P4RuntimeError.from_rpc(METHOD, error) from error
         except ValueError as error:

@@ -22,7 +22,7 @@ from ..tables.entries import SwitchState, diff
 from ..tables.names import ADMISSION
 from .session import Limits, Session
 
-log = logging.getLogger("switchsum_controller.switches.connection")
+log = logging.getLogger("switchsum.controller.switches.connection")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

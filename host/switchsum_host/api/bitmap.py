@@ -11,6 +11,7 @@ from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
+
 from switchsum_switch.kernels.decorators import kernel
 from switchsum_switch.kernels.intrinsics import intrinsic, ir
 from switchsum_switch.kernels.memory import call

@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
+
 from switchsum_protocol.errors import UnsupportedDtype, UsageError
 from switchsum_protocol.frame import MAX_WORKERS
 

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, Final, NoReturn, ParamSpec, TypeAlias, Ty
 
 import numpy as np
 import numpy.typing as npt
+
 from switchsum_protocol.errors import SwitchsumError, UsageError
 
 from ..engine.calls import CALLS
@@ -40,7 +41,7 @@ Array = TypeVar("Array", bound=Values)
 Made = TypeVar("Made")
 P = ParamSpec("P")
 
-_log: Final = logging.getLogger("switchsum_host.api.communicator")
+_log: Final = logging.getLogger("switchsum.host.api.communicator")
 MOST_KNOWN: Final = 256
 """Kinds of allreduces that are kept."""
 

@@ -11,6 +11,7 @@ from dataclasses import replace
 from typing import Final, Protocol
 
 import numpy as np
+
 from switchsum_protocol.each_lanes import EACH_MOST_WORKERS
 from switchsum_protocol.errors import UsageError
 

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import grpc
 import numpy as np
+
 from switchsum_protocol import member_rpc, rpc_codec
 from switchsum_protocol.clients.member_client import MemberClient, Replies, Reply, keep_to_this_process
 from switchsum_protocol.clients.starting import ANSWER_S, is_noted, launcher_has_ended, switch_has_ended

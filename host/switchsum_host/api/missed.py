@@ -15,6 +15,7 @@ from typing import Any, Final, Protocol
 import ml_dtypes
 import numpy as np
 import numpy.typing as npt
+
 from switchsum_protocol.errors import UsageError
 
 from ..engine.operation import described

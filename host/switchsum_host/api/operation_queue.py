@@ -24,6 +24,7 @@ from contextvars import ContextVar
 from typing import Any, Final, NoReturn, Protocol
 
 import numpy.typing as npt
+
 from switchsum_protocol.errors import (
     CollectiveTimeout,
     Interrupted,
@@ -39,7 +40,7 @@ from ..engine.operation import Operation
 from .awaiting import Departures
 from .interrupts import Interrupts
 
-_log: Final = logging.getLogger("switchsum_host.api.operation_queue")
+_log: Final = logging.getLogger("switchsum.host.api.operation_queue")
 LONGEST_WAIT_S: Final = 0.05
 """How soon a waiting collective notices what heartbeats have brought."""
 BACKGROUND_WAIT_S: Final = 0.001

@@ -12,6 +12,7 @@ from __future__ import annotations
 from typing import Any, Final
 
 import numpy as np
+
 from switchsum_protocol.errors import UsageError
 
 from ..engine.operation import Operation, described

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 import numpy.typing as npt
+
 from switchsum_protocol import member_rpc, reports
 from switchsum_switch.process.notices import say
 

@@ -11,6 +11,7 @@ from typing import Any, Final, Protocol
 
 import numpy as np
 import numpy.typing as npt
+
 from switchsum_protocol.lanes import mixed
 from switchsum_switch.kernels.constants import GOLDEN
 

@@ -19,6 +19,7 @@ from typing import Any, Final, NoReturn, Protocol
 
 import numpy as np
 import numpy.typing as npt
+
 from switchsum_protocol.errors import OperationMismatch, SumOverflow, SwitchsumError, UnsupportedDtype, UsageError
 from switchsum_protocol.frame import LANE_BYTES
 from switchsum_switch.kernels.loading import address_of

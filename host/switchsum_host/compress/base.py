@@ -12,6 +12,7 @@ from typing import Any, ClassVar, Final, Protocol, Self, TypeVar
 
 import numpy as np
 import numpy.typing as npt
+
 from switchsum_protocol.errors import UsageError
 
 from ..api.operation_queue import Handle

@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Final
 
 import numpy as np
+
 from switchsum_protocol.errors import UsageError
 from switchsum_protocol.lane_scales import FRACTION_BITS, full_scale
 from switchsum_switch.kernels.decorators import kernel

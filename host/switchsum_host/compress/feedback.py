@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import ClassVar
 
 import numpy as np
+
 from switchsum_protocol.errors import UsageError
 
 from ..api.sparse import largest

@@ -14,6 +14,7 @@ from typing import Any, ClassVar, Final
 
 import numpy as np
 import numpy.typing as npt
+
 from switchsum_protocol.errors import UsageError
 from switchsum_switch.kernels.decorators import kernel
 from switchsum_switch.kernels.floats import restore_floats, usual_floats

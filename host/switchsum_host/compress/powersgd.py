@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import ClassVar
 
 import numpy as np
+
 from switchsum_protocol.errors import UsageError
 
 from .base import Communicates, Compressor, CompressorState, Exchanged, Floats, Part, is_finite, split

@@ -11,6 +11,7 @@ from typing import ClassVar
 
 import numpy as np
 import numpy.typing as npt
+
 from switchsum_protocol.errors import UsageError
 
 from .base import LARGEST, Communicates, Compressor, CompressorState, Exchanged, Floats, Part, Steps, name_of, norms_of

@@ -7,6 +7,7 @@ from typing import ClassVar
 
 import numpy as np
 import numpy.typing as npt
+
 from switchsum_protocol.errors import UsageError
 from switchsum_switch.kernels.decorators import kernel
 

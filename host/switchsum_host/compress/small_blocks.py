@@ -10,6 +10,7 @@ from typing import Final
 
 import numpy as np
 import numpy.typing as npt
+
 from switchsum_switch.kernels.decorators import kernel
 
 from .base import LARGEST, Communicates, Floats

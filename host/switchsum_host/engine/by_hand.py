@@ -6,6 +6,7 @@ All but `restore_by_hand` is for engines that no loop drives: in a test, or in a
 from __future__ import annotations
 
 import numpy as np
+
 from switchsum_switch.kernels.intrinsics import carray, pointer
 from switchsum_switch.kernels.outlined import Outlined
 

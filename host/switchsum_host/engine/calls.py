@@ -6,6 +6,7 @@ from typing import Annotated, Final
 
 import numpy as np
 import numpy.typing as npt
+
 from switchsum_switch.kernels.decorators import inner
 from switchsum_switch.kernels.memory import Scalar
 from switchsum_switch.kernels.records import Int64, Record

@@ -10,6 +10,7 @@ from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
+
 from switchsum_protocol.each_lanes import EACH_BITS, MINUS, NO_NUMBER, PLUS
 from switchsum_protocol.lane_scales import NOT_FINITE
 from switchsum_switch.kernels.decorators import inner, kernel

@@ -21,6 +21,7 @@ from typing import Any, Final, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
+
 from switchsum_protocol.errors import CollectiveTimeout, SwitchLost, SwitchsumError, UsageError
 from switchsum_protocol.frame import (
     FRAME_BYTES,

@@ -11,6 +11,7 @@ from __future__ import annotations
 from typing import Final
 
 import numpy as np
+
 from switchsum_protocol.lane_scales import NOT_FINITE
 from switchsum_switch.kernels.floats import restore_floats, usual_floats
 from switchsum_switch.kernels.memory import floats_at, swap, words_at

@@ -6,6 +6,7 @@ They name ranks as far as the switch has told whom its slots wait for.
 from __future__ import annotations
 
 import numpy as np
+
 from switchsum_protocol.errors import (
     TIMEOUT_OPTIONS,
     CollectiveTimeout,

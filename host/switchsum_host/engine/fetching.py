@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import Any, Final
 
 import numpy as np
+
 from switchsum_protocol.frame import FRAME_BYTES
 from switchsum_switch.kernels.decorators import inner
 from switchsum_switch.kernels.memory import bytes_at, prefetch

@@ -6,6 +6,7 @@ from typing import Final
 
 import numpy as np
 import numpy.typing as npt
+
 from switchsum_protocol.frame import AT, FRAME_BYTES, LANE_BYTES, WIRE_VERSION, Flag, Kind
 from switchsum_switch.kernels.decorators import inner, kernel
 from switchsum_switch.kernels.memory import Scalar

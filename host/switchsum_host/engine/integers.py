@@ -12,6 +12,7 @@ from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
+
 from switchsum_switch.kernels.decorators import inner
 from switchsum_switch.kernels.memory import Scalar, bytes_at, halves_at, longs_at, swap, words_at
 from switchsum_switch.kernels.outlined import Outlined

@@ -15,6 +15,7 @@ from __future__ import annotations
 from typing import Final
 
 import numpy as np
+
 from switchsum_protocol.lane_scales import NOT_FINITE
 from switchsum_switch.kernels.decorators import inner
 from switchsum_switch.kernels.floats import restore_floats, usual_floats

@@ -36,6 +36,7 @@ from typing import Final, Protocol
 
 import numpy as np
 import numpy.typing as npt
+
 from switchsum_switch.kernels.loading import address_of
 from switchsum_switch.kernels.records import Float64, Int64, Record, Table, dtype_of, table
 from switchsum_switch.process.patience import new_patience

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 import numpy.typing as npt
+
 from switchsum_protocol.errors import SwitchLost, SwitchsumError
 from switchsum_switch.kernels.decorators import inner
 from switchsum_switch.kernels.intrinsics import carray, pointer

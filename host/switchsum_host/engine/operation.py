@@ -10,6 +10,7 @@ from typing import Any, Final
 import ml_dtypes
 import numpy as np
 import numpy.typing as npt
+
 from switchsum_protocol.errors import UnsupportedDtype, UsageError
 from switchsum_protocol.frame import NO_BLOCK, LaneFormat, Operator
 from switchsum_protocol.lane_scales import full_scale

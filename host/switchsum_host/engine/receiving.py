@@ -10,6 +10,7 @@ from typing import Final
 
 import numpy as np
 import numpy.typing as npt
+
 from switchsum_protocol.frame import AT, FRAME_BYTES, LANE_BYTES, NO_BLOCK, Flag, Kind, LaneFormat, Operator, Reason
 from switchsum_protocol.lane_scales import NOT_FINITE
 from switchsum_switch.kernels.decorators import inner

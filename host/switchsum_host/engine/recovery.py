@@ -44,6 +44,7 @@ from __future__ import annotations
 from typing import Final
 
 import numpy as np
+
 from switchsum_protocol.frame import AT, Flag
 from switchsum_switch.kernels.decorators import inner
 from switchsum_switch.kernels.memory import Scalar, bytes_at

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 import numpy as np
+
 from switchsum_protocol.frame import ALL_BUT, AT, FRAME_BYTES, NO_BLOCK, WIRE_VERSION, Flag, Kind, LaneFormat
 from switchsum_protocol.lane_scales import NOT_FINITE
 from switchsum_switch.kernels.atomics import copy_bytes

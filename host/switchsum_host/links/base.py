@@ -14,6 +14,7 @@ from typing import Final, Protocol
 
 import numpy as np
 import numpy.typing as npt
+
 from switchsum_switch.wires.headers import Address
 
 from ..engine.link import LinkFunctions

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from typing import Final
 
 import numpy as np
+
 from switchsum_switch.kernels.loading import address_of
 from switchsum_switch.wires.headers import Address
 from switchsum_switch.wires.rows import LEAD_BYTES

@@ -12,6 +12,7 @@ from typing import ClassVar, Final
 
 import numpy as np
 import numpy.typing as npt
+
 from switchsum_protocol.errors import SwitchLost
 from switchsum_protocol.frame import FRAME_BYTES
 from switchsum_switch.kernels.decorators import inner

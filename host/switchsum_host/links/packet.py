@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from typing import ClassVar, Final
 
 import numpy as np
+
 from switchsum_protocol.errors import TransportError
 from switchsum_switch.kernels.intrinsics import carray, pointer
 from switchsum_switch.kernels.loading import address_of
@@ -45,7 +46,7 @@ from ..engine.link import LINK, LinkRecord
 from .native import NAP_S, NativeTransport, all_pushed, keep_nothing, sleep, tell_time
 from .sockets import turn_frames
 
-_log: Final = logging.getLogger("switchsum_host.links.packet")
+_log: Final = logging.getLogger("switchsum.host.links.packet")
 _UDP_GRO: Final = 104
 RING_FRAMES: Final = 512
 """Twice what may be in flight: results may be repeated."""

@@ -23,6 +23,7 @@ from scapy.fields import (
 )
 from scapy.layers.inet import UDP
 from scapy.packet import Packet, bind_bottom_up, bind_layers
+
 from switchsum_protocol.frame import (
     AGGREGATION_PORT,
     FIELDS,

@@ -12,6 +12,7 @@ import socket
 import numpy as np
 from scapy.config import conf
 from scapy.layers.l2 import Ether
+
 from switchsum_protocol.errors import TransportError
 from switchsum_protocol.wire import parse_frame
 from switchsum_switch.wires.headers import Address
@@ -27,7 +28,7 @@ from .callbacks import PythonTransport
 from .packet import take_address
 
 _RECEIVED_ROWS = 16
-_log = logging.getLogger("switchsum_host.links.scapy_transport")
+_log = logging.getLogger("switchsum.host.links.scapy_transport")
 
 
 class ScapyTransport(PythonTransport):

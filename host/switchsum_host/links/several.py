@@ -18,6 +18,7 @@ from typing import Any, ClassVar, Final
 
 import numpy as np
 import numpy.typing as npt
+
 from switchsum_protocol.errors import UsageError
 from switchsum_protocol.frame import AT, FRAME_BYTES, Kind
 from switchsum_protocol.member_rpc import MOST_IN_FLIGHT, ReadyReply

@@ -18,8 +18,9 @@ from dataclasses import replace
 from typing import ClassVar, Final
 
 import numpy as np
-from switchsum_protocol import rpc_codec
+
 from switchsum_protocol.errors import TransportError
+from switchsum_switch import codec
 from switchsum_switch.kernels.decorators import inner
 from switchsum_switch.kernels.intrinsics import carray, pointer
 from switchsum_switch.kernels.loading import address_of
@@ -59,7 +60,7 @@ CACHED_BYTES_EACH: Final = 512 << 10
 TURN_BYTES: Final = 64 << 10
 """Results that are taken before the contributions that follow them are handed over: meanwhile the switch adds those."""
 
-_log = logging.getLogger("switchsum_host.links.shm")
+_log = logging.getLogger("switchsum.host.links.shm")
 
 
 class _LinkRefused(TransportError):
@@ -314,7 +315,7 @@ def _shake_hands(name: str, hello: Hello, timeout_s: float) -> tuple[Answer, lis
         connection.settimeout(timeout_s)
         _connect(connection, socket_path(name), timeout_s)
         check_peer(connection)
-        connection.send(rpc_codec.encode(hello))
+        connection.send(codec.encode(hello))
         data, descriptors, _, _ = socket.recv_fds(connection, MESSAGE_BYTES, DESCRIPTORS_PASSED)
         if not data:
             raise TransportError(

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import ClassVar, Final
 
 import numpy as np
+
 from switchsum_switch.kernels.intrinsics import carray, pointer
 from switchsum_switch.kernels.loading import address_of
 from switchsum_switch.kernels.memory import bytes_at

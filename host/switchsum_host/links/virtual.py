@@ -22,6 +22,7 @@ from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
+
 from switchsum_protocol.errors import LocalError, SwitchLost, SwitchsumError, UsageError
 
 from ..engine.engine import Finished, Outcome

@@ -18,6 +18,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy.typing as npt
+
 from switchsum_protocol.member_rpc import ReadyReply
 from switchsum_switch.wires.messages import receive_bytes
 from switchsum_switch.wires.packetsocket import is_running, longest_frame
@@ -32,7 +33,7 @@ from .several import NOWHERE, SeveralLinks, open_several, rates_of
 if TYPE_CHECKING:
     from switchsum_switch.process.trace import Trace
 
-_log: Final = logging.getLogger("switchsum_host.links.watching")
+_log: Final = logging.getLogger("switchsum.host.links.watching")
 
 LOOK_S: Final = 0.1
 """Seconds between two looks."""

@@ -5,6 +5,12 @@ from __future__ import annotations
 import sys
 from typing import Final
 
+from switchsum.launch.options import RunOptions
+from switchsum.launch.session import JOB, LOOPBACK, environment_of
+from switchsum.planning import topology
+from switchsum.planning.runs import places
+from switchsum.planning.sources import read
+from switchsum.view.late import find_late, said
 from switchsum_controller.jobs.calls import Calls
 from switchsum_lab.simulation import jobs
 from switchsum_lab.simulation.conditions import Link, parse_failures, parse_queue, parse_time
@@ -14,19 +20,13 @@ from switchsum_switch.bmv2 import process as bmv2
 from switchsum_switch.process.children import Child, Children
 from switchsum_switch.process.ending import ended_by_signals, scratch_folder
 
-from switchsum.launch.options import RunOptions
-from switchsum.launch.session import JOB, LOOPBACK, environment_of
-from switchsum.planning import topology
-from switchsum.planning.runs import places
-from switchsum.view.late import find_late, said
-
 _NOBODY: Final = "virtual-time-has-no-controller"
 """Address where nobody listens. A call that needs a controller fails with this name."""
 
 
-def run(options: RunOptions, planned: topology.Network) -> int:
+def run(options: RunOptions) -> int:
     """Run a job in virtual time; return the exit code of the first process that failed, or 0."""
-    job = place(options, planned)
+    job = place(options, read(options.topology or f"star,{options.workers}", options.link_mbit))
     with ended_by_signals(), scratch_folder() as scratch, Children(scratch) as children:
         ranks = Ranks(job, scratch, clock_factor=options.clock_factor, timeout_s=options.timeout_s)
         meeting = LOOPBACK, bmv2.free_port()

@@ -11,8 +11,10 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, Generic, Self, TypeVar
 
 import grpc
+
 from switchsum_protocol import member_rpc, rpc_codec
 from switchsum_protocol.errors import RemoteError, SwitchsumError
+from switchsum_switch import codec
 from switchsum_switch.connections import tls
 from switchsum_switch.connections.addresses import is_listening
 
@@ -85,7 +87,7 @@ class MemberClient:
 
     def _tell(self, method: str, request: WorkerReport | member_rpc.LinkReport, timeout_s: float) -> Any:
         call = self._channel.unary_unary(member_rpc.path(method), request_serializer=None, response_deserializer=None)
-        return call.future(rpc_codec.encode(request), timeout=timeout_s)
+        return call.future(codec.encode(request), timeout=timeout_s)
 
     def call(
         self,
@@ -104,9 +106,9 @@ class MemberClient:
         timeout_s = self._timeout_s if timeout_s is None else timeout_s
         try:
             if patience_s > timeout_s:
-                data = self._call_patiently(call, method, rpc_codec.encode(request), timeout_s, patience_s)
+                data = self._call_patiently(call, method, codec.encode(request), timeout_s, patience_s)
             else:
-                data = call(rpc_codec.encode(request), timeout=timeout_s, wait_for_ready=self._waits)
+                data = call(codec.encode(request), timeout=timeout_s, wait_for_ready=self._waits)
         except grpc.RpcError as error:
             if error.code() is grpc.StatusCode.DEADLINE_EXCEEDED and self._is_there():  # no code of the controller's
                 raise too_busy(self.address, method, max(timeout_s, patience_s)) from None
@@ -116,12 +118,12 @@ class MemberClient:
     def stream(self, method: str, request: Any, reply: type[Reply], *, waits: bool) -> Replies[Reply]:
         """Begin a call with many replies; with `waits` when the controller is there, else it fails if there is none."""
         call = self._channel.unary_stream(member_rpc.path(method), request_serializer=None, response_deserializer=None)
-        return Replies(self, method, call(rpc_codec.encode(request), wait_for_ready=waits), reply)
+        return Replies(self, method, call(codec.encode(request), wait_for_ready=waits), reply)
 
     def decode(self, method: str, reply: type[Reply], data: bytes) -> Reply:
         """Read a reply to a method; raises RemoteError."""
         try:
-            return rpc_codec.decode(reply, data)
+            return codec.decode(reply, data)
         except ValueError as error:
             raise RemoteError(
                 f"the controller at {self.address} sent an answer to {method} that cannot be read, so the "

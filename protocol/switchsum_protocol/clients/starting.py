@@ -6,19 +6,16 @@ known to be there, and says what it waits for.  A process that has ended is noti
 
 from __future__ import annotations
 
-import math
 import os
 from typing import Final
 
-from switchsum_protocol.errors import ControllerUnreachable, SwitchLost, UsageError
+from switchsum_protocol.errors import ControllerUnreachable, SwitchLost
 from switchsum_switch.connections.addresses import is_listening
 from switchsum_switch.process.runtime_directory import UNIX
+from switchsum_switch.process.start_limit import HINT
 
-VARIABLE: Final = "SWITCHSUM_START_TIMEOUT"
-"""Environment variable with the seconds that a start waits for each thing; each has a default of its own."""
 LAUNCHER_VARIABLE: Final = "SWITCHSUM_LAUNCHER"
 """Environment variable in which a launcher tells its workers who has started their controller."""
-HINT: Final = f"{VARIABLE}=SECONDS changes how long"
 _NOTHING_LISTENS: Final = "failed to connect"
 """How gRPC begins where nothing listens: what follows says no more than that, in raw terms."""
 ANSWER_S: Final = 60.0
@@ -27,20 +24,6 @@ _launchers: dict[str, str] = {}
 """Name of the program that has started the controller, by the controller's address."""
 _switches: dict[str, str] = {}
 """P4Runtime address of the switch that was started with a controller and ends with it, by the controller's address."""
-
-
-def start_limit(default_s: float) -> float:
-    """Return how long to wait for something that starts; raises UsageError."""
-    text = os.environ.get(VARIABLE, "")
-    if not text:
-        return default_s
-    try:
-        seconds = float(text)
-    except ValueError:
-        seconds = math.nan
-    if not 0 < seconds < math.inf:
-        raise UsageError(f"{VARIABLE} must be a positive number of seconds, not {text!r}")
-    return seconds
 
 
 def note_launcher(address: str, launcher: str, switch: str) -> None:

@@ -6,6 +6,7 @@ import os
 import sys
 from collections.abc import Mapping, Sequence
 
+from switchsum.agent.options import AgentOptions
 from switchsum_host.links.names import open_transport
 from switchsum_protocol import rpc
 from switchsum_protocol.clients.controller_client import ControllerClient
@@ -13,8 +14,6 @@ from switchsum_protocol.errors import LocalError, UnknownJob, UsageError
 from switchsum_protocol.frame import FRAME_BYTES, payload_bytes
 from switchsum_switch.process.children import Children
 from switchsum_switch.wires.headers import Address
-
-from switchsum.agent.options import AgentOptions
 
 CALL_S = 5.0
 NOBODY = Address(mac=0, ip=0, port=0)

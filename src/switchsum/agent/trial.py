@@ -10,11 +10,11 @@ from typing import Final
 
 import numpy as np
 import numpy.typing as npt
+
+from switchsum.agent.options import AgentOptions, check_trial
 from switchsum_host.api.communicator import Communicator
 from switchsum_host.connect import connect
 from switchsum_protocol.errors import RemoteError
-
-from switchsum.agent.options import AgentOptions, check_trial
 
 BARRIERS: Final = 50
 MEGABYTE: Final = 1_000_000

@@ -66,9 +66,8 @@ def agent(
 
 def _try_each(options: AgentOptions, size_mb: float, allreduces: int, *, as_json: bool) -> int:
     """Try the job out as several ranks, each in a process of its own."""
-    from switchsum_switch.process.children import OURSELVES
-
     from switchsum.agent.run import examine, run_each
+    from switchsum_switch.process.children import OURSELVES
 
     job = examine(options)
     own = [*OURSELVES, "agent", "--size", str(size_mb), "--count", str(allreduces)]

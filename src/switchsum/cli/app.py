@@ -11,13 +11,14 @@ import os
 import signal
 import sys
 from importlib import import_module
-from typing import Annotated, Final
+from typing import Annotated, Any, Final
 
 import typer
-from switchsum_protocol.errors import SwitchsumError, UsageError
-from switchsum_switch.connections.threads import is_exhausted
 
 import switchsum
+from switchsum import extensions
+from switchsum_protocol.errors import SwitchsumError, UsageError
+from switchsum_switch.connections.threads import is_exhausted
 
 USAGE_EXIT_CODE = 2
 """Exit code for wrong options, the same as click's."""
@@ -27,6 +28,8 @@ INTERRUPT_EXIT_CODE = 128 + signal.SIGINT
 OUTPUT_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EFBIG)
 """Errors of writing the output, such as a full disk.  If the reader has ended (EPIPE), a command ends silently."""
 
+ELSEWHERE: Final = ""
+"""Stands for a command that another distribution brings (`switchsum.extensions`)."""
 COMMANDS: Final = {
     "run": "run:run",
     "demo": "shipped:demo",
@@ -37,9 +40,9 @@ COMMANDS: Final = {
     "topology": "topology:app",
     "tree": "tree:app",
     "network": "network:network",
-    "simulate": "simulate:simulate",
-    "sweep": "sweep:app",
-    "plan": "plan:plan",
+    "simulate": ELSEWHERE,
+    "sweep": ELSEWHERE,
+    "plan": ELSEWHERE,
     "link": "link:app",
     "aggregator": "switch:aggregator",
     "slots": "observe:slots",
@@ -52,7 +55,7 @@ COMMANDS: Final = {
     "send": "packets:send",
     "capture": "packets:capture",
     "replay": "packets:replay",
-    "conform": "conform:conform",
+    "conform": ELSEWHERE,
     "stf": "stf:stf",
     "trace": "stf:trace",
     "differ": "stf:differ",
@@ -73,9 +76,8 @@ def application(only: str = "") -> typer.Typer:
     """
     app = typer.Typer(name="switchsum", no_args_is_help=True, pretty_exceptions_show_locals=False)
     app.callback()(switchsum_command)
-    for name in (only,) if only else COMMANDS:
-        module, _, attribute = COMMANDS[name].partition(":")
-        command = getattr(import_module(f"switchsum.cli.{module}"), attribute)
+    for name in (only,) if only else _all_names():
+        command = _command(name)
         if isinstance(command, typer.Typer):
             app.add_typer(command)
         else:
@@ -83,13 +85,29 @@ def application(only: str = "") -> typer.Typer:
     return app
 
 
+def _all_names() -> list[str]:
+    """Return our commands and those of other distributions that are installed, in the order of `--help`."""
+    others = extensions.names(extensions.COMMANDS)
+    return [name for name in COMMANDS if COMMANDS[name] != ELSEWHERE or name in others] + [
+        name for name in others if name not in COMMANDS
+    ]
+
+
+def _command(name: str) -> Any:
+    """Return a command: a function, or an application of several."""
+    where = COMMANDS.get(name, ELSEWHERE)
+    if where == ELSEWHERE:
+        return extensions.load(extensions.COMMANDS, name, f"switchsum {name}")
+    module, _, attribute = where.partition(":")
+    return getattr(import_module(f"switchsum.cli.{module}"), attribute)
+
+
 def print_version(wanted: bool) -> None:
     """If the option was given, print the version and the digests that must be equal on all machines, and exit."""
     if wanted:
+        from switchsum import p4src
         from switchsum_protocol.frame import WIRE_DIGEST, WIRE_VERSION
         from switchsum_switch.wires.outbox import LAYOUT_DIGEST
-
-        from switchsum import p4src
 
         typer.echo(f"switchsum {switchsum.__version__}")
         typer.echo(f"wire {WIRE_VERSION} ({WIRE_DIGEST}), ring {LAYOUT_DIGEST}, program {p4src.compiled_digest()[:8]}")

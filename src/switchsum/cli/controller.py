@@ -12,6 +12,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
+
+from switchsum.cli.fields import takes
+from switchsum.cli.output import greet, log_daemon
+from switchsum.cli.remote import LAST_SWITCH_PORT, DeviceOption, check_address
+from switchsum.launch.builds import AUTO, LanesOption, read_lanes
 from switchsum_protocol.builds import largest_build
 from switchsum_protocol.errors import LocalError, UsageError
 from switchsum_protocol.frame import AGGREGATION_PORT
@@ -19,11 +24,6 @@ from switchsum_switch.connections.addresses import check_form, is_listening, is_
 from switchsum_switch.connections.serving import allow_many_descriptors
 from switchsum_switch.process.runtime_directory import controller_address, p4runtime_address, path_of
 from switchsum_switch.wires.headers import Address, parse_ip, parse_mac
-
-from switchsum.cli.fields import takes
-from switchsum.cli.output import greet, log_daemon
-from switchsum.cli.remote import LAST_SWITCH_PORT, DeviceOption, check_address
-from switchsum.launch.builds import AUTO, LanesOption, read_lanes
 
 if TYPE_CHECKING:
     from switchsum_controller.service.config import Config
@@ -92,10 +92,9 @@ class ControllerOptions:
 @takes(ControllerOptions)
 def controller(options: ControllerOptions) -> None:
     """Run the controller until interrupted: it sets switches up with program and entries, and admits ranks to jobs."""
+    from switchsum import __version__
     from switchsum_controller.service.config import Config
     from switchsum_controller.switches import discovery
-
-    from switchsum import __version__
 
     log_daemon("controller", verbose=options.verbose)
     build = read_lanes(options.lanes) or largest_build(options.mtu)
@@ -171,7 +170,7 @@ def take_place(daemon: Controller, listen: str, *, standby: bool, local: str | N
                 raise
             if str(error) != told:
                 told = str(error)
-                logging.getLogger("switchsum_controller").warning("stands by: %s", told)
+                logging.getLogger("switchsum.controller").warning("stands by: %s", told)
             await_vacancy(listen, lambda: daemon.upkeep.is_stopping)
             if daemon.upkeep.is_stopping:
                 sys.exit(0)
@@ -193,15 +192,14 @@ def read_fleet(path: Path, options: ControllerOptions, program: Build) -> Fabric
         except LocalError as error:
             if str(error) != told:
                 told = str(error)
-                logging.getLogger("switchsum_controller").warning("no tree of switches yet: %s", told)
+                logging.getLogger("switchsum.controller").warning("no tree of switches yet: %s", told)
             time.sleep(1.0)
 
 
 def load_program(lanes_per_frame: int) -> Build:
     """Return a lane build as the controller takes it."""
-    from switchsum_controller.switches.session import Build
-
     from switchsum import p4src
+    from switchsum_controller.switches.session import Build
 
     compiled = p4src.load(lanes_per_frame)
     return Build(lanes_per_frame=lanes_per_frame, device_config=compiled.device_config, p4info=compiled.p4info)
@@ -211,11 +209,10 @@ def serve(
     config: Config, listen: str, web: str | None = None, *, standby: bool = False, local: str | None = None
 ) -> None:
     """Run a controller until interrupted."""
-    from switchsum_controller.service.controller import Controller
-    from switchsum_switch.process.ready import announce, is_launched
-
     from switchsum.web.local import LocalSource
     from switchsum.web.server import WebServer
+    from switchsum_controller.service.controller import Controller
+    from switchsum_switch.process.ready import announce, is_launched
 
     daemon = Controller(config)
     service = take_place(daemon, listen, standby=standby, local=local)

@@ -9,10 +9,10 @@ import typer
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
-from switchsum_switch.process.notices import waiting_for
 
 from switchsum.cli.output import JsonOption, print_json
 from switchsum.doctor import Finding, Verdict, examine
+from switchsum_switch.process.notices import waiting_for
 
 STYLES = {Verdict.OK: "green", Verdict.LIMITED: "yellow", Verdict.MISSING: "yellow"}
 

@@ -9,10 +9,9 @@ from xml.sax.saxutils import escape
 from switchsum.view.rounds import parts_of
 
 if TYPE_CHECKING:
+    from switchsum.planning.topology import Cable, Network
     from switchsum_controller.trees.forest import AggregationTree
     from switchsum_protocol.rpc import JobInfo
-
-    from switchsum.planning.topology import Cable, Network
 
 COLOURS: Final = ("#1b6ca8", "#c8553d", "#3f7d20", "#8e44ad", "#b7950b", "#117a65", "#7b241c", "#34495e")
 """One for each tree, in turn."""

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
+
 from switchsum_protocol.errors import UsageError
 from switchsum_switch.process.notices import waiting_for
 

@@ -7,7 +7,6 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from switchsum_protocol.errors import ControllerUnreachable, SwitchLost, UnknownJob, UsageError
 
 from switchsum.cli.output import JsonOption, WatchOption, print_json, print_records, repeat
 from switchsum.cli.remote import CONTROLLER, ControllerOption, address_of, connect
@@ -15,6 +14,7 @@ from switchsum.view import explain as view
 from switchsum.view import spans
 from switchsum.view.alerts import slots_taken
 from switchsum.view.facts import gather
+from switchsum_protocol.errors import ControllerUnreachable, SwitchLost, UnknownJob, UsageError
 
 if TYPE_CHECKING:
     from switchsum_protocol.clients.controller_client import ControllerClient

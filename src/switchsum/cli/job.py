@@ -7,14 +7,14 @@ from dataclasses import asdict
 from typing import Annotated, Any
 
 import typer
-from switchsum_protocol import member_rpc, rpc
-from switchsum_protocol.errors import UsageError
-from switchsum_protocol.frame import MOST_WORKERS
 
 from switchsum.cli.output import JsonOption, WatchOption, check_seconds, print_json, print_records, repeat
 from switchsum.cli.remote import CONTROLLER, PATIENCE_S, ControllerOption, connect, connect_to_look, persist
 from switchsum.launch.builds import AUTO, SharedSlotsOption, read_shared
 from switchsum.view.words import slots_text
+from switchsum_protocol import member_rpc, rpc
+from switchsum_protocol.errors import UsageError
+from switchsum_protocol.frame import MOST_WORKERS
 
 app = typer.Typer(name="job", help="Create, show and remove jobs.", no_args_is_help=True)
 

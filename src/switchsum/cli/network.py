@@ -11,10 +11,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from switchsum_protocol.errors import UsageError
 
 from switchsum.cli.fields import takes
 from switchsum.cli.output import check_seconds, print_records
+from switchsum_protocol.errors import UsageError
 
 if TYPE_CHECKING:
     from switchsum_switch.live.network import LiveNetwork

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
+
 from switchsum_protocol.errors import UsageError
 from switchsum_switch.process.logs import is_wanted, log_as
 from switchsum_switch.process.ready import is_launched

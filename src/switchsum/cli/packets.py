@@ -9,15 +9,15 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from switchsum_protocol.errors import TransportError, UsageError
-from switchsum_protocol.frame import AGGREGATION_PORT, LANE_BUILDS
-from switchsum_switch.process.notices import waiting_for
-from switchsum_switch.wires.headers import Address
 
 from switchsum.cli.controller import read_ip, read_mac
 from switchsum.cli.fields import takes
 from switchsum.cli.output import JsonOption, check_seconds, print_json
 from switchsum.cli.remote import CONTROLLER, ControllerOption, address_of
+from switchsum_protocol.errors import TransportError, UsageError
+from switchsum_protocol.frame import AGGREGATION_PORT, LANE_BUILDS
+from switchsum_switch.process.notices import waiting_for
+from switchsum_switch.wires.headers import Address
 
 VerboseOption = Annotated[bool, typer.Option("--verbose", "-v", help="Show all fields and lanes of every packet.")]
 PcapOption = Annotated[Path | None, typer.Option(help="Write the packets to this pcapng file, too.")]

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Annotated, Final, TypeVar
 
 import typer
+
 from switchsum_protocol.errors import ControllerUnreachable, SwitchLost, UsageError
 from switchsum_switch.connections.addresses import check_form
 from switchsum_switch.process.runtime_directory import controller_address

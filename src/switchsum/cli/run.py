@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import typer
-from switchsum_protocol.rpc import check_slots
 
+from switchsum import extensions
 from switchsum.cli.fields import takes
 from switchsum.cli.output import check_program
 from switchsum.launch.options import RunOptions
+from switchsum_protocol.rpc import check_slots
 
 
 @takes(RunOptions)
@@ -16,20 +17,13 @@ def run(options: RunOptions) -> None:
     from switchsum.launch import session
 
     refuse_early(options)
-    if options.baseline is not None:
-        from switchsum_lab.protocols import launch
-
-        raise typer.Exit(launch.run(options, options.baseline))
-    if options.virtual_time:
-        from switchsum_lab import virtual
-
-        from switchsum.cli.topology import read
-
-        raise typer.Exit(virtual.run(options, read(options.topology or f"star,{options.workers}", options.link_mbit)))
+    for name, is_wanted in (("baseline", options.baseline is not None), ("virtual-time", options.virtual_time)):
+        if is_wanted:
+            raise typer.Exit(extensions.load(extensions.RUNNERS, name, f"--{name}")(options))
     planned = None
     if options.topology is not None:
-        from switchsum.cli.topology import read
         from switchsum.planning import runs as planning
+        from switchsum.planning.sources import read
 
         network = read(options.topology, options.link_mbit)
         planned = planning.plan(network, options.workers, options.link_kind)

@@ -6,9 +6,9 @@ import os
 from typing import Annotated
 
 import typer
-from switchsum_protocol.errors import LocalError
 
 from switchsum.cli.remote import CONTROLLER, ControllerOption, DeviceOption, connect
+from switchsum_protocol.errors import LocalError
 
 
 def shell(

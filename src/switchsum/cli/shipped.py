@@ -8,6 +8,7 @@ from importlib.util import find_spec
 from typing import Annotated
 
 import typer
+
 from switchsum_protocol.errors import LocalError
 
 

@@ -12,10 +12,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
-from switchsum_protocol.errors import UsageError
 
 from switchsum.cli.fields import takes
 from switchsum.cli.output import JsonOption, check_seconds, print_json
+from switchsum_protocol.errors import UsageError
 
 if TYPE_CHECKING:
     from switchsum_switch.differ.search import Finding, Tally

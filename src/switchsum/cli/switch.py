@@ -9,16 +9,16 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from switchsum_protocol.errors import UsageError
-from switchsum_switch.connections.addresses import LAST_PORT, is_number
-from switchsum_switch.connections.serving import allow_many_descriptors
-from switchsum_switch.process.runtime_directory import aggregator_address, p4runtime_address
 
 from switchsum.cli.controller import read_ip, read_mac
 from switchsum.cli.fields import takes
 from switchsum.cli.output import greet, log_daemon
 from switchsum.cli.remote import LAST_SWITCH_PORT, DeviceOption, check_address
 from switchsum.cli.switches import list_switches, show_switch
+from switchsum_protocol.errors import UsageError
+from switchsum_switch.connections.addresses import LAST_PORT, is_number
+from switchsum_switch.connections.serving import allow_many_descriptors
+from switchsum_switch.process.runtime_directory import aggregator_address, p4runtime_address
 
 app = typer.Typer(name="switch")
 app.command("list")(list_switches)

@@ -6,11 +6,11 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from switchsum_protocol.errors import LocalError, UsageError
 
 from switchsum.cli.output import JsonOption, WatchOption, print_json, print_records, repeat
 from switchsum.cli.remote import CONTROLLER, ControllerOption, connect_to_look
 from switchsum.view.rounds import parts_of
+from switchsum_protocol.errors import LocalError, UsageError
 
 if TYPE_CHECKING:
     from switchsum_protocol.clients.controller_client import ControllerClient

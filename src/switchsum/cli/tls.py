@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
+
 from switchsum_protocol.errors import LocalError
 
 Days = Annotated[int, typer.Option(min=1, max=36_500, help="Number of days that the certificates are valid.")]

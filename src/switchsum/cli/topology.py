@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-import inspect
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from switchsum_protocol.errors import LocalError, UsageError
-from switchsum_switch.process.notices import waiting_for
 
 from switchsum.cli.output import JsonOption, print_json
 from switchsum.cli.remote import DeviceOption
 from switchsum.launch.builds import AUTO, LanesOption, read_lanes
+from switchsum.planning.sources import is_shape, read
+from switchsum_protocol.errors import LocalError
+from switchsum_switch.process.notices import waiting_for
 
 if TYPE_CHECKING:
     from switchsum.planning.topology import Network
@@ -24,8 +24,6 @@ SourceArgument = Annotated[
     str, typer.Argument(help="A YAML file, or a shape: leaf-spine,4,4,2 or fat-tree,4.", metavar="FILE")
 ]
 MbitOption = Annotated[float, typer.Option("--mbit", help="Capacity of the links of a shape in Mbit/s.")]
-MOST_OF_A_SHAPE = 128
-"""Largest number of leaves, hosts or ports that a shape by name may have: more is a slip of the pen."""
 
 
 @app.command()
@@ -101,11 +99,10 @@ def discover(
 
     No controller may run meanwhile.  A running controller finds the links itself: see `switchsum link list`.
     """
+    from switchsum.cli.controller import load_program
     from switchsum_controller.switches import discovery
     from switchsum_controller.switches.neighbours import to_yaml
     from switchsum_protocol.builds import largest_build
-
-    from switchsum.cli.controller import load_program
 
     given = discovery.read_fleet(fleet)
     with waiting_for("LLDP frames"):
@@ -121,51 +118,3 @@ def discover(
         typer.echo("\n".join([*map(str, found.links), *found.faults]) or "no links")
     if found.faults:
         raise typer.Exit(1)
-
-
-def is_shape(source: str) -> bool:
-    """Return whether this is the name of a shape; a file of that name is written ./NAME."""
-    from switchsum.topologies import SHAPES
-
-    return source.partition(",")[0] in SHAPES
-
-
-def read(source: str, mbit: float) -> Network:
-    """Read a topology from a file, or by the name of its shape; raises LocalError."""
-    from switchsum.planning import topology
-    from switchsum.topologies import SHAPES
-
-    if not is_shape(source):
-        if not Path(source).exists():
-            raise UsageError(f"{source} is neither a file nor a shape: the shapes are {', '.join(SHAPES)}")
-        return topology.load(Path(source))
-    if not mbit > 0:
-        raise UsageError(f"--mbit must be above 0, not {mbit:g}")
-    name, *texts = source.split(",")
-    numbers: dict[str, float] = {}
-    known = list(inspect.signature(SHAPES[name]).parameters)
-    for place, text in enumerate(texts):
-        key, _, value = text.rpartition("=")
-        try:
-            number = float(value)
-        except ValueError as error:
-            raise UsageError(f"{source}: {text!r} is not a number") from error
-        key = key or (known[place] if place < len(known) else "")
-        if key not in known:
-            raise UsageError(f"{name} takes {', '.join(known)}, in this order or as NAME=NUMBER, not {text!r}")
-        is_rate = key in ("fast", "slow")
-        if not is_rate and not (number.is_integer() and 1 <= number <= MOST_OF_A_SHAPE):
-            raise UsageError(f"{source}: {key} must be a whole number from 1 to {MOST_OF_A_SHAPE}, not {value}")
-        numbers[key] = number if is_rate else int(number)
-    try:
-        shape = SHAPES[name](**numbers)
-    except ValueError as error:
-        raise UsageError(f"{source}: {error}") from error
-    cables = tuple(
-        topology.Cable(ends=link.ends, mbit=mbit if link.rate_mbit is None else link.rate_mbit) for link in shape.links
-    )
-    network = topology.Network(switches=shape.switches, hosts=shape.hosts, cables=cables)
-    found = topology.problems(network)
-    if found:
-        raise UsageError(f"{source}: {found[0]}")
-    return network

@@ -8,21 +8,21 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from switchsum_protocol.errors import LocalError, UsageError
-from switchsum_protocol.rpc import JobInfo, JobRequest
-from switchsum_switch.process.notices import waiting_for
 
 from switchsum.cli.observe import tell_away
 from switchsum.cli.output import JsonOption, WatchOption, print_json, print_records, repeat
 from switchsum.cli.remote import CONTROLLER, ControllerOption, connect_to_look
-from switchsum.cli.topology import MbitOption, SourceArgument, read
+from switchsum.cli.topology import MbitOption, SourceArgument
+from switchsum.planning.sources import read
 from switchsum.view.rounds import parts_of, trees_of
+from switchsum_protocol.errors import LocalError, UsageError
+from switchsum_protocol.rpc import JobInfo, JobRequest
+from switchsum_switch.process.notices import waiting_for
 
 if TYPE_CHECKING:
-    from switchsum_protocol.clients.controller_client import ControllerClient
-
     from switchsum.planning.topology import Network
     from switchsum.planning.trees import Plan
+    from switchsum_protocol.clients.controller_client import ControllerClient
 
 app = typer.Typer(name="tree", help="Plan and show the aggregation trees of jobs.", no_args_is_help=True)
 

@@ -6,9 +6,9 @@ import sys
 from typing import Annotated
 
 import typer
-from switchsum_protocol.errors import LocalError
 
 from switchsum.launch.options import Links
+from switchsum_protocol.errors import LocalError
 
 LANE_BUILDS = (128, 2048, 256)
 """The builds of the switch's program.  The default build comes last, so that it is the newest in the cache."""
@@ -24,13 +24,12 @@ def warm(
     if workers:
         _warm_workers(links or [Links.SHM])
         return
-    from switchsum_switch.execution.pipeline import Pipeline
-    from switchsum_switch.kernels.cache import CACHE_VARIABLE, refusals
-    from switchsum_switch.kernels.loading import kernel_store
-
     from switchsum import p4src
     from switchsum.launch import session
     from switchsum.launch.options import RunOptions
+    from switchsum_switch.execution.pipeline import Pipeline
+    from switchsum_switch.kernels.cache import CACHE_VARIABLE, refusals
+    from switchsum_switch.kernels.loading import kernel_store
 
     store = kernel_store()
     if store is None:

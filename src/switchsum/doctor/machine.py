@@ -14,14 +14,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from switchsum.doctor.python import Finding, Verdict
+from switchsum.launch.wires import ENTERED
+from switchsum.topologies import find_leftovers
 from switchsum_protocol.errors import LocalError
 from switchsum_protocol.frame import AGGREGATION_PORT
 from switchsum_switch.bmv2.process import PROGRAM, find
 from switchsum_switch.process.runtime_directory import RUNTIME_VARIABLE, runtime_directory
-
-from switchsum.doctor.python import Finding, Verdict
-from switchsum.launch.wires import ENTERED
-from switchsum.topologies import find_leftovers
 
 PROBE_TIMEOUT_S = 10.0
 P4LANG_PACKAGES = "https://download.opensuse.org/repositories/home:/p4lang"

@@ -16,6 +16,7 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID as Usage
 from cryptography.x509.oid import NameOID
+
 from switchsum_protocol.errors import UsageError
 from switchsum_switch.connections.tls import FILES, HOSTS, NAME, P4RUNTIME
 

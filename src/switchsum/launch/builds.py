@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Annotated, Final
 
 import typer
+
 from switchsum_protocol.errors import UsageError
 from switchsum_protocol.frame import LANE_BUILDS
 

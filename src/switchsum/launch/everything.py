@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import numpy as np
-from switchsum_host.compress import BlockTopK, Compressor, ThresholdTopK, TopK
 
 import switchsum
+from switchsum_host.compress import BlockTopK, Compressor, ThresholdTopK, TopK
 
 
 def main() -> None:

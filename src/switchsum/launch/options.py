@@ -8,14 +8,14 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Annotated
 
+from typer import Argument, Option
+
+from switchsum.launch.builds import AUTO, LanesOption, SlotsOption, read_lanes, read_slots
 from switchsum_protocol.builds import largest_build
 from switchsum_protocol.errors import UsageError
 from switchsum_protocol.frame import LANE_BUILDS, MAX_WORKERS, MOST_LINKS, MOST_WORKERS
 from switchsum_protocol.member_rpc import DEFAULT_TIMEOUT_S
 from switchsum_protocol.rpc import check_timeout
-from typer import Argument, Option
-
-from switchsum.launch.builds import AUTO, LanesOption, SlotsOption, read_lanes, read_slots
 
 _RATE = re.compile(r"(\d+(?:\.\d+)?)(kbit|mbit|gbit)")
 _RATE_UNITS = {"kbit": 1e3, "mbit": 1e6, "gbit": 1e9}

@@ -12,6 +12,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from switchsum.launch import runs, tree, wires
+from switchsum.launch.options import Links, RunOptions
 from switchsum_protocol import rpc
 from switchsum_protocol.clients.controller_client import ControllerClient
 from switchsum_protocol.clients.starting import ANSWER_S, LAUNCHER_VARIABLE
@@ -27,9 +29,6 @@ from switchsum_switch.process.runtime_directory import PROFILE_VARIABLE
 from switchsum_switch.process.start_limit import start_limit
 from switchsum_switch.process.trace_files import merge
 from switchsum_switch.wires.headers import format_ip, format_mac
-
-from switchsum.launch import runs, tree, wires
-from switchsum.launch.options import Links, RunOptions
 
 JOB = "run"
 LOOPBACK = 0x7F_00_00_01

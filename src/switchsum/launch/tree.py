@@ -11,13 +11,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from switchsum_switch.bmv2.process import free_port
-from switchsum_switch.process.children import Children
-from switchsum_switch.wires.headers import format_mac
-
 from switchsum.launch import wires
 from switchsum.launch.options import Links, RunOptions
 from switchsum.topologies import write_fleet
+from switchsum_switch.bmv2.process import End, free_port
+from switchsum_switch.process.children import Children
+from switchsum_switch.wires.headers import format_mac
 
 LOOPBACK = "127.0.0.1"
 Pair = tuple[str, str]
@@ -61,7 +60,7 @@ class Site:
     """Path of its P4Runtime server's socket."""
     udp: str | None = None
     shm: str | None = None
-    ends: list[wires.End] = field(default_factory=list)
+    ends: list[End] = field(default_factory=list)
 
     def command(self, options: RunOptions) -> list[str]:
         """Return the `switchsum` command that starts an embedded one."""
@@ -134,9 +133,9 @@ def lay_out(children: Children, options: RunOptions, planned: TreePlan, scratch:
     if options.link_kind is not Links.VETH:
         return Layout(planned=planned, sites=sites)
 
-    def new_end(switch: str) -> wires.End:
+    def new_end(switch: str) -> End:
         ends = sites[switch].ends
-        ends.append(wires.End(len(ends) + 1, f"sw{planned.switches.index(switch) + 1}-{len(ends) + 1}"))
+        ends.append(End(len(ends) + 1, f"sw{planned.switches.index(switch) + 1}-{len(ends) + 1}"))
         return ends[-1]
 
     mtu = options.link_mtu

@@ -15,10 +15,10 @@ import time
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import NamedTuple
 
 from switchsum_protocol.errors import LocalError
 from switchsum_protocol.frame import MAX_WORKERS
+from switchsum_switch.bmv2.process import End
 from switchsum_switch.process.children import OURSELVES, Child, Children
 from switchsum_switch.process.runtime_directory import RUNTIME_VARIABLE, runtime_directory
 from switchsum_switch.process.start_limit import HINT, start_limit
@@ -39,18 +39,6 @@ OFFLOADS = ("tx", "tso", "gso", "gro")
 frames."""
 TCP_OFFLOADS = ("tso", "gro")
 """Offloads that are turned off for the embedded switch: it can divide super-frames of UDP, but not of TCP."""
-
-
-class End(NamedTuple):
-    """A switch's end of a wire."""
-
-    port: int
-    """Number of the switch's port."""
-    interface: str
-
-    def __str__(self) -> str:
-        """As switches take it: PORT@INTERFACE."""
-        return f"{self.port}@{self.interface}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

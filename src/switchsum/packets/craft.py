@@ -8,6 +8,7 @@ from typing import Any
 from scapy.layers.inet import IP, UDP
 from scapy.layers.l2 import Ether
 from scapy.packet import Packet
+
 from switchsum_host.links.scapy_layer import LANES, Aggregation
 from switchsum_protocol.errors import UsageError
 from switchsum_protocol.frame import FIELDS, Flag, LaneFormat, payload_bytes

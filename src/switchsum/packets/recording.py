@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, BinaryIO, Final
 
 from google.protobuf.message import DecodeError
+
 from switchsum_protocol.errors import LocalError
 from switchsum_switch.p4runtime.messages import v1
 from switchsum_switch.ports.capture import CHANGES, END, SETTINGS

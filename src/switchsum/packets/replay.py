@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
+
 from switchsum_protocol.errors import LocalError
 from switchsum_protocol.frame import Kind, Reason
 from switchsum_protocol.wire import parse_frame

@@ -9,6 +9,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 from scapy.layers.l2 import Ether
 from scapy.packet import Packet
+
+from switchsum.packets.craft import craft
 from switchsum_host.api.join import Membership
 from switchsum_host.links.base import Transport
 from switchsum_host.links.names import open_transport
@@ -16,8 +18,6 @@ from switchsum_protocol import rpc
 from switchsum_protocol.clients.controller_client import ControllerClient
 from switchsum_protocol.frame import FRAME_BYTES, payload_bytes
 from switchsum_switch.wires.headers import Address
-
-from switchsum.packets.craft import craft
 
 ROWS = 4
 

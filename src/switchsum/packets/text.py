@@ -6,6 +6,7 @@ from typing import Any
 
 from scapy.layers.inet import IP, UDP
 from scapy.packet import Packet
+
 from switchsum_host.links.scapy_layer import LANES, Aggregation
 from switchsum_protocol.frame import ALL_BUT, FIELDS, NO_BLOCK, Flag, Kind
 

@@ -14,6 +14,7 @@ from scapy.layers.inet import UDP
 from scapy.layers.l2 import Ether
 from scapy.packet import Packet, bind_bottom_up
 from scapy.utils import PcapReader
+
 from switchsum_host.links.scapy_layer import Aggregation
 from switchsum_protocol.errors import LocalError, TransportError
 from switchsum_protocol.frame import AGGREGATION_PORT

@@ -16,6 +16,7 @@ import numpy as np
 import numpy.typing as npt
 from scipy.sparse import csr_array
 from scipy.sparse.csgraph import dijkstra
+
 from switchsum_protocol.errors import UsageError
 from switchsum_protocol.frame import MAX_WORKERS
 

@@ -10,15 +10,14 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from switchsum_controller.trees.forest import AggregationTree, switches_of
-from switchsum_protocol.errors import UsageError
-from switchsum_protocol.frame import MAX_WORKERS, MOST_LINKS
-from switchsum_switch.wires.messages import receive_bytes
-
 from switchsum.launch.options import Links
 from switchsum.launch.tree import Rail, TreePlan
 from switchsum.planning import trees as packing
 from switchsum.planning.topology import Network
+from switchsum_controller.trees.forest import AggregationTree, switches_of
+from switchsum_protocol.errors import UsageError
+from switchsum_protocol.frame import MAX_WORKERS, MOST_LINKS
+from switchsum_switch.wires.messages import receive_bytes
 
 
 def plan(network: Network, workers: int, kind: Links) -> TreePlan:

@@ -21,6 +21,7 @@ from typing import Any, Final
 import numpy as np
 from scipy.optimize import Bounds, LinearConstraint, linprog, milp
 from scipy.sparse import csc_array
+
 from switchsum_controller.trees.fabric import MOST_TREES
 from switchsum_controller.trees.forest import AggregationTree
 from switchsum_protocol.errors import UsageError

@@ -13,6 +13,9 @@ from collections.abc import Callable, Iterable, Sequence
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
+from switchsum import p4src
+from switchsum.launch.wires import hold_namespace, run
+from switchsum.testing.rig import CPU_PORT, SWITCH
 from switchsum_controller.switches.client import P4RuntimeClient, Pipeline
 from switchsum_controller.switches.schema import Schema, encode_group
 from switchsum_controller.tables.entries import Entry, Group, Replica
@@ -26,10 +29,6 @@ from switchsum_switch.process.children import Child, Children
 from switchsum_switch.process.start_limit import HINT, start_limit
 from switchsum_switch.wires.headers import Address, parse_ip
 from switchsum_switch.wires.packetsocket import SOL_PACKET, open_packet_socket
-
-from switchsum import p4src
-from switchsum.launch.wires import hold_namespace, run
-from switchsum.testing.rig import CPU_PORT, SWITCH
 
 PORTS = 4
 LOST_S = 0.15

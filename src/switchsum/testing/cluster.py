@@ -9,6 +9,10 @@ from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
+
+from switchsum.testing.clock import VirtualClock
+from switchsum.testing.engine import EngineByHand
+from switchsum.testing.network import LinkConditions, Network, Pipeline
 from switchsum_host.engine.engine import EngineConfig, Failed, Finished, Outcome
 from switchsum_host.engine.link import LinkFunctions, Stop
 from switchsum_host.engine.loop import Driver
@@ -19,10 +23,6 @@ from switchsum_protocol.frame import FRAME_BYTES, payload_bytes
 from switchsum_protocol.slot_rules import SWITCH_ADDRESS, Member, ReferenceSwitch
 from switchsum_switch.wires.headers import Address
 from switchsum_switch.wires.rows import LEAD_BYTES, allocate_rows
-
-from switchsum.testing.clock import VirtualClock
-from switchsum.testing.engine import EngineByHand
-from switchsum.testing.network import LinkConditions, Network, Pipeline
 
 MOST_FRAMES: Final = 64
 """Frames that a worker takes in one go."""

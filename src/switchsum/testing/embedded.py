@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from switchsum import p4src
 from switchsum_switch.execution.pipeline import EngineName, Pipeline
 from switchsum_switch.state.tables import Entry, Exact
-
-from switchsum import p4src
 
 
 class Embedded:

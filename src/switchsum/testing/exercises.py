@@ -9,14 +9,13 @@ from pathlib import Path
 from types import TracebackType
 from typing import Final
 
+from switchsum.testing.bmv2 import Bmv2Program
 from switchsum_exercises.driver import Wrong
 from switchsum_exercises.frames import GROUP, WORKERS, port_of
 from switchsum_exercises.p4 import STATIONS, Compiled, no_stations, no_such_entry
 from switchsum_protocol.errors import LocalError
 from switchsum_switch.p4runtime.messages import P4RuntimeError
 from switchsum_switch.process.start_limit import start_limit
-
-from switchsum.testing.bmv2 import Bmv2Program
 
 IDLE_S: Final = 0.2
 """BMv2 has done all when its threads have slept for so long."""

@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 import numpy as np
+
 from switchsum_protocol.frame import (
     WIDENED_FORMATS,
     WIRE_VERSION,

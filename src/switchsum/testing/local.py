@@ -10,6 +10,9 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
 
 import numpy as np
+
+from switchsum.testing.cluster import ClusterConfig
+from switchsum.testing.network import Pipeline
 from switchsum_host.api.communicator import Communicator
 from switchsum_host.engine.engine import Engine
 from switchsum_host.engine.loop import Driver
@@ -20,9 +23,6 @@ from switchsum_protocol.frame import FRAME_BYTES, payload_bytes
 from switchsum_protocol.slot_rules import ReferenceSwitch
 from switchsum_switch.wires.headers import Address
 from switchsum_switch.wires.rows import LEAD_BYTES, allocate_rows
-
-from switchsum.testing.cluster import ClusterConfig
-from switchsum.testing.network import Pipeline
 
 ROWS_RECEIVED = 64
 Result = TypeVar("Result")

@@ -7,11 +7,13 @@ from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
+
 from switchsum_protocol import wire
 from switchsum_protocol.frame import AGGREGATION_PORT, MAX_WORKERS, REASONS, Flag, Header, Kind, Reason, padding_bytes
+from switchsum_switch.wires import headers
 from switchsum_switch.wires.headers import ETHERNET_BYTES, IPV4_BYTES, Address
 
-SWITCH = Address(mac=0x02_00_00_00_00_01, ip=wire.parse_ip("10.0.0.254"), port=AGGREGATION_PORT)
+SWITCH = Address(mac=0x02_00_00_00_00_01, ip=headers.parse_ip("10.0.0.254"), port=AGGREGATION_PORT)
 JOB, EPOCH, TREE, GROUP, FLOOD_GROUP = 7, 3, 0, 1, 2
 FIRST_SLOT, SLOT_COUNT = 16, 8
 LIMITED_GROWTH = 512
@@ -22,7 +24,7 @@ FORWARDING = "SwitchIngress.dispatch.forwarding"
 
 def worker(rank: int) -> Address:
     """Return the address of a rank's worker, which is behind port `rank + 1`."""
-    return Address(mac=0x02_00_00_00_01_00 + rank, ip=wire.parse_ip("10.0.0.1") + rank, port=21334)
+    return Address(mac=0x02_00_00_00_01_00 + rank, ip=headers.parse_ip("10.0.0.1") + rank, port=21334)
 
 
 def cookie(rank: int) -> int:
@@ -94,7 +96,7 @@ class Rig:
         for port, answer in self.engine.process(rank + 1, frame):
             packet = wire.parse_frame(answer)
             assert packet is not None, answer.hex()
-            assert wire.internet_checksum(answer[ETHERNET_BYTES : ETHERNET_BYTES + IPV4_BYTES]) == 0
+            assert headers.internet_checksum(answer[ETHERNET_BYTES : ETHERNET_BYTES + IPV4_BYTES]) == 0
             answers.setdefault(port, []).append(packet)
         return answers
 

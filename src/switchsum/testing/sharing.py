@@ -7,13 +7,12 @@ from dataclasses import dataclass, replace
 from random import Random
 from typing import Final
 
+from switchsum.testing.clock import VirtualClock
+from switchsum.testing.cluster import ClusterConfig
 from switchsum_protocol.shared_rules import Fallback, SharedMember, SharedSwitch
 from switchsum_protocol.slot_rules import SWITCH_ADDRESS, Replies
 from switchsum_protocol.tree_rules import TreeMember
 from switchsum_switch.wires.headers import Address
-
-from switchsum.testing.clock import VirtualClock
-from switchsum.testing.cluster import ClusterConfig
 
 _FALLBACK_ADDRESS: Final = Address(mac=0x02_00_00_00_00_02, ip=0x0A_00_00_02, port=21333)
 _FIRST_THERE: Final = 100

@@ -7,13 +7,12 @@ from collections.abc import Mapping, Sequence
 from random import Random
 from typing import Any, Final
 
+from switchsum.testing.cluster import ClusterConfig
 from switchsum_controller.jobs.slots import SlotRange
 from switchsum_controller.trees.branch import Branch
 from switchsum_controller.trees.forest import AggregationTree, Forest, Reserved, Seat, Site, switches_of
 from switchsum_protocol.slot_rules import SWITCH_ADDRESS, Replies
 from switchsum_protocol.tree_rules import TreeMember, TreeSwitch, Upstream
-
-from switchsum.testing.cluster import ClusterConfig
 
 _FIRST_PORT: Final = 0x1000
 """Ports to other switches are numbered from here, beyond those of workers."""

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+
 from switchsum_host.api.communicator import Communicator
 from switchsum_host.api.operation_queue import Handle
 from switchsum_protocol.errors import CollectiveTimeout, OperationMismatch

@@ -14,6 +14,12 @@ from weakref import WeakKeyDictionary
 import numpy as np
 import torch
 import torch.distributed as dist
+
+from switchsum.torch.compression import compressor_of
+from switchsum.torch.group import SwitchGroup
+from switchsum.torch.hooks import FLOATS, Compressor, Floats, NarrowLanes, begin, to_arrays, to_tensors
+from switchsum.torch.records import begin_to_compare, compare, facts_of
+from switchsum.torch.tensors import Staged, hand_out, join, stage
 from switchsum_host.api.communicator import Communicator
 from switchsum_host.api.operation_queue import Handle
 from switchsum_host.api.record import Announced, Record, said
@@ -21,12 +27,6 @@ from switchsum_host.api.steps import LastStep
 from switchsum_host.compress import base
 from switchsum_host.compress.base import Part
 from switchsum_protocol.errors import UsageError
-
-from switchsum.torch.compression import compressor_of
-from switchsum.torch.group import SwitchGroup
-from switchsum.torch.hooks import FLOATS, Compressor, Floats, NarrowLanes, begin, to_arrays, to_tensors
-from switchsum.torch.records import begin_to_compare, compare, facts_of
-from switchsum.torch.tensors import Staged, hand_out, join, stage
 
 Group: TypeAlias = "dist.ProcessGroup | Communicator"
 """Ranks: a process group of torch, or a communicator of `switchsum.connect`."""

@@ -13,13 +13,13 @@ from dataclasses import dataclass
 from typing import Final
 
 import torch
-from switchsum_host.api.communicator import Communicator
-from switchsum_host.api.operation_queue import Handle
 from torch import nn
 from torch.nn.modules.module import register_module_module_registration_hook
 from torch.nn.parallel import DistributedDataParallel
 
 from switchsum.torch.gradients import are_reduced, backward_pass
+from switchsum_host.api.communicator import Communicator
+from switchsum_host.api.operation_queue import Handle
 
 _MODELS: Final[weakref.WeakSet[DistributedDataParallel]] = weakref.WeakSet()
 _watching: list[object] = []

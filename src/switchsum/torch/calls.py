@@ -13,12 +13,12 @@ from typing import Any, Final, NoReturn, ParamSpec
 
 import torch
 import torch.distributed as dist
-from switchsum_host.api.operation_queue import own_timeout_s
-from switchsum_protocol.errors import SwitchsumError, UsageError
 
 from switchsum.torch.flight_recorder import FlightRecorder
 from switchsum.torch.forms import in_full
 from switchsum.torch.work import SwitchWork
+from switchsum_host.api.operation_queue import own_timeout_s
+from switchsum_protocol.errors import SwitchsumError, UsageError
 
 _P = ParamSpec("_P")
 _Method = Callable[_P, dist.Work]

@@ -8,6 +8,10 @@ from types import MappingProxyType
 from typing import Final
 
 import torch.distributed as dist
+from torch.nn.parallel import DistributedDataParallel
+
+from switchsum.torch.group import SwitchGroup
+from switchsum.torch.hooks import CompressedHook, Compressor, EachValue, NarrowLanes, SmallBlocks, compressed
 from switchsum_host.compress import (
     BlockScaled,
     BlockTopK,
@@ -24,10 +28,6 @@ from switchsum_host.compress import (
 )
 from switchsum_host.engine.operation import EACH, FLOAT_LANES
 from switchsum_protocol.errors import UsageError
-from torch.nn.parallel import DistributedDataParallel
-
-from switchsum.torch.group import SwitchGroup
-from switchsum.torch.hooks import CompressedHook, Compressor, EachValue, NarrowLanes, SmallBlocks, compressed
 
 KEEP: Final = "keep"
 SHARE: Final = "a share above 0 and up to 1"

@@ -9,6 +9,7 @@ from collections import Counter
 from typing import Final
 
 import torch
+
 from switchsum_protocol.errors import UnsupportedDtype
 
 STRICT = "SWITCHSUM_STRICT"

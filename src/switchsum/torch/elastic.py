@@ -17,6 +17,7 @@ from typing import Any, Final, TypeVar
 
 import numpy as np
 import torch
+
 from switchsum_host.api.communicator import Communicator
 from switchsum_host.api.operation_queue import Handle
 from switchsum_host.connect import connect, launcher_variables

@@ -27,9 +27,9 @@ from typing import Any, Final
 
 import torch
 import torch.distributed as dist
-from switchsum_protocol.errors import LocalError, RemoteError, SumOverflow, UsageError
 
 from switchsum.torch.work import SwitchWork
+from switchsum_protocol.errors import LocalError, RemoteError, SumOverflow, UsageError
 
 Shapes = list[list[int]]
 

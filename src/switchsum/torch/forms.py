@@ -14,8 +14,9 @@ from typing import Any, Final
 
 import torch
 import torch.distributed as dist
-from switchsum_protocol.errors import UsageError
 from torch.distributed import distributed_c10d as c10d
+
+from switchsum_protocol.errors import UsageError
 
 ALIASES: Final[Mapping[str, Mapping[str, str]]] = {"allreduce": {"tensor": "tensors"}}
 """Other names that torch has for arguments of a method."""

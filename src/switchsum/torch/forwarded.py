@@ -14,8 +14,6 @@ from typing import Any, Final, TypeVar
 
 import torch
 import torch.distributed as dist
-from switchsum_host.api.communicator import Communicator
-from switchsum_protocol.errors import CollectiveTimeout, UsageError
 from torch.distributed import distributed_c10d as c10d
 
 from switchsum.torch.agreement import Agreement, Counts
@@ -28,6 +26,8 @@ from switchsum.torch.graphs import kept_out_of_graphs
 from switchsum.torch.tensors import check_written, is_away, is_usable
 from switchsum.torch.words import dtype_name, words
 from switchsum.torch.work import NO_TIMEOUT, SwitchWork
+from switchsum_host.api.communicator import Communicator
+from switchsum_protocol.errors import CollectiveTimeout, UsageError
 
 Tensors = Sequence[torch.Tensor]
 Begun = TypeVar("Begun", bound=dist.Work)

@@ -14,12 +14,12 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import torch
-from switchsum_host.api.operation_queue import Handle
-from switchsum_host.api.record import Record
-from switchsum_protocol.errors import UsageError
 from torch import nn
 
 from switchsum.torch.averaging import Average, Here, Work, local
+from switchsum_host.api.operation_queue import Handle
+from switchsum_host.api.record import Record
+from switchsum_protocol.errors import UsageError
 
 MakeOptimizer = Callable[[Iterable[torch.Tensor]], torch.optim.Optimizer]
 

@@ -19,11 +19,6 @@ from typing import Any, Final
 
 import torch
 import torch.distributed as dist
-from switchsum_host.api.collectives import Options
-from switchsum_host.api.communicator import Communicator
-from switchsum_host.api.operation_queue import Handle
-from switchsum_host.api.statistics import Statistics
-from switchsum_protocol.errors import UsageError
 from torch.distributed import distributed_c10d as c10d
 
 from switchsum.torch import buckets, gradients, sparse
@@ -40,6 +35,11 @@ from switchsum.torch.staging import begin_later
 from switchsum.torch.tensors import Staged, apart, check_written, hand_out, join, room, same_size, stage
 from switchsum.torch.words import words
 from switchsum.torch.work import SwitchWork
+from switchsum_host.api.collectives import Options
+from switchsum_host.api.communicator import Communicator
+from switchsum_host.api.operation_queue import Handle
+from switchsum_host.api.statistics import Statistics
+from switchsum_protocol.errors import UsageError
 
 BACKEND: Final = "switchsum"
 SUM: Final = dist.ReduceOp.SUM

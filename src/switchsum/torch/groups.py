@@ -15,8 +15,6 @@ from datetime import timedelta
 from typing import Any
 
 import torch.distributed as dist
-from switchsum_host.api.communicator import Communicator
-from switchsum_protocol.errors import CollectiveTimeout, SwitchsumError, UsageError
 
 from switchsum.torch import flight_recorder, mixed
 from switchsum.torch.group import GroupStatistics, SwitchGroup
@@ -25,6 +23,8 @@ from switchsum.torch.members import LONGEST, Made, Members, fitting, listed
 from switchsum.torch.rendezvous import Place, await_leaving, gloo_address, meet, open_job, remove_job
 from switchsum.torch.services import LocalServices
 from switchsum.torch.store import Meeting
+from switchsum_host.api.communicator import Communicator
+from switchsum_protocol.errors import CollectiveTimeout, SwitchsumError, UsageError
 
 _generations: Counter[str] = Counter()
 """Number of groups of each name that this process has made. All ranks make the same ones in the same order."""

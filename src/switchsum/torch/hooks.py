@@ -11,12 +11,6 @@ import numpy as np
 import numpy.typing as npt
 import torch
 import torch.distributed as dist
-from switchsum_host.api.communicator import Communicator
-from switchsum_host.api.operation_queue import Handle
-from switchsum_host.api.record import Record, call_of
-from switchsum_host.compress.base import Part, split
-from switchsum_host.engine.operation import EACH
-from switchsum_protocol.errors import UsageError
 from torch import nn
 from torch.futures import Future
 
@@ -25,6 +19,12 @@ from switchsum.torch.group import SwitchGroup
 from switchsum.torch.layers import Counted, Layers, Measured
 from switchsum.torch.tensors import stage
 from switchsum.torch.work import future_for
+from switchsum_host.api.communicator import Communicator
+from switchsum_host.api.operation_queue import Handle
+from switchsum_host.api.record import Record, call_of
+from switchsum_host.compress.base import Part, split
+from switchsum_host.engine.operation import EACH
+from switchsum_protocol.errors import UsageError
 
 __all__ = ["CompressedHook", "Compressor", "EachValue", "Exchange", "NarrowLanes", "SmallBlocks", "compressed"]
 

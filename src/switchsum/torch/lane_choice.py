@@ -11,6 +11,7 @@ from typing import Any, Final
 import ml_dtypes
 import numpy as np
 import numpy.typing as npt
+
 from switchsum_host.api.communicator import Communicator
 from switchsum_host.engine.operation import EACH, FLOAT_LANES
 from switchsum_protocol.errors import UsageError

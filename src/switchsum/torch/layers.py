@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+
 from switchsum_host.api.sparse import AUTO_BLOCK
 from switchsum_host.compress.base import Part, split
 from switchsum_host.engine.operation import EACH, FLOAT_LANES, INT4

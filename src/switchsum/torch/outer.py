@@ -18,8 +18,6 @@ from typing import Any, Final, Unpack
 
 import numpy as np
 import torch
-from switchsum_host.api.record import Record
-from switchsum_protocol.errors import UsageError, WorkerLost
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
@@ -31,6 +29,8 @@ from switchsum.torch.hooks import FLOATS, Compressor
 from switchsum.torch.outer_quorum import OuterQuorum, OuterTerms
 from switchsum.torch.records import Outer
 from switchsum.torch.skipped import Watch, innermost
+from switchsum_host.api.record import Record
+from switchsum_protocol.errors import UsageError, WorkerLost
 
 OUTER_RATE: Final = 0.7
 OUTER_MOMENTUM: Final = 0.9

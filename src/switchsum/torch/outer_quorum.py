@@ -15,15 +15,15 @@ from typing import TypedDict
 
 import numpy as np
 import torch
+
+from switchsum.torch.averaging import Average, Here
+from switchsum.torch.fragments import Fragment, UnderWay
+from switchsum.torch.group import SwitchGroup
 from switchsum_host.api.communicator import Communicator
 from switchsum_host.api.missed import Values
 from switchsum_host.api.quorum import Agreed, terms_of
 from switchsum_host.api.record import Record
 from switchsum_protocol.errors import UsageError
-
-from switchsum.torch.averaging import Average, Here
-from switchsum.torch.fragments import Fragment, UnderWay
-from switchsum.torch.group import SwitchGroup
 
 
 class OuterTerms(TypedDict, total=False):

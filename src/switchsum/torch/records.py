@@ -15,6 +15,7 @@ from typing import Any, Final, TypeAlias
 import numpy as np
 import torch
 import torch.distributed as dist
+
 from switchsum_host.api import parts
 from switchsum_host.api.awaiting import compared
 from switchsum_host.api.communicator import Communicator

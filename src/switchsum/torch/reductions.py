@@ -11,14 +11,14 @@ from typing import Any, Final
 
 import torch
 import torch.distributed as dist
-from switchsum_host.api.communicator import Communicator
-from switchsum_host.api.operation_queue import Handle
-from switchsum_host.engine.operation import BITWISE, EACH
-from switchsum_protocol.errors import UnsupportedDtype
 
 from switchsum.torch.lane_choice import WIDEST, lanes_for
 from switchsum.torch.tensors import Staged, check_written, hand_out, join, room, stage
 from switchsum.torch.words import dtype_name
+from switchsum_host.api.communicator import Communicator
+from switchsum_host.api.operation_queue import Handle
+from switchsum_host.engine.operation import BITWISE, EACH
+from switchsum_protocol.errors import UnsupportedDtype
 
 SMALL_BYTES: Final = 16 * 1024
 """Tensors up to this size are fused: larger ones have enough frames of their own."""

@@ -12,6 +12,11 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Final, TypeVar
 
+from switchsum.torch import switches_of_machines
+from switchsum.torch.gloo import LOOPBACK, is_loopback, own_address
+from switchsum.torch.members import job_name
+from switchsum.torch.services import LEAVE_S, LocalServices, ranks_in, start_alone
+from switchsum.torch.store import STARTS, Meeting, fetch, gather, tell_error
 from switchsum_host.api.communicator import Communicator
 from switchsum_host.api.join import CALL_S
 from switchsum_host.connect import connect
@@ -22,12 +27,6 @@ from switchsum_protocol.clients.starting import ANSWER_S, note_launcher
 from switchsum_protocol.errors import NoCapacity, RankTaken, UnknownJob, UsageError
 from switchsum_switch.process.notices import QUIET_S, ranks_of, say, waiting_for
 from switchsum_switch.process.start_limit import start_limit
-
-from switchsum.torch import switches_of_machines
-from switchsum.torch.gloo import LOOPBACK, is_loopback, own_address
-from switchsum.torch.members import job_name
-from switchsum.torch.services import LEAVE_S, LocalServices, ranks_in, start_alone
-from switchsum.torch.store import STARTS, Meeting, fetch, gather, tell_error
 
 SWITCH_SLOTS: Final = 1024
 """Slots of a switch (p4src/config.p4)."""

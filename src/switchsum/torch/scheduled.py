@@ -13,14 +13,14 @@ from dataclasses import dataclass, field
 
 import torch
 import torch.distributed as dist
-from switchsum_host.api.operation_queue import Handle
-from switchsum_protocol.errors import UsageError
 from torch import nn
 
 from switchsum.torch.group import SwitchGroup
 from switchsum.torch.lane_choice import asked_for, lanes_for
 from switchsum.torch.tensors import stage
 from switchsum.torch.words import words
+from switchsum_host.api.operation_queue import Handle
+from switchsum_protocol.errors import UsageError
 
 
 @dataclass(slots=True, kw_only=True)

@@ -6,12 +6,11 @@ import threading
 from collections.abc import Callable
 from contextlib import suppress
 
+from switchsum.torch.completer import Completer, keep_order
+from switchsum.torch.work import SwitchWork
 from switchsum_host.api.communicator import Communicator, is_failing
 from switchsum_host.api.operation_queue import Handle
 from switchsum_protocol.errors import SwitchsumError, UsageError
-
-from switchsum.torch.completer import Completer, keep_order
-from switchsum.torch.work import SwitchWork
 
 
 class Seat:

@@ -13,6 +13,8 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, Final
 
+from switchsum.launch.runs import findable
+from switchsum.launch.session import daemon
 from switchsum_protocol import rpc
 from switchsum_protocol.clients.controller_client import ControllerClient
 from switchsum_protocol.errors import SwitchsumError
@@ -20,9 +22,6 @@ from switchsum_protocol.frame import LANE_BUILDS
 from switchsum_switch.connections.tls import VARIABLE
 from switchsum_switch.process.children import Children
 from switchsum_switch.process.notices import ranks_of, waiting_for
-
-from switchsum.launch.runs import findable
-from switchsum.launch.session import daemon
 
 LEAVE_S: Final = 5.0
 """Seconds that the other ranks may take to leave before their job, or their switch, ends."""

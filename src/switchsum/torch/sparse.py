@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 import torch
+
+from switchsum.torch.tensors import stage
 from switchsum_host.api import sparse
 from switchsum_host.api.collectives import Options
 from switchsum_host.api.communicator import Communicator
-
-from switchsum.torch.tensors import stage
 
 
 class SparseSum:

@@ -16,6 +16,7 @@ from functools import cache
 from typing import Any, Protocol
 
 import torch
+
 from switchsum_host.api.communicator import Communicator
 from switchsum_host.api.operation_queue import Handle
 from switchsum_host.api.steps import LastStep

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 import torch.distributed as dist
+
 from switchsum_protocol import rpc_codec
 from switchsum_protocol.errors import CollectiveTimeout, LocalError, SwitchsumError, UsageError, WorkerLost
 from switchsum_switch.process.notices import waiting_for

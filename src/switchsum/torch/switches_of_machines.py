@@ -21,16 +21,15 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Final
 
+from switchsum.torch.gloo import own_address
+from switchsum.torch.services import LocalServices
+from switchsum.torch.store import STARTS, Meeting, fetch, tell_error
 from switchsum_controller.trees.fabric import MOST_TREES
 from switchsum_protocol.builds import largest_build
 from switchsum_protocol.errors import UsageError
 from switchsum_switch.connections import tls
 from switchsum_switch.process.notices import say
 from switchsum_switch.wires.messages import receive_bytes
-
-from switchsum.torch.gloo import own_address
-from switchsum.torch.services import LocalServices
-from switchsum.torch.store import STARTS, Meeting, fetch, tell_error
 
 LEAF_VARIABLE: Final = "SWITCHSUM_LEAF"
 """Environment variable: 0 on rank 0 leaves switches of other machines out."""

@@ -11,9 +11,9 @@ import ml_dtypes
 import numpy as np
 import numpy.typing as npt
 import torch
-from switchsum_protocol.errors import UsageError
 
 from switchsum.torch import staging
+from switchsum_protocol.errors import UsageError
 
 PIECE_BYTES: Final = 4 * 1024 * 1024
 """Bytes that are copied from a GPU at a time. Meanwhile earlier pieces are packed and sent."""

@@ -11,14 +11,14 @@ from typing import Any, Final
 
 import torch
 import torch.distributed as dist
-from switchsum_host.api.operation_queue import Handle
-from switchsum_protocol.errors import SwitchsumError, UsageError
 from torch.futures import Future
 
 from switchsum.torch.completer import RELIEF_S, Completer
 from switchsum.torch.gradients import in_backward, in_last_callbacks
 from switchsum.torch.graphs import kept_out_of_graphs
 from switchsum.torch.typed_futures import is_for_cpp, typed
+from switchsum_host.api.operation_queue import Handle
+from switchsum_protocol.errors import SwitchsumError, UsageError
 
 NO_TIMEOUT: Final = timedelta(0)
 

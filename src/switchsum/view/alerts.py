@@ -7,14 +7,13 @@ from difflib import get_close_matches
 from shlex import quote
 from typing import Final
 
-from switchsum_protocol import rpc
-
 from switchsum.view.away import START, away
 from switchsum.view.explain import explain
 from switchsum.view.facts import Facts, Overview
 from switchsum.view.findings import Alert, Finding
 from switchsum.view.symptoms import NO_WAIT
 from switchsum.view.words import capital, listed, percent, ranks_text
+from switchsum_protocol import rpc
 
 MINUTE_S: Final = 60
 HOUR_S: Final = 3600

@@ -11,9 +11,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Final
 
-from switchsum_protocol import rpc
-
 from switchsum.view.rounds import newest_rounds
+from switchsum_protocol import rpc
 
 MOST_LOOKS: Final = 16
 KEPT_S: Final = 60.0

@@ -5,12 +5,11 @@ from __future__ import annotations
 import re
 from typing import Final
 
-from switchsum_protocol import rpc
-
 from switchsum.view.facts import Facts, Overview, is_over
 from switchsum.view.findings import Alert
 from switchsum.view.late import WAITING_S
 from switchsum.view.words import capital, listed
+from switchsum_protocol import rpc
 
 START: Final = "Start it again{where}. What waits goes on where it was."
 

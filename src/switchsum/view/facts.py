@@ -7,12 +7,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final, Protocol
 
+from switchsum.view.arrivals import Arrivals, ArrivalsOfJobs
+from switchsum.view.pace import Pace
 from switchsum_protocol import rpc
 from switchsum_protocol.errors import RemoteError, SwitchLost, UnknownJob
 from switchsum_protocol.reports import JobCalls
-
-from switchsum.view.arrivals import Arrivals, ArrivalsOfJobs
-from switchsum.view.pace import Pace
 
 MOST_SLOTS: Final = 256
 """Slots of a job that are read: a member has no more in flight."""

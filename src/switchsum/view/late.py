@@ -9,10 +9,9 @@ from functools import lru_cache
 from operator import eq
 from typing import Final
 
+from switchsum.view.words import capital, duration, percent
 from switchsum_protocol import rpc
 from switchsum_protocol.reports import CallSpan, JobCalls
-
-from switchsum.view.words import capital, duration, percent
 
 LOOK_BACK_S: Final = 15.0
 """A rank is named by the steps of so many last seconds, or by the last few where steps take long."""

@@ -7,10 +7,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final
 
-from switchsum_protocol import rpc
-
 from switchsum.view.facts import Facts
 from switchsum.view.words import percent
+from switchsum_protocol import rpc
 
 LOSSY: Final = 0.001
 """Frames that a link may lose before it is named."""

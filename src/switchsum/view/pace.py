@@ -11,9 +11,8 @@ import time
 from collections.abc import Callable, Iterable
 from typing import Final
 
-from switchsum_protocol import rpc
-
 from switchsum.view.arrivals import ArrivalsOfJobs
+from switchsum_protocol import rpc
 
 SHARE: Final = 0.01
 """Largest share of the time that goes into reading slots while nobody waits."""

@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
-from switchsum_protocol import rpc
-from switchsum_protocol.reports import CallSpan
-
 from switchsum.view.facts import Facts
 from switchsum.view.late import find_late, shares_now, stands
 from switchsum.view.losses import loss_of, lost_of
 from switchsum.view.words import duration
+from switchsum_protocol import rpc
+from switchsum_protocol.reports import CallSpan
 
 STATES: Final = {
     "expected": "has not joined",

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from switchsum_protocol.reports import CallSpan, JobCalls
-
 from switchsum.view.late import shares
 from switchsum.view.words import duration, percent
+from switchsum_protocol.reports import CallSpan, JobCalls
 
 MS: Final = 1e3
 MINUTE_S: Final = 60

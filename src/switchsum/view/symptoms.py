@@ -10,10 +10,6 @@ from dataclasses import dataclass, field, replace
 from shlex import quote
 from typing import Final
 
-from switchsum_protocol import rpc
-from switchsum_protocol.frame import Reason
-from switchsum_protocol.reports import CallSpan
-
 from switchsum.view.facts import LIVE, Facts
 from switchsum.view.late import (
     COMPUTES,
@@ -31,6 +27,9 @@ from switchsum.view.losses import Loss, loss_of, lossy_groups, port_of, simulate
 from switchsum.view.rounds import newest_rounds
 from switchsum.view.rules import WAITS
 from switchsum.view.words import called, capital, duration, listed, names, percent, places, ranks_text, runs, verb
+from switchsum_protocol import rpc
+from switchsum_protocol.frame import Reason
+from switchsum_protocol.reports import CallSpan
 
 OLD_S: Final = 5.0
 """Reports come once a second; older ones are of a worker that is stopped, or cannot reach the controller."""

@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from switchsum_protocol import rpc
-
 from switchsum.view.facts import Facts
+from switchsum_protocol import rpc
 
 ROUNDED: Final = 99.5
 """From here on two digits are not enough."""

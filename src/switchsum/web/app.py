@@ -15,11 +15,11 @@ from starlette.datastructures import Headers
 from starlette.requests import Request
 from starlette.responses import FileResponse, PlainTextResponse, Response
 from starlette.routing import Route
-from switchsum_protocol.errors import LocalError, SwitchsumError
 
 from switchsum.web.looks import Looks
 from switchsum.web.metrics import exposition
 from switchsum.web.slot_packets import SlotPackets
+from switchsum_protocol.errors import LocalError, SwitchsumError
 
 MOST_STREAMS: Final = 100
 """Pages that are open at a time; further ones are told to come again."""

@@ -15,11 +15,10 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from typing import Any, Final, TypeVar
 
-from switchsum_protocol.errors import LocalError, SwitchsumError
-
 from switchsum.view.facts import Overview, Source, look_at
 from switchsum.view.pace import Pace
 from switchsum.web.picture import Painter
+from switchsum_protocol.errors import LocalError, SwitchsumError
 
 Result = TypeVar("Result")
 

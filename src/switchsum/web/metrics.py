@@ -9,11 +9,11 @@ from prometheus_client import CollectorRegistry
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, InfoMetricFamily, Metric
 from prometheus_client.exposition import choose_encoder
 from prometheus_client.registry import Collector
-from switchsum_protocol.reports import CallSpan
 
 from switchsum.view.facts import Facts, Overview
 from switchsum.view.late import find_late, shares_now, stands
 from switchsum.view.losses import lost_of
+from switchsum_protocol.reports import CallSpan
 
 RANK: Final = ("job", "rank")
 SWITCH: Final = ("switch", "reason")

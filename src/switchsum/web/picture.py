@@ -10,9 +10,6 @@ from collections import deque
 from dataclasses import asdict
 from typing import Any, Final
 
-from switchsum_protocol import rpc
-from switchsum_protocol.frame import Reason
-
 from switchsum.view.alerts import alerts
 from switchsum.view.explain import explain, headline
 from switchsum.view.facts import Facts, Overview
@@ -23,6 +20,8 @@ from switchsum.view.rounds import newest_rounds
 from switchsum.view.spans import of_collectives, shown_span
 from switchsum.view.words import link_text, runs
 from switchsum.web.topology import link_rows, rank_links, switch_rows
+from switchsum_protocol import rpc
+from switchsum_protocol.frame import Reason
 
 STALE_S: Final = 2.0
 """A round that lacks contributions and has not changed for so long waits for those who are missing."""

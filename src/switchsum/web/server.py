@@ -11,11 +11,10 @@ from collections.abc import Callable
 from importlib.util import find_spec
 from typing import Final, Protocol
 
-from switchsum_protocol.errors import LocalError, UsageError
-from switchsum_switch.connections import threads
-
 from switchsum.view.facts import Source
 from switchsum.web.slot_packets import Samples, SlotPackets
+from switchsum_protocol.errors import LocalError, UsageError
+from switchsum_switch.connections import threads
 
 MOST_CONNECTIONS: Final = 300
 """Connections at a time, silent ones too; what comes beyond gets 503."""

@@ -59,9 +59,9 @@ class SlotPackets:
 def line(head: bytes) -> str:
     """Write what the first bytes of a frame say; empty: it is none of ours."""
     from scapy.layers.l2 import Ether  # noqa: PLC0415  (Scapy takes a second to import, which few pages need)
-    from switchsum_host.links.scapy_layer import Aggregation  # noqa: PLC0415
 
     from switchsum.packets.text import one_line  # noqa: PLC0415
+    from switchsum_host.links.scapy_layer import Aggregation  # noqa: PLC0415
 
     packet = Ether(head)
     return printable(one_line(packet), MOST_TEXT) if Aggregation in packet else ""

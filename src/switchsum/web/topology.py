@@ -6,10 +6,9 @@ from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any
 
-from switchsum_protocol import rpc
-
 from switchsum.view.facts import Overview
 from switchsum.view.rounds import trees_of
+from switchsum_protocol import rpc
 
 
 def switch_rows(seen: Overview, rates: Mapping[str, float]) -> list[dict[str, Any]]:

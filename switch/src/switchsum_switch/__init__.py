@@ -23,6 +23,8 @@ from .state.snapshots import Snapshot
 from .state.state import Replica
 from .state.tables import Group, Member
 
+__version__ = "0.1.0"
+
 __all__ = [
     "BadEntry",
     "Clock",

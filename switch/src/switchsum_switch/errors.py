@@ -1,10 +1,34 @@
-"""The errors of the embedded switch: programs that it does not load, and control-plane calls that it refuses."""
+"""The errors of the switch and of whatever it shares with workers and controllers, in one tree.
+
+Local errors say that the caller or this machine did something wrong; remote errors say what a peer did.  Bytes off the
+wire never raise: they are dropped and counted under a named reason.
+"""
 
 from __future__ import annotations
 
 from typing import Final
 
 LARGER_THAN_MEMORY: Final = "the program's tables and arrays are larger than memory"
+
+
+class SwitchsumError(Exception):
+    """Base of every error that switchsum raises on purpose."""
+
+
+class LocalError(SwitchsumError):
+    """The caller, its arguments or this machine is at fault."""
+
+
+class UsageError(LocalError, ValueError):
+    """A call was made with arguments or in a state that it does not allow."""
+
+
+class TransportError(LocalError):
+    """A link to the switch could not be opened or broke (no socket, no shared memory, no permission)."""
+
+
+class RemoteError(SwitchsumError):
+    """Another member, the controller or the switch is at fault."""
 
 
 class ProgramError(LocalError):

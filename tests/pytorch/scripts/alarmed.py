@@ -11,9 +11,10 @@ from datetime import timedelta
 
 import torch
 import torch.distributed as dist
-from switchsum_protocol.errors import SwitchsumError
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
+
+from switchsum_protocol.errors import SwitchsumError
 
 
 class Alarm(Exception):

@@ -15,13 +15,13 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from switchsum_protocol import rpc
-from switchsum_protocol.clients.controller_client import ControllerClient
-from switchsum_protocol.errors import UnknownJob
 from torch import nn
 from torch.nn.functional import mse_loss
 
 from switchsum.torch import DiLoCo, ElasticGroup
+from switchsum_protocol import rpc
+from switchsum_protocol.clients.controller_client import ControllerClient
+from switchsum_protocol.errors import UnknownJob
 
 FIRST, DEATH, MORE = 3, 10, 21
 EVERY = 4

@@ -23,13 +23,13 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
-from switchsum_protocol import rpc
-from switchsum_protocol.clients.controller_client import ControllerClient
-from switchsum_protocol.reports import JobCalls
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
 from switchsum.view.late import COMPUTES, find_late, more_said, said, steps_of
+from switchsum_protocol import rpc
+from switchsum_protocol.clients.controller_client import ControllerClient
+from switchsum_protocol.reports import JobCalls
 
 LAYERS, ROWS, STEPS, UNDISTURBED = 4, 256, 100, 40
 WIDTHS = {"computing": 512, "sleeping": 96}

@@ -9,9 +9,9 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
-from switchsum_protocol.errors import OperationMismatch
 
 from switchsum.torch import Average, DiLoCo, LocalSGD
+from switchsum_protocol.errors import OperationMismatch
 
 
 def train(kind: Any = DiLoCo, steps: int = 8, skips: int = -1, **options: Any) -> str:

@@ -11,9 +11,9 @@ from pathlib import Path
 
 import torch
 import torch.distributed as dist
-from switchsum_protocol.errors import RemoteError
 
 from switchsum.torch import dump_flight_recorder
+from switchsum_protocol.errors import RemoteError
 
 LATE = 1
 """The rank that straggles, or does something else."""

@@ -9,12 +9,12 @@ from dataclasses import fields
 
 import torch
 import torch.distributed as dist
-from switchsum_protocol.frame import HEADER_BYTES
 from torch import nn
 from torch.distributed.fsdp import fully_shard
 from torch.nn.parallel import DistributedDataParallel
 
 from switchsum.torch import compress, statistics
+from switchsum_protocol.frame import HEADER_BYTES
 
 NARROW = 2.4
 """Bytes a value each way at most, frames' headers and first rounds included."""

@@ -12,8 +12,6 @@ import numpy.typing as npt
 import pytest
 import torch
 import torch.distributed as dist
-from switchsum_host import compress
-from switchsum_protocol.errors import UsageError
 from torch import nn
 from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import fp16_compress_hook, fp16_compress_wrapper
 from torch.nn.parallel import DistributedDataParallel
@@ -21,6 +19,8 @@ from torch.nn.parallel import DistributedDataParallel
 from switchsum import Communicator, Handle
 from switchsum.torch import compress as compress_by_name
 from switchsum.torch import hooks
+from switchsum_host import compress
+from switchsum_protocol.errors import UsageError
 
 
 @dataclass

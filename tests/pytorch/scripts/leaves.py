@@ -9,10 +9,10 @@ import sys
 
 import torch
 import torch.distributed as dist
-from switchsum_protocol import rpc
-from switchsum_protocol.clients.controller_client import ControllerClient
 
 from switchsum.torch import rendezvous
+from switchsum_protocol import rpc
+from switchsum_protocol.clients.controller_client import ControllerClient
 
 RANK, SIZE = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
 MACHINES = [0, 0, 1, 1, 2]

@@ -15,11 +15,10 @@ import tempfile
 import time
 from pathlib import Path
 
-from switchsum_switch.process.children import Child, Children
-from switchsum_switch.wires.headers import format_ip
-
 from switchsum.launch import wires
 from switchsum.launch.options import MTU
+from switchsum_switch.process.children import Child, Children
+from switchsum_switch.wires.headers import format_ip
 
 PAGE = Path(__file__).parents[3] / "docs" / "pytorch.md"
 SLOWNESS = float(os.environ["SWITCHSUM_TEST_SLOWNESS"])

@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 import torch
 import torch.distributed as dist
-from switchsum_protocol.errors import UsageError
 from torch import nn
 from torch.nn.functional import mse_loss
 from torch.nn.parallel import DistributedDataParallel
 
 from switchsum.torch import DiLoCo
+from switchsum_protocol.errors import UsageError
 
 STEPS, EVERY = 8, 4
 

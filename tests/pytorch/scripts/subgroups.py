@@ -8,6 +8,7 @@ from datetime import timedelta
 
 import torch
 import torch.distributed as dist
+
 from switchsum_protocol.errors import CollectiveTimeout
 
 MANY = 20

@@ -9,10 +9,10 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
-from switchsum_protocol.clients.member_client import MemberClient
 
 from switchsum.torch import groups
 from switchsum.torch.group import SwitchGroup
+from switchsum_protocol.clients.member_client import MemberClient
 
 GROUPS = 5
 ABSENT = 2

@@ -8,8 +8,6 @@ import warnings
 
 import torch
 import torch.distributed as dist
-from switchsum_host.api.statistics import Statistics
-from switchsum_protocol.frame import FRAME_BYTES, payload_bytes
 from torch import nn
 from torch.distributed.algorithms.join import Join
 from torch.distributed.device_mesh import init_device_mesh
@@ -19,6 +17,8 @@ from torch.distributed.tensor import DTensor, Partial, Replicate, Shard, distrib
 from torch.nn.parallel import DistributedDataParallel
 
 import switchsum.torch
+from switchsum_host.api.statistics import Statistics
+from switchsum_protocol.frame import FRAME_BYTES, payload_bytes
 
 warnings.filterwarnings("ignore", category=FutureWarning)
 warnings.filterwarnings("ignore", category=UserWarning, module="torch")

@@ -6,6 +6,8 @@ import sys
 import zlib
 
 import numpy as np
+
+import switchsum
 from switchsum_host.compress import (
     BlockTopK,
     Compressor,
@@ -18,8 +20,6 @@ from switchsum_host.compress import (
     ThresholdTopK,
     TopK,
 )
-
-import switchsum
 
 SIZE = 3_000
 DTYPES = ("i1", "u2", "i4", "i8", "u8", "f4", "f8")

@@ -8,9 +8,9 @@ import socket
 from pathlib import Path
 
 import numpy as np
-from switchsum_protocol.clients.controller_client import ControllerClient
 
 import switchsum
+from switchsum_protocol.clients.controller_client import ControllerClient
 
 VALUES = 100_000
 meeting = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])

@@ -15,10 +15,10 @@ import time
 from pathlib import Path
 
 import numpy as np
-from switchsum_host.api.missed import QuorumSum
-from switchsum_protocol.agreement_rpc import MOST_KEPT, Terms
 
 import switchsum
+from switchsum_host.api.missed import QuorumSum
+from switchsum_protocol.agreement_rpc import MOST_KEPT, Terms
 
 STOP, OPERATIONS = os.environ.get("STOP"), int(os.environ.get("OPERATIONS", "0"))
 TERMS = Terms(quorum=0.75, patience_s=0.05, keep=MOST_KEPT)

@@ -14,11 +14,10 @@ import sys
 import tempfile
 from pathlib import Path
 
-from switchsum_switch.process.children import Children
-from switchsum_switch.wires.headers import format_ip
-
 from switchsum.launch import wires
 from switchsum.launch.options import MTU
+from switchsum_switch.process.children import Children
+from switchsum_switch.wires.headers import format_ip
 
 EXAMPLES = Path(__file__).parents[3] / "examples"
 

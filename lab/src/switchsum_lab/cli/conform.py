@@ -8,12 +8,12 @@ from pathlib import Path
 from typing import Annotated, Final
 
 import typer
-from switchsum_protocol.errors import UsageError
-from switchsum_protocol.frame import MAX_WORKERS
-from switchsum_switch.process.notices import waiting_for
 
 from switchsum.cli.output import JsonOption, check_seconds, print_json
 from switchsum.cli.remote import CONTROLLER, ControllerOption, address_of
+from switchsum_protocol.errors import UsageError
+from switchsum_protocol.frame import MAX_WORKERS
+from switchsum_switch.process.notices import waiting_for
 
 LEAST_WAIT_S: Final = 0.01
 

@@ -6,11 +6,11 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from switchsum_protocol.errors import UsageError
 from typer import Option
 
 from switchsum.cli.fields import takes
 from switchsum.cli.output import JsonOption, print_json
+from switchsum_protocol.errors import UsageError
 
 if TYPE_CHECKING:
     from switchsum_lab.advice import Question

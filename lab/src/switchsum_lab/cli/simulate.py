@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
 import typer
-from switchsum_protocol.errors import LocalError, UsageError
-from switchsum_switch.process.notices import waiting_for
-from typer import Option
 
 from switchsum.cli.fields import takes
-from switchsum.cli.output import JsonOption, print_json
+from switchsum.cli.output import print_json
+from switchsum_lab.options import SimulateOptions
+from switchsum_protocol.errors import LocalError, UsageError
+from switchsum_switch.process.notices import waiting_for
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -21,132 +21,6 @@ if TYPE_CHECKING:
     from switchsum_lab.simulation.scenario import Result, Scenario
 
 _SHOWN_LINKS = 5
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SimulateOptions:
-    """The options of `switchsum simulate`."""
-
-    topology: Annotated[
-        str | None,
-        Option(
-            help="A YAML file, or a shape: star,8; leaf-spine,4,2,4; fat-tree,4. Default: a star with a host for each."
-        ),
-    ] = None
-    size: Annotated[str, Option("--bytes", help="Bytes of each rank's array: 10MB, 64KiB.")] = "1MB"
-    workers: Annotated[
-        int | None, Option("--workers", "-n", help="Number of ranks of a job, one on each host. Default: all hosts.")
-    ] = None
-    jobs: Annotated[int, Option(min=1, help="Number of jobs that add at the same time, on hosts of their own.")] = 1
-    rate: Annotated[str, Option(help="Rate of the links of a shape.")] = "10gbit"
-    delay: Annotated[str, Option(help="Delay of each cable.")] = "1us"
-    queue: Annotated[
-        str | None, Option(help="Length of each port's queue: 64KiB, or 64f (frames). Default: no limit.")
-    ] = None
-    mark: Annotated[
-        str | None, Option(help="Ports mark frames (ECN) that find more than this in the queue: 24KiB. Default: none.")
-    ] = None
-    loss: Annotated[float, Option(help="Probability that a frame is lost on a link.")] = 0.0
-    host_queue: Annotated[
-        str | None, Option(help="Length of each host's own queue: 64KiB, or 64f. Default: hosts wait for their link.")
-    ] = None
-    bucket: Annotated[
-        str | None,
-        Option(help="Token bucket of each link (tbf): bytes that pass at once after a pause. Default: none."),
-    ] = None
-    late: Annotated[float, Option(help="Probability that a frame is late on a link, so that others overtake it.")] = 0.0
-    late_by: Annotated[str, Option(help="Most by which such a frame is late.")] = "1ms"
-    twice: Annotated[float, Option(help="Probability that a frame arrives twice over a link.")] = 0.0
-    batch: Annotated[str, Option(help="How long hosts wait for more frames behind the first one.")] = "0s"
-    outage: Annotated[
-        str | None, Option(help="Links that are down for a time, both ways: s1->h1@3ms+50ms (from 3 ms on).")
-    ] = None
-    pause: Annotated[
-        str | None, Option(help="Hosts and switches that stand still for a time: h1@3ms+50ms,s1@1s+20ms.")
-    ] = None
-    overhead: Annotated[
-        int,
-        Option(min=0, help="Bytes that the cable adds to each frame: 24 on Ethernet, 0 on a veth pair."),
-    ] = 24
-    lanes: Annotated[str, Option(help="Lanes per frame, 128, 256 or 2048; or int32, int16, int8; or 2048,int8.")] = (
-        "256"
-    )
-    density: Annotated[float, Option(help="Share of each rank's blocks that are not zero.")] = 1.0
-    window: Annotated[int | None, Option(help="Slots of each job. Default: as many as `switchsum run` takes.")] = None
-    frame_cost: Annotated[
-        str,
-        Option(help="Time that a host's processor needs for each frame, or 'measured': 0.5 ns a byte."),
-    ] = "0s"
-    against: Annotated[
-        str,
-        Option(
-            help="Compare with hosts without a switch (names with commas between them): ring, "
-            "two-level-ring, halving-doubling, tree, ideal-ring."
-        ),
-    ] = "ideal-ring"
-    seed: Annotated[int, Option(help="Seed of all random events.")] = 0
-    until: Annotated[str | None, Option(help="End at this virtual time.")] = None
-    fail: Annotated[str | None, Option(help="Switches and links that fail, and when: s1@3.2ms,s2->s3@1ms.")] = None
-    longest: Annotated[str, Option(help="Refuse a run whose estimated time on this machine is longer.")] = "3600s"
-    pcap: Annotated[
-        str | None, Option(help="Write the frames of a link such as h1->s1 to a file: LINK or LINK=FILE.")
-    ] = None
-    trace: Annotated[
-        Path | None,
-        Option(help="Write the queues of all links, or of the links of --plot, to this file, for ui.perfetto.dev."),
-    ] = None
-    plot: Annotated[
-        str | None, Option(help="Draw the queue of a link (s1->h1) or the window of a host (h1) over time.")
-    ] = None
-    as_json: JsonOption = False
-
-    def scenario(self) -> Scenario:
-        """Return what is to be simulated; raises UsageError and TopologyError."""
-        from switchsum_lab.simulation import conditions
-        from switchsum_lab.simulation.conditions import Link, parse_rate, parse_time
-        from switchsum_lab.simulation.scenario import Scenario
-
-        from switchsum.cli.topology import read
-
-        if self.topology is None and self.workers is None:
-            raise UsageError("how many ranks? Give --workers 8, which means a star, or --topology")
-        planned = read(self.topology or f"star,{(self.workers or 1) * self.jobs}", parse_rate(self.rate) / 1e6)
-        per_frame, kind = _lanes(self.lanes)
-        queue_bytes, queue_frames = conditions.parse_queue(self.queue)
-        own_bytes, own_frames = conditions.parse_queue(self.host_queue)
-        return Scenario(
-            planned=planned,
-            workers=self.workers if self.workers is not None else len(planned.hosts) // self.jobs,
-            jobs=self.jobs,
-            size=conditions.parse_size(self.size),
-            conditions=Link(
-                delay_s=parse_time(self.delay),
-                queue_bytes=queue_bytes,
-                queue_frames=queue_frames,
-                mark_bytes=None if self.mark is None else conditions.parse_size(self.mark),
-                loss=self.loss,
-                overhead_bytes=self.overhead,
-                host_queue_bytes=own_bytes,
-                host_queue_frames=own_frames,
-                bucket_bytes=0 if self.bucket is None else conditions.parse_size(self.bucket),
-                burst_rate_bps=0.0 if self.bucket is None else conditions.AT_ONCE_BPS,
-                late=self.late,
-                late_by_s=parse_time(self.late_by),
-                twice=self.twice,
-            ),
-            batch_s=parse_time(self.batch),
-            outages=conditions.parse_spans(self.outage),
-            pauses=conditions.parse_spans(self.pause),
-            lanes_per_frame=per_frame,
-            lanes=kind,
-            density=self.density,
-            window_slots=self.window,
-            cost=conditions.parse_cost(self.frame_cost),
-            seed=self.seed,
-            against=tuple(name for name in self.against.split(",") if name),
-            until_s=None if self.until is None else parse_time(self.until),
-            failures=conditions.parse_failures(self.fail),
-        )
 
 
 @takes(SimulateOptions)
@@ -172,18 +46,6 @@ def simulate(options: SimulateOptions) -> None:
             typer.echo(observer.drawing())
     if not all(one.is_complete for one in results):
         raise typer.Exit(1)
-
-
-def _lanes(text: str) -> tuple[int, str]:
-    per_frame, kind = 256, "int32"
-    for part in text.split(","):
-        if part in ("128", "256", "2048"):
-            per_frame = int(part)
-        elif part in ("int32", "int16", "int8"):
-            kind = part
-        else:
-            raise UsageError(f"--lanes {text}: {part!r} must be 128, 256, 2048, int32, int16 or int8")
-    return per_frame, kind
 
 
 class _Observer:

@@ -7,12 +7,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from switchsum_protocol.errors import UsageError
 from typer import Argument, Option
 from typer.core import TyperGroup
 
 from switchsum.cli.fields import takes
 from switchsum.cli.output import JsonOption, print_json
+from switchsum_protocol.errors import UsageError
 
 if TYPE_CHECKING:
     from switchsum_lab.sweeps.results import Results

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
+
 from switchsum_protocol.frame import NO_BLOCK, Flag, LaneFormat, Operator, selection
 
 from .case import ENTERED, Case, case

@@ -9,6 +9,7 @@ from switchsum_protocol import frame
 from switchsum_protocol.frame import FIELDS, Flag, Header, HeaderField, Kind, LaneFormat, Operator, Reason, selection
 from switchsum_protocol.slot_rules import SWITCH_ADDRESS, ReferenceSwitch
 from switchsum_protocol.wire import build_frame
+from switchsum_switch.wires import headers
 from switchsum_switch.wires.headers import Address
 
 from .facts import Facts, MemberFacts
@@ -63,7 +64,7 @@ def document() -> dict[str, Any]:
         "byte_order": "network",
         "udp_port": frame.AGGREGATION_PORT,
         "header_bytes": frame.HEADER_BYTES,
-        "lower_bytes": frame.LOWER_BYTES,
+        "lower_bytes": headers.LOWER_BYTES,
         "lanes": {"builds": list(frame.LANE_BUILDS), "bytes": frame.LANE_BYTES},
         "padding": {"frame_grows_by": frame.PADDING_LESS_BYTES},
         "most_members": frame.MAX_WORKERS,

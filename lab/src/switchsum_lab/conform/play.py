@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import Final, Protocol
 
 import numpy as np
+
 from switchsum_protocol.frame import (
     FIELDS,
     NO_BLOCK,

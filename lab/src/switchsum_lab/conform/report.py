@@ -102,9 +102,9 @@ def _answers(verb: str, answers: Answers) -> Iterator[str]:
 def _text(frame: bytes) -> str:
     """Write a frame as `switchsum capture` does."""
     from scapy.layers.l2 import Ether  # noqa: PLC0415 - a large library, which a report without failures does without
-    from switchsum_host.links.scapy_layer import Aggregation  # noqa: PLC0415
 
     from switchsum.packets.text import one_line  # noqa: PLC0415
+    from switchsum_host.links.scapy_layer import Aggregation  # noqa: PLC0415
 
     packet = Ether(frame)
     return one_line(packet) if Aggregation in packet else f"{len(frame)} bytes: {frame[:64].hex()}"

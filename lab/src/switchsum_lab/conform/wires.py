@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Final, Protocol
 
 import numpy as np
+
 from switchsum_host.links.base import Transport
 from switchsum_protocol.errors import TransportError
 from switchsum_protocol.frame import AGGREGATION_PORT, FRAME_BYTES, NO_BLOCK, Header, Kind, payload_bytes

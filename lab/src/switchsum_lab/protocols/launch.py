@@ -14,6 +14,8 @@ from dataclasses import replace
 from multiprocessing.connection import Listener
 from typing import Any
 
+from switchsum.launch import session, wires
+from switchsum.launch.options import JUMBO_MTU, MTU, RunOptions, rate_bits
 from switchsum_controller.switches.client import P4RuntimeClient, Pipeline
 from switchsum_controller.switches.schema import Schema, encode_group
 from switchsum_controller.tables.entries import Entry, Group
@@ -23,9 +25,6 @@ from switchsum_switch.p4runtime.messages import parse_p4info, v1
 from switchsum_switch.process.children import Child, Children
 from switchsum_switch.process.ending import ended_by_signals, scratch_folder
 from switchsum_switch.process.start_limit import start_limit
-
-from switchsum.launch import session, wires
-from switchsum.launch.options import JUMBO_MTU, MTU, RunOptions, rate_bits
 
 from .member import Place
 from .seam import HEADERS_BYTES, Baseline, World, load
@@ -39,8 +38,10 @@ _MORE_BYTES = 64 - 14
 """Room for the protocol's own header in a frame whose MTU has to be chosen."""
 
 
-def run(options: RunOptions, directory: str) -> int:
+def run(options: RunOptions) -> int:
     """Run a job of another system's protocol; return the exit code of the first process that failed, or 0."""
+    directory = options.baseline
+    assert directory is not None  # else another runner is meant
     path = "" if options.is_embedded else bmv2.find(options.switch)
     if not options.virtual_time:
         wires.enter_namespace()

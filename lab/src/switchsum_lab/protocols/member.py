@@ -13,6 +13,7 @@ from multiprocessing.connection import Connection
 from typing import Any, Final, Protocol
 
 import numpy as np
+
 from switchsum_protocol.errors import RemoteError, UsageError
 
 from .seam import Array, Baseline, World, load, statistics_of

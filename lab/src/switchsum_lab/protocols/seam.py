@@ -26,6 +26,7 @@ from typing import Any, Final, Protocol
 
 import numpy as np
 import numpy.typing as npt
+
 from switchsum_controller.tables.entries import Entry, Group
 from switchsum_lab import baselines
 from switchsum_protocol.errors import UsageError

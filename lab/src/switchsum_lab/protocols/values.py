@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import numpy.typing as npt
+
 from switchsum_host.engine.dtypes import FLOAT32
 from switchsum_host.engine.kernels import fill_nan, pack, scan, unpack
 from switchsum_protocol.lane_scales import NOT_FINITE, WIDE_BITS, full_scale, step

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
+
 from switchsum_lab.simulation import jobs
 from switchsum_lab.simulation.conditions import HostCost, Link
 from switchsum_lab.simulation.network import Network

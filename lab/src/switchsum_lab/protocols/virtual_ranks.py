@@ -10,6 +10,7 @@ from types import TracebackType
 from typing import Any, Final, Self
 
 import numpy as np
+
 from switchsum_protocol.errors import LocalError
 
 from .member import late

@@ -16,6 +16,7 @@ from typing import Final
 
 import numpy as np
 import numpy.typing as npt
+
 from switchsum_switch.kernels.decorators import inner
 from switchsum_switch.kernels.memory import Scalar, integers_at
 

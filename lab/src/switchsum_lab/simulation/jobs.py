@@ -14,6 +14,9 @@ from types import MappingProxyType
 from typing import Any, Final
 
 import numpy.typing as npt
+
+from switchsum import p4src
+from switchsum.planning import topology, trees
 from switchsum_controller.jobs.slots import SlotRange
 from switchsum_controller.switches.session import Build
 from switchsum_controller.tables.entries import Entry, Group, SwitchState
@@ -29,9 +32,6 @@ from switchsum_protocol.frame import AGGREGATION_PORT, FRAME_BYTES, MOST_WORKERS
 from switchsum_protocol.member_rpc import DEFAULT_TIMEOUT_S, MOST_IN_FLIGHT
 from switchsum_switch.api.switch import Switch
 from switchsum_switch.wires.headers import ETHERNET_BYTES, Address
-
-from switchsum import p4src
-from switchsum.planning import topology, trees
 
 from .arena import Arena
 from .conditions import HostCost, HostTiming, Link, SwitchTiming, instant

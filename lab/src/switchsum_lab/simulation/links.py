@@ -14,6 +14,7 @@ from __future__ import annotations
 from typing import Final
 
 import numpy as np
+
 from switchsum_switch.kernels.atomics import copy_bytes
 from switchsum_switch.kernels.decorators import inner
 from switchsum_switch.kernels.intrinsics import carray, pointer

@@ -7,6 +7,7 @@ from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
+
 from switchsum_switch.kernels.loading import address_of
 
 from .records import LOG, LOG_BYTES, NONE, PICOSECONDS

@@ -10,6 +10,7 @@ from __future__ import annotations
 from typing import Final
 
 import numpy as np
+
 from switchsum_host.engine.fetching import fetch_much
 from switchsum_switch.kernels.atomics import copy_bytes
 from switchsum_switch.kernels.decorators import inner

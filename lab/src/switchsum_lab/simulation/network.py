@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+
 from switchsum_protocol.errors import UsageError
 from switchsum_switch.api.switch import Switch
 from switchsum_switch.kernels.loading import address_of

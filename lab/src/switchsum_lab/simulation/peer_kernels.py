@@ -20,6 +20,7 @@ from __future__ import annotations
 from typing import Final
 
 import numpy as np
+
 from switchsum_switch.kernels.decorators import inner
 from switchsum_switch.kernels.intrinsics import carray, pointer
 from switchsum_switch.kernels.memory import Scalar, bytes_at, integers_at, words_at

@@ -15,12 +15,12 @@ from typing import Any, Final, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
+
+from switchsum.planning import topology
 from switchsum_controller.tables.entries import Entry
 from switchsum_controller.tables.names import FORWARDING, STATIONS
 from switchsum_protocol.errors import UsageError
 from switchsum_switch.kernels.loading import address_of
-
-from switchsum.planning import topology
 
 from . import peer_kernels
 from .arena import Arena

@@ -12,11 +12,10 @@ from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+from switchsum.planning import runs, topology, trees
 from switchsum_controller.trees.forest import AggregationTree, switches_of
 from switchsum_protocol.errors import UsageError
 from switchsum_switch.wires.headers import Address
-
-from switchsum.planning import runs, topology, trees
 
 Cables = Mapping[str, topology.Cable]
 """The cable of each host."""

@@ -12,6 +12,7 @@ from typing import ClassVar, Final, cast
 
 import numpy as np
 import numpy.typing as npt
+
 from switchsum_host.engine.header import get16, get32
 from switchsum_host.links.base import Told
 from switchsum_host.links.native import NativeTransport

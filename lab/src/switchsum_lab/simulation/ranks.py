@@ -21,6 +21,7 @@ from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
+
 from switchsum_controller.jobs.calls import Calls
 from switchsum_host.api.report import ended_calls
 from switchsum_host.engine.engine import Failed, Finished, Outcome

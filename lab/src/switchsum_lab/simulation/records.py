@@ -11,6 +11,7 @@ from typing import Annotated, Final
 
 import numpy as np
 import numpy.typing as npt
+
 from switchsum_switch.kernels.records import Float64, Int64, Record, dtype_of
 
 PICOSECONDS: Final = 1_000_000_000_000

@@ -14,13 +14,13 @@ from typing import Final
 
 import numpy as np
 import numpy.typing as npt
+
+from switchsum.planning import topology
+from switchsum.planning.runs import places
 from switchsum_controller.plan import windows
 from switchsum_protocol.errors import LocalError, UsageError
 from switchsum_protocol.frame import FRAME_BYTES, payload_bytes
 from switchsum_switch.wires.headers import ETHERNET_BYTES
-
-from switchsum.planning import topology
-from switchsum.planning.runs import places
 
 from . import jobs, peers
 from .conditions import HostCost, HostTiming, Link

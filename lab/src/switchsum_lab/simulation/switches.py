@@ -7,6 +7,7 @@ from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
+
 from switchsum_protocol.errors import UsageError
 from switchsum_switch.execution.entry import ENTRY_WORDS
 from switchsum_switch.execution.pipeline import Pipeline

@@ -14,6 +14,7 @@ from typing import Final
 
 import numpy as np
 import numpy.typing as npt
+
 from switchsum_switch.execution.entry import ENTRY_WORDS, call_egress, call_program
 from switchsum_switch.kernels.atomics import copy_bytes
 from switchsum_switch.kernels.decorators import inner

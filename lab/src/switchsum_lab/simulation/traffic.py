@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 import numpy as np
+
 from switchsum_protocol.errors import UsageError
 from switchsum_switch.kernels.decorators import inner
 from switchsum_switch.kernels.intrinsics import carray, pointer

@@ -7,6 +7,7 @@ from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
+
 from switchsum_host.engine import by_hand
 from switchsum_host.engine.engine import Engine, EngineConfig, Failed, Finished
 from switchsum_host.engine.fetching import fetch

@@ -10,6 +10,7 @@ from typing import Any, Final, NoReturn, Protocol
 
 import numpy as np
 import numpy.typing as npt
+
 from switchsum_protocol.errors import LocalError, UsageError
 from switchsum_switch.execution.pipeline import Pipeline
 from switchsum_switch.kernels.loading import address_of

@@ -12,6 +12,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Final
 
 import numpy as np
+
 from switchsum_lab.simulation.scenario import Scenario
 from switchsum_lab.sweeps import supports
 from switchsum_lab.sweeps.axes import Cell, Impossible

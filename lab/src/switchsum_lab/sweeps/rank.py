@@ -14,6 +14,7 @@ from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
+
 from switchsum_lab.sweeps import memory, supports
 from switchsum_lab.sweeps.axes import Cell
 from switchsum_lab.sweeps.peers import PEERS, Peer, with_member

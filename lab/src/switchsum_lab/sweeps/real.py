@@ -15,6 +15,9 @@ from functools import cache
 from pathlib import Path
 from typing import IO, Any, Final
 
+from switchsum.launch.options import MTU, RunOptions, mtu_for
+from switchsum.planning import runs
+from switchsum.planning.sources import read
 from switchsum_lab.sweeps import others, simulated_ranks
 from switchsum_lab.sweeps.axes import OURS, Cell, Impossible
 from switchsum_lab.sweeps.outcome import Outcome
@@ -25,10 +28,6 @@ from switchsum_protocol.errors import LocalError, UsageError
 from switchsum_protocol.frame import LANE_BUILDS
 from switchsum_protocol.rpc import check_slots
 from switchsum_switch.bmv2 import process as bmv2
-
-from switchsum.cli.topology import read
-from switchsum.launch.options import MTU, RunOptions, mtu_for
-from switchsum.planning import runs
 
 PEERS: Final = ("gloo", "openmpi")
 MOST_RANKS: Final = 64

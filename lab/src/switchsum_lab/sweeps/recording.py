@@ -17,6 +17,7 @@ from typing import Any, Final, TextIO
 
 import numpy as np
 import numpy.typing as npt
+
 from switchsum_protocol.errors import LocalError, UsageError
 
 VERSION: Final = 1

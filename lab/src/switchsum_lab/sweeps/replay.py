@@ -13,6 +13,7 @@ from functools import lru_cache
 from typing import Any
 
 import numpy as np
+
 from switchsum_lab.sweeps import recording, supports
 from switchsum_lab.sweeps.axes import Cell, Impossible
 from switchsum_lab.sweeps.outcome import Outcome

@@ -26,11 +26,10 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any, Final, TextIO
 
+import switchsum
 from switchsum_lab.sweeps.axes import COLUMNS, Cell
 from switchsum_lab.sweeps.outcome import Outcome
 from switchsum_protocol.errors import LocalError, UsageError
-
-import switchsum
 
 FORMAT: Final = 1
 """Version of the lines. Another one is refused."""

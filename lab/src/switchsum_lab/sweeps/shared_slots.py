@@ -10,6 +10,8 @@ from dataclasses import replace
 from typing import Final
 
 import numpy as np
+
+from switchsum.planning.topology import Cable, Network
 from switchsum_host.engine.state import Count
 from switchsum_lab.simulation import jobs, placement
 from switchsum_lab.simulation.scenario import Drawing, Scenario
@@ -18,8 +20,6 @@ from switchsum_lab.sweeps.outcome import Outcome
 from switchsum_protocol.errors import LocalError, UsageError
 from switchsum_protocol.frame import MAX_WORKERS
 from switchsum_protocol.member_rpc import MOST_IN_FLIGHT
-
-from switchsum.planning.topology import Cable, Network
 
 AGGREGATOR: Final = "aggregator"
 

@@ -7,7 +7,10 @@ from functools import cache, partial
 from typing import Final
 
 import numpy as np
-from switchsum_lab.cli.simulate import SimulateOptions
+
+from switchsum.planning import topology
+from switchsum.planning.sources import read
+from switchsum_lab.options import SimulateOptions
 from switchsum_lab.simulation import jobs, peers, scenario
 from switchsum_lab.simulation.placement import place
 from switchsum_lab.simulation.scenario import Result, Scenario
@@ -17,9 +20,6 @@ from switchsum_lab.sweeps.outcome import Outcome
 from switchsum_protocol.builds import largest_build
 from switchsum_protocol.errors import LocalError, UsageError
 from switchsum_protocol.frame import FRAME_BYTES, LANE_BUILDS, MAX_WORKERS, payload_bytes
-
-from switchsum.cli.topology import read
-from switchsum.planning import topology
 
 IDEAL_SWITCHES: Final = "ideal-switches"
 RIVALS: Final = (*peers.ALGORITHMS, scenario.IDEAL, IDEAL_SWITCHES, *counted.WAYS)

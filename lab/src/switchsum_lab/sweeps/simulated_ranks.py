@@ -13,6 +13,7 @@ from types import MappingProxyType
 from typing import Any, Final
 
 import numpy as np
+
 from switchsum_host.compress.base import Compressor
 from switchsum_host.compress.packed import Packed
 from switchsum_host.compress.thc import Thc, levels_for

@@ -19,6 +19,7 @@ from typing import Any, Final, Protocol
 
 import numpy as np
 import numpy.typing as npt
+
 from switchsum_switch.kernels.decorators import kernel
 
 Array = npt.NDArray[np.float32]

@@ -14,11 +14,10 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
+from switchsum.launch import wires
 from switchsum_switch.bmv2.process import free_port
 from switchsum_switch.process.children import Children
 from switchsum_switch.wires.headers import format_ip
-
-from switchsum.launch import wires
 
 BRIDGE = "middle"
 UNLIMITED = "unlimited"

@@ -16,7 +16,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
 from switchsum_switch.bmv2.queue_depths import set_queue_depths
 from switchsum_switch.errors import LocalError
@@ -50,6 +50,18 @@ AS_STARTED: Final = (*_SEE_INTERFACES, "chrt", "--batch", "0")
 not interrupt the running thread when it is woken, so that it finds several packets when it runs."""
 _given: set[int] = set()
 """Ports that `free_port` has returned: the kernel may offer a port again until a process listens there."""
+
+
+class End(NamedTuple):
+    """A switch's end of a wire."""
+
+    port: int
+    """Number of the switch's port."""
+    interface: str
+
+    def __str__(self) -> str:
+        """As switches take it: PORT@INTERFACE."""
+        return f"{self.port}@{self.interface}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -20,7 +20,7 @@ from ..program import ir
 MAX_FILES: Final = 32
 """Most programs that are kept; one more removes the program that was not used for the longest time."""
 _SUFFIX: Final = ".object"
-_HAVE_A_SAY: Final = ("", "codegen", "lower", "passes")
+_HAVE_A_SAY: Final = ("codegen", "execution", "program", "program/lower", "program/passes", "queues", "state")
 """Folders whose modules determine the code: they emit it, or decide what may be left out."""
 
 

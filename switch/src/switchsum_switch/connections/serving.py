@@ -33,7 +33,7 @@ SERVER_OPTIONS: Final = (
 
 _mask_lock = threading.Lock()
 """The mask of modes is the whole process's."""
-_log = logging.getLogger("switchsum_switch.connections.serving")
+_log = logging.getLogger("switchsum.connections.serving")
 
 
 def add_port(server: grpc.Server, address: str, kind: str) -> int:

@@ -64,7 +64,7 @@ _REFUSED: Final = {
     "grpc_server_ssl": "the P4Runtime server of `switchsum-bmv2` has no TLS",
 }
 
-_log = logging.getLogger("switchsum_switch.daemon.command_line")
+_log = logging.getLogger("switchsum.switch.command_line")
 
 
 class _Parser(argparse.ArgumentParser):

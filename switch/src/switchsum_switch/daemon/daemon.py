@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import grpc
+
 from switchsum_switch.connections import serving
 from switchsum_switch.errors import UsageError
 from switchsum_switch.p4runtime.messages import Code, parse_p4info, v1

@@ -18,6 +18,7 @@ import select
 from typing import Final
 
 import numpy as np
+
 from switchsum_switch.kernels.decorators import inner, prepare
 from switchsum_switch.kernels.intrinsics import carray, pointer
 from switchsum_switch.kernels.loading import address_of

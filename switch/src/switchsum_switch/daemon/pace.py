@@ -15,6 +15,7 @@ from typing import Final
 
 import numpy as np
 import numpy.typing as npt
+
 from switchsum_switch.kernels.decorators import kernel
 
 NAP_NS: Final = 200_000

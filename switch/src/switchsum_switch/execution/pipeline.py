@@ -13,6 +13,7 @@ from typing import Any, Literal, Protocol
 
 import numpy as np
 import numpy.typing as npt
+
 from switchsum_switch.errors import UsageError
 from switchsum_switch.kernels.cache import open_store
 

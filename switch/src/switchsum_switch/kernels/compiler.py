@@ -23,6 +23,7 @@ from numba.np.numpy_support import from_dtype
 
 from .intrinsics import Deferred, pointer
 from .machinecode import target_machine
+from .packages import is_ours
 from .signatures import BOOLEAN, FLOAT, INTEGER, NOTHING, Made, Tag
 
 types: Any = _types
@@ -71,7 +72,7 @@ _usual_class: Final = typeof_impl.dispatch(EnumMeta)
 @typeof_impl.register(EnumMeta)  # type: ignore[untyped-decorator]
 def _(value: EnumMeta, context: object) -> Any:
     """Let kernels write `Flag.PAYLOAD`: numba has no IntFlag, and adds no member of an IntEnum to a smaller integer."""
-    if issubclass(value, int) and value.__module__.startswith("switchsum."):
+    if issubclass(value, int) and is_ours(value.__module__):
         return _Numbers(value, types.int64)
     return _usual_class(value, context)
 

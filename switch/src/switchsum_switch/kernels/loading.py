@@ -23,6 +23,7 @@ import numpy as np
 
 from .cache import Store, keep, open_store
 from .machinecode import Library, fingerprint
+from .packages import is_ours
 from .signatures import Made
 from .sources import source_digest
 from .turns import compiling
@@ -104,7 +105,7 @@ _libraries: list[Library] = []
 def _file_of(kernel: Named, types: str) -> str:
     """Return the name of the file with the code for arguments of some types."""
     name = name_of(kernel)
-    theirs = "" if kernel.__module__.startswith("switchsum.") else _text_of(getattr(kernel, "py_func", None), set())
+    theirs = "" if is_ours(kernel.__module__) else _text_of(getattr(kernel, "py_func", None), set())
     digest = sha256("\n".join((fingerprint(), name, types, theirs)).encode()).hexdigest()[:16]
     return f"{name}.{digest}.object"
 
@@ -115,7 +116,7 @@ def _text_of(function: Any, seen: set[int]) -> str:
     The functions that it calls are included.  Our own kernels' files are in the store's digest.
     """
     code = getattr(function, "__code__", None)
-    if code is None or id(code) in seen or function.__module__.startswith("switchsum."):
+    if code is None or id(code) in seen or is_ours(function.__module__):
         return ""
     seen.add(id(code))
     parts = [_file_text(code.co_filename)]
@@ -123,7 +124,7 @@ def _text_of(function: Any, seen: set[int]) -> str:
         value = function.__globals__.get(name)
         if isinstance(value, ModuleType):
             theirs = getattr(value, "__file__", None) or ""
-            parts.append(_file_text(theirs) if not value.__name__.startswith("switchsum.") else "")
+            parts.append(_file_text(theirs) if not is_ours(value.__name__) else "")
         else:
             called = getattr(value, "py_func", value)
             parts.append(_text_of(called, seen) if callable(called) else f"{name} = {_constant(value)}")

@@ -8,16 +8,12 @@ import importlib.util
 import re
 import sys
 from functools import cache
-from pathlib import Path
 from typing import Final
 
-_PACKAGES: Final = (
-    *("switchsum_protocol", "switchsum_switch.NATIVE", "switchsum_host", "switchsum_switch"),
-    "switchsum_lab.simulation",
-)
-"""Packages in which kernels are written, and those that they use."""
+from .packages import folders_with_kernels
+
 _USES_KERNELS: Final = re.compile(
-    r"^(?:from|import) (?:numba|(?:switchsum\.native\.|\.+)(?:kernels\.)?(?:decorators|outlined|intrinsics))\b",
+    r"^(?:from|import) (?:numba|(?:switchsum_switch\.|\.+)(?:kernels\.)?(?:decorators|outlined|intrinsics))\b",
     re.MULTILINE,
 )
 _IMPORT: Final = re.compile(
@@ -46,13 +42,11 @@ def source_digest() -> str:
 def module_sources() -> dict[str, tuple[str, str]]:
     """Read every module of the packages that may hold kernels: its dotted name -> its package and its text."""
     sources = {}
-    for package in _PACKAGES:
-        spec = importlib.util.find_spec(package)
-        for folder in (spec and spec.submodule_search_locations) or ():
-            for path in Path(folder).rglob("*.py"):
-                name = ".".join([package, *path.relative_to(folder).with_suffix("").parts])
-                text = path.read_text(encoding="utf-8")
-                sources[name.removesuffix(".__init__")] = (name.rpartition(".")[0], text)
+    for package, folder in folders_with_kernels():
+        for path in folder.rglob("*.py"):
+            name = ".".join([package, *path.relative_to(folder).with_suffix("").parts])
+            text = path.read_text(encoding="utf-8")
+            sources[name.removesuffix(".__init__")] = (name.rpartition(".")[0], text)
     return sources
 
 

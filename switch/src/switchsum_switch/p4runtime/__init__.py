@@ -4,13 +4,3 @@ Where to begin: `service.py` (the gRPC methods), `arbitration.py` (who may write
 `entities.py` (the entities of a program).  `schema.py` binds P4Info to the program.  Section numbers are those of the
 P4Runtime specification 1.5.
 """
-
-from __future__ import annotations
-
-from .device import Device
-from .notices import Notices
-from .refusal import Refused
-from .server import Server
-from .service import Service
-
-__all__ = ["Device", "Notices", "Refused", "Server", "Service"]

@@ -45,7 +45,7 @@ MOST_READS: Final = 8
 """Answers to Reads that are sent at a time.  Each holds a thread of unary calls until its client has taken it, or until
 another client needs its place: then the one ends that has waited longest."""
 
-_log = logging.getLogger("switchsum_switch.p4runtime.service")
+_log = logging.getLogger("switchsum.switch.p4runtime.service")
 _STATUS: Final = {code.value[0]: code for code in grpc.StatusCode}
 _GARBAGE: Final = object()
 """Stands for a request that could not be parsed."""

@@ -26,7 +26,7 @@ END: Final = b"e"
 CHANGES: Final = {"SetForwardingPipelineConfigRequest": b"p", "WriteRequest": b"w"}
 """Kinds of records that are requests of P4Runtime, compressed by zlib."""
 
-_log = logging.getLogger("switchsum_switch.ports.capture")
+_log = logging.getLogger("switchsum.switch.ports.capture")
 
 
 class Capture:

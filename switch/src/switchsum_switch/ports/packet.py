@@ -28,7 +28,7 @@ from .base import MAX_FRAME_BYTES, Addresses, Batch, PortCounter, PortGroup, Por
 from .operations import Operations
 from .packet_kernels import DESCRIPTOR, IS_BLOCKED, PACKET, TAG_BYTES, TOGETHER, packed_words, packet_words
 
-_log: Final = logging.getLogger("switchsum_switch.ports.packet")
+_log: Final = logging.getLogger("switchsum.switch.ports.packet")
 RING_FRAMES: Final = 1024
 """Slots of a port's receive ring: it holds the windows of four workers while the switch is busy."""
 

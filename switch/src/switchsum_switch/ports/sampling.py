@@ -10,8 +10,8 @@ import threading
 from typing import Any, Final
 
 import grpc
-from switchsum_protocol import rpc_codec
 
+from switchsum_switch import codec
 from switchsum_switch.ports.base import Addresses, Batch, Words, rows
 from switchsum_switch.ports.port_set import PortSet
 from switchsum_switch.ports.samples import (
@@ -95,7 +95,7 @@ class Sampler:
 
     def _answer(self, data: bytes, context: grpc.ServicerContext) -> bytes:
         try:
-            return rpc_codec.encode(self.take(rpc_codec.decode(SampleRequest, data)))
+            return codec.encode(self.take(codec.decode(SampleRequest, data)))
         except ValueError as error:
             context.abort(grpc.StatusCode.INVALID_ARGUMENT, str(error))
             raise AssertionError("abort raises") from error

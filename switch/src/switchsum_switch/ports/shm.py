@@ -59,7 +59,7 @@ their jobs name these ports, so a worker that was given one meanwhile gets anoth
 _NOT_COME: Final = (errno.EAGAIN, errno.ECONNABORTED, errno.EINTR)
 """Errors of accept(2) that mean that there is no connection after all."""
 
-_log = logging.getLogger("switchsum_switch.ports.shm")
+_log = logging.getLogger("switchsum.switch.ports.shm")
 
 
 def worker_address(port: int) -> Address:

@@ -17,7 +17,7 @@ from typing import Final, Protocol
 
 from .base import MAX_FRAME_BYTES, Addresses, Batch, Words, rows
 
-_log = logging.getLogger("switchsum_switch.ports.taps")
+_log = logging.getLogger("switchsum.switch.ports.taps")
 
 _MAGIC: Final = 0xA1B2C3D4
 """A pcap file with timestamps in microseconds."""

@@ -8,6 +8,7 @@ from typing import Final
 
 import numpy as np
 import numpy.typing as npt
+
 from switchsum_switch.kernels.loading import address_of
 from switchsum_switch.kernels.records import Int64, Record, Table, dtype_of, table
 

@@ -18,6 +18,7 @@ from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
+
 from switchsum_switch.kernels.loading import address_of
 
 Longs = npt.NDArray[np.int64]

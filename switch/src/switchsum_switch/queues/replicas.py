@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import numpy as np
 import numpy.typing as npt
+
 from switchsum_switch.kernels.atomics import copy_bytes
 from switchsum_switch.kernels.decorators import kernel
 

@@ -21,8 +21,8 @@ from typing import Final, Self
 
 import numpy as np
 import numpy.typing as npt
-from switchsum_protocol import rpc_codec
 
+from switchsum_switch.codec import decode, encode
 from switchsum_switch.errors import TransportError, UsageError
 
 from ..process.runtime_directory import check_length
@@ -86,7 +86,7 @@ class Hello:
     def decode(cls, data: bytes) -> Hello:
         """Read a message; raises TransportError, which says what is wrong with it."""
         try:
-            hello = rpc_codec.decode(cls, data)
+            hello = decode(cls, data)
         except ValueError as error:
             raise TransportError(f"not a hello: {error}") from None
         if hello.layout != LAYOUT_DIGEST:
@@ -125,13 +125,13 @@ class Answer:
     def decode(cls, data: bytes) -> Answer:
         """Read a message; raises TransportError."""
         try:
-            return rpc_codec.decode(cls, data)
+            return decode(cls, data)
         except ValueError as error:
             raise TransportError(f"the switch's answer makes no sense: {error}") from None
 
     def encode(self) -> bytes:
         """Write the message."""
-        return rpc_codec.encode(self)
+        return encode(self)
 
 
 class SharedMemory:

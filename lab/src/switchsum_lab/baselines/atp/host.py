@@ -9,6 +9,7 @@ from typing import Final
 
 import numpy as np
 import numpy.typing as npt
+
 from switchsum_controller.tables.entries import Entry, Group, Replica
 from switchsum_lab.protocols.seam import HEADERS_BYTES, SWITCH, Array, Link, Steps, World
 from switchsum_lab.protocols.timing import RoundTrips

@@ -16,6 +16,7 @@ from typing import Final
 
 import numpy as np
 import numpy.typing as npt
+
 from switchsum_lab.protocols import forwarding
 from switchsum_lab.protocols.seam import HEADERS_BYTES, Array, Link, Steps, World
 from switchsum_lab.protocols.timing import RoundTrips

@@ -10,6 +10,7 @@ import struct
 from typing import Final
 
 import numpy as np
+
 from switchsum_lab.protocols import forwarding
 from switchsum_lab.protocols.seam import HEADERS_BYTES, Array, Link, Steps, World
 from switchsum_lab.protocols.timing import RoundTrips

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from typing import Final
 
 import numpy as np
+
 from switchsum_controller.tables.entries import Entry, Group, Replica
 from switchsum_lab.protocols.seam import SWITCH, Array, Link, Steps, World
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
+
 from switchsum_controller.tables.entries import Entry, Group, Replica
 from switchsum_lab.protocols.seam import HEADERS_BYTES, SWITCH, Array, Link, Steps, World
 from switchsum_lab.protocols.timing import RoundTrips

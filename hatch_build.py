@@ -1,4 +1,4 @@
-"""What pyproject.toml cannot say: the project's URL, and the README with links that work away from a clone.
+"""What pyproject.toml cannot say: the URL, the README with links that work away from a clone, and p4src in wheels.
 
 The URL is SWITCHSUM_URL, or the one of the sdist, or that of the clone's remote `origin`.  Where there is none, the
 README names files without links.
@@ -11,8 +11,10 @@ import re
 import subprocess
 from email.parser import HeaderParser
 from pathlib import Path
+from typing import Any
 
-from setuptools import setup
+from hatchling.builders.hooks.plugin.interface import BuildHookInterface
+from hatchling.metadata.plugin.interface import MetadataHookInterface
 
 HERE = Path(__file__).resolve().parent
 NAME = "Repository"
@@ -56,15 +58,22 @@ def absolute(text: str, base: str) -> str:
     return LINK.sub(link, text).replace("<this repository>", base or "<this repository>")
 
 
-def main() -> None:
-    """Hand all to setuptools."""
-    base = url()
-    setup(
-        long_description=absolute((HERE / "README.md").read_text(encoding="utf-8"), base),
-        long_description_content_type="text/markdown",
-        project_urls={NAME: base} if base else {},
-    )
+class ReadmeAndUrl(MetadataHookInterface):
+    """Hatchling asks it for what pyproject.toml calls dynamic."""
+
+    def update(self, metadata: dict[str, Any]) -> None:
+        """Fill in the README and, where somebody says it, the repository's URL."""
+        base = url()
+        text = absolute((HERE / "README.md").read_text(encoding="utf-8"), base)
+        metadata["readme"] = {"content-type": "text/markdown", "text": text}
+        if base:
+            metadata["urls"] = {NAME: base}
 
 
-if __name__ == "__main__":
-    main()
+class P4Sources(BuildHookInterface[Any]):
+    """Hatchling asks it for what a wheel has beside its packages."""
+
+    def initialize(self, version: str, build_data: dict[str, Any]) -> None:
+        """Put the P4 program into a wheel; an editable install finds it in the clone (src/switchsum/p4src.py)."""
+        if version != "editable":
+            build_data["force_include"][str(HERE / "p4src")] = "switchsum/data/p4src"

@@ -1,0 +1,34 @@
+"""What other distributions add: commands, and runners of `switchsum run`, found by their entry points.
+
+A distribution names a function or a typer application in the group `switchsum.commands`, and a function of `RunOptions`
+that returns an exit code in `switchsum.runners`.  switchsum itself imports none of them before somebody asks.
+"""
+
+from __future__ import annotations
+
+from importlib.metadata import entry_points
+from typing import Any, Final
+
+from switchsum_protocol.errors import UsageError
+
+COMMANDS: Final = "switchsum.commands"
+RUNNERS: Final = "switchsum.runners"
+OF_THE_LABORATORY: Final = ("simulate", "sweep", "plan", "conform", "baseline", "virtual-time")
+"""Names that are known here for the sake of a better message, where the laboratory is not installed."""
+
+
+def names(group: str) -> tuple[str, ...]:
+    """Return the names that installed distributions have in a group."""
+    return tuple(sorted(entry_points(group=group).names))
+
+
+def load(group: str, name: str, asked: str) -> Any:
+    """Return what a distribution has under a name; `asked` is what the user wrote.
+
+    Raises:
+        UsageError: no distribution that is installed here has it.
+
+    """
+    for entry in entry_points(group=group, name=name):
+        return entry.load()
+    raise UsageError(f"{asked} is a part of the laboratory, which is not installed: pip install ./lab (in the clone)")

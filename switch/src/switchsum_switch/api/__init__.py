@@ -1,0 +1,1 @@
+"""What a person calls: `Switch`, which `switchsum_switch` hands on."""

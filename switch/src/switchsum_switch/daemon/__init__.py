@@ -1,0 +1,1 @@
+"""The switch as a process: its loop, its ports, its command line."""
