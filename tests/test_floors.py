@@ -34,7 +34,7 @@ ALLOWED_IN_HOST = {
 # Data about networks stands beside the floors: Mininet reads it under the system's Python, which has the standard
 # library and nothing of switchsum.
 DATA = ROOT / "mininet" / "topologies"
-# p4runtime's generated modules fail beside a protobuf newer than 3.20: switch/src/switchsum_switch/p4runtime/p4runtime.binpb has its descriptors.
+# p4runtime's generated modules fail beside a protobuf newer than 3.20: switch/src/switchsum_switch/messages/p4runtime.binpb has its descriptors.
 NEVER = {"p4"}
 # The ground decides nothing by the clock, moves no bytes and compiles nothing: whatever it needs is an argument.  So it
 # also lacks what reaches the machine from native code: intrinsics, addresses, foreign functions, kernels.

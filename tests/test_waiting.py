@@ -9,7 +9,7 @@ import pytest
 
 from switchsum.cli.told import ToldClient
 from switchsum_protocol.errors import SwitchsumError
-from switchsum_switch.process import notices
+from switchsum_switch import notices
 from switchsum_switch.process.children import Children
 
 from .timing import eventually

@@ -1,4 +1,4 @@
-"""Write switch/src/switchsum_switch/p4runtime/p4runtime.binpb: the descriptors of P4Runtime's messages, taken from the packages that publish them.
+"""Write switch/src/switchsum_switch/messages/p4runtime.binpb: the descriptors of P4Runtime's messages, taken from the packages that publish them.
 
 Run as `python tools/p4runtime_descriptors.py`, with the extra dev; a test compares what it makes with the committed
 file.  The packages are p4runtime (github.com/p4lang/p4runtime) and googleapis-common-protos

@@ -25,7 +25,7 @@ from checks.bench.needs import missing
 from checks.bench.page import publish
 from checks.bench.records import RESULTS, machine, save, show
 from switchsum_protocol.errors import SwitchsumError
-from switchsum_switch.process.notices import waiting_for
+from switchsum_switch.notices import waiting_for
 
 TABLE_COLUMNS = 200
 """For output into files."""

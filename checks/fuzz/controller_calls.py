@@ -15,7 +15,7 @@ from switchsum_controller.service.config import Config
 from switchsum_controller.service.controller import Controller
 from switchsum_controller.service.server import Service
 from switchsum_protocol import member_rpc, rpc
-from switchsum_switch import codec
+from switchsum_switch.messages import codec
 from switchsum_switch.wires.headers import Address
 
 MOST_TEXT: Final = 1000

@@ -12,8 +12,8 @@ from google.protobuf.message import DecodeError
 
 from checks.fuzz.choices import Choices, damage
 from switchsum_switch.execution.pipeline import Pipeline
+from switchsum_switch.messages.p4runtime import encode_election_id, parse_p4info, v1
 from switchsum_switch.p4runtime.device import Device
-from switchsum_switch.p4runtime.messages import encode_election_id, parse_p4info, v1
 from switchsum_switch.p4runtime.refusal import Refused
 from switchsum_switch.p4runtime.service import Service
 from switchsum_switch.p4runtime.stream import Stream

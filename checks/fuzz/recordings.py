@@ -12,7 +12,7 @@ from checks.fuzz.choices import Choices
 from checks.fuzz.damage import damaged, scratch_folder
 from switchsum.packets import recording
 from switchsum_protocol.errors import LocalError
-from switchsum_switch.p4runtime.messages import v1
+from switchsum_switch.messages.p4runtime import v1
 from switchsum_switch.ports.capture import Capture
 
 MOST_EVENTS: Final = 10_000

@@ -12,7 +12,7 @@ from switchsum.web.requests import TimedRequests
 from switchsum.web.server import WebServer
 from switchsum_protocol import rpc
 from switchsum_protocol.errors import UsageError
-from switchsum_switch.ports.samples import SampledFrame
+from switchsum_switch.messages.samples import SampledFrame
 
 PATHS: Final = (b"/", b"/metrics", b"/packets?job=a&slot=1", b"/page.js", b"/nowhere", b"/packets?slot=")
 PARTS: Final = (

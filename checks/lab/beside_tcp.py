@@ -36,8 +36,8 @@ from switchsum_protocol import rpc
 from switchsum_protocol.clients.controller_client import ControllerClient
 from switchsum_protocol.errors import ControllerUnreachable, SwitchLost
 from switchsum_switch.bmv2.process import End
+from switchsum_switch.notices import waiting_for
 from switchsum_switch.process.children import OURSELVES, Child, Children
-from switchsum_switch.process.notices import waiting_for
 from switchsum_switch.wires.headers import format_ip, format_mac
 
 JOB: Final = "beside"

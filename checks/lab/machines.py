@@ -25,8 +25,8 @@ from checks.bench.records import machine
 from switchsum.launch import wires
 from switchsum_lab.sweeps.star import lay
 from switchsum_switch.bmv2.process import free_port
+from switchsum_switch.notices import waiting_for
 from switchsum_switch.process.children import Children
-from switchsum_switch.process.notices import waiting_for
 from switchsum_switch.wires.headers import format_ip
 
 DEFAULTS: Final = ("2", "4", "200mbit", "10")

@@ -24,7 +24,7 @@ from switchsum.planning.topology import Cable, Network
 from switchsum_lab.simulation import jobs
 from switchsum_lab.simulation.conditions import Link
 from switchsum_lab.simulation.scenario import IDEAL, Scenario, ideals, simulate
-from switchsum_switch.process.notices import say
+from switchsum_switch.notices import say
 
 CELLS: Final = Path(__file__).with_name("scale_cells.json")
 PAGE: Final = Path(__file__).resolve().parents[2] / "docs" / "results" / "scale.md"

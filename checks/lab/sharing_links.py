@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from switchsum_switch.process.notices import waiting_for
+from switchsum_switch.notices import waiting_for
 
 WARM_S: Final = 2.0
 """At both ends of the time in which all are active, which does not count."""

@@ -1,7 +1,7 @@
 """How errors of `rpc` travel: a refusal is a gRPC status whose details are `"<error class>: <text>"`.
 
 `error_from_details` turns it back into the error of `switchsum_protocol.errors` that the controller raised.  Messages
-travel as JSON (`switchsum_switch.codec`).
+travel as JSON (`switchsum_switch.messages.codec`).
 """
 
 from __future__ import annotations

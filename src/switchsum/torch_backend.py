@@ -6,6 +6,7 @@ outside of `switchsum.torch`: an entry point in a package imports the package, w
 
 from __future__ import annotations
 
+from importlib import import_module
 from typing import Any
 
 NAME = "switchsum"
@@ -25,6 +26,4 @@ def register() -> None:
 
 def _create(options: Any, backend_options: Any) -> Any:
     """Make a process group, when one is asked for."""
-    from switchsum.torch.groups import create  # noqa: PLC0415
-
-    return create(options, backend_options)
+    return import_module("switchsum.torch.groups").create(options, backend_options)

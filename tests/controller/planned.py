@@ -14,7 +14,7 @@ from switchsum_controller.plan.rebuild import rebuild
 from switchsum_controller.switches.schema import Schema
 from switchsum_controller.tables.entries import Change, Entry, SwitchState, Write
 from switchsum_controller.trees.fabric import ONLY, fabric_of_one
-from switchsum_switch.p4runtime.messages import parse_p4info
+from switchsum_switch.messages.p4runtime import parse_p4info
 from switchsum_switch.wires.headers import Address
 
 HERE = Address(mac=0x02_00_00_00_00_FE, ip=0x0A00_00FE, port=21333)

@@ -24,7 +24,7 @@ from switchsum_protocol.errors import (
     WorldSizeMismatch,
 )
 from switchsum_protocol.frame import WIRE_VERSION, Kind, Reason
-from switchsum_switch.p4runtime.messages import Code, Failure, P4RuntimeError
+from switchsum_switch.messages.p4runtime import Code, Failure, P4RuntimeError
 
 from .conftest import Start
 from .rig import (

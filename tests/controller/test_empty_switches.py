@@ -14,7 +14,7 @@ from switchsum_controller.tables.entries import Change, SwitchState, Write
 from switchsum_controller.tables.names import IDENTITY
 from switchsum_controller.trees.fabric import Fabric, FabricSwitch
 from switchsum_protocol import member_rpc, rpc
-from switchsum_switch.p4runtime.messages import Code, P4RuntimeError
+from switchsum_switch.messages.p4runtime import Code, P4RuntimeError
 
 from .rig import LONG_S, SWITCH, Worker, admit, eventually, program
 from .test_tree_of_switches import NAMES, PLACES, Tree, create, fabric_at

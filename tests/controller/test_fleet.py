@@ -27,7 +27,7 @@ from switchsum_controller.tables.names import STATIONS, UPLINK
 from switchsum_protocol.errors import RemoteError, SwitchLost
 from switchsum_protocol.frame import LANE_BYTES, Flag, Header, Kind
 from switchsum_protocol.wire import build_frame, parse_frame
-from switchsum_switch.p4runtime.messages import Code, P4RuntimeError
+from switchsum_switch.messages.p4runtime import Code, P4RuntimeError
 
 from .planned import plan
 from .rig import LANES, LONG_S, SWITCH, EmbeddedSwitch, program

@@ -16,7 +16,7 @@ from switchsum_controller.trees import moves
 from switchsum_controller.trees.fabric import Fabric, FabricSwitch
 from switchsum_protocol import member_rpc, rpc
 from switchsum_protocol.clients.member_client import MemberClient
-from switchsum_switch.p4runtime.messages import Code, P4RuntimeError
+from switchsum_switch.messages.p4runtime import Code, P4RuntimeError
 
 from .rig import LONG_S, SWITCH, admit, eventually
 from .test_tree_of_switches import PLACES, Tree, create, show

@@ -11,7 +11,7 @@ from switchsum_controller.switches.schema import Schema, decode_group, encode_gr
 from switchsum_controller.switches.session import COUNTERS
 from switchsum_controller.tables.entries import Between, Entry, Group, Masked, Match, Prefix, Replica
 from switchsum_protocol.errors import UsageError
-from switchsum_switch.p4runtime.messages import parse_p4info, v1
+from switchsum_switch.messages.p4runtime import parse_p4info, v1
 
 EVERY_KIND = Schema(
     parse_p4info("""

@@ -25,7 +25,7 @@ from switchsum_protocol.agreement_rpc import AgreeRequest
 from switchsum_protocol.errors import NoCapacity, NotAdmitted, UsageError
 from switchsum_protocol.frame import LANE_BYTES, NO_BLOCK, Header, Kind, Reason
 from switchsum_protocol.wire import parse_frame
-from switchsum_switch.ports.samples import SampledFrame
+from switchsum_switch.messages.samples import SampledFrame
 from switchsum_switch.wires.headers import LOWER_BYTES, Address
 
 from . import rig

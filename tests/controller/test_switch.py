@@ -20,7 +20,7 @@ from switchsum_controller.trees.branch import Branch, Place
 from switchsum_protocol.errors import SwitchLost
 from switchsum_protocol.frame import Header, Kind, Reason
 from switchsum_protocol.wire import Packet, build_frame
-from switchsum_switch.p4runtime.messages import Code, P4RuntimeError, parse_p4info, v1
+from switchsum_switch.messages.p4runtime import Code, P4RuntimeError, parse_p4info, v1
 from switchsum_switch.wires.headers import Address
 
 from .rig import LANES, LONG_S, SWITCH, AnySwitch, Bmv2Switch, eventually, program

@@ -15,7 +15,7 @@ from switchsum_host.api.communicator import Communicator
 from switchsum_protocol import rpc_codec
 from switchsum_protocol.agreement_rpc import AgreeReply
 from switchsum_protocol.errors import ControllerUnreachable, SwitchsumError
-from switchsum_switch import codec
+from switchsum_switch.messages import codec
 
 from ..controller.planned import SLOTS, make_jobs, make_settings, plan, rebuilt, running_job
 from ..controller.rig import SWITCH, program

@@ -44,7 +44,7 @@ from switchsum_protocol.errors import (
 from switchsum_protocol.frame import WIRE_VERSION, Kind
 from switchsum_protocol.slot_rules import SWITCH_ADDRESS
 from switchsum_protocol.wire import parse_frame
-from switchsum_switch import codec
+from switchsum_switch.messages import codec
 
 from ..timing import patience
 

@@ -14,7 +14,7 @@ from typing import cast
 import pytest
 
 from switchsum_protocol.errors import TransportError
-from switchsum_switch.codec import encode
+from switchsum_switch.messages.codec import encode
 from switchsum_switch.wires import shared_memory
 from switchsum_switch.wires.outbox import LAYOUT_DIGEST
 from switchsum_switch.wires.shared_memory import MAX_ROWS, Answer, Hello, SharedMemory, check_peer

@@ -25,7 +25,7 @@ from switchsum_protocol.errors import LocalError
 from switchsum_protocol.frame import Header, Kind
 from switchsum_protocol.wire import build_frame
 from switchsum_switch.daemon.daemon import Config, SwitchProcess
-from switchsum_switch.p4runtime.messages import parse_p4info, v1
+from switchsum_switch.messages.p4runtime import parse_p4info, v1
 from switchsum_switch.ports.base import PortGroup, PortTable
 from switchsum_switch.ports.capture import SETTINGS, Capture
 from switchsum_switch.ports.memory import MemoryPorts

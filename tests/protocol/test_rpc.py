@@ -7,7 +7,7 @@ import json
 import pytest
 
 from switchsum_protocol import errors, member_rpc, reports, rpc, rpc_codec, wire
-from switchsum_switch import codec
+from switchsum_switch.messages import codec
 
 EXAMPLES = [
     member_rpc.JoinRequest(job="digits", rank=0, world_size=4),

@@ -16,7 +16,7 @@ import pytest
 
 from switchsum_protocol.clients.controller_client import ControllerClient
 from switchsum_protocol.errors import CollectiveTimeout, NoCapacity, UnknownJob, UsageError
-from switchsum_switch.process import notices
+from switchsum_switch import notices
 
 from ..timing import eventually, patience
 from .conftest import LOCAL, SCRIPTS, Launch, Torchrun

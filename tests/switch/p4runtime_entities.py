@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from switchsum_switch.p4runtime.messages import Code, P4RuntimeError, v1
+from switchsum_switch.messages.p4runtime import Code, P4RuntimeError, v1
 
 from .p4runtime_rig import Client, identifier, update
 

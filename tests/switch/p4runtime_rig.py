@@ -11,8 +11,7 @@ from typing import Any
 import grpc
 
 from switchsum_switch.execution.pipeline import Pipeline
-from switchsum_switch.p4runtime.device import Device
-from switchsum_switch.p4runtime.messages import (
+from switchsum_switch.messages.p4runtime import (
     CHANNEL_OPTIONS,
     METHODS,
     Code,
@@ -22,6 +21,7 @@ from switchsum_switch.p4runtime.messages import (
     parse_p4info,
     v1,
 )
+from switchsum_switch.p4runtime.device import Device
 from switchsum_switch.p4runtime.server import Server
 from switchsum_switch.p4runtime.service import Service
 from switchsum_switch.state.clock import Clock

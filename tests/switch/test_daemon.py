@@ -16,10 +16,10 @@ import pytest
 from switchsum_protocol.errors import SwitchsumError, TransportError
 from switchsum_switch.daemon.cpu import MAX_WAITING, CpuPort
 from switchsum_switch.daemon.daemon import Config, ProgramConfig, SwitchProcess
-from switchsum_switch.p4runtime.messages import Code, P4RuntimeError, v1
+from switchsum_switch.messages.p4runtime import Code, P4RuntimeError, v1
+from switchsum_switch.messages.samples import METHOD, SERVICE
 from switchsum_switch.ports.base import CPU_PORT, Batch, PortCounter, PortGroup, PortTable
 from switchsum_switch.ports.memory import MemoryPorts
-from switchsum_switch.ports.samples import METHOD, SERVICE
 from switchsum_switch.ports.sampling import serve_samples
 
 from ..timing import eventually

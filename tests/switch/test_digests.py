@@ -11,9 +11,9 @@ import pytest
 
 from switchsum_switch import Switch
 from switchsum_switch.execution.pipeline import EngineName, Pipeline
+from switchsum_switch.messages.p4runtime import Code, P4RuntimeError, parse_p4info, v1
 from switchsum_switch.names.views import DigestView
 from switchsum_switch.p4runtime.digest_entries import DigestEntries
-from switchsum_switch.p4runtime.messages import Code, P4RuntimeError, parse_p4info, v1
 from switchsum_switch.p4runtime.notices import Notices
 from switchsum_switch.p4runtime.schema import bind
 from switchsum_switch.state.digests import CAPACITY

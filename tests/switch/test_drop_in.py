@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from switchsum_switch.p4runtime.messages import parse_p4info, v1
+from switchsum_switch.messages.p4runtime import parse_p4info, v1
 from switchsum_switch.state.meters import GREEN, RED, YELLOW
 from switchsum_switch.wires.packetsocket import open_packet_socket
 

@@ -9,7 +9,7 @@ import pytest
 
 from switchsum_switch import Switch
 from switchsum_switch.execution.pipeline import EngineName
-from switchsum_switch.p4runtime.messages import Code, P4RuntimeError, parse_p4info, v1
+from switchsum_switch.messages.p4runtime import Code, P4RuntimeError, parse_p4info, v1
 from switchsum_switch.state.tables import Entry, Exact, Ternary
 
 from .conftest import PROGRAMS

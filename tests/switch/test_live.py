@@ -19,7 +19,7 @@ from switchsum_protocol.errors import SwitchsumError, UsageError
 from switchsum_switch import Switch
 from switchsum_switch.live.file import read_network
 from switchsum_switch.live.network import LiveNetwork
-from switchsum_switch.p4runtime.messages import parse_p4info, v1
+from switchsum_switch.messages.p4runtime import parse_p4info, v1
 from switchsum_switch.wires.packetsocket import open_packet_socket
 
 from ..timing import eventually, patience

@@ -9,7 +9,7 @@ import pytest
 
 from switchsum_switch import Switch
 from switchsum_switch.execution.pipeline import EngineName
-from switchsum_switch.p4runtime.messages import Code, v1
+from switchsum_switch.messages.p4runtime import Code, v1
 from switchsum_switch.ports.base import PortTable
 from switchsum_switch.ports.packet import PacketPorts
 from switchsum_switch.state.liveness import Liveness

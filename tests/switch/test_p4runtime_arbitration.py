@@ -5,8 +5,8 @@ from dataclasses import dataclass, field
 
 import pytest
 
+from switchsum_switch.messages.p4runtime import Code
 from switchsum_switch.p4runtime.arbitration import LONGEST_ROLE, MOST_ROLES, Arbitration, Bid, Notification
-from switchsum_switch.p4runtime.messages import Code
 from switchsum_switch.p4runtime.refusal import Refused
 
 DEVICE = 7

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from switchsum_switch.messages.p4runtime import METHODS, Code, P4RuntimeError, v1
 from switchsum_switch.p4runtime import service
-from switchsum_switch.p4runtime.messages import METHODS, Code, P4RuntimeError, v1
 
 from .p4runtime_entities import (
     BY_PORT,

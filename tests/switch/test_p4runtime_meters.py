@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from switchsum_switch.p4runtime.messages import Code, P4RuntimeError, parse_p4info, v1
+from switchsum_switch.messages.p4runtime import Code, P4RuntimeError, parse_p4info, v1
 from switchsum_switch.state.meters import RED
 
 from .p4runtime_rig import Client, Rig, update

@@ -7,8 +7,8 @@ from random import Random
 from typing import Any, Final
 
 from switchsum_switch.execution.pipeline import Pipeline
+from switchsum_switch.messages.p4runtime import Code, encode_uint, parse_p4info, v1
 from switchsum_switch.p4runtime.entities import Entities
-from switchsum_switch.p4runtime.messages import Code, encode_uint, parse_p4info, v1
 
 PROGRAM: Final = Path(__file__).parent / "p4runtime" / "entities.json"
 UPDATES: Final = 1500

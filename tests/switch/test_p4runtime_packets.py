@@ -11,8 +11,8 @@ from typing import Any
 import grpc
 import pytest
 
+from switchsum_switch.messages.p4runtime import METHODS, Code, v1
 from switchsum_switch.p4runtime import service, stream
-from switchsum_switch.p4runtime.messages import METHODS, Code, v1
 from switchsum_switch.p4runtime.server import UNARY_THREADS
 from switchsum_switch.p4runtime.stream import MAX_STREAMS
 

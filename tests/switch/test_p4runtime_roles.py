@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from switchsum_switch.p4runtime.messages import Code, P4RuntimeError, v1
+from switchsum_switch.messages.p4runtime import Code, P4RuntimeError, v1
 from switchsum_switch.p4runtime.refusal import Refused
 from switchsum_switch.p4runtime.roles import MESSAGE as CONFIG
 from switchsum_switch.p4runtime.roles import RoleConfig, decode_role_config

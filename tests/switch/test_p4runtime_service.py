@@ -13,9 +13,9 @@ import grpc
 import pytest
 
 from switchsum_switch.execution.pipeline import Pipeline
+from switchsum_switch.messages.p4runtime import METHODS, Code, P4RuntimeError, parse_p4info, v1
 from switchsum_switch.p4runtime import service
 from switchsum_switch.p4runtime.device_config import program_of
-from switchsum_switch.p4runtime.messages import METHODS, Code, P4RuntimeError, parse_p4info, v1
 
 from ..timing import patience
 from . import p4runtime_rig

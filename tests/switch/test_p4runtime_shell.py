@@ -19,7 +19,7 @@ import pytest
 
 from switchsum_switch.bmv2.process import free_port
 from switchsum_switch.daemon.daemon import Config, SwitchProcess
-from switchsum_switch.p4runtime.messages import Code, decode_uint, v1
+from switchsum_switch.messages.p4runtime import Code, decode_uint, v1
 
 from ..timing import patience
 from .p4runtime_rig import DEVICE_ID, LONG_S, PROGRAM, Client, identifier

@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from switchsum_switch import ProgramError, Switch
+from switchsum_switch.messages.p4runtime import Code, config, parse_p4info, v1
 from switchsum_switch.p4runtime.entities import Entities
 from switchsum_switch.p4runtime.forms import Forms
-from switchsum_switch.p4runtime.messages import Code, config, parse_p4info, v1
 from switchsum_switch.p4runtime.packet_io import ControllerHeader
 from switchsum_switch.p4runtime.refusal import Refused
 

@@ -22,7 +22,7 @@ import pytest
 from switchsum_host.links import shm as shm_link
 from switchsum_host.links.shm import ShmTransport
 from switchsum_protocol.errors import TransportError
-from switchsum_switch.codec import encode
+from switchsum_switch.messages.codec import encode
 from switchsum_switch.ports import shm as shm_ports
 from switchsum_switch.ports.base import PortTable
 from switchsum_switch.ports.port_set import PortSet

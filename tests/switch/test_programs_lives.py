@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from switchsum_switch.execution.pipeline import EngineName, Pipeline
+from switchsum_switch.messages.p4runtime import Code, Outcome, parse_p4info, v1
 from switchsum_switch.p4runtime.entities import Entities
-from switchsum_switch.p4runtime.messages import Code, Outcome, parse_p4info, v1
 from switchsum_switch.program.v1model import (
     EGRESS_CLONE,
     INGRESS_CLONE,

@@ -9,8 +9,8 @@ import pytest
 
 from switchsum_switch import ProgramError, Switch
 from switchsum_switch.execution.pipeline import EngineName
+from switchsum_switch.messages.p4runtime import Code, Outcome, parse_p4info, v1
 from switchsum_switch.p4runtime.entities import Entities
-from switchsum_switch.p4runtime.messages import Code, Outcome, parse_p4info, v1
 from switchsum_switch.program.hashes import HASHES
 
 from .conftest import PROGRAMS

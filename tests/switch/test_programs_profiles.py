@@ -9,8 +9,8 @@ import pytest
 
 from switchsum_switch import BadEntry, EntryExists, EntryMissing, Group, InUse, Member, Switch, TableFull
 from switchsum_switch.execution.pipeline import EngineName
+from switchsum_switch.messages.p4runtime import Code, parse_p4info, v1
 from switchsum_switch.p4runtime.entities import Entities
-from switchsum_switch.p4runtime.messages import Code, parse_p4info, v1
 from switchsum_switch.state.profiles import Numbers
 
 from .conftest import PROGRAMS

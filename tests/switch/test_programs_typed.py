@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from switchsum_switch import ProgramError, Switch
+from switchsum_switch.messages.p4runtime import Code, parse_p4info, v1
 from switchsum_switch.p4runtime.entities import Entities
-from switchsum_switch.p4runtime.messages import Code, parse_p4info, v1
 
 from .conftest import PROGRAMS
 

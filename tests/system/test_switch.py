@@ -15,7 +15,7 @@ from typing import Any
 import grpc
 import pytest
 
-from switchsum_switch.p4runtime.messages import METHODS
+from switchsum_switch.messages.p4runtime import METHODS
 from switchsum_switch.process.ready import READY_FD
 
 from ..timing import patience

@@ -9,7 +9,7 @@ from switchsum_protocol import rpc
 from switchsum_protocol.errors import SwitchLost, UsageError
 from switchsum_protocol.frame import Flag, Header, Kind
 from switchsum_protocol.wire import build_frame
-from switchsum_switch.ports.samples import SampledFrame
+from switchsum_switch.messages.samples import SampledFrame
 from switchsum_switch.wires.headers import Address
 
 HOSTILE = '<script>alert("1")</script>\\"}\n'.replace("\n", "?")

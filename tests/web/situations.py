@@ -13,7 +13,7 @@ from switchsum_controller.jobs.calls import Calls
 from switchsum_protocol import rpc
 from switchsum_protocol.frame import Flag
 from switchsum_protocol.reports import JobCalls, RecentFigures
-from switchsum_switch.ports.samples import SampledFrame
+from switchsum_switch.messages.samples import SampledFrame
 
 KINDS = [
     "allreduce (average) of float32[262144]",

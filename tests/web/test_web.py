@@ -28,7 +28,7 @@ from switchsum.web.server import WebServer
 from switchsum.web.slot_packets import SlotPackets
 from switchsum_protocol import rpc
 from switchsum_protocol.errors import LocalError, UsageError
-from switchsum_switch.ports.samples import SampledFrame
+from switchsum_switch.messages.samples import SampledFrame
 
 from ..timing import eventually, patience
 from .made_up import HOSTILE, MadeUp, Tree

@@ -26,7 +26,7 @@ from typing import Final
 from switchsum_protocol.errors import NotAdmitted, RemoteError, SwitchLost, UsageError
 from switchsum_protocol.frame import FRAME_BYTES, Flag, payload_bytes
 from switchsum_protocol.wire import Packet, nonce_from_fields
-from switchsum_switch.p4runtime.messages import P4RuntimeError
+from switchsum_switch.messages.p4runtime import P4RuntimeError
 
 from ..jobs.job import Job
 from ..jobs.links import check_addresses, number_links

@@ -10,9 +10,9 @@ from typing import Any, Final, Generic, NoReturn, TypeVar
 import grpc
 
 from switchsum_protocol import agreement_rpc, errors, member_rpc, reports, rpc, rpc_codec
-from switchsum_switch import codec
 from switchsum_switch.connections import serving, tls
 from switchsum_switch.connections.threads import Pool, start_server, stop_server
+from switchsum_switch.messages import codec
 
 from .agreements import Agreements
 from .controller import Controller

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import Final
 
 from switchsum_protocol.errors import RemoteError
-from switchsum_switch.p4runtime.messages import Code, P4RuntimeError
+from switchsum_switch.messages.p4runtime import Code, P4RuntimeError
 
 from ..plan.plan import Identity
 from ..plan.rebuild import view_of

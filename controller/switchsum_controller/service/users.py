@@ -8,8 +8,8 @@ from typing import Final
 from switchsum_protocol import member_rpc, rpc
 from switchsum_protocol.errors import RemoteError, SwitchsumError, UsageError
 from switchsum_protocol.frame import WIRE_VERSION
-from switchsum_switch.p4runtime.messages import Code, P4RuntimeError
-from switchsum_switch.ports.samples import SampledFrame
+from switchsum_switch.messages.p4runtime import Code, P4RuntimeError
+from switchsum_switch.messages.samples import SampledFrame
 
 from ..jobs.job import Job
 from ..jobs.slots import Cell, SlotRange

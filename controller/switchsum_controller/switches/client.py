@@ -1,7 +1,7 @@
 """A P4Runtime client: one connection to one switch, as its primary controller.
 
 Calls block and raise P4RuntimeError, which names the updates that the switch refused.  The client uses gRPC's generic
-calls with the messages of `switchsum_switch.p4runtime.messages`, and only features that BMv2's `simple_switch_grpc` has.
+calls with the messages of `switchsum_switch.messages.p4runtime`, and only features that BMv2's `simple_switch_grpc` has.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ from typing import Any, Final
 
 import grpc
 
-from switchsum_switch import codec
 from switchsum_switch.connections import tls
-from switchsum_switch.p4runtime.messages import (
+from switchsum_switch.messages import codec
+from switchsum_switch.messages.p4runtime import (
     CHANNEL_OPTIONS,
     METHODS,
     Code,
@@ -25,7 +25,7 @@ from switchsum_switch.p4runtime.messages import (
     encode_election_id,
     v1,
 )
-from switchsum_switch.ports.samples import METHOD, SERVICE, SampleReply, SampleRequest
+from switchsum_switch.messages.samples import METHOD, SERVICE, SampleReply, SampleRequest
 
 DEFAULT_ELECTION_ID: Final = 1 << 16
 """Higher than the 1 that shells and scripts use, so that a shell beside the controller may only read."""

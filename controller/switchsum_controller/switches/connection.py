@@ -15,7 +15,7 @@ from typing import Final
 from switchsum_protocol.errors import NoCapacity, RemoteError, SwitchLost
 from switchsum_protocol.frame import Reason
 from switchsum_switch.connections import tls
-from switchsum_switch.p4runtime.messages import Code, P4RuntimeError
+from switchsum_switch.messages.p4runtime import Code, P4RuntimeError
 
 from ..jobs.slots import Cell
 from ..tables.entries import SwitchState, diff

@@ -15,7 +15,7 @@ from typing import Any, Final
 
 from switchsum_protocol.errors import LocalError, UsageError
 from switchsum_switch.connections import tls
-from switchsum_switch.p4runtime.messages import Code, P4RuntimeError
+from switchsum_switch.messages.p4runtime import Code, P4RuntimeError
 
 from ..tables.entries import Change, SwitchState, Write
 from ..tables.names import lldp_entry, station_ports

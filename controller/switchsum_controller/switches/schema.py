@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from switchsum_protocol.errors import UsageError
-from switchsum_switch.p4runtime.messages import config, decode_uint, encode_uint, v1
+from switchsum_switch.messages.p4runtime import config, decode_uint, encode_uint, v1
 
 from ..tables.entries import Between, Entry, Group, Masked, Match, Prefix, Replica
 

@@ -17,8 +17,8 @@ from typing import Any, Final
 from switchsum_protocol.errors import SwitchLost
 from switchsum_protocol.frame import AT, MAX_WORKERS, REASONS, Header, Kind, Reason
 from switchsum_protocol.wire import Packet, build_frame, parse_frame
-from switchsum_switch.p4runtime.messages import Code, P4RuntimeError, parse_p4info, v1
-from switchsum_switch.ports.samples import SampledFrame, SampleRequest
+from switchsum_switch.messages.p4runtime import Code, P4RuntimeError, parse_p4info, v1
+from switchsum_switch.messages.samples import SampledFrame, SampleRequest
 from switchsum_switch.process.start_limit import HINT, start_limit
 from switchsum_switch.wires.headers import Address
 

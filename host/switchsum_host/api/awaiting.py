@@ -16,7 +16,7 @@ from switchsum_protocol.errors import (
     WorkerLost,
 )
 from switchsum_protocol.member_rpc import ReadyReply
-from switchsum_switch.process.notices import QUIET_S, ranks_of, say
+from switchsum_switch.notices import QUIET_S, ranks_of, say
 from switchsum_switch.wires.headers import ETHERNET_BYTES
 
 from ..engine.engine import Engine

@@ -30,7 +30,7 @@ from switchsum_protocol.errors import (
 )
 from switchsum_protocol.frame import Flag, Header, Kind, payload_bytes
 from switchsum_protocol.wire import build_frame, nonce_fields
-from switchsum_switch.process.notices import QUIET_S, ranks_of, say, waiting_for
+from switchsum_switch.notices import QUIET_S, ranks_of, say, waiting_for
 from switchsum_switch.process.start_limit import start_limit
 from switchsum_switch.wires.headers import Address
 

@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from switchsum_protocol import member_rpc, reports
-from switchsum_switch.process.notices import say
+from switchsum_switch.notices import say
 
 from ..engine.calls import CALLS
 from ..engine.operation import KNOWN

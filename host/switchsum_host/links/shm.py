@@ -20,13 +20,13 @@ from typing import ClassVar, Final
 import numpy as np
 
 from switchsum_protocol.errors import TransportError
-from switchsum_switch import codec
 from switchsum_switch.kernels.decorators import inner
 from switchsum_switch.kernels.intrinsics import carray, pointer
 from switchsum_switch.kernels.loading import address_of
 from switchsum_switch.kernels.memory import integers_at
 from switchsum_switch.kernels.outlined import Native, Outlined
 from switchsum_switch.kernels.records import Int64, Record, dtype_of
+from switchsum_switch.messages import codec
 from switchsum_switch.process.patience import FIELDS, Patience, give_way, look_until, note_wait
 from switchsum_switch.process.system import READY, monotonic, poll, ring_bell, silence_bell, watch
 from switchsum_switch.wires import outbox, ring

@@ -14,9 +14,9 @@ import grpc
 
 from switchsum_protocol import member_rpc, rpc_codec
 from switchsum_protocol.errors import RemoteError, SwitchsumError
-from switchsum_switch import codec
 from switchsum_switch.connections import tls
 from switchsum_switch.connections.addresses import is_listening
+from switchsum_switch.messages import codec
 
 from .starting import nobody_there, too_busy
 

@@ -12,7 +12,7 @@ from rich.table import Table
 
 from switchsum.cli.output import JsonOption, print_json
 from switchsum.doctor import Finding, Verdict, examine
-from switchsum_switch.process.notices import waiting_for
+from switchsum_switch.notices import waiting_for
 
 STYLES = {Verdict.OK: "green", Verdict.LIMITED: "yellow", Verdict.MISSING: "yellow"}
 

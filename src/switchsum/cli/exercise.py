@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 import typer
 
 from switchsum_protocol.errors import UsageError
-from switchsum_switch.process.notices import waiting_for
+from switchsum_switch.notices import waiting_for
 
 if TYPE_CHECKING:
     from switchsum_exercises import Exercise

@@ -16,7 +16,7 @@ from switchsum.cli.output import JsonOption, check_seconds, print_json
 from switchsum.cli.remote import CONTROLLER, ControllerOption, address_of
 from switchsum_protocol.errors import TransportError, UsageError
 from switchsum_protocol.frame import AGGREGATION_PORT, LANE_BUILDS
-from switchsum_switch.process.notices import waiting_for
+from switchsum_switch.notices import waiting_for
 from switchsum_switch.wires.headers import Address
 
 VerboseOption = Annotated[bool, typer.Option("--verbose", "-v", help="Show all fields and lanes of every packet.")]

@@ -102,7 +102,7 @@ def _read(path: Path) -> bytes:
 def _check(program: bytes, p4info: str) -> None:
     """Compare a program with its P4Info; raises an error that says how they differ."""
     from switchsum_switch.execution.pipeline import Pipeline
-    from switchsum_switch.p4runtime.messages import parse_p4info
+    from switchsum_switch.messages.p4runtime import parse_p4info
     from switchsum_switch.p4runtime.schema import bind
 
     bind(parse_p4info(p4info), Pipeline.load(program, engine="interpreter").state)

@@ -6,7 +6,7 @@ from typing import Any
 
 from switchsum_protocol.clients.controller_client import ControllerClient
 from switchsum_protocol.clients.member_client import Reply
-from switchsum_switch.process.notices import waiting_for
+from switchsum_switch.notices import waiting_for
 
 
 class ToldClient(ControllerClient):

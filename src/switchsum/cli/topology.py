@@ -13,7 +13,7 @@ from switchsum.cli.remote import DeviceOption
 from switchsum.launch.builds import AUTO, LanesOption, read_lanes
 from switchsum.planning.sources import is_shape, read
 from switchsum_protocol.errors import LocalError
-from switchsum_switch.process.notices import waiting_for
+from switchsum_switch.notices import waiting_for
 
 if TYPE_CHECKING:
     from switchsum.planning.topology import Network

@@ -17,7 +17,7 @@ from switchsum.planning.sources import read
 from switchsum.view.rounds import parts_of, trees_of
 from switchsum_protocol.errors import LocalError, UsageError
 from switchsum_protocol.rpc import JobInfo, JobRequest
-from switchsum_switch.process.notices import waiting_for
+from switchsum_switch.notices import waiting_for
 
 if TYPE_CHECKING:
     from switchsum.planning.topology import Network

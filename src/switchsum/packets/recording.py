@@ -13,7 +13,7 @@ from typing import Any, BinaryIO, Final
 from google.protobuf.message import DecodeError
 
 from switchsum_protocol.errors import LocalError
-from switchsum_switch.p4runtime.messages import v1
+from switchsum_switch.messages.p4runtime import v1
 from switchsum_switch.ports.capture import CHANGES, END, SETTINGS
 from switchsum_switch.ports.pcapng import (
     BYTE_ORDER,

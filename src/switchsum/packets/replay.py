@@ -14,8 +14,8 @@ from switchsum_protocol.errors import LocalError
 from switchsum_protocol.frame import Kind, Reason
 from switchsum_protocol.wire import parse_frame
 from switchsum_switch.execution.pipeline import Pipeline
+from switchsum_switch.messages.p4runtime import v1
 from switchsum_switch.p4runtime.device import Device
-from switchsum_switch.p4runtime.messages import v1
 from switchsum_switch.p4runtime.refusal import Refused
 from switchsum_switch.ports.pcapng import INBOUND, OUTBOUND, PcapngFile
 from switchsum_switch.program.v1model import QUEUE_SHIFT

@@ -24,7 +24,7 @@ from switchsum_protocol.frame import AT, Kind
 from switchsum_switch.bmv2.process import AS_STARTED, START_S, ring_frames
 from switchsum_switch.bmv2.queue_depths import set_queue_depths, set_queue_rates
 from switchsum_switch.connections.addresses import is_listening
-from switchsum_switch.p4runtime.messages import parse_p4info, v1
+from switchsum_switch.messages.p4runtime import parse_p4info, v1
 from switchsum_switch.process.children import Child, Children
 from switchsum_switch.process.start_limit import HINT, start_limit
 from switchsum_switch.wires.headers import Address, parse_ip

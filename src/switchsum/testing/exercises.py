@@ -14,7 +14,7 @@ from switchsum_exercises.driver import Wrong
 from switchsum_exercises.frames import GROUP, WORKERS, port_of
 from switchsum_exercises.p4 import STATIONS, Compiled, no_stations, no_such_entry
 from switchsum_protocol.errors import LocalError
-from switchsum_switch.p4runtime.messages import P4RuntimeError
+from switchsum_switch.messages.p4runtime import P4RuntimeError
 from switchsum_switch.process.start_limit import start_limit
 
 IDLE_S: Final = 0.2

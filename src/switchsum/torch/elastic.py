@@ -32,7 +32,7 @@ from switchsum_protocol.errors import (
     WorkerLost,
     WorldSizeMismatch,
 )
-from switchsum_switch.process.notices import ranks_of, say, waiting_for
+from switchsum_switch.notices import ranks_of, say, waiting_for
 from switchsum_switch.process.runtime_directory import controller_address
 
 WAITING: Final = "+"

@@ -25,7 +25,7 @@ from switchsum_protocol import member_rpc, rpc
 from switchsum_protocol.clients.controller_client import ControllerClient
 from switchsum_protocol.clients.starting import ANSWER_S, note_launcher
 from switchsum_protocol.errors import NoCapacity, RankTaken, UnknownJob, UsageError
-from switchsum_switch.process.notices import QUIET_S, ranks_of, say, waiting_for
+from switchsum_switch.notices import QUIET_S, ranks_of, say, waiting_for
 from switchsum_switch.process.start_limit import start_limit
 
 SWITCH_SLOTS: Final = 1024

@@ -20,8 +20,8 @@ from switchsum_protocol.clients.controller_client import ControllerClient
 from switchsum_protocol.errors import SwitchsumError
 from switchsum_protocol.frame import LANE_BUILDS
 from switchsum_switch.connections.tls import VARIABLE
+from switchsum_switch.notices import ranks_of, waiting_for
 from switchsum_switch.process.children import Children
-from switchsum_switch.process.notices import ranks_of, waiting_for
 
 LEAVE_S: Final = 5.0
 """Seconds that the other ranks may take to leave before their job, or their switch, ends."""

@@ -14,7 +14,7 @@ import torch.distributed as dist
 
 from switchsum_protocol import rpc_codec
 from switchsum_protocol.errors import CollectiveTimeout, LocalError, SwitchsumError, UsageError, WorkerLost
-from switchsum_switch.process.notices import waiting_for
+from switchsum_switch.notices import waiting_for
 from switchsum_switch.process.start_limit import HINT, start_limit
 
 SERVICES_S: Final = 600.0

@@ -28,7 +28,7 @@ from switchsum_controller.trees.fabric import MOST_TREES
 from switchsum_protocol.builds import largest_build
 from switchsum_protocol.errors import UsageError
 from switchsum_switch.connections import tls
-from switchsum_switch.process.notices import say
+from switchsum_switch.notices import say
 from switchsum_switch.wires.messages import receive_bytes
 
 LEAF_VARIABLE: Final = "SWITCHSUM_LEAF"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from switchsum_protocol import member_rpc, rpc
-from switchsum_switch.ports.samples import SampledFrame
+from switchsum_switch.messages.samples import SampledFrame
 
 if TYPE_CHECKING:
     from switchsum_controller.service.users import Users

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import Any, Final, Protocol
 
 from switchsum_protocol.reports import printable
-from switchsum_switch.ports.samples import SampledFrame
+from switchsum_switch.messages.samples import SampledFrame
 
 SECONDS: Final = 0.5
 """Most seconds that a switch is asked. Full samples of a busy slot take less."""

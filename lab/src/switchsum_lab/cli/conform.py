@@ -13,7 +13,7 @@ from switchsum.cli.output import JsonOption, check_seconds, print_json
 from switchsum.cli.remote import CONTROLLER, ControllerOption, address_of
 from switchsum_protocol.errors import UsageError
 from switchsum_protocol.frame import MAX_WORKERS
-from switchsum_switch.process.notices import waiting_for
+from switchsum_switch.notices import waiting_for
 
 LEAST_WAIT_S: Final = 0.01
 

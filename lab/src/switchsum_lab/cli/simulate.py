@@ -12,7 +12,7 @@ from switchsum.cli.fields import takes
 from switchsum.cli.output import print_json
 from switchsum_lab.options import SimulateOptions
 from switchsum_protocol.errors import LocalError, UsageError
-from switchsum_switch.process.notices import waiting_for
+from switchsum_switch.notices import waiting_for
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -14,7 +14,7 @@ from switchsum_protocol import rpc
 from switchsum_protocol.clients.controller_client import ControllerClient
 from switchsum_protocol.errors import SwitchsumError, UsageError
 from switchsum_protocol.frame import FRAME_BYTES, payload_bytes
-from switchsum_switch.process.notices import waiting_for
+from switchsum_switch.notices import waiting_for
 
 from .facts import Facts, MemberFacts, check
 from .wires import ROWS, OnWire, TransportWire

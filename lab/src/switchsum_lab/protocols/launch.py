@@ -21,7 +21,7 @@ from switchsum_controller.switches.schema import Schema, encode_group
 from switchsum_controller.tables.entries import Entry, Group
 from switchsum_protocol.clients.starting import ANSWER_S
 from switchsum_switch.bmv2 import process as bmv2
-from switchsum_switch.p4runtime.messages import parse_p4info, v1
+from switchsum_switch.messages.p4runtime import parse_p4info, v1
 from switchsum_switch.process.children import Child, Children
 from switchsum_switch.process.ending import ended_by_signals, scratch_folder
 from switchsum_switch.process.start_limit import start_limit

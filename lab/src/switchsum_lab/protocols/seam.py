@@ -28,13 +28,14 @@ import numpy as np
 import numpy.typing as npt
 
 from switchsum_controller.tables.entries import Entry, Group
-from switchsum_lab import baselines
 from switchsum_protocol.errors import UsageError
 from switchsum_switch.wires.headers import Address
 
 Array = npt.NDArray[np.float32]
 Steps = Generator[float | None, bytes | None, None]
 """A host at work: it yields until when it waits for a frame (None: without end), in seconds of `Link.now`."""
+BASELINES: Final = Path(__file__).parents[1] / "baselines"
+"""Folder of the protocols that come with the laboratory; another one is named by its path."""
 SWITCH: Final = Address(mac=0x02_00_00_FF_00_01, ip=0x0A_FF_00_01, port=0)
 """The address of the switch; protocols choose its UDP port."""
 UDP_PORT: Final = 21334
@@ -191,7 +192,7 @@ class Baseline:
         UsageError, and ProgramError with p4c's words.
         """
         other = getattr(self.host, "PROGRAM", None)
-        folder = self.folder if other is None else baselines.FOLDER / other
+        folder = self.folder if other is None else BASELINES / other
         own, plain = folder / f"program-{lanes}.json", folder / "program.json"
         suits = lanes == self.lanes or getattr(self.host, "ANY_LANES", False)
         source, noted = folder / "program.p4", folder / "program.sha256"
@@ -207,11 +208,11 @@ class Baseline:
 def load(directory: str | Path) -> Baseline:
     """Load a protocol from its folder, or by the name of one of ours (`switchml`); raises UsageError."""
     folder = Path(directory)
-    if not folder.is_dir() and (baselines.FOLDER / folder.name / "host.py").is_file() and len(folder.parts) == 1:
-        folder = baselines.FOLDER / folder.name
+    if not folder.is_dir() and (BASELINES / folder.name / "host.py").is_file() and len(folder.parts) == 1:
+        folder = BASELINES / folder.name
     path = folder / "host.py"
     if not path.is_file():
-        ours = ", ".join(sorted(found.parent.name for found in baselines.FOLDER.glob("*/host.py")))
+        ours = ", ".join(sorted(found.parent.name for found in BASELINES.glob("*/host.py")))
         raise UsageError(f"{folder} has no host.py: name the folder of a protocol, or one of {ours}")
     folder = folder.resolve()
     spec = importlib.util.spec_from_file_location(f"switchsum_baseline_{folder.name}", path)

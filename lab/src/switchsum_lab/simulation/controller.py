@@ -29,7 +29,7 @@ from switchsum_protocol.errors import UsageError
 from switchsum_protocol.frame import Header, Kind
 from switchsum_protocol.wire import build_frame, parse_frame
 from switchsum_switch.api.switch import Switch
-from switchsum_switch.p4runtime.messages import Code, P4RuntimeError
+from switchsum_switch.messages.p4runtime import Code, P4RuntimeError
 from switchsum_switch.wires.headers import Address
 
 from .conditions import instant

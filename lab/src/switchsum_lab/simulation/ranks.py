@@ -28,7 +28,7 @@ from switchsum_host.engine.engine import Failed, Finished, Outcome
 from switchsum_host.engine.operation import Operation
 from switchsum_host.links.virtual import Answer, AskCounts, Begin, Compute, End, Join, Joined, Wait
 from switchsum_protocol.errors import LocalError, RankTaken, SwitchsumError, WorkerLost, WorldSizeMismatch
-from switchsum_switch.process.notices import say
+from switchsum_switch.notices import say
 
 from .jobs import Job
 

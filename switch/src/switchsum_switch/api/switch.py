@@ -374,7 +374,7 @@ def _read_p4info(text: str, pipeline: Pipeline) -> _Said:
     """Return what P4Info says of a program; raises ProgramError."""
     # Imported late: protobuf and P4Runtime's messages take time that a program without P4Info does not need.
     from switchsum_switch.errors import SwitchsumError  # noqa: PLC0415
-    from switchsum_switch.p4runtime.messages import parse_p4info  # noqa: PLC0415
+    from switchsum_switch.messages.p4runtime import parse_p4info  # noqa: PLC0415
 
     from ..p4runtime.schema import bind  # noqa: PLC0415
 

@@ -20,8 +20,8 @@ from typing import Final, NamedTuple
 
 from switchsum_switch.bmv2.queue_depths import set_queue_depths
 from switchsum_switch.errors import LocalError
+from switchsum_switch.notices import waiting_for
 from switchsum_switch.process.children import Child, Children
-from switchsum_switch.process.notices import waiting_for
 from switchsum_switch.process.start_limit import HINT, start_limit
 
 PROGRAM: Final = "simple_switch_grpc"

@@ -21,7 +21,7 @@ import grpc
 
 from switchsum_switch.connections import serving
 from switchsum_switch.errors import UsageError
-from switchsum_switch.p4runtime.messages import Code, parse_p4info, v1
+from switchsum_switch.messages.p4runtime import Code, parse_p4info, v1
 from switchsum_switch.process.runtime_directory import p4runtime_address
 from switchsum_switch.process.trace import NO_SPANS, Span, Trace, note
 from switchsum_switch.wires.encapsulation import Address

@@ -16,7 +16,7 @@ from typing import Any, Final
 from ..names.named_tables import describe
 from ..names.values import text_of
 from ..program import ir
-from ..program.lower.graph import JOINED
+from ..program.graph import JOINED
 from ..program.lower.parser import PARTS_OF_STATES
 from ..program.passes.analysis import written
 from ..state.tables import KeySpec, ParamSpec, Table

@@ -17,7 +17,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
-from switchsum_switch.process.notices import say
+from switchsum_switch.notices import say
 
 CACHE_VARIABLE: Final = "SWITCHSUM_CACHE_DIR"
 """Environment variable that names the directory, in place of `$XDG_CACHE_HOME/switchsum` or `~/.cache/switchsum`."""

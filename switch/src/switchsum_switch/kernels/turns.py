@@ -15,7 +15,7 @@ import time
 from collections.abc import Callable, Iterator
 from typing import Final
 
-from ..process.notices import say
+from ..notices import say
 from .cache import CACHE_VARIABLE, Store
 
 SILENT_S: Final = 3.0

@@ -13,7 +13,7 @@ from collections.abc import Hashable
 from dataclasses import dataclass, field
 from typing import Final, Generic, TypeVar
 
-from switchsum_switch.p4runtime.messages import Code
+from switchsum_switch.messages.p4runtime import Code
 
 from .refusal import Refused, invalid
 from .roles import RoleConfig

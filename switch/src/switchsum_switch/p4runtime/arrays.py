@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 
 import numpy.typing as npt
 
-from switchsum_switch.p4runtime.messages import Code, v1
+from switchsum_switch.messages.p4runtime import Code, v1
 
 from .refusal import Refused, invalid
 from .schema import Schema, lookup

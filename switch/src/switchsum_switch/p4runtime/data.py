@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from switchsum_switch.p4runtime.messages import encode_uint, v1
+from switchsum_switch.messages.p4runtime import encode_uint, v1
 
 from .refusal import invalid
 

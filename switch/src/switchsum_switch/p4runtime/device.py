@@ -10,7 +10,7 @@ from collections.abc import Callable
 from contextlib import nullcontext
 from typing import Any, Generic, Protocol, TypeVar
 
-from switchsum_switch.p4runtime.messages import Code, v1
+from switchsum_switch.messages.p4runtime import Code, v1
 
 from ..state.clock import Clock
 from ..state.state import ProgramState

@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from switchsum_switch.p4runtime.messages import Code, v1
+from switchsum_switch.messages.p4runtime import Code, v1
 
 from ..state.digests import CAPACITY
 from .refusal import Refused, invalid

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Final
 
-from switchsum_switch.p4runtime.messages import Code, Outcome, v1
+from switchsum_switch.messages.p4runtime import Code, Outcome, v1
 
 from ..state.clock import Clock
 from ..state.state import ProgramState

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from switchsum_switch.p4runtime.messages import Code, decode_uint, encode_uint
+from switchsum_switch.messages.p4runtime import Code, decode_uint, encode_uint
 
 from .refusal import Refused, invalid
 

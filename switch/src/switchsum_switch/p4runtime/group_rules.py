@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from switchsum_switch.p4runtime.messages import Code, v1
+from switchsum_switch.messages.p4runtime import Code, v1
 
 from .refusal import Refused, invalid
 

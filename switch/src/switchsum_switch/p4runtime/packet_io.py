@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from switchsum_switch.p4runtime.messages import v1
+from switchsum_switch.messages.p4runtime import v1
 
 from .forms import Form, Forms
 from .refusal import Refused, invalid

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from typing import Final
 
 from switchsum_switch.errors import SwitchsumError
-from switchsum_switch.p4runtime.messages import Code
+from switchsum_switch.messages.p4runtime import Code
 
 from ..errors import BadEntry, EntryExists, EntryMissing, MemberMissing, ProgramError, ReadOnly, StateError, TableFull
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from switchsum_switch.p4runtime.messages import encode_uint, v1
+from switchsum_switch.messages.p4runtime import encode_uint, v1
 
 from ..errors import EntryExists, EntryMissing
 from ..state.state import CloneSession, ProgramState, Replica

@@ -13,7 +13,7 @@ from typing import Any, Final
 from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 from google.protobuf.message import DecodeError
 
-from switchsum_switch.p4runtime.messages import v1
+from switchsum_switch.messages.p4runtime import v1
 
 from .refusal import invalid
 

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final, TypeVar
 
-from switchsum_switch.p4runtime.messages import config
+from switchsum_switch.messages.p4runtime import config
 
 from ..state.digests import Digest
 from ..state.meters import Meter, MeterUnit

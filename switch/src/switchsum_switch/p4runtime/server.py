@@ -9,7 +9,7 @@ import grpc
 from switchsum_switch.connections import serving, tls
 from switchsum_switch.connections.threads import Pool, start_server, stop_server
 from switchsum_switch.errors import TransportError
-from switchsum_switch.p4runtime.messages import CHANNEL_OPTIONS
+from switchsum_switch.messages.p4runtime import CHANNEL_OPTIONS
 
 from .device import Pipeline
 from .service import Service

@@ -17,7 +17,7 @@ import grpc
 from google.protobuf.message import DecodeError
 
 from switchsum_switch.connections.threads import Exhausted, start
-from switchsum_switch.p4runtime.messages import (
+from switchsum_switch.messages.p4runtime import (
     METHODS,
     SERVICE,
     STATUS_DETAILS_KEY,

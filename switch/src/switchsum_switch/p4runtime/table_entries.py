@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from switchsum_switch.errors import SwitchsumError
-from switchsum_switch.p4runtime.messages import v1
+from switchsum_switch.messages.p4runtime import v1
 
 from ..errors import ReadOnly
 from ..state.clock import Clock

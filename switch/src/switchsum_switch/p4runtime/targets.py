@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from switchsum_switch.p4runtime.messages import encode_uint, v1
+from switchsum_switch.messages.p4runtime import encode_uint, v1
 
 from ..state.profiles import ONE_SHOT, Profile, SetAction, Watch
 from ..state.tables import Entry, Group, Member

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Final, Protocol
 
-from switchsum_switch.p4runtime.messages import Code, config, decode_uint, encode_uint, v1
+from switchsum_switch.messages.p4runtime import Code, config, decode_uint, encode_uint, v1
 
 from ..state.meters import Meter, MeterRates
 from ..state.tables import Exact, Lpm, Match, MatchKind, Range, Ternary

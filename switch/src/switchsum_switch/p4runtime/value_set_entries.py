@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from switchsum_switch.p4runtime.messages import Code, v1
+from switchsum_switch.messages.p4runtime import Code, v1
 
 from .refusal import Refused, invalid
 from .schema import Schema, lookup

@@ -11,10 +11,8 @@ from typing import Any, Final
 
 import grpc
 
-from switchsum_switch import codec
-from switchsum_switch.ports.base import Addresses, Batch, Words, rows
-from switchsum_switch.ports.port_set import PortSet
-from switchsum_switch.ports.samples import (
+from switchsum_switch.messages import codec
+from switchsum_switch.messages.samples import (
     HEAD_BYTES,
     LONGEST_S,
     METHOD,
@@ -24,6 +22,8 @@ from switchsum_switch.ports.samples import (
     SampleReply,
     SampleRequest,
 )
+from switchsum_switch.ports.base import Addresses, Batch, Words, rows
+from switchsum_switch.ports.port_set import PortSet
 from switchsum_switch.state.clock import Clock
 
 _OFFSETS: Final = 256

@@ -14,9 +14,9 @@ from types import TracebackType
 from typing import IO, Final
 
 from switchsum_switch.errors import LocalError
+from switchsum_switch.notices import waiting_for
 from switchsum_switch.process.ending import Guard, shell_code
 from switchsum_switch.process.lasting import on_lasting_thread
-from switchsum_switch.process.notices import waiting_for
 
 OURSELVES: Final = (sys.executable, "-P", "-m", "switchsum")
 """The command `switchsum` with this interpreter.  With -P nothing in the current directory, such as a folder with the

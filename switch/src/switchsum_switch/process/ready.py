@@ -16,8 +16,8 @@ from typing import Any, Final
 
 from switchsum_switch.errors import LocalError
 from switchsum_switch.kernels.turns import tell_too
+from switchsum_switch.notices import waiting_for
 from switchsum_switch.process.children import POLL_S, Child, Children
-from switchsum_switch.process.notices import waiting_for
 from switchsum_switch.process.start_limit import HINT
 
 READY_FD: Final = "SWITCHSUM_READY_FD"

@@ -19,6 +19,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 
 from ..state.meters import MeterUnit
+from ..state.profiles import ProfileInfo
 from ..state.tables import Entry, TableSpec
 from .v1model import DROP_PORT, PASSES, Intrinsics
 
@@ -458,16 +459,6 @@ class DigestInfo:
     name: str
     widths: tuple[int, ...]
     """Bits of each of its values, of which there is at least one."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ProfileInfo:
-    """An action profile."""
-
-    name: str
-    size: int
-    """Most members."""
-    has_groups: bool
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

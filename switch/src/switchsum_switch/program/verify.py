@@ -8,8 +8,8 @@ indices are in range, and a Peek reads bits that a Require before it has checked
 from __future__ import annotations
 
 from . import ir
+from .graph import targets
 from .ir import Op
-from .lower.graph import targets
 
 
 class MalformedProgram(AssertionError):

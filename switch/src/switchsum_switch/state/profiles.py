@@ -12,11 +12,20 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from ..errors import BadEntry, EntryExists, EntryMissing, InUse, MemberMissing, StateError, TableFull
-from ..program import ir
 from ..queues.queues import PORTS
 from .liveness import Liveness
 from .lock import StateLock
 from .tables import NO_ACTION, Group, Member, Mirror, Table
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProfileInfo:
+    """An action profile."""
+
+    name: str
+    size: int
+    """Most members."""
+    has_groups: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,7 +135,7 @@ class Numbers:
 class Profile:
     """The members and groups of one action profile; every method holds the pipeline's lock."""
 
-    def __init__(self, info: ir.ProfileInfo, tables: Sequence[Table], lock: StateLock, ports: Liveness) -> None:
+    def __init__(self, info: ProfileInfo, tables: Sequence[Table], lock: StateLock, ports: Liveness) -> None:
         self._ports = ports
         ports.follow(self)
         self.name = info.name

@@ -22,8 +22,8 @@ from typing import Final, Self
 import numpy as np
 import numpy.typing as npt
 
-from switchsum_switch.codec import decode, encode
 from switchsum_switch.errors import TransportError, UsageError
+from switchsum_switch.messages.codec import decode, encode
 
 from ..process.runtime_directory import check_length
 from .outbox import LAYOUT_DIGEST, OutboxLayout, next_power_of_two

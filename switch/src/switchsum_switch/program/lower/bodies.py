@@ -11,9 +11,9 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from .. import ir, model
+from ..graph import GraphBuilder
 from .actions import lower_primitive
 from .expressions import FALSE, TRUE, Scope, choose, index_of, members, nonzero
-from .graph import GraphBuilder
 from .symbols import Symbols
 
 _OF_HEADERS = {"add_header", "remove_header", "assign_header", "copy_header", "assign_union"}

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
+from ...state.profiles import ProfileInfo
 from ...state.tables import (
     ActionSpec,
     Entry,
@@ -24,13 +25,13 @@ from ...state.tables import (
     Ternary,
 )
 from .. import ir, model
+from ..graph import GraphBuilder
 from ..hashes import ROUND_ROBIN
 from ..ir import Op
 from ..model import refusal
 from .bodies import ActionLowering
 from .calculations import hash_over
 from .expressions import Scope, leaf, truth
-from .graph import GraphBuilder
 from .symbols import DIGEST, HIDDEN, RESTORES, TURN_BITS, Symbols, meter_unit
 
 MAX_COLOUR_BITS: Final = 64
@@ -57,10 +58,10 @@ class ControlLowering:
         """Tables that always run one action, which stands in the graph in their place."""
 
     @property
-    def profiles(self) -> tuple[ir.ProfileInfo, ...]:
+    def profiles(self) -> tuple[ProfileInfo, ...]:
         """The action profiles of the controls that were lowered."""
         return tuple(
-            ir.ProfileInfo(name=profile.name, size=profile.size, has_groups=profile.selector is not None)
+            ProfileInfo(name=profile.name, size=profile.size, has_groups=profile.selector is not None)
             for profile in self._profiles.values()
         )
 

@@ -12,8 +12,8 @@ from dataclasses import replace
 from typing import Any, Final
 
 from .. import ir
+from ..graph import GraphBuilder, targets
 from ..ir import Op, Relation
-from .graph import GraphBuilder, targets
 
 MOST_ROUNDS: Final = 1 << 16
 """How often a packet may enter the loops that are counted.  BMv2 has no limit: such a packet keeps it for ever."""

@@ -13,12 +13,12 @@ from typing import Final
 from ...state.tables import ActionSpec, KeySpec, MatchKind, TableSpec
 from ...state.value_sets import MEMBER
 from .. import ir, model
+from ..graph import GraphBuilder
 from ..ir import Op, Relation
 from ..model import refusal
 from .actions import lower_primitive
 from .bodies import each_member, is_of_member
 from .expressions import Scope, leaf, low_bits, resize, truth, unsigned
-from .graph import GraphBuilder
 from .symbols import HIDDEN, VARIABLE, Symbols
 
 _INVALID_ADVANCE = "ParserInvalidArgument"

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from .. import ir, model
+from ..graph import GraphBuilder
 from ..ir import Op, Relation
 from ..model import refusal
 from ..v1model import DROP_PORT, PASSES
@@ -14,7 +15,6 @@ from .calculations import hash_of
 from .controls import ControlLowering
 from .endless import bound_loops
 from .expressions import Scope, resize, truth
-from .graph import GraphBuilder
 from .parser import ParserLowering
 from .symbols import Symbols
 

@@ -15,7 +15,7 @@ from collections.abc import Iterable, Iterator
 
 from ...state.state import WIDE_BITS
 from .. import ir
-from ..lower.graph import targets
+from ..graph import targets
 
 GRAPHS = ("parser", "verify", "ingress", "egress", "update")
 """A program's graphs in the order in which they run."""

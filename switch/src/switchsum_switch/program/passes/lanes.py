@@ -21,8 +21,8 @@ from __future__ import annotations
 
 from ...state.state import WIDE_BITS
 from .. import ir
+from ..graph import targets
 from ..ir import Op
-from ..lower.graph import targets
 from .analysis import children, values_of, written
 from .rewrite import Rewrite, map_graphs, rebuild_statement
 

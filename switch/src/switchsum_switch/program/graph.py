@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Final
 
-from .. import ir
+from . import ir
 
 JOINED: Final = " + "
 """Stands between the names of blocks that were joined."""
