@@ -38,8 +38,8 @@ if TYPE_CHECKING:
 
     from switchsum import topologies
 else:
-    # A wheel has the topologies beside this file.  In a clone they are a part of the package, whose folder must not come
-    # on the path: it has folders with names of others' packages.
+    # A wheel has the topologies beside this file.  In a clone they are a part of the package, whose folder must not
+    # come on the path: it has folders with names of others' packages.
     places = (HERE / "topologies", HERE.parent / "src" / "switchsum" / "topologies")
     folder = next(place for place in places if place.is_dir())
     spec = spec_from_file_location("topologies", folder / "__init__.py", submodule_search_locations=[str(folder)])

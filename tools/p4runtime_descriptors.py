@@ -1,4 +1,4 @@
-"""Write switch/src/switchsum_switch/messages/p4runtime.binpb: the descriptors of P4Runtime's messages, taken from the packages that publish them.
+"""Write the switch's messages/p4runtime.binpb: P4Runtime's messages, from the packages that publish them.
 
 Run as `python tools/p4runtime_descriptors.py`, with the extra dev; a test compares what it makes with the committed
 file.  The packages are p4runtime (github.com/p4lang/p4runtime) and googleapis-common-protos
@@ -15,7 +15,7 @@ from pathlib import Path
 
 from google.protobuf import descriptor_pb2
 
-TARGET = Path(__file__).parent.parent / "protocol" / "p4runtime.binpb"
+TARGET = Path(__file__).parent.parent / "switch" / "src" / "switchsum_switch" / "messages" / "p4runtime.binpb"
 FILES = (
     ("googleapis-common-protos", "google/rpc/status_pb2.py"),
     ("p4runtime", "p4/config/v1/p4types_pb2.py"),

@@ -58,7 +58,7 @@ def cells(draw: st.DrawFn) -> list[Cell]:
 
 
 def takes(cell: Cell, number: int) -> bool:
-    """Whether the switch opens a new round for this number (rows 3 to 5 of `protocol/switchsum_protocol/slot_rules.py`)."""
+    """Whether the switch opens a new round for this number (rows 3 to 5 of the protocol's slot_rules.py)."""
     return cell.seen == 0 or (number != cell.number and not serial.is_older(number, cell.number))
 
 

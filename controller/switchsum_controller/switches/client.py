@@ -1,7 +1,7 @@
 """A P4Runtime client: one connection to one switch, as its primary controller.
 
 Calls block and raise P4RuntimeError, which names the updates that the switch refused.  The client uses gRPC's generic
-calls with the messages of `switchsum_switch.messages.p4runtime`, and only features that BMv2's `simple_switch_grpc` has.
+calls with the messages of `switchsum_switch.messages.p4runtime`, and only features that BMv2 has.
 """
 
 from __future__ import annotations

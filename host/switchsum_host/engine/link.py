@@ -5,7 +5,7 @@ The record also has what functions found, and what they are asked for.  The loop
     take  ->  receive  ->  release  ->  poll  ->  send  ->  wait, if nothing was done
 
 Native links have compiled functions, so a whole collective takes no Python.  Links written in Python have callbacks
-instead (host/switchsum_host/links/callbacks.py), and run in the same loop.
+instead (links/callbacks.py), and run in the same loop.
 
 Each function is called with the address of the record, and returns a number:
 
@@ -97,7 +97,7 @@ class LinkRecord(Record):
     batch_bytes: Int64
     longest_nap_s: Float64
     patience: Int64
-    """Address of a `Patience`; see switch/src/switchsum_switch/process/patience.py."""
+    """Address of a `Patience`; see switchsum_switch/process/patience.py."""
     own: Int64
     """Address of what only the link's own functions know."""
 

@@ -1,7 +1,7 @@
 """The seam between the worker engine and the links: whole frames in fixed rows, handed over in batches.
 
 A transport never blocks outside `wait`, and knows nothing about slots.  One thread drives it.  The engine's loop uses
-its `functions` (host/switchsum_host/engine/loop.py): compiled ones (native.py), or callbacks to a transport's Python methods
+its `functions` (engine/loop.py): compiled ones (native.py), or callbacks to a transport's Python methods
 (callbacks.py).  Its methods are for all others: who joins a job, sends single packets, or tests the link.
 """
 

@@ -1,7 +1,7 @@
 """Several links of one worker as one `Transport`: each slot has a link, over which its contributions go.
 
 The links have one frame store, into which the engine packs; nothing is copied.  The engine knows the addresses of the
-first link alone.  What goes over another one gets that link's addresses and job number (controller/switchsum_controller/jobs/links.py)
+first link alone.  What goes over another one gets that link's addresses and job number (the controller's jobs/links.py)
 in its row, before it is sent; of what comes the first link's are put in their place.  For the engine each tree of each
 link is a tree, a *way*: results of a fast link pass those of a slow one, and nothing is lost for that.
 

@@ -4,7 +4,7 @@ The memory is the switch's.  When the switch ends, the link waits for another on
 same port, and moves its rows there.
 
 Waking up is what small messages cost.  So a wait looks for frames for a short while, as long as that has paid lately
-(switch/src/switchsum_switch/process/patience.py), and asks to be rung only then.
+(switchsum_switch/process/patience.py), and asks to be rung only then.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ class ShmRecord(Record):
     """What only the functions of such a link know."""
 
     ring: Int64
-    """Address of the words of the two outboxes (switch/src/switchsum_switch/wires/ring.py)."""
+    """Address of the words of the two outboxes (switchsum_switch/wires/ring.py)."""
     most: Int64
     """Frames that are taken at a time, for as many rows, lengths and bodies there is room."""
     watched: Int64

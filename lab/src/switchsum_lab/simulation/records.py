@@ -210,7 +210,7 @@ class QueueRecord(Record):
 
 
 class PlaceRecord(Record):
-    """What the loop knows of a place (`switch/src/switchsum_switch/queues/parking.py`), beside the words that lie there."""
+    """What the loop knows of a place (`switchsum_switch/queues/parking.py`), beside the words that lie there."""
 
     address: Int64
     link: Int64
@@ -289,7 +289,7 @@ class NodeRecord(Record):
     overflowed: Int64
     """Frames for which the output had no room, or that became longer than frames may be here."""
     lot: Int64
-    """Address of the lot (`switch/src/switchsum_switch/queues/parking.py`) for packets that wait between ingress and egress; 0: none waits."""
+    """Address of the lot (the switch's `queues/parking.py`) for packets that wait between ingress and egress; 0: none waits."""
     processing: Int64
     """How long a frame is in the switch before it comes to its queue."""
     # What work costs a host, or a switch with one thread, and when it does none.

@@ -2,7 +2,7 @@
 
 A program that cannot tell when its packets wait runs through ingress and egress at once, when the frame arrives, and
 what comes out waits on the link (`links.py`).  A port whose packets wait between the two has queues of its own, one for
-each priority: native code parks them in places (`switch/src/switchsum_switch/queues/parking.py`), and egress runs when the link behind the port is
+each priority: native code parks them in places (`queues/parking.py`), and egress runs when the link behind the port is
 free.  Both ways a frame leaves at the same time, unless egress changes its length or queues have rates or priorities.
 
 Places lie on one stack for all switches, so that each call of a program is told how many there are.

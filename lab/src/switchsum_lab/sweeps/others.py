@@ -1,4 +1,4 @@
-"""Cells of other systems' protocols: those of `lab/src/switchsum_lab/baselines/`, and a reader's own."""
+"""Cells of other systems' protocols: those of `baselines/`, and a reader's own."""
 
 from __future__ import annotations
 
@@ -52,9 +52,7 @@ def load(cell: Cell, beside: Sequence[str] = ()) -> seam.Baseline:
 def refuse_servers(cell: Cell) -> None:
     """Raise Impossible if a protocol without servers is to have some."""
     if cell.servers is not None:
-        raise Impossible(
-            "servers", f"{cell.protocol} has none: only protocols of `lab/src/switchsum_lab/baselines/` have servers"
-        )
+        raise Impossible("servers", f"{cell.protocol} has none: only protocols of `baselines/` have servers")
 
 
 def lanes_of(cell: Cell, protocol: seam.Baseline) -> int:

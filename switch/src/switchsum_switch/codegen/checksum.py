@@ -1,6 +1,6 @@
 """The Internet checksum (RFC 1071) over fields and payload.
 
-The definition (`switch/src/switchsum_switch/program/hashes.py`) puts all inputs side by side in one bit string, cuts it into words of 16 bits and
+The definition (`program/hashes.py`) puts all inputs side by side in one bit string, cuts it into words of 16 bits and
 adds them with end-around carry.  To build that bit string for every packet would cost more than the sum.
 
 End-around carry is addition modulo 65535, and modulo 65535 the number 2**16 is 1.  So a field need not be cut into

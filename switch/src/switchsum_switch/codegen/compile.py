@@ -1,7 +1,7 @@
 """The steps from a program to an engine: passes, layout, LLVM IR, machine code, memory.
 
 Machine code is looked for in the cache first.  If several processes want the same program at once, one compiles and the
-others wait for it (`switch/src/switchsum_switch/kernels/turns.py`).
+others wait for it (`kernels/turns.py`).
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """The switch around the program: from a batch of frames to packets that enter egress, at once or after they waited.
 
-`switch/src/switchsum_switch/execution/traffic.py` defines what happens here and gives the steps.  The functions of the native code are:
+`execution/traffic.py` defines what happens here and gives the steps.  The functions of the native code are:
 
     switch_batch    for each frame of the batch: `enter`, then `enter` again for each packet that waits
     enter           parse, verify checksums, ingress, clone, then resubmit or go on to the group or the port

@@ -1,6 +1,6 @@
 """Egress and what follows it: replicas, clones, frames that leave, packets that enter ingress again.
 
-`switch/src/switchsum_switch/execution/traffic.py` defines what happens here (its steps 3 to 6), `driver.py` lists the functions.
+`execution/traffic.py` defines what happens here (its steps 3 to 6), `driver.py` lists the functions.
 
 `leave` may let the packet wait for its port (`parking.py`), and runs again when its turn comes.  It may call
 `replicate` (for clones), and `replicate` calls `leave` for each copy.  The recursion is bounded:

@@ -1,4 +1,4 @@
-"""Hashes of fields in native code; `switch/src/switchsum_switch/program/hashes.py` defines them.
+"""Hashes of fields in native code; `program/hashes.py` defines them.
 
 `csum16` has a module of its own (`checksum.py`).  For the other algorithms the inputs' bits are first put side by side
 in a buffer on the stack, and then a loop goes over its bytes.  CRCs use a table of 256 entries, one step for each byte.

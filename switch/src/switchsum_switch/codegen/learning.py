@@ -1,4 +1,4 @@
-"""Records of digests; `switch/src/switchsum_switch/state/digests.py` defines their form."""
+"""Records of digests; `state/digests.py` defines their form."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Meters in native code; `switch/src/switchsum_switch/state/meters.py` defines them (`Meter.execute`)."""
+"""Meters in native code; `state/meters.py` defines them (`Meter.execute`)."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """Between ingress and egress: a packet that waits for its port is written to a place, and read from there for egress.
 
-`switch/src/switchsum_switch/queues/parking.py` describes lots and places.  A place must stand by itself, for what a packet refers to changes while
+`queues/parking.py` describes lots and places.  A place must stand by itself, for what a packet refers to changes while
 it waits: the frame's memory is used again, and registers are written.  So the payload is copied, and so are the bytes
 of each wide field, wherever its pointer leads.
 """

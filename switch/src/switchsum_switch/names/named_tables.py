@@ -99,7 +99,7 @@ class NamedTable:
         """Add an entry.
 
         Args:
-            match: The value of each key by its name; `switchsum_switch.names.values.match_of` lists the forms.  A key that is
+            match: The value of each key by its name; `names.values.match_of` lists the forms.  A key that is
                 not exact and is left out matches everything.
             action: Name of the action.  Of a table with an action profile, `Member(number)` or `Group(number)`.
             given: The action's parameters as a dict, as for one that is called `priority`.

@@ -1,7 +1,7 @@
 """The Internet checksum (RFC 1071) in kernels, and fields of 16 bits in network order by their address.
 
-Python has its own in `protocol/switchsum_protocol/wire.py`; the switch's compiler writes a third, for fields of any width, in
-`switch/src/switchsum_switch/codegen/checksum.py`.
+Python has its own in `switchsum_protocol/wire.py`; the switch's compiler writes a third, for fields of any width, in
+`codegen/checksum.py`.
 """
 
 from __future__ import annotations
