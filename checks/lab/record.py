@@ -1,5 +1,4 @@
-"""Make the recordings in lab/papers/recordings anew: `python -m checks.lab.record` (PyTorch, scikit-learn; half a
-minute).
+"""Make the recordings in lab/papers/recordings anew: `python -m checks.lab.record` (PyTorch, scikit-learn).
 
 Four ranks of four small trainings are played by one process, whose gradients are noted in buckets of whole layers.
 When each bucket is ready is what its share of the values takes of the measured backward pass of one rank.

@@ -1,6 +1,6 @@
 """Lane formats and block exponents: how floats become integers that a switch can add, and back.
 
-This module is the definition, in plain numpy and float64; the host's `engine/kernels.py` does the same in place and fast.
+This module is the definition, in plain numpy and float64; `engine/kernels.py` does the same in place and fast.
 
 A block of floats is scaled by one power of two, taken from the largest exponent that any worker has in that block.
 With `n` workers and values of `w` bits, the largest magnitude maps to at most ``full_scale(n, w)``, so that the sum of

@@ -11,12 +11,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from switchsum_protocol.errors import SwitchsumError, UsageError
-from switchsum_switch.messages.p4runtime import Code, Outcome, config, v1
 from switchsum_switch.messages import p4runtime as p4rt
+from switchsum_switch.messages.p4runtime import Code, Outcome, config, v1
 from tools.p4runtime_descriptors import TARGET, descriptors
 
 PUBLISHED = "1.6.0"
-"""The release of P4Runtime of which the switch's messages/p4runtime.binpb is made; p4runtime-shell pins an older one."""
+"""The release of P4Runtime of which messages/p4runtime.binpb is made; p4runtime-shell pins an older one."""
 COMPILED = Path(__file__).parents[2] / "p4src" / "compiled"
 
 

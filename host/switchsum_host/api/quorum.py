@@ -1,6 +1,6 @@
 """Operations that may go on without some ranks: who takes part, and in which job.
 
-The ranks ask the controller before each such operation, and it decides once (the controller's `jobs/agreement.py`).  If all
+The ranks ask the controller before each such operation, and it decides once (its `jobs/agreement.py`).  If all
 take part, the operation is one of the communicator itself.  Else those who take part have a job of their own, and a
 communicator for it, which they keep for the next time.
 

@@ -39,7 +39,7 @@ class EngineConfig:
     first_slot: int = 0
     """The job's first slot on the switch; the engine counts its own from 0."""
     shares_slots: bool = False
-    """The last tree's slots are shared; the job's fallback adds what finds them taken (the protocol's shared_rules.py)."""
+    """The last tree's slots are shared; the job's fallback adds what finds them taken (shared_rules.py)."""
     first_shared_slot: int = 0
     """The first of these slots on the switch, where the job has some of its own, too: the slots of the first tree."""
     first_number: int = 1

@@ -289,7 +289,7 @@ class NodeRecord(Record):
     overflowed: Int64
     """Frames for which the output had no room, or that became longer than frames may be here."""
     lot: Int64
-    """Address of the lot (the switch's `queues/parking.py`) for packets that wait between ingress and egress; 0: none waits."""
+    """Address of the lot (`queues/parking.py`) for packets that wait between ingress and egress; 0: none waits."""
     processing: Int64
     """How long a frame is in the switch before it comes to its queue."""
     # What work costs a host, or a switch with one thread, and when it does none.

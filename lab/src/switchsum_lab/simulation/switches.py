@@ -110,7 +110,7 @@ def _set_pace(record: Any, rate: Rate) -> None:
 
 
 class Places:
-    """The places of all packets that wait between ingress and egress (the switch's `queues/parking.py`), for all switches."""
+    """The places of all packets that wait between ingress and egress (`queues/parking.py`), for all switches."""
 
     def __init__(self, world: npt.NDArray[Any]) -> None:
         """Begin without places; `world` is the record of the world."""
