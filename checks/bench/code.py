@@ -1,7 +1,7 @@
 """What figures depend on: named groups of files, and a digest of each group that is the same in every clone.
 
-Comments, docstrings, imports and empty lines do not count, nor in which file of a group something stands.  The groups, and the
-pages whose tables depend on them, are in code.toml.
+Comments, docstrings, imports and empty lines do not count, nor in which file of a group something stands.  The groups,
+and the pages whose tables depend on them, are in code.toml.
 """
 
 from __future__ import annotations
