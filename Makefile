@@ -125,7 +125,7 @@ queueing: $(STAMP) ## queues in virtual time beside M/D/1 and beside their rates
 	$(BIN)/python -m checks.lab.queueing $(ARGS)
 
 papers: $(STAMP) ## sweeps after figures of papers, small, in virtual time, with plots in build/papers (minutes; FULL=1: those of lab/papers/full in place of their small ones)
-	$(BIN)/python -m pip install --quiet --editable '.[$(EXTRAS),lab]'
+	$(BIN)/python -m pip install --quiet --editable './lab[plots]'
 	for file in lab/papers/*.yaml; do name=$$(basename $$file .yaml); out=build/papers/$(if $(FULL),full-)$$name; \
 	  $(if $(FULL),[ ! -e lab/papers/full/$$name.yaml ] || file=lab/papers/full/$$name.yaml;) \
 	  $(BIN)/switchsum sweep $$file --out $$out $(ARGS) && $(BIN)/switchsum sweep plot $$out || exit 1; done
@@ -151,10 +151,11 @@ screenshots: $(STAMP) ## make the pictures of explain and of the live page in do
 random-p4: $(STAMP) ## random v1model programs through p4c, interpreter, native code and BMv2 (p4c-bm2-ss on PATH), for SECONDS (600)
 	$(BIN)/python -m checks.random_p4 --small --seconds $(or $(SECONDS),600) $(ARGS)
 
-lint: $(STAMP) ## ruff (rules and format) and mypy --strict
+lint: $(STAMP) ## ruff (rules and format), mypy --strict, and the contracts of who imports whom
 	$(BIN)/python -m ruff check .
 	$(BIN)/python -m ruff format --check .
 	$(BIN)/python -m mypy
+	$(BIN)/lint-imports
 
 p4: $(STAMP) ## compile the P4 program (needs p4c-bm2-ss) into p4src/compiled, the exercises' solutions, and baselines
 	$(BIN)/python tools/compile_p4.py $(ARGS)
@@ -188,7 +189,7 @@ torch: $(TORCH_STAMP) ## add PyTorch: for training with it, and for the benchmar
 $(TORCH_STAMP): $(STAMP)
 	@echo "installing PyTorch into $(VENV): what pip does not have comes from the network, some hundred MB"
 	@rm -f $(VENV)/installed-torch-*
-	$(BIN)/python -m pip install --no-compile --editable '.[$(EXTRAS),torch]' $(if $(TORCH),torch==$(TORCH))
+	$(BIN)/python -m pip install --no-compile --editable ./switch --editable '.[$(EXTRAS),torch]' $(if $(TORCH),torch==$(TORCH))
 	@touch $@
 
 torch-tests: torch ## run PyTorch's own tests on the backend, and write docs/results/pytorch-tests.md (ARGS=--quick: a minute's worth)
@@ -196,15 +197,15 @@ torch-tests: torch ## run PyTorch's own tests on the backend, and write docs/res
 	$(BIN)/python -m checks.torch_tests $(ARGS)
 
 clean: ## remove caches and build products (.venv stays)
-	rm -rf build dist src/*.egg-info .coverage htmlcov .hypothesis .cache .mypy_cache .pytest_cache .ruff_cache
+	rm -rf build dist switch/dist lab/dist .coverage htmlcov .hypothesis .cache .mypy_cache .pytest_cache .ruff_cache
 	find . -name '.venv*' -prune -o -name __pycache__ -type d -print | xargs rm -rf
 
-$(STAMP): pyproject.toml
-	$(call install,$(EXTRAS))
+$(STAMP): pyproject.toml switch/pyproject.toml lab/pyproject.toml
+	$(call install,$(EXTRAS),--editable ./lab)
 	@touch $(DEMO_STAMP)
 
 # The demo alone needs no tools of developers; where these are installed, so is what it needs.
-$(DEMO_STAMP): pyproject.toml
+$(DEMO_STAMP): pyproject.toml switch/pyproject.toml
 	$(call install,demo)
 
 # pip is looked for and not python: venv leaves a directory without pip behind where python3-venv is missing.
@@ -213,6 +214,6 @@ define install
 	test -x $(BIN)/pip || $(PYTHON) -m venv --clear $(VENV)
 	@echo "installing switchsum[$1] into $(VENV), what pip does not have from the network"
 	@# Without bytecode: Python makes it of what is imported, which is a fraction of what is installed.
-	$(BIN)/python -m pip install --no-compile --editable '.[$1]'
+	$(BIN)/python -m pip install --no-compile --editable ./switch --editable '.[$1]' $2
 	@touch $@
 endef

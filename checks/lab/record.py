@@ -19,7 +19,7 @@ from checks.lab.convergence_tasks import TASKS, Played
 from switchsum_host.compress import Part
 from switchsum_lab.sweeps.recording import Recorder
 
-FOLDER = Path(__file__).parents[2] / "papers" / "recordings"
+FOLDER = Path(__file__).parents[2] / "lab" / "papers" / "recordings"
 
 RANKS = 4
 STEPS = 4

@@ -41,14 +41,14 @@ CLASSES: Final = {
 """Of the kernel's functions, by what their names contain; the first that fits."""
 OURS: Final = {
     "conversion of floats": r"\.(scan|pack|unpack)\w*$",
-    "frames on the link": r"^native\.|host\.links|switch\.ports|switch\.loop",
+    "frames on the link": r"^switch\.(wires|kernels|process|ports|daemon)|host\.links",
     "engine": r"^host\.",
     "switch's program": r"^(kernel\.\d+|ingress|egress|switch_batch|leave|parser|deparser)",
 }
 """Of compiled code of our own, likewise."""
 Found = dict[str, Counter[tuple[str, str]]]
 """By role, how many samples by class and function."""
-ROLES: Final = {"laboratory.rank": "worker", "switchsum switch": "switch", "switchsum controller": "controller"}
+ROLES: Final = {"sweeps.rank": "worker", "switchsum switch": "switch", "switchsum controller": "controller"}
 _LINE: Final = re.compile(r"\s*(\d+)\s+([\d.]+):\s+([0-9a-f]+)\s+(.*?)\s+\(([^()]*|\[[^]]*\].*?)\)\s*$")
 
 

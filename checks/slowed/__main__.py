@@ -20,15 +20,15 @@ import time
 from pathlib import Path
 from typing import Final
 
+from ..clone import ROOT, import_path
 from .slowdowns import SLOWDOWNS, Slowdown
 
-ROOT: Final = Path(__file__).parents[2]
 GATES: Final = (("checks.rough", "--short"), ("checks.line", "--all-loads"))
 LONGEST_S: Final = 900.0
 
 
 def copy(to: Path) -> None:
-    """Copy what git tracks, and what it does not ignore, links as links."""
+    """Copy what git tracks, and what it does not ignore."""
     named = subprocess.run(
         ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"],
         cwd=ROOT,
@@ -37,14 +37,14 @@ def copy(to: Path) -> None:
     )
     for name in filter(None, named.stdout.decode().split("\0")):
         source, target = ROOT / name, to / name
-        if source.is_symlink() or source.exists():
+        if source.exists():
             target.parent.mkdir(parents=True, exist_ok=True)
-            shutil.copy2(source, target, follow_symlinks=False)
+            shutil.copy2(source, target)
 
 
 def noticed_by(folder: Path) -> str:
     """Run the gates in a copy; return the one that fails with its first line of why, or nothing."""
-    environment = {**os.environ, "PYTHONPATH": f"{folder / 'src'}{os.pathsep}{folder}"}
+    environment = {**os.environ, "PYTHONPATH": import_path(folder)}
     for gate in GATES:
         done = subprocess.run(
             [sys.executable, "-m", *gate],

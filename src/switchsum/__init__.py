@@ -8,6 +8,8 @@ import os
 # connection.  The variable is read when grpc is imported.
 os.environ.setdefault("GRPC_VERBOSITY", "NONE")
 
+from switchsum import moved
+
 TYPE_CHECKING = (
     False  # as typing's, which takes a hundredth of a second to import: an interrupt meanwhile is a traceback
 )
@@ -80,6 +82,9 @@ __all__ = [
     "WorldSizeMismatch",
     "connect",
 ]
+
+
+moved.install()
 
 
 def __dir__() -> list[str]:

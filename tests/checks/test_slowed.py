@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from checks.slowed.__main__ import ROOT
+from checks.clone import ROOT
 from checks.slowed.slowdowns import SLOWDOWNS, Slowdown
 
 

@@ -23,7 +23,7 @@ MANGLED = "_ZN9switchsum4host6engine7kernels4scanB2v1B56c8tJTIeFIjxB2IKSgI4CrvQC
         ("read_tsc", KERNEL, "other in the kernel"),
         ("host.engine.kernels.scan", MADE, "conversion of floats"),
         ("host.engine.receiving.receive", MADE, "engine"),
-        ("native.wires.ring.push", MADE, "frames on the link"),
+        ("switch.wires.ring.push", MADE, "frames on the link"),
         ("kernel.10", MADE, "switch's program"),
         ("_PyEval_EvalFrameDefault", "/usr/lib/libpython3.11.so.1.0", "Python"),
         ("__memmove_avx512_unaligned_erms", "/usr/lib/libc.so.6", "copies"),

@@ -13,7 +13,7 @@ from switchsum_lab.sweeps.results import Results, Run
 from switchsum_lab.sweeps.sweep_file import load
 
 ROOT = Path(__file__).parents[2]
-FILES = sorted([*(ROOT / "papers").glob("**/*.yaml"), *(ROOT / "examples" / "sweeps").glob("*.yaml")])
+FILES = sorted([*(ROOT / "lab" / "papers").glob("**/*.yaml"), *(ROOT / "examples" / "sweeps").glob("*.yaml")])
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(ROOT)))
@@ -32,13 +32,13 @@ def test_a_sweep_of_the_repository_can_be_run_and_drawn(path: Path, monkeypatch:
 
 def test_the_page_names_each_sweep() -> None:
     page = (ROOT / "docs" / "papers.md").read_text()
-    for path in (ROOT / "papers").glob("*.yaml"):
+    for path in (ROOT / "lab" / "papers").glob("*.yaml"):
         assert f"`lab/papers/{path.name}`" in page
 
 
 @pytest.mark.parametrize("table", papers_page.TABLES, ids=lambda table: f"{table.page}-{table.sweep}")
 def test_each_figure_of_a_page_is_of_cells_of_its_sweep(table: papers_page.Table) -> None:
-    cells = load(ROOT / "papers" / f"{table.sweep}.yaml").cells
+    cells = load(ROOT / "lab" / "papers" / f"{table.sweep}.yaml").cells
     rows = papers_page.rows_of(table)
     for name, of_row in table.rows.items():
         assert len(rows[name]) == len(table.columns)
@@ -51,7 +51,7 @@ def test_each_figure_of_a_page_is_of_cells_of_its_sweep(table: papers_page.Table
 def test_a_figure_that_is_another_one_is_named(tmp_path: Path) -> None:
     table = papers_page.TABLES[4]
     with Results.begin(tmp_path, "") as results:
-        for cell in load(ROOT / "papers" / "atp-cells.yaml").cells:
+        for cell in load(ROOT / "lab" / "papers" / "atp-cells.yaml").cells:
             ours = 0.371 if cell.jobs == 8 else 0.383
             ms = ours if cell.protocol == "switchsum" else 0.797 if cell.jobs == 8 else 0.5
             outcome = Outcome(ms=ms, mb_per_s=1.0)

@@ -109,7 +109,7 @@ def test_a_cell_that_contradicts_its_recording_is_impossible(tmp_path: Path, cha
 
 @pytest.mark.parametrize("name", ["words", "gpt", "images"])
 def test_the_recordings_of_the_repository_are_small_and_can_be_read(name: str) -> None:
-    path = ROOT / "papers" / "recordings" / name
+    path = ROOT / "lab" / "papers" / "recordings" / name
     ranks = load(path)
     assert (len(ranks), len(ranks[0].steps())) == (4, 4)
     assert sum(path_of(path, rank).stat().st_size for rank in range(4)) < 5_000_000

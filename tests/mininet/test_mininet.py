@@ -118,7 +118,7 @@ def all_but_the_switchs_loop(cache: Path) -> None:
     digest = source_digest()
     store = open_store("kernels", digest)
     assert store is not None
-    left_out = shutil.ignore_patterns("switch.loop.*")
+    left_out = shutil.ignore_patterns("switch.daemon.loop.*")
     shutil.copytree(store.path, cache / "kernels" / digest, ignore=left_out, copy_function=copy_if_there)
 
 

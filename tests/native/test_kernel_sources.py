@@ -10,12 +10,11 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from switchsum_switch.kernels import decorators
 from switchsum_switch.kernels.decorators import kernel
 from switchsum_switch.kernels.plain import PLAIN
 
-ROOT = Path(decorators.__file__).parents[2]
-FOLDERS = ("native", "switch", "host", "src/switchsum")
+ROOT = Path(__file__).parents[2]
+FOLDERS = ("switch/src", "host", "src", "lab/src")
 DECORATORS = {"kernel", "inner", "Outlined"}
 SCALARS = {"int", "float", "bool", "Scalar", "None", ""}
 COLLECTIONS = (ast.List, ast.ListComp, ast.Set, ast.SetComp, ast.Dict, ast.DictComp)

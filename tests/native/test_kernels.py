@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import fcntl
 import importlib
+import importlib.util
 import os
 import shutil
 import subprocess
@@ -17,7 +18,7 @@ import numpy.typing as npt
 import pytest
 
 from switchsum_host.links.warm import warm_up
-from switchsum_switch.kernels import loading, sources
+from switchsum_switch.kernels import loading, packages, sources
 from switchsum_switch.kernels.cache import CACHE_VARIABLE
 from switchsum_switch.kernels.decorators import kernel, prepare
 from switchsum_switch.kernels.machinecode import target_machine
@@ -52,15 +53,25 @@ print(advance_twice(1), advance_twice(1.5), "compiled" if "numba" in sys.modules
 """
 
 
+PACKAGES = (
+    "switchsum_switch",
+    "switchsum_protocol",
+    "switchsum_host",
+    "switchsum_controller",
+    "switchsum_exercises",
+    "switchsum",
+)
+
+
 @pytest.fixture
 def tree(tmp_path: Path) -> Path:
     """Return a package with two kernels, one of which calls the other in another file."""
-    for package in ("", "protocol", "native", "switch/src/switchsum_switch/process", "host", "switch"):
-        (tmp_path / "switchsum" / package).mkdir(exist_ok=True)
-        (tmp_path / "switchsum" / package / "__init__.py").touch()
-    shutil.copytree(SOURCES / "kernels", tmp_path / "switchsum" / "native" / "kernels")
-    shutil.copy(SOURCES / "notices.py", tmp_path / "switchsum" / "native")
-    host = tmp_path / "switchsum" / "host"
+    for package in (*PACKAGES, "switchsum_switch/process"):
+        (tmp_path / package).mkdir(exist_ok=True)
+        (tmp_path / package / "__init__.py").touch()
+    shutil.copytree(SOURCES / "kernels", tmp_path / "switchsum_switch" / "kernels")
+    shutil.copy(SOURCES / "notices.py", tmp_path / "switchsum_switch")
+    host = tmp_path / "switchsum_host"
     (host / "constants.py").write_text("STEP = 1\n")
     (host / "callee.py").write_text(CALLEE)
     (host / "caller.py").write_text(CALLER)
@@ -86,20 +97,20 @@ def test_a_kernel_is_compiled_once(tree: Path) -> None:
 
 def test_a_changed_callee_in_another_file_is_seen(tree: Path) -> None:
     run(tree)
-    callee = tree / "switchsum" / "host" / "callee.py"
+    callee = tree / "switchsum_host" / "callee.py"
     callee.write_text(CALLEE.replace("value + STEP", "value * 10"))
     assert run(tree) == "100 150.0 compiled"
 
 
 def test_a_changed_constant_in_a_file_without_kernels_is_seen(tree: Path) -> None:
     run(tree)
-    (tree / "switchsum" / "host" / "constants.py").write_text("STEP = 5  # longer: Python tells times by seconds\n")
+    (tree / "switchsum_host" / "constants.py").write_text("STEP = 5  # longer: Python tells times by seconds\n")
     assert run(tree) == "11 11.5 compiled"
 
 
 def test_a_file_that_no_kernel_uses_changes_nothing(tree: Path) -> None:
     run(tree)
-    (tree / "switchsum" / "host" / "other.py").write_text("print('not a kernel')\n")
+    (tree / "switchsum_host" / "other.py").write_text("print('not a kernel')\n")
     assert run(tree) == "3 3.5 loaded"
 
 
@@ -133,6 +144,36 @@ from numpy import j
     assert not any("numpy" in name or name.endswith(".j") for name in found)
 
 
+@pytest.mark.parametrize(
+    "place",
+    [
+        "switchsum_protocol/frame.py",
+        "switchsum_switch/wires/ring.py",
+        "switchsum_host/engine/loop.py",
+        "switchsum_lab/simulation/loop.py",
+    ],
+)
+def test_a_byte_in_any_package_with_kernels_changes_the_digest(place: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    found = sources.module_sources()
+    before = sources.source_digest.__wrapped__()
+    name = place.removesuffix(".py").replace("/", ".")
+    package, text = found[name]
+    monkeypatch.setattr(sources, "module_sources", lambda: {**found, name: (package, f"{text} ")})
+    assert sources.source_digest.__wrapped__() != before
+
+
+def test_a_package_that_is_missing_beside_others_of_its_distribution_is_an_error(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    there = importlib.util.find_spec
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == "switchsum_host" else there(name))
+    with pytest.raises(ImportError, match="switchsum_host is missing"):
+        list(packages.folders_with_kernels())
+    # A distribution that is not installed at all is none that is missing.
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: there(name) if name == "switchsum_switch" else None)
+    assert [name for name, _ in packages.folders_with_kernels()] == ["switchsum_switch"]
+
+
 def test_the_digest_covers_kernels_and_what_they_import() -> None:
     assert "switchsum_switch.wires.ring" in sources.module_sources()
     assert len(sources.source_digest()) == 20
@@ -161,7 +202,7 @@ def test_a_process_that_was_stopped_while_it_compiles_holds_nobody_up(
     [folder] = (tree / "cache" / "kernels").iterdir()
     for path in folder.glob("*.object"):
         path.unlink()
-    kernels_source = tree / "switchsum" / "native" / "kernels" / "turns.py"
+    kernels_source = tree / "switchsum_switch" / "kernels" / "turns.py"
     kernels_source.write_text(kernels_source.read_text().replace("STALE_S: Final = 10.0", "STALE_S: Final = 0.5"))
     with (folder / "workers.lock").open("ab") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)  # and never touched

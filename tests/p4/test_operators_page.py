@@ -13,6 +13,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from checks.clone import import_path
 from switchsum.testing.embedded import Embedded
 from switchsum.testing.rig import Rig
 from switchsum_protocol.frame import LaneFormat
@@ -26,17 +27,8 @@ PAGE = ROOT / "docs" / "operators.md"
 COMPILER = "p4c-bm2-ss"
 LANES = 128
 COPIED = (
-    "protocol",
-    "native",
-    "connections",
-    "switch",
-    "controller",
-    "host",
-    "p4src",
-    "src",
-    "tools",
-    "src/switchsum/topologies",
-    "docs",
+    *("protocol", "controller", "host", "exercises", "p4src", "src", "tools", "docs"),
+    *("switch/src", "lab/src"),
 )
 MOST_FILES, MOST_LINES = 5, 40
 JOB = """
@@ -81,7 +73,7 @@ def changed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Return a copy of the sources, changed as the page says."""
     root = tmp_path_factory.mktemp("operator")
     for name in COPIED:
-        shutil.copytree(ROOT / name, root / name, symlinks=True, ignore=shutil.ignore_patterns("__pycache__"))
+        shutil.copytree(ROOT / name, root / name, ignore=shutil.ignore_patterns("__pycache__"))
     for file, before, after in steps():
         path = root / file
         text = path.read_text()
@@ -102,7 +94,7 @@ def compiled(changed: Path) -> Path:
 
 def run(root: Path, *arguments: str) -> str:
     """Run Python in the copy, without a compiler for its kernels; return what it says."""
-    path = os.pathsep.join((str(root / "src"), str(root / "tools")))
+    path = os.pathsep.join((import_path(root), str(root / "tools")))
     done = subprocess.run(
         [sys.executable, *arguments],
         cwd=root,
@@ -146,7 +138,7 @@ def test_the_switch_combines_lanes_of_every_format(compiled: Path, engine: Engin
     embedded = Embedded.__new__(Embedded)
     program = (compiled / "p4src" / "compiled" / f"switchsum_{LANES}.json").read_bytes()
     embedded.pipeline = Pipeline.load(program, engine=engine)
-    number = runpy.run_path(str(compiled / "protocol" / "frame.py"))["Operator"].XOR
+    number = runpy.run_path(str(compiled / "protocol" / "switchsum_protocol" / "frame.py"))["Operator"].XOR
     rig = Rig(embedded, workers=3, lanes_per_frame=LANES)
     random = np.random.default_rng(2)
     for serial, lane_format in enumerate(LaneFormat, 1):

@@ -10,7 +10,7 @@ from switchsum_lab.simulation.network import Host, Network
 from switchsum_switch.api.switch import Switch
 from switchsum_switch.wires.headers import internet_checksum
 
-FORWARDER = Path(__file__).resolve().parents[2] / "exercises" / "forwarder" / "solution.json"
+FORWARDER = Path(__file__).resolve().parents[2] / "exercises" / "switchsum_exercises" / "forwarder" / "solution.json"
 QUICK = Link(rate_bps=1e9, delay_s=1e-6, overhead_bytes=0)
 """A frame of 125 bytes takes 1 us to send and 1 us to arrive."""
 NEAR, FAR = 0x02_00_00_00_00_01, 0x02_00_00_00_00_02

@@ -17,7 +17,7 @@ NO_ERROR, TOO_SHORT, UNWANTED = 0, 1, 7
 """Numbers of the program as it is committed; it writes `parser_error` to the first byte of a frame."""
 
 
-FORWARDER = PROGRAMS.parents[2] / "exercises" / "forwarder" / "solution.json"
+FORWARDER = PROGRAMS.parents[2] / "exercises" / "switchsum_exercises" / "forwarder" / "solution.json"
 
 
 @pytest.fixture(params=["interpreter", "native"])

@@ -15,7 +15,7 @@ from switchsum_switch.state.tables import Entry, Exact
 from .conftest import PROGRAMS
 
 Document = dict[str, Any]
-FORWARDER = PROGRAMS.parents[2] / "exercises" / "forwarder" / "solution.json"
+FORWARDER = PROGRAMS.parents[2] / "exercises" / "switchsum_exercises" / "forwarder" / "solution.json"
 
 
 @pytest.fixture(params=["interpreter", "native"])

@@ -21,7 +21,7 @@ from switchsum_switch.state.tables import ActionSpec, Exact, KeySpec, Lpm, Match
 
 from .conftest import PROGRAMS
 
-FORWARDER = Path(__file__).parents[2] / "exercises" / "forwarder"
+FORWARDER = Path(__file__).parents[2] / "exercises" / "switchsum_exercises" / "forwarder"
 FRAME = bytes.fromhex("1122334455660000000000010800") + b"payload"
 STATION = "hdr.ethernet.destination"
 

@@ -45,7 +45,7 @@ def test_what_workers_run_is_compiled_beside_the_switch_where_it_was_not_before(
 
 
 @pytest.mark.parametrize(
-    ("held", "name"), [("lock", "host.engine.receiving.receive"), ("workers.lock", "switch.loop._run")]
+    ("held", "name"), [("lock", "host.engine.receiving.receive"), ("workers.lock", "switch.daemon.loop._run")]
 )
 def test_who_compiles_for_switches_does_not_wait_for_who_compiles_for_workers(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], held: str, name: str

@@ -225,7 +225,7 @@ def _versions(names: Sequence[str]) -> dict[str, str]:
 
 def _commit() -> str | None:
     """Return the commit of this clone, with a plus sign where files have been changed since; None: it is no clone."""
-    root = Path(__file__).resolve().parents[3]
+    root = Path(__file__).resolve().parents[4]
     git = ["git", "-C", str(root)]
     try:
         asked = [*git, "rev-parse", "--show-toplevel", "--short=12", "HEAD"]

@@ -64,7 +64,7 @@ def kept_in(find: Callable[[], Store | None]) -> Iterator[None]:
 
 def name_of(kernel: Named) -> str:
     """Return the beginning of the names of files with compiled code."""
-    return f"{kernel.__module__.removeprefix('switchsum.')}.{kernel.__qualname__}"
+    return f"{kernel.__module__.removeprefix('switchsum').lstrip('._')}.{kernel.__qualname__}"
 
 
 def stored(kernel: Named, types: str) -> tuple[Made, int] | None:
