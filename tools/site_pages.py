@@ -21,6 +21,8 @@ PATTERNS: Final = (
     "CHANGELOG.md",
     "docs/**/*.md",
     "*/README.md",
+    "switch/docs/**/*.md",
+    "lab/docs/**/*.md",
     "exercises/switchsum_exercises/*/README.md",
 )
 FENCE: Final = re.compile(r"(^ *```.*?^ *```$)", re.MULTILINE | re.DOTALL)
