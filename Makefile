@@ -154,8 +154,8 @@ random-p4: $(STAMP) ## random v1model programs through p4c, interpreter, native 
 lint: $(STAMP) ## ruff (rules and format), mypy --strict, and the contracts of who imports whom
 	$(BIN)/python -m ruff check .
 	$(BIN)/python -m ruff format --check .
+	$(BIN)/lint-imports --no-cache
 	$(BIN)/python -m mypy
-	$(BIN)/lint-imports
 
 p4: $(STAMP) ## compile the P4 program (needs p4c-bm2-ss) into p4src/compiled, the exercises' solutions, and baselines
 	$(BIN)/python tools/compile_p4.py $(ARGS)

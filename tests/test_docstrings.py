@@ -31,7 +31,6 @@ WITH_TORCH = tuple(
     f"switchsum.torch.{name}"
     for name in ("averaging", "compression", "flight_recorder", "groups", "hooks", "lane_choice", "outer")
 )
-FEWEST = 25
 
 
 def examples(names: tuple[str, ...]) -> Iterator[doctest.DocTest]:
@@ -52,12 +51,13 @@ def test_examples_of_the_worker_run(test: doctest.DocTest) -> None:
     run(test)
 
 
-def test_there_are_examples() -> None:
-    assert len(list(examples(MODULES))) >= FEWEST
+@pytest.mark.parametrize("name", MODULES)
+def test_a_module_of_the_worker_has_examples(name: str) -> None:
+    assert list(examples((name,)))
 
 
 ROOT = Path(__file__).resolve().parent.parent
-ROOMS = ("protocol", "native", "connections", "switch", "controller", "host", "src/switchsum")
+ROOTS = ("src", "host", "controller", "protocol", "exercises", "switch/src", "lab/src")
 NOT_ALONE = {
     "switchsum_host.connect": "tests/system/test_page_scripts.py runs it: it needs a switch",
     "switchsum.torch.elastic": "needs several processes; tests/pytorch/test_elastic.py has them",
@@ -70,11 +70,11 @@ NOT_ALONE = {
 def other_modules() -> list[str]:
     """Return the modules with examples that are no page of the API: there an example may use the module's own names."""
     found = []
-    for room in ROOMS:
-        for path in sorted((ROOT / room).rglob("*.py")):
+    for root in ROOTS:
+        for path in sorted((ROOT / root).rglob("*.py")):
             if re.search(r"^ *>>> ", path.read_text(), re.MULTILINE):
-                name = path.relative_to(ROOT).with_suffix("").as_posix().removeprefix("src/switchsum/")
-                found.append("switchsum." + name.replace("/", "."))
+                parts = path.relative_to(ROOT / root).with_suffix("").parts
+                found.append(".".join(parts[:-1] if parts[-1] == "__init__" else parts))
     return [name for name in found if name not in {*MODULES, *WITH_TORCH, *NOT_ALONE}]
 
 
@@ -115,4 +115,4 @@ def test_each_function_and_class_that_users_call_has_an_example() -> None:
             if (inspect.isfunction(one) or is_kind) and not is_given and name not in PAGES_EXAMPLE:
                 assert ">>>" in (one.__doc__ or "") + (one.__init__.__doc__ or ""), f"{module.__name__}.{name}"
                 seen += 1
-    assert seen > FEWEST
+    assert seen

@@ -44,28 +44,22 @@ def test_pictures_are_current_and_name_what_is_there() -> None:
         assert re.search(rf"^(?:control|parser) {control}\b", (ROOT / "p4src" / file).read_text(), re.MULTILINE), (
             control
         )
-    steps = (ROOT / "host" / "engine" / "loop.py").read_text()
+    steps = (ROOT / "host/switchsum_host/engine/loop.py").read_text()
     assert all(
         re.search(rf"\b(?:link\.|recovery\.){step}\b|^def {step}\(", steps, re.MULTILINE) for step, _ in pictures.LOOP
     )
 
 
-def test_drawings_fit_a_telephone_and_follow_the_readers_colours(tool: ModuleType) -> None:
+def test_drawings_follow_the_readers_colours(tool: ModuleType) -> None:
     for made in (*tool.drawings().values(), *importlib.import_module("tools.draw_pictures").drawings().values()):
-        assert 'viewBox="0 0 430 ' in made
         assert "prefers-color-scheme:dark" in made
 
 
 @pytest.mark.parametrize(
     ("name", "says"), [("demo", ["make demo"]), ("explain", ["switchsum explain", "- Rank 2 (north"])]
 )
-def test_recorded_commands_are_small_and_readable_on_a_telephone(name: str, says: list[str]) -> None:
+def test_recorded_commands_say_what_they_said_and_fetch_nothing(name: str, says: list[str]) -> None:
     made = (ROOT / "docs" / "images" / f"{name}.svg").read_text()
-    across, size = re.search(r'viewBox="0 0 (\d+) ', made), re.search(r"font-size: (\d+)px", made)
-    assert across is not None
-    assert size is not None
-    assert len(made) < 500_000
-    assert int(size[1]) * 390 / int(across[1]) > 10  # pixels
     assert all(one in made.replace("&#160;", " ") for one in says)
     assert "//" not in re.sub(r"https?://(www\.textualize\.io|www\.w3\.org)", "", made)  # nothing is fetched
 

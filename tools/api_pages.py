@@ -14,6 +14,13 @@ from typing import Any, Final
 import griffe
 
 ROOT: Final = Path(__file__).resolve().parent.parent
+PACKAGES: Final = {
+    "switchsum_switch": "switch/src",
+    "switchsum_protocol": "protocol",
+    "switchsum_host": "host",
+    "switchsum": "src",
+}
+"""Packages of which public names are, or are handed on from, and the folders that hold them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -321,10 +328,14 @@ def module_page(module: Any, path: str, page: Page) -> str:
 
 def api_pages() -> dict[str, str]:
     """Return the pages of the API, by file name in docs/."""
-    root: Any = griffe.load("switchsum", search_paths=[ROOT / "src"], allow_inspection=False, resolve_aliases=True)
+    loader = griffe.GriffeLoader(search_paths=[ROOT / folder for folder in PACKAGES.values()], allow_inspection=False)
+    for package in PACKAGES:
+        loader.load(package)
+    loader.resolve_aliases(external=False)
+    known: Any = loader.modules_collection
     made, lines = {}, ["# API\n", "Every public name of the Python package, by the module that you import.\n"]
     for path, page in MODULES.items():
-        module = root[path.partition(".")[2]] if "." in path else root
+        module = known[path]
         made[page.file] = module_page(module, path, page)
         lines += [f"## [{path}]({page.file})\n", f"{page.about}\n", "| name | |\n|---|---|"]
         for name in public_names(module, page.first):

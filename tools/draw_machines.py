@@ -41,7 +41,7 @@ class Machine:
 def switch_machine() -> Machine:
     """Read the table in the docstring of protocol/switchsum_protocol/slot_rules.py."""
     states = ("unused", "open", "complete")
-    machine = Machine(title="A cell of the switch (rows of protocol/switchsum_protocol/slot_rules.py)", states=states)
+    machine = Machine(title="A cell of the switch (rows of slot_rules.py)", states=states)
     table = [[part.strip() for part in line.split("|")] for line in (slot_rules.__doc__ or "").splitlines()]
     for number, cell, *_, happens, counted in (row for row in table if len(row) > 4 and row[0].isdecimal()):
         named = [state for state in states if state in cell.split()]
@@ -60,9 +60,7 @@ def switch_machine() -> Machine:
 
 def worker_machine() -> Machine:
     """Read RULES."""
-    machine = Machine(
-        title="A slot of a worker (RULES of host/switchsum_host/engine/rules.py)", states=("idle", "waiting", "blocked")
-    )
+    machine = Machine(title="A slot of a worker (RULES of engine/rules.py)", states=("idle", "waiting", "blocked"))
     for rule in RULES:
         for state in machine.states:
             action: Action = getattr(rule, state)

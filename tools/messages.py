@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Final
 
 ROOT: Final = Path(__file__).resolve().parent.parent
-FOLDERS: Final = ("connections", "controller", "host", "native", "protocol", "switch", "src/switchsum")
+FOLDERS: Final = ("controller", "host", "protocol", "src", "switch/src", "lab/src")
 LOGS: Final = {"debug", "info", "warning", "error", "critical", "exception"}
 NOTICES: Final = {"say", "waiting_for"}
 ADVICE: Final = {"advice", "help"}

@@ -1,7 +1,7 @@
 """Print the sentences of pages and public docstrings that are hard to read: long ones, and those without a verb.
 
-Run as `python -m tools.prose`, with files to look at them alone.  `--write` notes the counts in tools/prose.json, and a
-test holds their sums, which may only fall.  It is a guide for the eye: a long sentence may be right, a short one wrong.
+Run as `python -m tools.prose`, with files to look at them alone.  It is a guide for the eye: a long sentence may be
+right, a short one wrong.
 """
 
 from __future__ import annotations
@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import Final
 
 ROOT: Final = Path(__file__).resolve().parent.parent
-COUNTS: Final = Path(__file__).with_suffix(".json")
 MOST_WORDS: Final = 35
 PAGES: Final = ("README.md", "CONTRIBUTING.md", "docs/**/*.md", "*/README.md", "exercises/**/README.md")
 LEFT_OUT: Final = {
@@ -40,7 +39,10 @@ DOCSTRINGS: Final = (
     "src/switchsum/testing/local.py",
     *(f"src/switchsum/torch/{name}.py" for name in ("averaging", "compression", "elastic", "hooks", "lane_choice")),
     *(f"src/switchsum/torch/{name}.py" for name in ("outer", "scheduled", "group", "groups", "layers")),
-    *(f"switch/{name}.py" for name in ("switch", "named_tables", "named_profiles", "queue_views", "views", "clock")),
+    "switch/src/switchsum_switch/api/switch.py",
+    "switch/src/switchsum_switch/names/*.py",
+    "switch/src/switchsum_switch/queues/queue_views.py",
+    "switch/src/switchsum_switch/state/clock.py",
 )
 """Modules whose public names the API page shows."""
 VERBS: Final = """
@@ -152,12 +154,6 @@ def faults(path: Path) -> tuple[list[str], list[str]]:
     return [one for one in found if len(words(one)) > MOST_WORDS], fragments
 
 
-def counts() -> dict[str, list[int]]:
-    """Return how many long sentences and fragments each file has; files without any are left out."""
-    found = {path.relative_to(ROOT).as_posix(): [len(kind) for kind in faults(path)] for path in files()}
-    return {name: numbers for name, numbers in found.items() if any(numbers)}
-
-
 def page_median() -> float:
     """Return how many words a sentence of all pages has in the median."""
     return statistics.median(len(words(one)) for path in files() if path.suffix == ".md" for one in read(path))
@@ -181,22 +177,13 @@ def main() -> None:
     """Print what is hard to read, in all files or in those that are named."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("files", nargs="*", type=Path)
-    parser.add_argument("--write", action="store_true", help=f"note the counts in {COUNTS.relative_to(ROOT)}")
     given = parser.parse_args()
     for path in [one.resolve() for one in given.files] or files():
         show(path)
-    made = counts()
+    found = [faults(path) for path in files()]
+    long, fragments = (sum(map(len, kind)) for kind in zip(*found, strict=True))
     print(f"a sentence of all pages has {page_median():g} words in the median")
-    long, fragments = summed(made)
     print(f"in all {long} sentences above {MOST_WORDS} words, {fragments} without a verb")
-    if given.write:
-        rows = ",\n".join(f'  "{name}": {numbers}' for name, numbers in sorted(made.items()))
-        COUNTS.write_text(f"{{\n{rows}\n}}\n")
-
-
-def summed(found: dict[str, list[int]]) -> tuple[int, int]:
-    """Return how many long sentences and fragments there are in all files."""
-    return sum(one[0] for one in found.values()), sum(one[1] for one in found.values())
 
 
 if __name__ == "__main__":

@@ -21,7 +21,9 @@ PATTERNS: Final = (
     "CHANGELOG.md",
     "docs/**/*.md",
     "*/README.md",
-    "exercises/**/README.md",
+    "switch/docs/**/*.md",
+    "lab/docs/**/*.md",
+    "exercises/switchsum_exercises/*/README.md",
 )
 FENCE: Final = re.compile(r"(^ *```.*?^ *```$)", re.MULTILINE | re.DOTALL)
 LINK: Final = re.compile(r"\]\(([^)\s#]+)(#[^)\s]*)?\)")

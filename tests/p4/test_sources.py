@@ -31,10 +31,8 @@ def code(name: str) -> str:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_a_file_says_its_licence_and_its_purpose(name: str) -> None:
-    licence, empty, purpose, *_ = TEXTS[name].splitlines()
-    assert (licence, empty) == ("// SPDX-License-Identifier: Apache-2.0", "//")
-    assert re.match(r"// [A-Z]", purpose) or purpose.startswith("// switchsum: ")
+def test_a_file_says_its_licence(name: str) -> None:
+    assert TEXTS[name].startswith("// SPDX-License-Identifier: Apache-2.0\n")
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -70,15 +68,6 @@ def test_each_row_of_the_slot_machines_table_has_its_test() -> None:
         named = re.findall(r"\btest_\w+", rest)
         assert named, f"row {number} names no test"
         assert set(named) <= there, f"row {number} names a test that is not there"
-
-
-def test_the_decisions_name_rows_of_the_table() -> None:
-    numbers = {int(number) for number, _ in ROW.findall(TEXTS["slot.p4"])}
-    named: set[int] = set()
-    for rows in re.findall(r"// rows? ([\d to,and]+)", TEXTS["slot.p4"].partition("control Slot")[2]):
-        ends = [int(number) for number in re.findall(r"\d+", rows)]
-        named |= set(range(ends[0], ends[-1] + 1))
-    assert named == numbers
 
 
 def test_the_readme_draws_every_file() -> None:

@@ -1,4 +1,4 @@
-"""The room of P4 writers: what importing and running a switch loads, and what the switch knows of the wire."""
+"""What P4 writers import, and what importing and running a switch loads."""
 
 from __future__ import annotations
 
@@ -7,8 +7,6 @@ import sys
 from pathlib import Path
 
 import switchsum_switch as switch
-
-from ..test_floors import ROOT, imported_names, module_name, modules
 
 OTHERS = ("switchsum_host", "switchsum_controller", "switchsum.p4src", "switchsum.torch", "torch", "scapy", "typer")
 PROGRAM = Path(__file__).parent / "programs" / "stateful"
@@ -27,15 +25,6 @@ print(*[name for name in sys.modules if name.startswith({OTHERS!r})])
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == ""
-
-
-def test_of_the_wire_the_switch_knows_messages_errors_and_lengths() -> None:
-    for path in modules("switch"):
-        for name in imported_names(path.read_text(), module_name(path)):
-            if name.startswith("switchsum_protocol"):
-                _, _, module, *rest = name.split(".")
-                assert module in ("p4runtime", "errors", "frame"), f"{path.relative_to(ROOT)}: {name}"
-                assert module != "frame" or rest[0].endswith("_BYTES"), f"{path.relative_to(ROOT)}: {name}"
 
 
 def test_the_door_has_what_a_p4_writer_needs() -> None:

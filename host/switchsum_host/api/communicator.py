@@ -881,7 +881,7 @@ class Communicator:
             ...     if gradient.dtype != np.float32:
             ...         raise UsageError(f"this takes float32, not {gradient.dtype}")
             Traceback (most recent call last):
-            switchsum_protocol.errors.UsageError: this takes float32, not float64
+            switchsum_switch.errors.UsageError: this takes float32, not float64
 
         """
         try:

@@ -5,7 +5,7 @@
 | `topology.py` | networks as files and shapes: hosts, switches, links and their rates |
 | `paths.py`, `bounds.py` | what a network lets through: flows and cuts |
 | `trees.py` | the fewest trees that reach the best rate, and shares of the slots |
-| `advice.py` | what a step takes on given machines, by closed formulas, and what to change first |
+| `sources.py` | a topology as users name it: a file, or a shape |
 | `runs.py` | what `switchsum run --topology` starts: switches, trees, and who sits where |
 
 `switchsum topology` and `switchsum tree` (`cli/topology.py`, `cli/tree.py`) show what they find.

@@ -12,16 +12,23 @@ compiler.
 
 from __future__ import annotations
 
-from .api.switch import Switch
-from .errors import BadEntry, EntryExists, EntryMissing, InUse, ProgramError, ReadOnly, StateError, TableFull
-from .execution.trace import Step
-from .names.named_profiles import NamedProfile
-from .names.named_tables import NamedTable, ShownEntry
-from .state.clock import Clock
-from .state.meters import MeterRates
-from .state.snapshots import Snapshot
-from .state.state import Replica
-from .state.tables import Group, Member
+import os
+
+# gRPC's own lines come on top of the errors that we raise.  The variable is read when grpc is imported.
+os.environ.setdefault("GRPC_VERBOSITY", "NONE")
+
+TYPE_CHECKING = False  # as typing's, which takes a hundredth of a second to import
+if TYPE_CHECKING:
+    from .api.switch import Switch
+    from .errors import BadEntry, EntryExists, EntryMissing, InUse, ProgramError, ReadOnly, StateError, TableFull
+    from .execution.trace import Step
+    from .names.named_profiles import NamedProfile
+    from .names.named_tables import NamedTable, ShownEntry
+    from .state.clock import Clock
+    from .state.meters import MeterRates
+    from .state.snapshots import Snapshot
+    from .state.state import Replica
+    from .state.tables import Group, Member
 
 __version__ = "0.1.0"
 
@@ -46,3 +53,42 @@ __all__ = [
     "Switch",
     "TableFull",
 ]
+
+_ELSEWHERE = {
+    "BadEntry": "errors",
+    "Clock": "state.clock",
+    "EntryExists": "errors",
+    "EntryMissing": "errors",
+    "Group": "state.tables",
+    "InUse": "errors",
+    "Member": "state.tables",
+    "MeterRates": "state.meters",
+    "NamedProfile": "names.named_profiles",
+    "NamedTable": "names.named_tables",
+    "ProgramError": "errors",
+    "ReadOnly": "errors",
+    "Replica": "state.state",
+    "ShownEntry": "names.named_tables",
+    "Snapshot": "state.snapshots",
+    "StateError": "errors",
+    "Step": "execution.trace",
+    "Switch": "api.switch",
+    "TableFull": "errors",
+}
+"""Modules of these names.  They are imported when they are used: headers, errors and process parts of this package
+serve commands that compile nothing.
+"""
+
+
+def __dir__() -> list[str]:
+    """List the public names, those included that are imported when they are first asked for."""
+    return sorted({*globals(), *__all__})
+
+
+def __getattr__(name: str) -> object:
+    if name not in _ELSEWHERE:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from importlib import import_module  # noqa: PLC0415
+
+    value = globals()[name] = getattr(import_module(f"{__name__}.{_ELSEWHERE[name]}"), name)
+    return value

@@ -209,5 +209,5 @@ def _pyplot() -> Any:
         matplotlib.use("Agg")
         import matplotlib.pyplot as plt  # noqa: PLC0415
     except ImportError as error:
-        raise LocalError(f"plots need matplotlib: {sys.executable} -m pip install 'switchsum[lab]'") from error
+        raise LocalError(f"plots need matplotlib: {sys.executable} -m pip install 'switchsum-lab[plots]'") from error
     return plt

@@ -22,7 +22,7 @@ try:
 except ImportError as error:
     raise LocalError(
         f"a sweep needs pyyaml, networkx and scipy, and {error.name} is missing: "
-        f"{sys.executable} -m pip install 'switchsum[lab]'"
+        f"{sys.executable} -m pip install 'switchsum[trees]'"
     ) from error
 
 MOST_BYTES: Final = 1 << 20
