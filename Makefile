@@ -162,8 +162,8 @@ p4: $(STAMP) ## compile the P4 program (needs p4c-bm2-ss) into p4src/compiled, t
 	$(BIN)/python tools/compile_exercises.py
 	$(BIN)/python -m tools.compile_baselines
 
-docs: $(STAMP) ## run the examples in README.md and docs/
-	$(BIN)/python -m pytest --doctest-glob='*.md' README.md docs $(ARGS)
+docs: $(STAMP) ## run the examples in the READMEs and docs/
+	$(BIN)/python -m pytest --doctest-glob='*.md' README.md docs switch/README.md switch/docs lab/README.md lab/docs $(ARGS)
 
 prose: $(STAMP) ## print sentences of pages and public docstrings that are long or lack a verb (ARGS=docs/tour.md: of one file)
 	$(BIN)/python -m tools.prose $(ARGS)

@@ -17,7 +17,7 @@ from switchsum.cli.app import application
 ROOT = Path(__file__).resolve().parent.parent
 PAGES = sorted(
     page
-    for pattern in ("*.md", "docs/**/*.md", "*/README.md")
+    for pattern in ("*.md", "docs/**/*.md", "switch/docs/**/*.md", "lab/docs/**/*.md", "*/README.md")
     for page in ROOT.glob(pattern)
     if page.name not in ("CHANGELOG.md", "pytorch-tests.md")  # of the past; generated
 )

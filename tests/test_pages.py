@@ -10,7 +10,13 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
-PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted(ROOT.glob("docs/**/*.md")), *ROOT.glob("*/README.md")]
+PAGES = [
+    ROOT / "README.md",
+    ROOT / "CONTRIBUTING.md",
+    *sorted(ROOT.glob("docs/**/*.md")),
+    *ROOT.glob("*/docs/**/*.md"),
+    *ROOT.glob("*/README.md"),
+]
 CODE_BLOCK = re.compile(r"^```.*?^```", re.DOTALL | re.MULTILINE)
 PATH = re.compile(r"`(?:\.\./)*((?:[\w.-]+/)*[\w.-]+(?:\.(?:py|p4|md|toml|json|sh|sbatch|yml|lua)|/))`")
 NOT_THERE = {

@@ -17,10 +17,23 @@ WALKS = [
 STEP = re.compile(r"^\d+\. (?:.|\n(?!\n|\d+\. ))*", re.MULTILINE)
 DEFINES = r"def|class|action|control|state|header|enum bit<\d+>"
 NAME = re.compile(r"`([^`\s]+)`")
+PACKAGES = (
+    "",
+    "host/switchsum_host",
+    "controller/switchsum_controller",
+    "switch/src/switchsum_switch",
+    "lab/src/switchsum_lab",
+)
+"""What a walk says of a file's path the first time, and leaves out later."""
 
 
 def is_file(name: str) -> bool:
     return bool(re.fullmatch(r"[\w/]+/[\w/]+\.(py|p4)", name))
+
+
+def text_of(name: str) -> str:
+    """Return the text of a file by its path, or by the end of it that follows the name of a package."""
+    return next(path for package in PACKAGES if (path := ROOT / package / name).is_file()).read_text()
 
 
 def defines(text: str, name: str) -> bool:
@@ -32,8 +45,8 @@ def check_names(step: str, section: str) -> None:
     """Every name stands in a file that the step names; `Class.method` of another step's file may be named as well."""
     names = NAME.findall(step)
     assert is_file(names[0]), step
-    own = [(ROOT / name).read_text() for name in names if is_file(name)]
-    others = [(ROOT / name).read_text() for name in NAME.findall(section) if is_file(name)]
+    own = [text_of(name) for name in names if is_file(name)]
+    others = [text_of(name) for name in NAME.findall(section) if is_file(name)]
     for name in names:
         if re.fullmatch(r"[A-Za-z_][\w.]*", name) and name != "held" and not is_file(name):
             is_others = re.fullmatch(r"[A-Z]\w*\.\w+", name)

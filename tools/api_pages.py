@@ -63,7 +63,7 @@ MODULES: Final = {
     ),
     "switchsum_switch": Page(
         file="api-switch.md",
-        about="For tests of P4 programs: [test-your-p4.md](test-your-p4.md) has the common case.",
+        about="For tests of P4 programs: [test-your-p4.md](../switch/docs/test-your-p4.md) has the common case.",
         first=("Switch", "NamedTable"),
     ),
 }

@@ -16,7 +16,15 @@ from typing import Final
 
 ROOT: Final = Path(__file__).resolve().parent.parent
 MOST_WORDS: Final = 35
-PAGES: Final = ("README.md", "CONTRIBUTING.md", "docs/**/*.md", "*/README.md", "exercises/**/README.md")
+PAGES: Final = (
+    "README.md",
+    "CONTRIBUTING.md",
+    "docs/**/*.md",
+    "switch/docs/**/*.md",
+    "lab/docs/**/*.md",
+    "*/README.md",
+    "exercises/**/README.md",
+)
 LEFT_OUT: Final = {
     "docs/cli.md",
     "docs/results/pytorch-tests.md",

@@ -19,8 +19,8 @@ Made by `python -m checks.conformance` from its last run; do not edit.
 
 p4c's repository has tests of its back ends in the format STF: a program, table entries, packets, and the frames that
 must leave. The tests for v1model were run on both engines of the embedded switch and on real BMv2, by the same
-runner ([stf.md](../stf.md)). None of them is part of this repository. To run them again, with `p4c-bm2-ss` and
-`simple_switch_grpc` on PATH:
+runner ([stf.md](../../switch/docs/stf.md)). None of them is part of this repository. To run them again, with
+`p4c-bm2-ss` and `simple_switch_grpc` on PATH:
 
 ```console
 $ python -m checks.conformance path/of/a/clone/of/p4c

@@ -1,4 +1,4 @@
-"""Figures of docs/papers.md and papers-sparse.md beside those of `make papers`: `python -m checks.lab.papers_page`.
+"""Figures of lab/docs/papers.md and papers-sparse.md beside those of `make papers`: `python -m checks.lab.papers_page`.
 
 The pages are written by hand.  This names each figure of their tables that is another one in `build/papers`, and exits
 with 1 if there is any.
@@ -189,7 +189,7 @@ def tables_of(text: str) -> Iterator[tuple[str, dict[str, list[str]]]]:
 
 def rows_of(table: Table) -> dict[str, list[str]]:
     """Return the rows of a table as the page has them."""
-    text = (ROOT / "docs" / f"{table.page}.md").read_text()
+    text = (ROOT / "lab" / "docs" / f"{table.page}.md").read_text()
     alike = [one for one in TABLES if (one.page, one.begins) == (table.page, table.begins)]
     return [rows for begins, rows in tables_of(text) if begins == table.begins][alike.index(table)]
 

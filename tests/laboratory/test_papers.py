@@ -1,4 +1,4 @@
-"""The figures of papers are sweeps whose cells are possible, and docs/papers.md names each of them."""
+"""The figures of papers are sweeps whose cells are possible, and lab/docs/papers.md names each of them."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def test_a_sweep_of_the_repository_can_be_run_and_drawn(path: Path, monkeypatch:
 
 
 def test_the_page_names_each_sweep() -> None:
-    page = (ROOT / "docs" / "papers.md").read_text()
+    page = (ROOT / "lab" / "docs" / "papers.md").read_text()
     for path in (ROOT / "lab" / "papers").glob("*.yaml"):
         assert f"`lab/papers/{path.name}`" in page
 

@@ -273,7 +273,7 @@ def test_a_program_that_was_changed_is_compiled_anew(tmp_path: Path, monkeypatch
 
 
 def test_the_skeleton_on_the_page_is_the_one_that_runs() -> None:
-    page = (ROOT / "docs" / "protocols.md").read_text()
+    page = (ROOT / "lab" / "docs" / "protocols.md").read_text()
     assert (baselines.FOLDER / "skeleton" / "host.py").read_text().partition("LANES: Final")[2] in page
 
 

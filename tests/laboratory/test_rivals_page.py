@@ -1,4 +1,4 @@
-"""docs/rivals.md, and the table of slow uplinks: their figures are those of their sweeps and programs."""
+"""lab/docs/rivals.md, and the table of slow uplinks: their figures are those of their sweeps and programs."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from switchsum_lab.simulation.jobs import SLOTS
 from switchsum_lab.sweeps import simulated, sweep_file
 
 ROOT = Path(__file__).parents[2]
-PAGE = (ROOT / "docs" / "rivals.md").read_text()
+PAGE = (ROOT / "lab" / "docs" / "rivals.md").read_text()
 SWEEPS = sorted((ROOT / "examples" / "sweeps").glob("rivals-*.yaml"))
 
 

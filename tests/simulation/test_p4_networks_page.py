@@ -1,4 +1,4 @@
-"""The network of docs/p4-networks.md runs as it stands there."""
+"""The network of lab/docs/p4-networks.md runs as it stands there."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ ROOT = Path(__file__).resolve().parents[2]
 def test_the_pages_network_drops_what_it_says(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(ROOT)
     names: dict[str, Any] = {}
-    exec(blocks("docs/p4-networks.md", "Your P4 program on a simulated network", "python")[0], names)
+    exec(blocks("lab/docs/p4-networks.md", "Your P4 program on a simulated network", "python")[0], names)
     link = names["network"].links["s1->h2"]
     assert link.dropped == 25
-    assert f"dropped == {link.dropped}`" in (ROOT / "docs" / "p4-networks.md").read_text()
+    assert f"dropped == {link.dropped}`" in (ROOT / "lab" / "docs" / "p4-networks.md").read_text()
     assert link.queued + link.dropped + len(names["far"].received) == 100

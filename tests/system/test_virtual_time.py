@@ -15,7 +15,7 @@ from .test_page_scripts import blocks
 @pytest.mark.timeout(120)
 def test_the_pages_program_runs_the_same_each_time(run: Run, tmp_path: Path) -> None:
     script = tmp_path / "train.py"
-    script.write_text(blocks("docs/virtual-time.md", "Your program in virtual time", "python")[0])
+    script.write_text(blocks("lab/docs/virtual-time.md", "Your program in virtual time", "python")[0])
     options = "--virtual-time", "-n", "2", "--topology", "leaf-spine,2,1,1", "--rate", "100gbit"
     first, second = (run(*options, command=[sys.executable, str(script)]) for _ in range(2))
     assert first.returncode == 0, first.stdout + first.stderr

@@ -1,6 +1,6 @@
 """Estimates what a step's communication takes on given machines, what bounds it, and what to change first.
 
-Closed formulas, as in docs/scale.md: bytes of the busiest link over its rate, all headers counted.  Delays and
+Closed formulas, as in lab/docs/scale.md: bytes of the busiest link over its rate, all headers counted.  Delays and
 processors are left out, so that each time is a least one.
 """
 

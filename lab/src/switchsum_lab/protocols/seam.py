@@ -1,7 +1,7 @@
 """The seam on which another system's protocol stands beside ours: what its folder holds, and what its hosts are given.
 
 The folder has `host.py`, and a P4 program unless hosts do all.  `host.py` has functions with these names
-(docs/protocols.md shows each):
+(lab/docs/protocols.md shows each):
 
     entries(world)       the entries and groups that the switch gets
     peer(world, link)    the host of a worker, a `Peer`
@@ -225,7 +225,7 @@ def load(directory: str | Path) -> Baseline:
         raise UsageError(f"{path} cannot be loaded: {type(error).__name__}: {error}") from error
     for name in ("entries", "peer", *(["server"] if hasattr(module, "servers") else [])):
         if not callable(getattr(module, name, None)):
-            raise UsageError(f"{path} has no function {name}: docs/protocols.md shows what it returns")
+            raise UsageError(f"{path} has no function {name}: lab/docs/protocols.md shows what it returns")
     return Baseline(name=folder.name, folder=folder, host=module)
 
 

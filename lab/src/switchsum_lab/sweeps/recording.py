@@ -1,7 +1,8 @@
 """The communication of a training, written down call by call, and read again.
 
-A recording is a file of lines of JSON for each rank, `NAME.rank0.jsonl` and so on.  docs/recordings.md has the format.
-No value is in it unless that is asked for: bitmaps, places of the largest values and norms are enough to replay it.
+A recording is a file of lines of JSON for each rank, `NAME.rank0.jsonl` and so on.  lab/docs/recordings.md has the
+format.  No value is in it unless that is asked for: bitmaps, places of the largest values and norms are enough to
+replay it.
 """
 
 from __future__ import annotations

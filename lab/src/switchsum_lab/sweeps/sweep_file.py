@@ -1,4 +1,4 @@
-"""A sweep as a YAML file has it: axes, repetitions, and cells that are left out; docs/lab.md describes the format.
+"""A sweep as a YAML file has it: axes, repetitions, and cells that are left out (lab/docs/sweeps.md).
 
 All that is wrong is collected with its line, so that one look at the output is enough to mend a file.
 """
