@@ -250,7 +250,7 @@ def test_wheels_carry_licence_and_commands(wheels: dict[str, zipfile.ZipFile]) -
 
 
 class Environment:
-    """An environment that has our wheels, sees others' packages through a path file, and sees nothing of the clone."""
+    """An environment that has our wheels, sees others' packages through links, and sees nothing of the clone."""
 
     def __init__(self, folder: Path, *wheels: zipfile.ZipFile) -> None:
         self.folder = folder
@@ -259,8 +259,13 @@ class Environment:
         files = [str(wheel.filename) for wheel in wheels]
         subprocess.run([*install, "--no-deps", "--no-index", *files], check=True)
         site = next(folder.glob("lib/python*/site-packages"))
-        places = {Path(str(importlib.metadata.distribution(one).locate_file(""))) for one in ("numpy", "pytest")}
-        (site / "dependencies.pth").write_text("".join(f"{place}\n" for place in places))
+        others = folder / "dependencies"
+        others.mkdir()
+        for place in {Path(str(importlib.metadata.distribution(one).locate_file(""))) for one in ("numpy", "pytest")}:
+            for entry in place.iterdir():  # without what it says of ours, whose commands would be there, too
+                if "switchsum" not in entry.name and not (others / entry.name).exists():
+                    (others / entry.name).symlink_to(entry)
+        (site / "dependencies.pth").write_text(f"{others}\n")
 
     def run(self, *command: str) -> str:
         """Run a command of the environment's bin, far from the clone, and return what it prints."""
