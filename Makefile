@@ -43,7 +43,7 @@ export PYTHONPYCACHEPREFIX := $(abspath $(VENV))/bytecode
 endif
 
 .DEFAULT_GOAL := help
-.PHONY: help demo mininet mininet-cli needs-mininet test test-rest test-all verify networks rough line fuzz differ soak soak-starts features late late-ranks situations endings bench ages bench-small bench-sparse bench-train scale queueing papers validate coverage screenshots lint p4 docs prose site examples torch torch-tests mutate clean random-p4
+.PHONY: help demo mininet mininet-cli needs-mininet test test-rest test-all verify networks rough line fuzz differ soak soak-starts features late late-ranks situations endings bench ages bench-small bench-sparse bench-train scale queueing papers validate coverage screenshots lint p4 docs prose site examples torch torch-tests mutate dist clean random-p4
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  make %-11s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -203,8 +203,11 @@ torch-tests: torch ## run PyTorch's own tests on the backend, and write docs/res
 	$(BIN)/python -m pip install --quiet expecttest
 	$(BIN)/python -m checks.torch_tests $(ARGS)
 
+dist: $(STAMP) ## build wheels and sdists of the three distributions in dist, and try them in empty environments (network; ARGS=python3.13)
+	$(BIN)/python -m tools.distributions $(ARGS)
+
 clean: ## remove caches and build products (.venv stays)
-	rm -rf build dist switch/dist lab/dist .coverage htmlcov .hypothesis .cache .mypy_cache .pytest_cache .ruff_cache
+	rm -rf build dist switch/dist lab/dist .coverage htmlcov .hypothesis .cache .mypy_cache .pytest_cache .ruff_cache .import_linter_cache
 	find . -name '.venv*' -prune -o -name __pycache__ -type d -print | xargs rm -rf
 
 $(STAMP): pyproject.toml switch/pyproject.toml lab/pyproject.toml

@@ -1,11 +1,12 @@
 """What figures depend on: named groups of files, and a digest of each group that is the same in every clone.
 
-Comments, docstrings and empty lines do not count, nor in which file of a group something stands.  The groups, and the
-pages whose tables depend on them, are in code.toml.
+Comments, docstrings, imports and empty lines do not count, nor in which file of a group something stands.  The groups,
+and the pages whose tables depend on them, are in code.toml.
 """
 
 from __future__ import annotations
 
+import ast
 import functools
 import hashlib
 import io
@@ -62,14 +63,18 @@ def digest(files: Iterable[Path]) -> str:
 
 
 def what_counts(path: Path) -> str:
-    """Return the text of a file without comments, docstrings and empty lines."""
+    """Return the text of a file without comments, docstrings, imports and empty lines."""
     text = path.read_text(encoding="utf-8")
     text = _python(text) if path.suffix == ".py" else _COMMENTS.sub("", text)
     return "\n".join(line.rstrip() for line in text.splitlines() if line.strip())
 
 
 def _python(text: str) -> str:
-    """Return Python without comments and without statements that are nothing but a string."""
+    """Return Python without comments, imports, and statements that are nothing but a string."""
+    for node in sorted(_imports(ast.parse(text)), key=lambda node: -node.lineno):
+        lines = text.split("\n")
+        del lines[node.lineno - 1 : node.end_lineno]
+        text = "\n".join(lines)
     found = list(tokenize.generate_tokens(io.StringIO(text).readline))
     code = [one for one in found if one.type not in (token.COMMENT, token.NL)]
     before = [token.NEWLINE, *(one.type for one in code)]
@@ -83,6 +88,10 @@ def _python(text: str) -> str:
         (first, start), (last, end) = one.start, one.end
         lines[first - 1 : last] = [lines[first - 1][:start] + lines[last - 1][end:]]
     return "\n".join(lines)
+
+
+def _imports(tree: ast.Module) -> Iterator[ast.Import | ast.ImportFrom]:
+    return (node for node in ast.walk(tree) if isinstance(node, ast.Import | ast.ImportFrom))
 
 
 def _place(one: tokenize.TokenInfo) -> tuple[int, int]:

@@ -14,12 +14,17 @@ NOW = code.digests()
 
 PYTHON = '''"""What the module is for."""
 
+from somewhere import (
+    add,
+)
+
 LIMIT = 3  # frames
 """What a field is."""
 
 
 def add(a, b):
     """Add."""
+    import os
     text = """# kept
 """
     return a + b, text  # at once
@@ -50,7 +55,7 @@ def test_each_group_has_files() -> None:
         assert list(code.files_of(group)), group
 
 
-def test_comments_docstrings_and_empty_lines_do_not_count(tmp_path: Path) -> None:
+def test_comments_docstrings_imports_and_empty_lines_do_not_count(tmp_path: Path) -> None:
     (tmp_path / "a.py").write_text(PYTHON)
     assert code.what_counts(tmp_path / "a.py") == WITHOUT
     (tmp_path / "a.p4").write_text("/* why\n   so */ bit<8> a; // b\n\nbit<8> c;\n")

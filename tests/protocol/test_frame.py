@@ -19,6 +19,7 @@ from switchsum_protocol import frame
 from switchsum_protocol.frame import (
     AT,
     FIELDS,
+    FRAME_BYTES,
     HEADER_BYTES,
     LANE_BUILDS,
     Flag,
@@ -29,7 +30,7 @@ from switchsum_protocol.frame import (
     Reason,
     padding_bytes,
 )
-from switchsum_switch.wires.headers import LOWER_BYTES
+from switchsum_switch.wires.headers import HEAD_BYTES, LOWER_BYTES
 
 ROOT = Path(__file__).parents[2]
 HEADERS = st.builds(Header, **{name: st.integers(0, (1 << field.wire.bits) - 1) for name, field in FIELDS.items()})
@@ -157,3 +158,8 @@ def test_every_field_of_a_hello_means_something_in_one() -> None:
         "digest",
     }  # what host/switchsum_host/api/join.py gives
     assert all(Kind.HELLO in FIELDS[name].wire.kinds for name in written)
+
+
+def test_lanes_begin_where_rows_of_memory_say() -> None:
+    # The switch's distribution knows nothing of the aggregation header, and lays its rows out by this length.
+    assert HEAD_BYTES == FRAME_BYTES

@@ -62,7 +62,7 @@ def test_no_package_with_generated_modules_is_needed() -> None:
     program = """
 import sys
 sys.modules["p4"] = sys.modules["google.rpc"] = None
-from switchsum_protocol import p4runtime
+from switchsum_switch.messages import p4runtime
 print(p4runtime.v1.TableEntry.DESCRIPTOR.full_name, p4runtime.Status.DESCRIPTOR.full_name)
 """
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)

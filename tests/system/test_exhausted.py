@@ -119,7 +119,7 @@ def test_a_daemon_whose_server_gets_no_thread_ends_with_one_line(daemon: list[st
 DEAF = """
 import sys, threading
 from importlib import import_module
-from switchsum.launch import ready
+from switchsum_switch.process import ready
 announce = ready.announce
 def announce_and_stop(**facts):
     threading.Thread.start = start  # first: a call that came sooner would get its thread

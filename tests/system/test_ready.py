@@ -20,7 +20,7 @@ ROOT = Path(__file__).parents[2]
 
 COMPILES = """
 import sys, time
-from switchsum.launch import ready
+from switchsum_switch.process import ready
 from switchsum_switch.kernels.turns import _turn
 ready.report_progress()
 for second in range(int(sys.argv[1])):

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import inspect
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from switchsum.planning import topology
-from switchsum.planning.topology import Network
 from switchsum.topologies import SHAPES
 from switchsum_protocol.errors import UsageError
+
+if TYPE_CHECKING:
+    from switchsum.planning.topology import Network
 
 MOST_OF_A_SHAPE = 128
 """Largest number of leaves, hosts or ports that a shape by name may have: more is a slip of the pen."""
@@ -21,6 +23,8 @@ def is_shape(source: str) -> bool:
 
 def read(source: str, mbit: float) -> Network:
     """Read a topology from a file, or by the name of its shape; raises LocalError."""
+    from switchsum.planning import topology  # noqa: PLC0415 - networkx takes a tenth of a second
+
     if not is_shape(source):
         if not Path(source).exists():
             raise UsageError(f"{source} is neither a file nor a shape: the shapes are {', '.join(SHAPES)}")
