@@ -1,6 +1,6 @@
 # Everything runs in .venv, which the first target that needs it creates; after that no target touches the network.
 # make PYTHON=python3.13 demo      another interpreter (remove .venv first)
-# make test ARGS='-k slot'         arguments for pytest; JOBS=0 runs all of them in one process, as a debugger wants it
+# make test ARGS='-k slot'         arguments for pytest (test-all: among all tests); JOBS=0 runs all of them in one process, as a debugger wants it
 # make bench ONLY=switch           one part of the benchmark
 # make mininet SWITCH=bmv2 TOPO=leaf-spine RATE=50 TRAIN='python train.py'     another switch, network, Mbit/s, job
 # make VENV=.venv-torch TORCH=2.13.0 torch-tests    with another release of PyTorch than the newest that the pin allows
@@ -28,6 +28,7 @@ TORCH ?=
 MN = $(SUDO) env SWITCHSUM_BIN=$(abspath $(BIN)) mn --custom mininet/custom.py --switch $(SWITCH) --topo $(TOPO) \
   $(if $(RATE),--link tc$(COMMA)bw=$(RATE)$(COMMA)use_tbf=1$(COMMA)latency_ms=1000)
 COMMA := ,
+TESTS = $(BIN)/python -m pytest --numprocesses=$(JOBS) --maxprocesses=4 --dist=loadfile --no-loadscope-reorder
 DIFFERED := p4src/compiled/switchsum_256 checks/bench/p4/router \
   $(addprefix tests/switch/programs/,matching parsing stateful replication stacks unions varbit profiles)
 SUDO = $(if $(filter-out 0,$(shell id -u)),sudo)
@@ -42,7 +43,7 @@ export PYTHONPYCACHEPREFIX := $(abspath $(VENV))/bytecode
 endif
 
 .DEFAULT_GOAL := help
-.PHONY: help demo mininet mininet-cli needs-mininet test verify networks rough line fuzz differ soak soak-starts features late late-ranks situations endings bench ages bench-small bench-sparse bench-train scale queueing papers validate coverage screenshots lint p4 docs prose site examples torch torch-tests mutate dist clean random-p4
+.PHONY: help demo mininet mininet-cli needs-mininet test test-rest test-all verify networks rough line fuzz differ soak soak-starts features late late-ranks situations endings bench ages bench-small bench-sparse bench-train scale queueing papers validate coverage screenshots lint p4 docs prose site examples torch torch-tests mutate dist clean random-p4
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  make %-11s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -61,8 +62,14 @@ needs-mininet:
 	  echo 'Mininet is missing'): sudo apt install mininet ethtool iputils-ping python3-setuptools"; exit 1; }
 	@command -v ping >/dev/null || { echo "ping is missing, with which Mininet's pingall looks at the network: sudo apt install iputils-ping"; exit 1; }
 
-test: $(STAMP) ## run the tests (those that need root or BMv2 skip by name)
-	$(BIN)/python -m pytest --numprocesses=$(JOBS) --maxprocesses=4 --dist=loadfile --no-loadscope-reorder $(ARGS)
+test: $(STAMP) ## run the tests that find most, in minutes (those that need root or BMv2 skip by name)
+	$(TESTS) -m 'not slow' $(ARGS)
+
+test-rest: $(STAMP) ## run the tests that `make test` leaves out: trainings, whole systems, searches, sweeps (tests/slow.txt)
+	$(TESTS) -m slow $(ARGS)
+
+test-all: $(STAMP) ## run all tests, as the two above do
+	$(TESTS) $(ARGS)
 
 verify: $(STAMP) ## search the protocol's models exhaustively (needs spin and gcc; ARGS=--quick leaves the long ones out)
 	$(BIN)/python -m checks.verify $(ARGS)

@@ -22,6 +22,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from .quarantine import Quarantine
+from .suites import Suites
 from .timing import SLOWNESS, eventually, expect_company, patience
 
 # gRPC's handlers of forks start its threads anew where the fork was: in a test's network namespace.  It reads this when
@@ -132,8 +133,9 @@ def network_namespace(grpc_at_home: None) -> Iterator[None]:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Have tests in quarantine fail nothing, and those of several processes wait longer."""
+    """Have tests in quarantine fail nothing, those of tests/slow.txt marked, and several processes wait longer."""
     config.pluginmanager.register(Quarantine())
+    config.pluginmanager.register(Suites())
     if (config.getoption("numprocesses", None) or 0) > 1 and not hasattr(config, "workerinput"):
         expect_company()
 

@@ -217,7 +217,7 @@ def _common_parser(target: argparse.ArgumentParser) -> argparse.ArgumentParser:
     add("--log-file-max-files", type=_number(0), default=LOG_FILES, metavar="COUNT", help="rotated logs to keep (3)")
     add("--dump-packet-data", type=_number(0), default=0, metavar="BYTES", help="log the first bytes of every frame")
     add("--max-port-count", type=_number(0), metavar="COUNT", help=f"accepted: there may be {PORTS} ports")
-    add("-v", "--version", action="version", version=f"switchsum-bmv2 {version('switchsum')}")
+    add("-v", "--version", action="version", version=f"switchsum-bmv2 {version('switchsum-switch')}")
     add("--json-version", action="version", version=JSON_VERSION, help="newest JSON format that is understood")
     for name in ("thrift-port", "nanolog", "notifications-addr", "debugger-addr"):
         add(f"--{name}", help="accepted without effect")
