@@ -189,7 +189,8 @@ def test_a_full_disk_is_named_at_the_start(tmp_path: Path) -> None:
 @pytest.mark.parametrize("part", range(5))
 def test_an_interrupt_while_it_starts_is_quiet(part: int) -> None:
     """Whenever it comes: while modules are imported, while the program is loaded, or when the switch is there."""
-    code = "from switchsum_switch.__main__ import main; import sys; sys.argv[1:] = ['--no-p4']; print(flush=True); main()"
+    begin = "import sys; sys.argv[1:] = ['--no-p4']; print(flush=True)"
+    code = f"from switchsum_switch.__main__ import main; {begin}; main()"
     process = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     assert process.stdout is not None
     process.stdout.readline()
