@@ -30,7 +30,7 @@ MN = $(SUDO) env SWITCHSUM_BIN=$(abspath $(BIN)) mn --custom mininet/custom.py -
 COMMA := ,
 TESTS = $(BIN)/python -m pytest --numprocesses=$(JOBS) --maxprocesses=4 --dist=loadfile --no-loadscope-reorder
 DIFFERED := p4src/compiled/switchsum_256 checks/bench/p4/router \
-  $(addprefix tests/switch/programs/,matching parsing stateful replication stacks unions varbit profiles)
+  $(addprefix switch/tests/programs/,matching parsing stateful replication stacks unions varbit profiles)
 SUDO = $(if $(filter-out 0,$(shell id -u)),sudo)
 
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
@@ -65,7 +65,7 @@ needs-mininet:
 test: $(STAMP) ## run the tests that find most, in minutes (those that need root or BMv2 skip by name)
 	$(TESTS) -m 'not slow' $(ARGS)
 
-test-rest: $(STAMP) ## run the tests that `make test` leaves out: trainings, whole systems, searches, sweeps (tests/slow.txt)
+test-rest: $(STAMP) ## run the tests that `make test` leaves out: trainings, whole systems, searches, sweeps (support/slow.txt)
 	$(TESTS) -m slow $(ARGS)
 
 test-all: $(STAMP) ## run all tests, as the two above do
@@ -79,7 +79,7 @@ mutate: $(STAMP) ## change rules of worker, switch and controller on one side al
 
 networks: $(STAMP) ## thousands of allreduces on terrible networks: EXAMPLES of each property
 	SWITCHSUM_EXAMPLES=$(EXAMPLES) $(BIN)/python -m pytest --timeout=7200 tests/host/test_terrible_network.py tests/host/test_trees.py \
-	  tests/simulation/test_terrible_worlds.py $(ARGS)
+	  lab/tests/simulation/test_terrible_worlds.py $(ARGS)
 
 rough: $(STAMP) ## sums on random rough networks beside what is possible there: CELLS of today's seed (ARGS=--seed 7 --first 300)
 	$(BIN)/python -m checks.rough --cells $(CELLS) $(ARGS)

@@ -26,10 +26,10 @@ from typing import Any, Final
 import numpy as np
 
 import switchsum
+from support.parts import JOB, SWITCHSUM, Parts, Process
 from switchsum_host.api import report
 from switchsum_protocol import rpc
 from switchsum_switch.bmv2.process import free_port
-from tests.system.parts import JOB, SWITCHSUM, Parts, Process
 
 VALUES: Final = 250_000
 WORKERS: Final = 4

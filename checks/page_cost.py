@@ -17,10 +17,10 @@ import time
 from pathlib import Path
 from typing import Any
 
+from support.made_up import Large
 from switchsum.web import looks
 from switchsum.web.server import WebServer
 from switchsum_protocol import rpc
-from tests.web.made_up import Large
 
 PICTURES_A_SECOND = 10
 TICKS = os.sysconf("SC_CLK_TCK")

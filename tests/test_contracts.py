@@ -14,8 +14,8 @@ from pathlib import Path
 
 import pytest
 
-from .private_names import ROOT, ROOTS, files, private_of_others, taken, trees
-from .timing import patience
+from support.private_names import ROOT, ROOTS, files, private_of_others, taken, trees
+from support.timing import patience
 
 CONTRACTS = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["importlinter"]["contracts"]
 LINT = "from importlinter.cli import lint_imports_command; lint_imports_command()"

@@ -9,9 +9,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+from support.timing import patience
 from switchsum_switch.kernels.plain import VARIABLE
-
-from .timing import patience
 
 PAGE = (Path(__file__).resolve().parent.parent / "docs/debugging.md").read_text()
 PROMPT = "(Pdb) "

@@ -62,7 +62,7 @@ NOT_ALONE = {
     "switchsum_host.connect": "tests/system/test_page_scripts.py runs it: it needs a switch",
     "switchsum.torch.elastic": "needs several processes; tests/pytorch/test_elastic.py has them",
     "switchsum.torch.quorum": "needs torchft, and several processes",
-    "switchsum_lab.simulation.streams": "compiles a switch's program; tests/simulation has more of the kind",
+    "switchsum_lab.simulation.streams": "compiles a switch's program; lab/tests/simulation has more of the kind",
 }
 """Modules whose examples need more than a process, with what runs instead."""
 

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from .timing import patience
+from support.timing import patience
 
 ROOT = Path(__file__).resolve().parent.parent
 PARTS = ("switch", "protocol", "host", "controller", "exercises", "lab")

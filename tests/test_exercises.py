@@ -15,13 +15,12 @@ from types import ModuleType
 import pytest
 from typer.testing import CliRunner
 
+from support.timing import patience
 from switchsum.cli.app import application
 from switchsum.testing.exercises import Bmv2Loader
 from switchsum_exercises import EXERCISES, Exercise, driver, find, start
 from switchsum_exercises.p4 import Compiled, attempt_of, compile_program
 from switchsum_protocol.errors import UsageError
-
-from .timing import patience
 
 P4C = pytest.mark.skipif(shutil.which("p4c-bm2-ss") is None, reason="needs p4c-bm2-ss on PATH")
 IN_P4 = [exercise for exercise in EXERCISES if exercise.has_p4]

@@ -23,8 +23,7 @@ from switchsum_protocol import rpc
 from switchsum_protocol.errors import UsageError
 from switchsum_protocol.frame import Flag
 from switchsum_protocol.rpc import WorkerInfo
-
-from .situations.made_up import MADE_UP
+from tests.situations.made_up import MADE_UP
 
 
 def facts(*workers: WorkerInfo, state: str = "running", members: tuple[str, ...] = ("admitted",) * 3) -> Facts:

@@ -11,8 +11,8 @@ from pathlib import Path
 import grpc
 import pytest
 
-from .conftest import new_network_namespace
-from .timing import patience
+from conftest import new_network_namespace
+from support.timing import patience
 
 
 @contextmanager

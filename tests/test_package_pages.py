@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from .system.daemons import run_here
+from support.daemons import run_here
 
 ROOT = Path(__file__).resolve().parent.parent
 LABORATORY = (ROOT / "lab/README.md").read_text()

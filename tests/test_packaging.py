@@ -24,9 +24,8 @@ import pytest
 import switchsum
 import switchsum_lab
 import switchsum_switch
-
-from .private_names import ROOT, ROOTS
-from .timing import patience
+from support.private_names import ROOT, ROOTS
+from support.timing import patience
 
 FOLDERS = {"switchsum-switch": "switch", "switchsum": ".", "switchsum-lab": "lab"}
 """Of the distributions, each after those that it needs."""

@@ -7,14 +7,14 @@ import subprocess
 import sys
 from pathlib import Path
 
-from .quarantine import LISTED, read
-from .timing import patience
+from support.quarantine import LISTED, read
+from support.timing import patience
 
 ROOT = Path(__file__).resolve().parent.parent
 MOST = 5
 CONFTEST = """
 from pathlib import Path
-from tests.quarantine import Quarantine
+from support.quarantine import Quarantine
 def pytest_configure(config):
     config.pluginmanager.register(Quarantine(Path(__file__).with_name("list.toml")))
 """

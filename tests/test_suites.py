@@ -1,4 +1,4 @@
-"""`make test` and `make test-rest` are all tests, none of them twice, and tests/slow.txt names what is there."""
+"""`make test` and `make test-rest` are all tests, none of them twice, and support/slow.txt names what is there."""
 
 from __future__ import annotations
 
@@ -9,10 +9,9 @@ from pathlib import Path
 
 import pytest
 
+from support import suites
+from support.timing import patience
 from tools import durations
-
-from . import suites
-from .timing import patience
 
 ROOT = suites.ROOT
 A_FILE = next(place for place in suites.places() if place.endswith(".py"))

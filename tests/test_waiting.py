@@ -7,12 +7,11 @@ import socket
 
 import pytest
 
+from support.timing import eventually
 from switchsum.cli.told import ToldClient
 from switchsum_protocol.errors import SwitchsumError
 from switchsum_switch import notices
 from switchsum_switch.process.children import Children
-
-from .timing import eventually
 
 
 def test_a_long_wait_is_said_and_a_short_one_is_not(

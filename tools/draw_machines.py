@@ -12,8 +12,7 @@ from typing import Final
 
 from switchsum_host.engine.rules import RULES, Action
 from switchsum_protocol import slot_rules
-
-from .svg import LINE, Drawing
+from tools.svg import LINE, Drawing
 
 IMAGES: Final = Path(__file__).resolve().parent.parent / "docs" / "images"
 BOX, GAP = 330, 22

@@ -9,7 +9,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Final
 
-from .svg import WIDTH, Drawing
+from tools.svg import WIDTH, Drawing
 
 IMAGES: Final = Path(__file__).resolve().parent.parent / "docs" / "images"
 WAY: Final = (

@@ -1,7 +1,7 @@
 """Print what files of tests take, the longest first: of logs of `make test-all ARGS=--durations=0 | tee LOG`.
 
-A file that tests/slow.txt leaves to `make test-rest` is marked with an r.  The sums say whether `make test` still takes
-as long as somebody waits for; of a file that is divided only single tests are in one of them.
+A file that support/slow.txt leaves to `make test-rest` is marked with an r.  The sums say whether `make test` still
+takes as long as somebody waits for; of a file that is divided only single tests are in one of them.
 """
 
 from __future__ import annotations
@@ -11,13 +11,13 @@ import re
 from pathlib import Path
 from typing import Final
 
-from tests.suites import places
+from support.suites import places
 
 LINE: Final = re.compile(r"^([\d.]+)s (?:setup|call|teardown) +(([^:\s]+\.py)::.*)$", re.MULTILINE)
 
 
 def durations(log: str) -> tuple[dict[str, float], dict[str, float]]:
-    """Return the seconds of each file in a log: of quick tests, and of those that tests/slow.txt names."""
+    """Return the seconds of each file in a log: of quick tests, and of those that support/slow.txt names."""
     slow = places()
     sums: tuple[dict[str, float], dict[str, float]] = ({}, {})
     for seconds, test, file in LINE.findall(log):
@@ -36,7 +36,7 @@ def main() -> None:
     rows = [(seconds, " ", file) for file, seconds in quick.items()] + [(s, "r", file) for file, s in rest.items()]
     for seconds, mark, file in sorted(rows, reverse=True):
         print(f"{seconds:8.1f} s {mark} {file}")
-    for name, sums in (("quick tests", quick), ("tests/slow.txt", rest)):
+    for name, sums in (("quick tests", quick), ("support/slow.txt", rest)):
         total = sum(sums.values())
         print(f"{total:8.1f} s   {name}: about {total / options.processes:.0f} s in {options.processes} processes")
 

@@ -11,8 +11,7 @@ from typing import Any
 import typer.main
 
 from switchsum.cli.app import application
-
-from .api_pages import api_pages, cell
+from tools.api_pages import api_pages, cell
 
 
 def command_lines(command: Any, name: str) -> Iterator[str]:

@@ -7,14 +7,7 @@ from functools import partial
 from typing import Final
 
 from checks.bench.choice import Choice
-from checks.bench.program_cases import (
-    PROGRAMS,
-    Program,
-    fill_firewall,
-    fill_router,
-    filtered_frames,
-    routed_frames,
-)
+from checks.bench.program_cases import PROGRAMS, Program, fill_firewall, fill_router, filtered_frames, routed_frames
 from checks.bench.programs import own_rate
 from checks.bench.records import Record, record
 

@@ -15,13 +15,13 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any, Final
 
+from checks.soak.world import TreeWorld
 from switchsum.testing.cluster import ClusterConfig
 from switchsum.testing.local import communicators
 from switchsum_protocol import rpc
 from switchsum_protocol.clients.controller_client import ControllerClient
 from switchsum_switch.process.children import Children
 
-from ..soak.world import TreeWorld
 from .rank import INJURED, Order, play
 
 MEMBERS: Final = (0, 1, 2)

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from tests.switch.random_lives import compare_engines
+from support.random_lives import compare_engines
 
 
 class Target:

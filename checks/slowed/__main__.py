@@ -20,7 +20,8 @@ import time
 from pathlib import Path
 from typing import Final
 
-from ..clone import ROOT, import_path
+from checks.clone import ROOT, import_path
+
 from .slowdowns import SLOWDOWNS, Slowdown
 
 GATES: Final = (("checks.rough", "--short"), ("checks.line", "--all-loads"))

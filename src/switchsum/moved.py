@@ -9,10 +9,10 @@ Every process imports this file first, so that it imports next to nothing before
 from __future__ import annotations
 
 import sys
-from importlib.machinery import ModuleSpec
 
 TYPE_CHECKING = False  # as typing's, which takes long to import
 if TYPE_CHECKING:
+    from importlib.machinery import ModuleSpec
     from types import ModuleType
 
 PACKAGES = {
@@ -65,7 +65,8 @@ class Moved:
     def find_spec(name: str, path: object = None, target: object = None) -> ModuleSpec | None:
         """Find a module by its old name."""
         new = new_name(name) if name.startswith("switchsum.") else None
-        return None if new is None else ModuleSpec(name, Moved(), origin=new, is_package=True)  # type: ignore[arg-type]
+        # The class without an import: each module has one.
+        return None if new is None else type(__spec__)(name, Moved(), origin=new, is_package=True)  # type: ignore[arg-type]
 
     @staticmethod
     def create_module(spec: ModuleSpec) -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from ..timing import patience
+from support.timing import patience
 
 
 @pytest.mark.slow

@@ -21,11 +21,10 @@ from checks.features.covering import cover, possible_rows
 from checks.features.judging import Judge
 from checks.features.playing import Fleet, orders_of, play_in_memory
 from checks.features.rank import SHAPES, Order
+from support.timing import patience
 from switchsum.torch.compression import METHODS
 from switchsum.torch.fragments import Fragment
 from switchsum_host.compress import thc
-
-from ..timing import patience
 
 ROOT = Path(__file__).resolve().parents[2]
 SECONDS = float(os.environ.get("SWITCHSUM_FEATURES_S", "30"))

@@ -9,9 +9,8 @@ import pytest
 
 from checks.soak.starts import RANKS, Starts, StartWorld, Trial
 from checks.soak.world import leftovers
+from support.timing import patience
 from switchsum_switch.process.children import Children
-
-from ..timing import patience
 
 DONE = {"outcome": "done", "reformed": False}
 REFORMED = {"outcome": "done", "reformed": True}

@@ -10,8 +10,7 @@ import sys
 from pathlib import Path
 
 from checks.lab import validate
-
-from ..timing import eventually
+from support.timing import eventually
 
 SCRIPT = """
 import sys

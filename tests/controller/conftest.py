@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
+from support.timing import patience
 from switchsum_controller.service import keeper
 from switchsum_controller.switches import client
 
-from ..timing import patience
 from .rig import AnySwitch, Bmv2Switch, EmbeddedSwitch, RunningController
 
 

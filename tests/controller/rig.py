@@ -14,6 +14,7 @@ from typing import Any, Protocol
 import grpc
 from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 
+from support.timing import patience
 from switchsum import p4src
 from switchsum_controller.service.config import Config
 from switchsum_controller.service.controller import Controller
@@ -38,8 +39,6 @@ from switchsum_switch.ports.memory import MemoryPorts
 from switchsum_switch.ports.sampling import serve_samples
 from switchsum_switch.wires import headers
 from switchsum_switch.wires.headers import Address
-
-from ..timing import patience
 
 LANES = 128
 SLOTS = 4

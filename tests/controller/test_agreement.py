@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from support.timing import patience
 from switchsum_controller.jobs.agreement import MOST_GROUPS, Agreement, Decision
 from switchsum_controller.jobs.job import Job
 from switchsum_controller.service.config import Config
@@ -20,7 +21,6 @@ from switchsum_controller.trees import rails
 from switchsum_protocol.agreement_rpc import AgreeReply, AgreeRequest, Terms
 from switchsum_protocol.errors import NotAdmitted, OperationMismatch, SwitchLost, UsageError, WorkerLost
 
-from ..timing import patience
 from .planned import make_jobs, make_settings, plan, rebuilt, running_job
 from .rig import SWITCH, program
 

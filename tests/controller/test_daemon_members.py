@@ -10,11 +10,11 @@ from dataclasses import replace
 
 import pytest
 
+from support.timing import patience
 from switchsum_protocol import member_rpc, rpc
 from switchsum_protocol.errors import NotAdmitted, RankTaken, UsageError
 from switchsum_protocol.frame import Kind, Reason
 
-from ..timing import patience
 from .conftest import Start
 from .rig import (
     LONG_S,

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from support.timing import patience
 from switchsum_controller.service import keeper, upkeep
 from switchsum_controller.service.members import Members
 from switchsum_controller.service.users import Users
@@ -19,7 +20,6 @@ from switchsum_controller.tables.entries import SwitchState, Write
 from switchsum_protocol import member_rpc, rpc
 from switchsum_protocol.errors import ControllerUnreachable, SwitchLost
 
-from ..timing import patience
 from .conftest import Start
 from .rig import (
     LONG_S,

@@ -18,12 +18,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.optimize import linprog
 
+from support.timing import patience
 from switchsum.planning.topology import Cable, Network, TopologyError, problems
 from switchsum.planning.trees import ENOUGH, Plan, plan, share
 from switchsum.topologies import Topology, fat_tree, leaf_spine, star, two_spines
 from switchsum_controller.trees.fabric import MOST_TREES
 from switchsum_protocol.errors import UsageError
-from tests.timing import patience
 
 MANY = 99
 """Levels that no tree of these tests has."""

@@ -6,6 +6,7 @@ import threading
 from types import SimpleNamespace
 from typing import Any
 
+from support.timing import patience
 from switchsum.testing.cluster import ClusterConfig
 from switchsum.testing.local import communicators
 from switchsum_controller.jobs.agreement import Agreement
@@ -16,10 +17,8 @@ from switchsum_protocol import rpc_codec
 from switchsum_protocol.agreement_rpc import AgreeReply
 from switchsum_protocol.errors import ControllerUnreachable, SwitchsumError
 from switchsum_switch.messages import codec
-
-from ..controller.planned import SLOTS, make_jobs, make_settings, plan, rebuilt, running_job
-from ..controller.rig import SWITCH, program
-from ..timing import patience
+from tests.controller.planned import SLOTS, make_jobs, make_settings, plan, rebuilt, running_job
+from tests.controller.rig import SWITCH, program
 
 LONG_S = patience(20.0)
 

@@ -17,11 +17,11 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
+from support.timing import patience
 from switchsum_host.api.communicator import Communicator
 from switchsum_host.api.missed import SharedArrays
 from switchsum_protocol.errors import OperationMismatch, SumOverflow, UsageError
 
-from ..timing import patience
 from .checks import RANKS, on_all
 
 EXAMPLES = int(os.environ.get("SWITCHSUM_EXAMPLES", "40"))

@@ -12,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
+from support.timing import patience
 from switchsum.testing.local import communicators
 from switchsum_host.api import collectives
 from switchsum_host.api.collectives import Options, native_values
@@ -20,7 +21,6 @@ from switchsum_host.api.operation_queue import Handle
 from switchsum_protocol.errors import OperationMismatch, UnsupportedDtype, UsageError
 from switchsum_protocol.frame import FRAME_BYTES, LANE_BYTES
 
-from ..timing import patience
 from .checks import RANKS, failures, on_all
 
 RNG = np.random.default_rng(12)

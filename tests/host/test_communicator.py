@@ -18,6 +18,7 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
+from support.timing import eventually, patience
 from switchsum.testing.cluster import ClusterConfig
 from switchsum.testing.local import LocalMembership, communicators
 from switchsum_host.api.communicator import Communicator
@@ -34,7 +35,6 @@ from switchsum_protocol.errors import (
     WorkerLost,
 )
 
-from ..timing import eventually, patience
 from .checks import RANKS, failures, on_all
 
 

@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
+from support.timing import patience
 from switchsum_host.api.sparse import SparseSum
 from switchsum_host.compress import (
     Compressor,
@@ -27,8 +28,6 @@ from switchsum_host.compress import (
 )
 from switchsum_host.compress.base import Reduced
 from switchsum_protocol.errors import UsageError
-
-from ..timing import patience
 
 RANKS = 3
 Array = npt.NDArray[Any]

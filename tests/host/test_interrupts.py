@@ -25,13 +25,12 @@ import numpy.typing as npt
 import pytest
 
 import switchsum_host.api.communicator
+from support.timing import eventually, patience
 from switchsum.testing.cluster import ClusterConfig
 from switchsum.testing.local import LocalMembership, communicators
 from switchsum_host.api.communicator import Communicator
 from switchsum_host.api.interrupts import Interrupts, defer_interrupts
 from switchsum_protocol.errors import Interrupted, OperationMismatch, SwitchsumError, UsageError, WorkerLost
-
-from ..timing import eventually, patience
 
 EXAMPLES = int(os.environ.get("SWITCHSUM_EXAMPLES", "60"))
 HOST = str(Path(switchsum_host.api.communicator.__file__).parents[1])

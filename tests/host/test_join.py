@@ -16,6 +16,7 @@ from typing import Any
 import grpc
 import pytest
 
+from support.timing import patience
 from switchsum.testing.cluster import ClusterConfig
 from switchsum.testing.local import LocalNetwork, LocalTransport
 from switchsum_host.api import awaiting
@@ -45,8 +46,6 @@ from switchsum_protocol.frame import WIRE_VERSION, Kind
 from switchsum_protocol.slot_rules import SWITCH_ADDRESS
 from switchsum_protocol.wire import parse_frame
 from switchsum_switch.messages import codec
-
-from ..timing import patience
 
 NONCE = 0xFEDC_BA98_7654_3210
 JOINED = member_rpc.JoinReply(

@@ -13,6 +13,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 
+from support.timing import patience
 from switchsum.testing.local import communicators
 from switchsum_host.api.communicator import Communicator
 from switchsum_host.api.join import REPORT_S
@@ -22,7 +23,6 @@ from switchsum_protocol.errors import CollectiveTimeout, OperationMismatch, SumO
 from switchsum_protocol.member_rpc import CompareRequest, MemberRequest, ReformRequest
 from switchsum_protocol.reports import WorkerReport
 
-from ..timing import patience
 from .quorum_ranks import QuorumRanks
 
 ENOUGH_S = patience(0.4)

@@ -11,12 +11,11 @@ from typing import Any
 import numpy as np
 import pytest
 
+from support.timing import patience
 from switchsum.testing.cluster import Cluster, ClusterConfig
 from switchsum.testing.network import Impairment, LinkConditions
 from switchsum_host.connect import connect
 from switchsum_protocol.errors import UsageError
-
-from ..timing import patience
 
 WORKERS = 3
 LOSS = Impairment(loss=0.05, duplication=0.05, reordering=0.05, reordering_s=1e-3)

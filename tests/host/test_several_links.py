@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from support.timing import patience
 from switchsum_host.links.names import NamedLink, is_several, split_links
 from switchsum_host.links.several import NOWHERE, dealt, dealt_without, open_several
 from switchsum_host.links.watching import FORGIVEN_S, LOOK_S, MOST_STRIKES, PROOF_S, RAIL_SILENT_S, SILENT_S, LinkWatch
@@ -20,8 +21,6 @@ from switchsum_protocol.frame import FRAME_BYTES, Header, Kind
 from switchsum_protocol.member_rpc import ReadyReply
 from switchsum_protocol.wire import build_frame, parse_frame
 from switchsum_switch.wires.headers import Address
-
-from ..timing import patience
 
 
 def test_a_text_names_one_link_or_several_with_their_rates() -> None:

@@ -12,12 +12,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from support.timing import patience
 from switchsum_host.api import bitmap, sparse
 from switchsum_host.api.communicator import Communicator
 from switchsum_host.api.sparse import SparseSum
 from switchsum_protocol.errors import OperationMismatch, SumOverflow, UsageError, WorkerLost
 
-from ..timing import patience
 from .checks import RANKS, failures, on_all
 from .moved import without_repeats
 

@@ -22,18 +22,7 @@ from switchsum_switch.wires.headers import LOWER_BYTES
 from switchsum_switch.wires.packetring import HEAD
 from switchsum_switch.wires.packetsocket import PACKET_VNET_HDR, SOL_PACKET
 
-from .veth_wire import (
-    FRAME,
-    PORT,
-    SWITCH,
-    Wire,
-    contribution,
-    exchange,
-    ip,
-    offloads,
-    put,
-    sum_of,
-)
+from .veth_wire import FRAME, PORT, SWITCH, Wire, contribution, exchange, ip, offloads, put, sum_of
 
 pytestmark = pytest.mark.root
 

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 import numpy as np
 import pytest
 
+from support.timing import patience
 from switchsum_host.links.names import open_transport
 from switchsum_host.links.udp import UdpTransport
 from switchsum_protocol.errors import TransportError, UsageError
@@ -19,8 +20,6 @@ from switchsum_switch.ports.port_set import PortSet
 from switchsum_switch.ports.udp import UdpPort
 from switchsum_switch.wires.datagrams import take_together
 from switchsum_switch.wires.headers import LOWER_BYTES, Address
-
-from ..timing import patience
 
 SWITCH = Address(mac=0x02_00_00_00_00_01, ip=0x0A_00_00_01, port=AGGREGATION_PORT)
 FRAME = FRAME_BYTES + 1024

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import numpy as np
 
+from support.timing import patience
 from switchsum_host.links.base import Transport
 from switchsum_host.links.names import open_transport
 from switchsum_protocol.frame import AGGREGATION_PORT, FRAME_BYTES, Flag, Header, Kind
@@ -18,8 +19,6 @@ from switchsum_switch.ports.packet import PacketPorts
 from switchsum_switch.ports.port_set import PortSet
 from switchsum_switch.wires.checksum import sum16
 from switchsum_switch.wires.headers import Address
-
-from ..timing import patience
 
 SWITCH = Address(mac=0x02_00_00_00_00_01, ip=0x0A_00_00_01, port=AGGREGATION_PORT)
 STRANGER = Address(mac=0x02_00_00_00_00_09, ip=0x0A_00_00_09, port=AGGREGATION_PORT)

@@ -16,10 +16,9 @@ from pathlib import Path
 
 import pytest
 
+from support.timing import patience
 from switchsum_switch.kernels.cache import open_store
 from switchsum_switch.kernels.sources import source_digest
-
-from ..timing import patience
 
 pytestmark = [pytest.mark.root, pytest.mark.mininet, pytest.mark.timeout(180)]
 

@@ -10,11 +10,10 @@ import signal
 import numpy as np
 import pytest
 
+from support.timing import patience
 from switchsum.testing.bmv2 import Bmv2
 from switchsum.testing.rig import FLOOD_GROUP, GROUP, LIMITED_GROWTH, SWITCH, Rig
 from switchsum_protocol.frame import Kind, Reason
-
-from ..timing import patience
 
 pytestmark = [
     pytest.mark.bmv2,

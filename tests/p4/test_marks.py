@@ -8,6 +8,7 @@ from functools import partial
 import numpy as np
 import pytest
 
+from support.timing import eventually, patience
 from switchsum.testing.bmv2 import Bmv2
 from switchsum.testing.embedded import Embedded
 from switchsum.testing.rig import FORWARDING, LIMITED_GROWTH, Rig, worker
@@ -15,7 +16,6 @@ from switchsum_protocol.frame import Reason
 from switchsum_switch.wires import headers
 from switchsum_switch.wires.headers import ECN_CAPABLE, ETHERNET_BYTES, IPV4_BYTES
 
-from ..timing import eventually, patience
 from .conftest import BMV2, EMBEDDED, WORKERS, make_rig
 from .rounds import run_round, some_lanes
 

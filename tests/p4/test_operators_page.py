@@ -14,13 +14,12 @@ import numpy as np
 import pytest
 
 from checks.clone import import_path
+from support.timing import patience
 from switchsum.testing.embedded import Embedded
 from switchsum.testing.rig import Rig
 from switchsum_protocol.frame import LaneFormat
 from switchsum_switch.execution.pipeline import EngineName, Pipeline
 from switchsum_switch.kernels.plain import VARIABLE
-
-from ..timing import patience
 
 ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs" / "operators.md"

@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
+from support.timing import eventually
 from switchsum import p4src
 from switchsum.cli.app import application
 from switchsum.packets import recording
@@ -30,8 +31,6 @@ from switchsum_switch.ports.base import PortGroup, PortTable
 from switchsum_switch.ports.capture import SETTINGS, Capture
 from switchsum_switch.ports.memory import MemoryPorts
 from switchsum_switch.ports.pcapng import INBOUND, PACKET, PcapngFile
-
-from ..timing import eventually
 
 LANES = 128
 VALUES = np.arange(LANES, dtype=np.int32)

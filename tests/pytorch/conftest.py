@@ -15,10 +15,9 @@ from typing import Any
 
 import pytest
 
+from support.timing import patience
 from switchsum.testing.cluster import ClusterConfig
 from switchsum.testing.local import communicators
-
-from ..timing import patience
 
 RANKS = 3
 SCRIPTS = Path(__file__).parent / "scripts"

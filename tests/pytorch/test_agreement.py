@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+from support.timing import patience
 from switchsum_protocol.errors import OperationMismatch, SwitchsumError, UsageError
 
-from ..timing import patience
 from .calls import OP, options
 from .conftest import make_groups
 

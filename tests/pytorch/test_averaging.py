@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
+from support.timing import patience
 from switchsum.testing.cluster import ClusterConfig
 from switchsum.testing.local import communicators
 from switchsum_protocol.errors import OperationMismatch, UsageError
 
-from ..timing import patience
 from .conftest import RANKS, on_all
 
 torch = pytest.importorskip("torch", reason="PyTorch is not installed (make torch)")

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from ..timing import patience
+from support.timing import patience
+
 from .conftest import SCRIPTS, Launch
 
 torch = pytest.importorskip("torch", reason="PyTorch is not installed (make torch)")

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
+from support.timing import patience
 from switchsum_protocol.errors import UsageError
 
-from ..timing import patience
 from .conftest import SCRIPTS, Launch
 
 torch = pytest.importorskip("torch", reason="PyTorch is not installed (make torch)")

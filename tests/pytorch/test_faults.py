@@ -14,11 +14,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from support.timing import eventually, patience
 from switchsum_protocol.clients.controller_client import ControllerClient
 from switchsum_protocol.errors import CollectiveTimeout, NoCapacity, UnknownJob, UsageError
 from switchsum_switch import notices
 
-from ..timing import eventually, patience
 from .conftest import LOCAL, SCRIPTS, Launch, Torchrun
 
 torch = pytest.importorskip("torch", reason="PyTorch is not installed (make torch)")

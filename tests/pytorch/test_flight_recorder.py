@@ -12,7 +12,8 @@ from typing import Any
 
 import pytest
 
-from ..timing import eventually, patience
+from support.timing import eventually, patience
+
 from .conftest import SCRIPTS, Launch
 
 RANKS = 3

@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
+from support.timing import patience
 from switchsum_protocol.errors import UnsupportedDtype
 
-from ..timing import patience
 from .calls import OP, TOTAL, gloo_counts, options
 from .conftest import RANKS, make_groups, on_all
 

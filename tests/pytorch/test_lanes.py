@@ -14,10 +14,10 @@ import numpy as np
 import pytest
 
 from checks.bench import accuracy
+from support.timing import patience
 from switchsum_protocol.errors import UsageError
+from tests.host.moved import without_repeats
 
-from ..host.moved import without_repeats
-from ..timing import patience
 from .conftest import RANKS, SCRIPTS, Launch, make_groups, on_all
 
 torch = pytest.importorskip("torch", reason="PyTorch is not installed (make torch)")

@@ -10,7 +10,8 @@ from typing import Any
 
 import pytest
 
-from ..timing import patience
+from support.timing import patience
+
 from .conftest import SCRIPTS, Launch
 
 LEAST = 95

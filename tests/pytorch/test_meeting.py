@@ -10,9 +10,8 @@ from typing import Any
 
 import pytest
 
+from support.timing import patience
 from switchsum_protocol.errors import CollectiveTimeout, LocalError, SwitchsumError, UsageError, WorkerLost
-
-from ..timing import patience
 
 torch = pytest.importorskip("torch", reason="PyTorch is not installed (make torch)")
 from switchsum.torch import groups, rendezvous  # noqa: E402  (it needs torch)

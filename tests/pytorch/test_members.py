@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from support.timing import patience
 from switchsum_controller.jobs.registry import MAX_NAME
 
-from ..timing import patience
 from .conftest import SCRIPTS, Launch
 
 torch = pytest.importorskip("torch", reason="PyTorch is not installed (make torch)")

@@ -13,11 +13,11 @@ from typing import Any
 
 import pytest
 
+from support.timing import patience
 from switchsum.testing.cluster import ClusterConfig
 from switchsum.testing.local import communicators
 from switchsum_protocol.errors import UsageError
 
-from ..timing import patience
 from .conftest import RANKS, SCRIPTS, Launch
 
 torch = pytest.importorskip("torch", reason="PyTorch is not installed (make torch)")

@@ -10,12 +10,11 @@ from typing import Any
 
 import pytest
 
+from support.timing import patience
 from switchsum_host.compress import Compressor, ErrorFeedback, Exchanged
 from switchsum_protocol.agreement_rpc import KEEP
 from switchsum_protocol.errors import UsageError
-
-from ..host.quorum_ranks import QuorumRanks
-from ..timing import patience
+from tests.host.quorum_ranks import QuorumRanks
 
 torch = pytest.importorskip("torch", reason="PyTorch is not installed (make torch)")
 from switchsum.torch import DiLoCo  # noqa: E402  (it needs torch)

@@ -11,10 +11,10 @@ from typing import Any
 
 import pytest
 
+from support.timing import patience
 from switchsum.testing import on_ranks
 from switchsum_protocol.errors import OperationMismatch
 
-from ..timing import patience
 from .conftest import SCRIPTS, Launch
 
 torch = pytest.importorskip("torch", reason="PyTorch is not installed (make torch)")

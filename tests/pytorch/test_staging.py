@@ -17,7 +17,8 @@ from typing import Any
 
 import pytest
 
-from ..timing import eventually, patience
+from support.timing import eventually, patience
+
 from .conftest import RANKS, on_all
 
 torch = pytest.importorskip("torch", reason="PyTorch is not installed (make torch)")

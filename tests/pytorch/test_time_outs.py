@@ -11,12 +11,12 @@ from typing import Any
 import numpy as np
 import pytest
 
+from support.timing import eventually, patience
 from switchsum.testing.cluster import ClusterConfig
 from switchsum.testing.local import communicators
 from switchsum_host.api.operation_queue import own_timeout_s
 from switchsum_protocol.errors import CollectiveTimeout
 
-from ..timing import eventually, patience
 from .conftest import RANKS, on_all
 
 torch = pytest.importorskip("torch", reason="PyTorch is not installed (make torch)")

@@ -13,7 +13,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from ..timing import eventually, patience
+from support.timing import eventually, patience
+
 from .conftest import LOCAL, SCRIPTS
 
 pytest.importorskip("torch", reason="PyTorch is not installed (make torch)")

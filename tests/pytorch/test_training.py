@@ -12,7 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from ..timing import patience
+from support.timing import patience
+
 from .conftest import LOCAL, SCRIPTS, Launch, Torchrun
 
 torch = pytest.importorskip("torch", reason="PyTorch is not installed (make torch)")

@@ -14,9 +14,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+from support.timing import eventually, patience
 from switchsum_protocol.errors import OperationMismatch, UsageError, WorkerLost
 
-from ..timing import eventually, patience
 from .calls import options
 from .conftest import RANKS, on_all
 

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 from _pytest.mark import ParameterSet
 
-from ..timing import patience
+from support.timing import patience
 
 WORKERS = Path(__file__).parent / "workers"
 DEADLINE_S = patience(100)

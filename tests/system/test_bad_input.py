@@ -12,6 +12,8 @@ from pathlib import Path
 
 import pytest
 
+from support.daemons import run_here
+from support.timing import eventually, patience
 from switchsum.cli.app import look_where_administrators_do
 from switchsum.doctor import Verdict
 from switchsum.doctor.machine import check_bmv2, check_namespaces, check_ports, left_behind
@@ -20,9 +22,7 @@ from switchsum_protocol.errors import LocalError
 from switchsum_switch.process.children import OURSELVES, Children
 from switchsum_switch.process.ready import await_ready
 
-from ..timing import eventually, patience
 from .conftest import NAMESPACES
-from .daemons import run_here
 
 SWITCHES = {
     "too old": ("case $1 in --help) echo --grpc-server-addr;; *) echo 2.18;; esac", "reads BMv2 JSON 2.18"),

@@ -11,6 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from support.daemons import run
+from support.timing import patience
 from switchsum import p4src
 from switchsum.launch import wires
 from switchsum_protocol.errors import LocalError
@@ -20,9 +22,7 @@ from switchsum_switch.bmv2.process import End
 from switchsum_switch.bmv2.queue_depths import set_queue_depths
 from switchsum_switch.process.children import Children
 
-from ..timing import patience
 from .conftest import BMV2
-from .daemons import run
 
 HELP = "--grpc-server-addr arg"
 

@@ -10,10 +10,9 @@ from pathlib import Path
 
 import pytest
 
+from support.timing import eventually
 from switchsum_switch.process import children as launcher
 from switchsum_switch.process.children import Children
-
-from ..timing import eventually
 
 SLEEP = ["sleep", "100"]
 

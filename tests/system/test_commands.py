@@ -16,15 +16,14 @@ from unittest.mock import patch
 
 import pytest
 
+from support.daemons import run_here
+from support.timing import patience
 from switchsum.cli.observe import rank_record, rank_row
 from switchsum.cli.output import LEAST_WATCH_S, repeat
 from switchsum.cli.remote import persist
 from switchsum_protocol import rpc
 from switchsum_protocol.errors import ControllerUnreachable, UsageError
 from switchsum_protocol.frame import Reason
-
-from ..timing import patience
-from .daemons import run_here
 
 pytestmark = pytest.mark.timeout(120)
 

@@ -10,7 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from ..timing import patience
+from support.timing import patience
+
 from .conftest import NAMESPACES, WORKERS
 
 CONFINED = "mount -t tmpfs -o size=1m none /dev/shm && exec setpriv --inh-caps=-all --bounding-set=-all --no-new-privs "

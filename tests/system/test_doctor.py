@@ -12,11 +12,10 @@ import pytest
 from typer.testing import CliRunner
 
 import switchsum
+from support.timing import patience
 from switchsum.cli.app import application
 from switchsum.doctor import Finding, Verdict, examine, machine, python
 from switchsum.topologies import Leftovers
-
-from ..timing import patience
 
 
 def write_program(path: Path, text: str) -> None:

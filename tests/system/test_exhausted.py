@@ -14,6 +14,7 @@ import grpc
 import numpy as np
 import pytest
 
+from support.timing import patience
 from switchsum.launch.session import daemon
 from switchsum_host.links import shm, udp  # noqa: F401  (which open_transport imports: it takes a descriptor)
 from switchsum_host.links.names import open_transport
@@ -25,8 +26,6 @@ from switchsum_switch.ports.capture import Capture
 from switchsum_switch.ports.udp import UdpPort
 from switchsum_switch.process.children import Child, Children
 from switchsum_switch.process.ready import READY_FD, await_ready
-
-from ..timing import patience
 
 
 @pytest.fixture

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from ..timing import patience
+from support.timing import patience
 
 CLI = (Path(__file__).parents[2] / "docs" / "cli.md").read_text()
 SWITCHSUM = [sys.executable, "-m", "switchsum"]

@@ -12,12 +12,11 @@ from typing import Any
 
 import pytest
 
+from support.daemons import run_here
+from support.parts import JOB, Parts
+from support.timing import eventually, patience
 from switchsum_protocol import member_rpc, rpc
 from switchsum_protocol.errors import NoCapacity, UnknownJob
-
-from ..timing import eventually, patience
-from .daemons import run_here
-from .parts import JOB, Parts
 
 pytestmark = pytest.mark.timeout(200)
 

@@ -12,14 +12,14 @@ from pathlib import Path
 
 import pytest
 
+from support.daemons import run_here
+from support.parts import JOB, START_S, Parts, pause
+from support.timing import eventually, patience
 from switchsum_controller.switches.client import P4RuntimeClient
 from switchsum_protocol import rpc
 from switchsum_protocol.clients.controller_client import ControllerClient
 
-from ..timing import eventually, patience
 from .conftest import NAMESPACES, NEEDS_BMV2
-from .daemons import run_here
-from .parts import JOB, START_S, Parts, pause
 
 pytestmark = pytest.mark.timeout(300)
 

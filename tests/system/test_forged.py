@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from support.parts import JOB, START_S, Parts, Process
 from switchsum.launch import wires
 from switchsum.testing.bmv2 import in_namespace
 from switchsum.testing.encapsulations import encapsulations
@@ -22,7 +23,6 @@ from switchsum_protocol.wire import build_frame
 from switchsum_switch.wires.headers import ETHERNET_BYTES, Address
 
 from .conftest import BMV2, NAMESPACES
-from .parts import JOB, START_S, Parts, Process
 
 WORKERS = 2
 EVIL = (666).to_bytes(4) * 256

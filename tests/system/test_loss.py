@@ -8,11 +8,10 @@ from pathlib import Path
 
 import pytest
 
+from support.parts import Parts
+from support.timing import eventually, patience
 from switchsum_protocol import rpc
 from switchsum_protocol.clients.controller_client import ControllerClient
-
-from ..timing import eventually, patience
-from .parts import Parts
 
 ROUNDS = 100
 """To be completed at each degree of loss."""

@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
+from support.timing import patience
 from switchsum_switch.bmv2.process import free_port
 
-from ..timing import patience
 from .conftest import NAMESPACES
 
 # Importing it takes a second, in each process that collects tests.

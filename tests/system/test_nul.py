@@ -16,11 +16,10 @@ pytest.importorskip("scipy")
 
 import yaml
 
+from support.daemons import run_here
 from switchsum.planning import topology
 from switchsum_controller.trees import fleet_file
 from switchsum_protocol.errors import SwitchsumError
-
-from .daemons import run_here
 
 FLEET = {
     "switches": {

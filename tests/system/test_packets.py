@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from ..timing import patience
-from .daemons import SWITCHSUM, free_udp_port, run_here, system
+from support.daemons import SWITCHSUM, free_udp_port, run_here, system
+from support.timing import patience
 
 pytestmark = pytest.mark.timeout(120)
 WAIT_S = f"{patience(2):.0f}"

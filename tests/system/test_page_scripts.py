@@ -10,7 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from ..timing import patience
+from support.timing import patience
+
 from .conftest import NAMESPACES, Run
 
 ROOT = Path(__file__).resolve().parents[2]

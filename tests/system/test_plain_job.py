@@ -9,9 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from support.timing import patience
 from switchsum_switch.kernels.plain import VARIABLE
-
-from ..timing import patience
 
 WORKERS = 4
 JOB = """

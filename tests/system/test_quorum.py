@@ -9,10 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from ..timing import eventually
+from support.daemons import run_here
+from support.parts import JOB, START_S, Parts
+from support.timing import eventually
+
 from .conftest import BMV2, SHM, TREE, UDP, VETH, WORKERS, Run, Switch
-from .daemons import run_here
-from .parts import JOB, START_S, Parts
 
 pytestmark = [pytest.mark.timeout(300), pytest.mark.slow]
 

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
+from support.timing import eventually
 from switchsum_switch.bmv2.process import free_port
 
-from ..timing import eventually
 from .test_trees import LEAVES, Tree
 
 pytestmark = pytest.mark.timeout(300)

@@ -19,6 +19,8 @@ from unittest.mock import patch
 
 import pytest
 
+from support.daemons import run_here
+from support.timing import eventually, patience
 from switchsum.launch.options import Links, RunOptions
 from switchsum_protocol.builds import largest_build
 from switchsum_protocol.errors import UsageError
@@ -26,9 +28,7 @@ from switchsum_protocol.frame import FRAME_BYTES, payload_bytes
 from switchsum_switch.process.children import Children
 from switchsum_switch.wires.headers import ETHERNET_BYTES
 
-from ..timing import eventually, patience
 from .conftest import BMV2, SHM, TREE, UDP, VETH, WORKERS, Run, over
-from .daemons import run_here
 
 COLLECTIVES = [sys.executable, str(WORKERS / "collectives.py")]
 OPERATORS = [sys.executable, str(WORKERS / "operators.py")]

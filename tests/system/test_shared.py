@@ -10,13 +10,13 @@ from pathlib import Path
 
 import pytest
 
+from support.daemons import run_here
+from support.parts import JOB, START_S, SWITCHSUM, Parts, Process
+from support.timing import eventually, patience
 from switchsum_protocol import rpc
 from switchsum_switch.bmv2.process import free_port
 
-from ..timing import eventually, patience
 from .conftest import NAMESPACES, UDP
-from .daemons import run_here
-from .parts import JOB, START_S, SWITCHSUM, Parts, Process
 
 pytestmark = [pytest.mark.timeout(300), *UDP.marks]
 

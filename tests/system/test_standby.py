@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from ..timing import patience
-from .daemons import SWITCHSUM
+from support.daemons import SWITCHSUM
+from support.timing import patience
 
 Await = Callable[[str], None]
 

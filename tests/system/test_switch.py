@@ -15,10 +15,9 @@ from typing import Any
 import grpc
 import pytest
 
+from support.timing import patience
 from switchsum_switch.messages.p4runtime import METHODS
 from switchsum_switch.process.ready import READY_FD
-
-from ..timing import patience
 
 COMMAND = [sys.executable, "-m", "switchsum", "switch"]
 

@@ -13,6 +13,7 @@ import grpc
 import pytest
 from typer.testing import CliRunner
 
+from support.timing import patience
 from switchsum import launch
 from switchsum.cli.app import application
 from switchsum.launch import authority
@@ -20,8 +21,6 @@ from switchsum_protocol import rpc
 from switchsum_protocol.clients.controller_client import ControllerClient
 from switchsum_protocol.errors import ControllerUnreachable, LocalError, SwitchsumError, UsageError
 from switchsum_switch.connections import serving, tls
-
-from ..timing import patience
 
 pytest.importorskip("cryptography", reason="needs the extra tls")
 

@@ -16,8 +16,7 @@ pytest.importorskip("yaml")
 pytest.importorskip("scipy")
 
 import switchsum.planning
-
-from .daemons import run_here
+from support.daemons import run_here
 
 GOOD = """
 switches: [s1, s2]

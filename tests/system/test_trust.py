@@ -16,11 +16,11 @@ from typing import Any
 
 import pytest
 
+from support.timing import patience
 from switchsum_protocol.clients.controller_client import ControllerClient
 from switchsum_switch.process.ready import PROGRESS, READY_FD
 from switchsum_switch.process.runtime_directory import RUNTIME_VARIABLE
 
-from ..timing import patience
 from .conftest import NAMESPACES, Run
 
 pytestmark = pytest.mark.timeout(patience(120))

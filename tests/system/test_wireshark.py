@@ -16,12 +16,11 @@ import pytest
 from scapy.layers.l2 import Ether
 from scapy.utils import wrpcap
 
+from support.timing import patience
 from switchsum.testing.rig import SWITCH, worker
 from switchsum_protocol.frame import FIELDS, NO_BLOCK, Flag, Header, Kind, LaneFormat, Reason
 from switchsum_protocol.lanes import widened
 from switchsum_protocol.wire import build_frame
-
-from ..timing import patience
 
 ROOT = Path(__file__).parent.parent.parent
 DISSECTOR = ROOT / "src" / "switchsum" / "packets" / "switchsum.lua"

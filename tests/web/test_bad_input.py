@@ -15,15 +15,14 @@ from typing import Any
 
 import pytest
 
+from support.made_up import HOSTILE, Large, MadeUp
+from support.timing import eventually, patience
 from switchsum.view.facts import look_at
 from switchsum.web import app
 from switchsum.web.looks import Looks
 from switchsum.web.picture import History, Painter
 from switchsum.web.requests import TimedRequests
 from switchsum.web.server import MOST_CONNECTIONS, WebServer
-
-from ..timing import eventually, patience
-from .made_up import HOSTILE, Large, MadeUp
 
 
 @pytest.fixture

@@ -20,6 +20,8 @@ from typing import Any
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
+from support.parts import JOB, Parts
+from support.timing import eventually, patience
 from switchsum.view.facts import look_at
 from switchsum.web.app import FILES, STATIC
 from switchsum.web.metrics import exposition
@@ -27,8 +29,6 @@ from switchsum.web.server import WebServer
 from switchsum_protocol import rpc
 from switchsum_switch.bmv2.process import free_port
 
-from ..system.parts import JOB, Parts
-from ..timing import eventually, patience
 from .situations import Situation
 
 DASHBOARD = json.loads((STATIC / "grafana.json").read_text())

@@ -21,6 +21,10 @@ from typing import Any
 
 import pytest
 
+from support.daemons import run_here
+from support.made_up import Tree
+from support.parts import Parts, Process
+from support.timing import eventually, patience
 from switchsum.web.server import WebServer
 from switchsum_protocol import member_rpc, rpc
 from switchsum_protocol.clients.controller_client import ControllerClient
@@ -28,10 +32,6 @@ from switchsum_protocol.errors import UnknownJob
 from switchsum_switch.bmv2.process import free_port
 from tools import pictures
 
-from ..system.daemons import run_here
-from ..system.parts import Parts, Process
-from ..timing import eventually, patience
-from .made_up import Tree
 from .situations import SITUATIONS, calls_of, with_history
 
 LACKING = [name for name in ("chromium", "chromedriver") if shutil.which(name) is None]

@@ -18,6 +18,8 @@ from unittest.mock import Mock
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
+from support.made_up import HOSTILE, MadeUp, Tree
+from support.timing import eventually, patience
 from switchsum.testing.clock import VirtualClock
 from switchsum.view.facts import gather, look_at
 from switchsum.view.pace import Pace
@@ -30,8 +32,6 @@ from switchsum_protocol import rpc
 from switchsum_protocol.errors import LocalError, UsageError
 from switchsum_switch.messages.samples import SampledFrame
 
-from ..timing import eventually, patience
-from .made_up import HOSTILE, MadeUp, Tree
 from .situations import HISTORY_S, KINDS, Situation, calls_of, with_history
 
 
