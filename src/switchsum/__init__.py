@@ -42,7 +42,7 @@ if TYPE_CHECKING:
         WorldSizeMismatch,
     )
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 _ELSEWHERE = {
     "Communicator": "switchsum_host.api.communicator",

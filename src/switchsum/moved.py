@@ -1,6 +1,6 @@
 """Old names of modules, for one release: `import switchsum.host.connect` finds `switchsum_host.connect`, and warns.
 
-Until 0.1 all parts were folders of one package.  Programs, and pickles such as checkpoints, may name them so.  What
+Until 0.2 all parts were folders of one package.  Programs, and pickles such as checkpoints, may name them so.  What
 such a name gives is a stand-in whose attributes are those of the module itself, so that each class exists once.
 
 Every process imports this file first, so that it imports next to nothing before an old name is asked for.

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from .state.state import Replica
     from .state.tables import Group, Member
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 __all__ = [
     "BadEntry",
