@@ -235,7 +235,7 @@ def test_compiled_solutions_are_current_and_skeletons_compile(exercise: Exercise
 
 
 def current() -> ModuleType:
-    path = Path(__file__).parent / "switch" / "test_programs_current.py"
+    path = Path(__file__).parents[1] / "switch" / "tests" / "test_programs_current.py"
     return importlib.import_module(f"tests.switch.{path.stem}")
 
 

@@ -19,7 +19,7 @@ from rich.progress import track
 COMPILER = "p4c-bm2-ss"
 ROOT = Path(__file__).parent.parent
 FOLDERS = (
-    ROOT / "tests" / "switch" / "programs",
+    ROOT / "switch" / "tests" / "programs",
     ROOT / "checks" / "bench" / "p4",
     ROOT / "examples" / "switch",
 )

@@ -18,7 +18,7 @@ from switchsum_switch.p4runtime.refusal import Refused
 from switchsum_switch.p4runtime.service import Service
 from switchsum_switch.p4runtime.stream import Stream
 
-FOLDER: Final = Path(__file__).parents[2] / "tests" / "switch" / "p4runtime"
+FOLDER: Final = Path(__file__).parents[2] / "switch" / "tests" / "p4runtime"
 DEVICE: Final = 7
 ELECTION: Final = 5
 CALLS: Final = 8

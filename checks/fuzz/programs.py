@@ -15,7 +15,7 @@ from checks.fuzz.damage import damaged
 from switchsum_switch.errors import ProgramError
 from switchsum_switch.execution import pipeline
 
-PROGRAMS: Final = Path(__file__).parents[2] / "tests" / "switch" / "programs"
+PROGRAMS: Final = Path(__file__).parents[2] / "switch" / "tests" / "programs"
 NAMES: Final = (
     *("arithmetic", "checksums", "hashing", "headers", "lives", "matching", "metering", "parsing"),
     *("queueing", "replication", "sets", "stacks", "stateful", "wide"),

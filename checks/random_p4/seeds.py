@@ -24,7 +24,7 @@ from switchsum_switch.stf import Names
 from .__main__ import compiled
 from .generate import generate
 
-SEEDS: Final = Path(__file__).parents[2] / "tests" / "switch" / "random_programs.jsonl.xz"
+SEEDS: Final = Path(__file__).parents[2] / "switch" / "tests" / "random_programs.jsonl.xz"
 PACKETS: Final = 16
 LONGEST_SOURCE: Final = 8_400
 LONGEST: Final = 28_000

@@ -12,8 +12,8 @@ from checks.conformance.load import load_seconds, summary
 from checks.conformance.page import page
 from checks.conformance.published import LISTS, bmv2_fails, fourward_passes, verdict
 
-PROGRAMS = Path(__file__).parents[1] / "switch" / "programs"
-STF = Path(__file__).parents[1] / "switch" / "stf"
+PROGRAMS = Path(__file__).parents[2] / "switch" / "tests" / "programs"
+STF = Path(__file__).parents[2] / "switch" / "tests" / "stf"
 
 
 def test_the_page_is_made_of_the_record() -> None:

@@ -10,8 +10,8 @@ import pytest
 from checks.conformance.cases import PASSED
 from checks.conformance.public import check, programs, section
 
-PROGRAMS = Path(__file__).parents[1] / "switch" / "programs"
-STF = Path(__file__).parents[1] / "switch" / "stf"
+PROGRAMS = Path(__file__).parents[2] / "switch" / "tests" / "programs"
+STF = Path(__file__).parents[2] / "switch" / "tests" / "stf"
 
 
 @pytest.fixture

@@ -19,7 +19,7 @@ from switchsum_lab.simulation.network import Network
 from switchsum_switch.api.switch import Switch
 from switchsum_switch.wires.headers import internet_checksum
 
-PROGRAMS = Path(__file__).resolve().parents[2] / "switch" / "programs"
+PROGRAMS = Path(__file__).resolve().parents[3] / "switch" / "tests" / "programs"
 ADDRESSES = {"h1": 0x0A000101, "h11": 0x0A00010B, "h2": 0x0A000202, "h22": 0x0A000216}
 SLOW = Link(rate_bps=512e3, delay_s=1e-3)
 PROBE_S = 0.1

@@ -10,7 +10,7 @@ from switchsum_switch.state.meters import GREEN, RED, YELLOW, MeterRates
 
 from .rig import QUICK
 
-METERING = Path(__file__).resolve().parents[2] / "switch" / "programs" / "metering.json"
+METERING = Path(__file__).resolve().parents[3] / "switch" / "tests" / "programs" / "metering.json"
 CELL = 3
 
 

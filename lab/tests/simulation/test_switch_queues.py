@@ -19,7 +19,7 @@ from switchsum_switch.api.switch import Switch
 
 from .rig import QUICK, frame, numbers, pair
 
-QUEUEING = Path(__file__).resolve().parents[2] / "switch" / "programs" / "queueing.json"
+QUEUEING = Path(__file__).resolve().parents[3] / "switch" / "tests" / "programs" / "queueing.json"
 REPORT = struct.Struct("!B3s3sII6s6s")
 """Priority, then what the program was told: depths, time of enqueueing, waiting, time of arrival and of egress."""
 BEHIND = "s1->h2"

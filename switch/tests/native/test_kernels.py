@@ -25,7 +25,7 @@ from switchsum_switch.kernels.decorators import kernel, prepare
 from switchsum_switch.kernels.machinecode import target_machine
 from switchsum_switch.kernels.plain import PLAIN
 
-SOURCES = Path(loading.__file__).parents[2]
+SOURCES = Path(loading.__file__).parents[1]
 
 CALLEE = """
 from __future__ import annotations
