@@ -1,6 +1,6 @@
 # Everything runs in .venv, which the first target that needs it creates; after that no target touches the network.
 # make PYTHON=python3.13 demo      another interpreter (remove .venv first)
-# make test ARGS='-k slot'         arguments for pytest (test-all: among all tests); JOBS=0 runs all of them in one process, as a debugger wants it
+# make test ARGS='-k slot'         arguments for pytest; with a file or a word, slow tests run as well; JOBS=0 runs all of them in one process, as a debugger wants it
 # make bench ONLY=switch           one part of the benchmark
 # make mininet SWITCH=bmv2 TOPO=leaf-spine RATE=50 TRAIN='python train.py'     another switch, network, Mbit/s, job
 # make VENV=.venv-torch TORCH=2.13.0 torch-tests    with another release of PyTorch than the newest that the pin allows
@@ -63,7 +63,7 @@ needs-mininet:
 	@command -v ping >/dev/null || { echo "ping is missing, with which Mininet's pingall looks at the network: sudo apt install iputils-ping"; exit 1; }
 
 test: $(STAMP) ## run the tests that find most, in minutes (those that need root or BMv2 skip by name)
-	$(TESTS) -m 'not slow' $(ARGS)
+	$(TESTS) $(if $(filter-out -%,$(ARGS)),,-m 'not slow') $(ARGS)
 
 test-rest: $(STAMP) ## run the tests that `make test` leaves out: trainings, whole systems, searches, sweeps (support/slow.txt)
 	$(TESTS) -m slow $(ARGS)

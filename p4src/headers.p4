@@ -82,7 +82,7 @@ header udp_t {
     bit<16> checksum;
 }
 
-// The aggregation header, 48 bytes; protocol/frame.py documents each field.
+// The aggregation header, 48 bytes; switchsum_protocol/frame.py documents each field.
 header aggregation_t {
     bit<8> version;
     kind_t kind;

@@ -4,7 +4,7 @@
 //
 // An operation of a job that shares slots begins with a round without lanes, which claims the slot.  Its other rounds are
 // added in the slot if the operation owns it, else by the fallback: another switch, where the job has slots of its own.
-// protocol/shared_rules.py says why each of these rows must be; tests/p4/test_shared.py has a test for each.
+// switchsum_protocol/shared_rules.py says why each of these rows must be; tests/p4/test_shared.py has a test for each.
 //
 //    | the slot's owner                     | what came                    | what happens                  | counted as
 // ---|--------------------------------------|------------------------------|-------------------------------|------------

@@ -37,7 +37,7 @@
 //    |   test_a_round_gives_everybody_the_sum
 //
 // With a switch above for a tree of the job (an entry of `uplink`), a complete cell has a partial until the result from
-// above has made it *final*.  protocol/tree_rules.py says why each of these rows must be.
+// above has made it *final*.  switchsum_protocol/tree_rules.py says why each of these rows must be.
 //
 //    | the cell's state                     | what came                    | what happens                  | counted as
 // ---|--------------------------------------|------------------------------|-------------------------------|------------

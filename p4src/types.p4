@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Types, and the numbers that stand in frames. protocol/frame.py holds the same ones for the hosts; a test compares them.
+// Types, and the numbers that stand in frames. The hosts have them in switchsum_protocol/frame.py; a test compares them.
 
 #ifndef TYPES_P4
 #define TYPES_P4

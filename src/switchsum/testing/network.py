@@ -3,7 +3,7 @@
 It is not `switchsum_lab.simulation`, and serves another purpose.  There, switches run compiled programs, which have at
 least 128 lanes, and hosts run compiled engines.  Here, a switch is any Python object with `process`: the model of the
 slot's rules with a lane or four, such a model with a rule broken on purpose, or a tree of them.  Frames are Python
-bytes, so that a test can look at each one, hold it back, or send it twice; some are corrupted or duplicated, which no
+bytes, so that a test can look at each one, hold it back, or send it twice; some are corrupted, which no
 simulated link does.  It takes no time to build, and everything runs without a compiler, as `make coverage` needs it.
 The price is speed: some ten thousand frames a second, without rates and queues.
 """

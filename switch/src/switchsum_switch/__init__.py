@@ -6,8 +6,8 @@
     switch.tables["ingress.ipv4"].insert({"hdr.ipv4.dst": "10.0.0.0/8"}, "ingress.forward", port=3)
     assert switch.process(1, frame) == [(3, expected)]
 
-The README of this folder says what else is in it: the switch as a process with ports and a P4Runtime server, and the
-compiler.
+switch/README.md says what else there is: the switch as a process with ports and a P4Runtime server, networks of
+switches, and pages about each.
 """
 
 from __future__ import annotations

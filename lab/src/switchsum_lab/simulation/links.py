@@ -1,4 +1,4 @@
-"""What a link does to a frame: queue it or drop it, mark it, send it, lose it, or let others overtake it.
+"""What a link does to a frame: queue or drop it, mark it, send it, lose it, send it twice, or let others overtake it.
 
 A link keeps its frames in one list, in the order in which they arrive: those in the queue, of which the first is being
 sent, behind those that are on the cable.  Service is in order, so that a frame's time of departure is known when it
