@@ -60,15 +60,17 @@ def test_files_of_the_list_are_not_read_for_the_quick_tests(tmp_path: Path) -> N
 
 @pytest.mark.skipif(shutil.which("make") is None, reason="make is not on PATH")
 def test_make_runs_every_test_once() -> None:
-    def command(target: str) -> str:
-        asked = ["make", "--dry-run", "--no-print-directory", target, "ARGS=-k one"]
+    def command(target: str, arguments: str) -> str:
+        asked = ["make", "--dry-run", "--no-print-directory", target, f"ARGS={arguments}"]
         done = subprocess.run(asked, cwd=ROOT, capture_output=True, text=True, check=True)
-        return done.stdout.strip().splitlines()[-1]
+        return " ".join(done.stdout.strip().splitlines()[-1].split())
 
-    whole = command("test-all")
+    whole = command("test-all", "--one")
     assert " -m pytest " in whole
-    assert command("test") == whole.replace(" -k one", f" -m '{suites.QUICK}' -k one")
-    assert command("test-rest") == whole.replace(" -k one", " -m slow -k one")
+    assert command("test", "--one") == whole.replace(" --one", f" -m '{suites.QUICK}' --one")
+    assert command("test-rest", "--one") == whole.replace(" --one", " -m slow --one")
+    for chosen in ("-k one", "tests/test_suites.py"):  # whoever names tests means them, slow or not
+        assert command("test", chosen) == command("test-all", chosen)
 
 
 @pytest.mark.skipif(not (ROOT / ".ci").is_dir(), reason="an sdist has no .ci")
