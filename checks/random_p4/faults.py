@@ -37,26 +37,26 @@ class Fault:
 
 FAULTS: Final = {
     "mark_to_drop ignores which metadata": Fault(
-        "lower.actions",
+        "program.lower.actions",
         "    if metadata is None:\n        return _drop(scope)\n    name =",
         "    if metadata is not None:\n        return _drop(scope)\n    name =",
     ),
-    "a signed right shift brings zeros": Fault("lower.expressions", "Op.SAR if signed else Op.SHR", "Op.SHR"),
+    "a signed right shift brings zeros": Fault("program.lower.expressions", "Op.SAR if signed else Op.SHR", "Op.SHR"),
     "signed saturation ends at 0": Fault(
-        "lower.expressions", "least = -(1 << (bits - 1)) if signed_result else 0", "least = 0"
+        "program.lower.expressions", "least = -(1 << (bits - 1)) if signed_result else 0", "least = 0"
     ),
     "signed numbers are compared as unsigned": Fault(
-        "lower.expressions",
+        "program.lower.expressions",
         "ir.Compare(signed_relation if some_signed else unsigned_relation",
         "ir.Compare(unsigned_relation",
     ),
     "pop_front moves no header": Fault(
-        "lower.actions",
+        "program.lower.actions",
         "_copy(elements[index], elements[index + by], forgets=True)",
         "_copy(elements[index], elements[index], forgets=True)",
     ),
     "clones lose their metadata": Fault(
-        "lower.actions",
+        "program.lower.actions",
         "ir.Assign(names.clone_list, _list(scope, fields))",
         "ir.Assign(names.clone_list, ir.Const(16, 0))",
     ),

@@ -21,14 +21,14 @@ STARTED_BY_OTHERS = {
 """Programs whose parent, or child, shows what it waits for."""
 QUICK = {
     *(f"tools/{name}.py" for name in ("site_pages", "frame_tables", "p4runtime_descriptors", "draw_machines")),
-    *("tools/draw_pictures.py", "tools/prose.py"),
+    *("tools/draw_pictures.py", "tools/prose.py", "tools/durations.py"),
     "checks/bench/ages.py",  # reads the sources, a few seconds
     "checks/conformance/published.py",  # reads two files
     "checks/verify/two_levels.py",  # a thousand states
     "tools/compile_p4.py",  # has a line for each build
 }
 COMMANDS_AT_ONCE = {
-    *("bmv2", "draw", "fields", "observe", "plan", "shipped", "switches", "tls"),
+    *("draw", "fields", "observe", "plan", "shipped", "switches", "tls"),
     *("explain", "job", "link"),  # ask a controller: told.py says what it waits for
     *("controller", "network", "switch", "shell", "top"),  # run until they are stopped
     *("run", "stf", "sweep", "warm"),  # what they start or compile says so itself
@@ -48,6 +48,7 @@ def test_a_tool_shows_that_it_goes_on(path: Path) -> None:
 
 
 def test_a_command_that_waits_says_for_what() -> None:
-    folder = ROOT / "src" / "switchsum" / "cli"
-    silent = {path.stem for path in folder.glob("*.py") if not SHOWS.search(path.read_text())}
+    folders = (ROOT / "src" / "switchsum" / "cli", ROOT / "lab" / "src" / "switchsum_lab" / "cli")
+    paths = [path for folder in folders for path in folder.glob("*.py")]
+    silent = {path.stem for path in paths if not SHOWS.search(path.read_text())}
     assert silent - {"__init__", "app"} == COMMANDS_AT_ONCE

@@ -42,7 +42,7 @@ pytestmark = pytest.mark.root
 
 @pytest.mark.parametrize("kind", ["packet", "scapy"])
 def test_frames_travel_whole_in_both_directions(kind: str, wire: Wire, caplog: pytest.LogCaptureFixture) -> None:
-    caplog.set_level("DEBUG", "switchsum_host.links")
+    caplog.set_level("DEBUG", "switchsum.host.links")
     link = wire.worker(kind)
     assert link.address.ip == parse_ip(WORKER_IP)
     contributions = [contribution(link.address, slot, bytes([slot]) * (slot % 2 * PAYLOAD)) for slot in range(100)]

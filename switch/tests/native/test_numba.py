@@ -15,7 +15,7 @@ import pytest
 
 from switchsum_switch.kernels.compiler import LEFT_OUT
 
-PYPROJECT = Path(__file__).resolve().parents[3] / "pyproject.toml"
+PYPROJECT = Path(__file__).resolve().parents[2] / "pyproject.toml"
 # What each method that is left out takes and calls, in numba 0.61 to 0.68: it hands code to the engine of this process,
 # and nothing else.  One that does more must not be left out.
 DOES: dict[str, tuple[list[str], set[str]]] = {
