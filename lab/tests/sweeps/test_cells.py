@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from collections.abc import Callable
 from dataclasses import replace
 from itertools import pairwise
@@ -14,7 +16,7 @@ import pytest
 from support.timing import patience
 from switchsum_lab.options import SimulateOptions
 from switchsum_lab.simulation import scenario
-from switchsum_lab.sweeps import counted, memory, real, simulated, supports
+from switchsum_lab.sweeps import counted, real, simulated, supports
 from switchsum_lab.sweeps.axes import Cell, Impossible
 from switchsum_lab.sweeps.checks import check
 from switchsum_lab.sweeps.sparse_hosts import Peers, Stream, topk_allgather
@@ -130,14 +132,25 @@ def test_a_sum_is_near_where_no_value_is_off(monkeypatch: pytest.MonkeyPatch) ->
     assert not supports.is_near(off, right, 1.0)
 
 
-def test_the_most_memory_is_counted_anew() -> None:
-    if not memory.count_anew():
-        pytest.skip("the kernel does not let the count begin anew")
+COUNTED = """
+import numpy as np
+from switchsum_lab.sweeps import memory
+if memory.count_anew():
     before = memory.held_bytes()
     np.ones(20_000_000)  # freed at once
-    assert memory.most_bytes() - before > 100_000_000
-    assert memory.count_anew()
-    assert memory.most_bytes() - before < 100_000_000
+    most = memory.most_bytes()
+    print(most - before, memory.count_anew() and memory.most_bytes() - before)
+"""
+
+
+def test_the_most_memory_is_counted_anew() -> None:
+    # In a process of its own: this one may get or give back memory at any time.
+    done = subprocess.run([sys.executable, "-c", COUNTED], capture_output=True, text=True, check=True)
+    if not done.stdout:
+        pytest.skip("the kernel does not let the count begin anew")
+    most, most_anew = map(int, done.stdout.split())
+    assert most > 100_000_000
+    assert most_anew < 100_000_000
 
 
 def test_cells_that_differ_in_bytes_and_loss_share_a_job_of_the_right_command() -> None:

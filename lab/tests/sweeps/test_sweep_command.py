@@ -113,12 +113,3 @@ def test_a_picture_is_drawn_with_a_panel_for_each_value(tmp_path: Path) -> None:
     assert text.count('<g id="axes_') == 2
     assert text.count("<use ") >= 4  # a marker for each point, none of them beyond the scale that the panels share
     assert "smallest and largest of the runs" in text
-
-
-def test_only_its_commands_import_the_laboratory() -> None:
-    folders = ("protocol", "native", "connections", "switch", "controller", "host", "p4src", "src/switchsum")
-    paths = {path for folder in folders for path in (ROOT / folder).rglob("*.py")}
-    outside = {path for path in paths if "laboratory" not in path.parts}
-    naming = {path.relative_to(ROOT).as_posix() for path in outside if "switchsum_lab.sweeps" in path.read_text()}
-    assert naming == {f"src/switchsum/cli/{name}.py" for name in ("plan", "run", "sweep")}  # plan reads recordings
-    assert len(outside) > 300
