@@ -20,11 +20,12 @@ from switchsum_protocol.clients.controller_client import ControllerClient
 from switchsum_protocol.errors import ControllerUnreachable, SwitchLost
 from switchsum_switch.bmv2.process import CPU_PORT, free_port
 from switchsum_switch.process.children import Children
-from tests.system.conftest import WORKERS
 
 Reply = TypeVar("Reply")
 Process = subprocess.Popen[str]
 
+WORKERS = Path(__file__).resolve().parents[1] / "tests" / "system" / "workers"
+"""Programs of ranks."""
 SWITCHSUM = [sys.executable, "-m", "switchsum"]
 START_S = patience(90.0)
 """Longer than anything takes to start, with nothing compiled yet."""

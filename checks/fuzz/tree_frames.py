@@ -12,9 +12,9 @@ import numpy as np
 
 from checks.fuzz.both import Both
 from checks.fuzz.choices import Choices, damage
+from support.tree_pair import ABOVE, EPOCH, FIRST, JOB, LANES, UP, Pair, program
 from switchsum_protocol import wire
 from switchsum_protocol.frame import WIDENED_FORMATS, Flag, Header, Kind, narrow_bytes
-from tests.p4.test_trees import ABOVE, EPOCH, FIRST, JOB, LANES, UP, Pair, program
 
 MEMBERS: Final = 3
 FRAMES: Final = 8

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from support.beside import Beside
 from switchsum.testing.bmv2 import Bmv2
 from switchsum.testing.embedded import Embedded
 from switchsum.testing.rig import CPU_PORT, Engine
@@ -19,8 +20,6 @@ from switchsum_protocol.slot_rules import Replies
 from switchsum_protocol.tree_rules import TreeMember
 from switchsum_protocol.wire import build_frame, parse_frame
 from switchsum_switch.wires.headers import Address
-
-from .beside import Beside
 
 LANES = 128
 EPOCH, MEMBERS = 3, 2

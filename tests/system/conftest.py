@@ -16,7 +16,6 @@ from _pytest.mark import ParameterSet
 
 from support.timing import patience
 
-WORKERS = Path(__file__).parent / "workers"
 DEADLINE_S = patience(100)
 
 Run = Callable[..., subprocess.CompletedProcess[str]]

@@ -10,9 +10,10 @@ from pathlib import Path
 
 import pytest
 
+from support.parts import WORKERS
 from support.timing import patience
 
-from .conftest import NAMESPACES, WORKERS
+from .conftest import NAMESPACES
 
 CONFINED = "mount -t tmpfs -o size=1m none /dev/shm && exec setpriv --inh-caps=-all --bounding-set=-all --no-new-privs "
 

@@ -6,7 +6,9 @@ import sys
 
 import pytest
 
-from .conftest import WORKERS, Run
+from support.parts import WORKERS
+
+from .conftest import Run
 
 
 @pytest.mark.timeout(120)

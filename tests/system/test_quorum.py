@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 
 from support.daemons import run_here
-from support.parts import JOB, START_S, Parts
+from support.parts import JOB, START_S, WORKERS, Parts
 from support.timing import eventually
 
-from .conftest import BMV2, SHM, TREE, UDP, VETH, WORKERS, Run, Switch
+from .conftest import BMV2, SHM, TREE, UDP, VETH, Run, Switch
 
 pytestmark = [pytest.mark.timeout(300), pytest.mark.slow]
 

@@ -20,6 +20,7 @@ from unittest.mock import patch
 import pytest
 
 from support.daemons import run_here
+from support.parts import WORKERS
 from support.timing import eventually, patience
 from switchsum.launch.options import Links, RunOptions
 from switchsum_protocol.builds import largest_build
@@ -28,7 +29,7 @@ from switchsum_protocol.frame import FRAME_BYTES, payload_bytes
 from switchsum_switch.process.children import Children
 from switchsum_switch.wires.headers import ETHERNET_BYTES
 
-from .conftest import BMV2, SHM, TREE, UDP, VETH, WORKERS, Run, over
+from .conftest import BMV2, SHM, TREE, UDP, VETH, Run, over
 
 COLLECTIVES = [sys.executable, str(WORKERS / "collectives.py")]
 OPERATORS = [sys.executable, str(WORKERS / "operators.py")]

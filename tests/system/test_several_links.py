@@ -9,12 +9,13 @@ from typing import Any
 
 import pytest
 
+from support.parts import WORKERS
 from switchsum.cli.job import _show
 from switchsum.launch.options import read_links
 from switchsum_protocol import rpc
 from switchsum_protocol.errors import UsageError
 
-from .conftest import NAMESPACES, WORKERS, Run
+from .conftest import NAMESPACES, Run
 
 ADDS = [sys.executable, str(WORKERS / "loses_link.py")]
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from support.parts import JOB, SWITCHSUM, Parts, Process
+from support.parts import JOB, SWITCHSUM, WORKERS, Parts, Process
 from support.timing import eventually, patience
 from switchsum.launch import tree as trees
 from switchsum.launch.options import Links, RunOptions
@@ -23,7 +23,7 @@ from switchsum_protocol.errors import UsageError
 from switchsum_switch.bmv2.process import free_port
 from switchsum_switch.process.children import Children
 
-from .conftest import BMV2, TREE, VETH, WORKERS, Run
+from .conftest import BMV2, TREE, VETH, Run
 
 pytestmark = [pytest.mark.timeout(300), *TREE.marks]
 
