@@ -12,7 +12,10 @@ def main() -> None:
 
         previous = signal.getsignal(signal.SIGINT)
         if previous is signal.default_int_handler:
+            # Python ignores a signal that comes while its handler is replaced; one that is blocked comes afterwards.
+            mask = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
             signal.signal(signal.SIGINT, signal.SIG_DFL)
+            signal.pthread_sigmask(signal.SIG_SETMASK, mask)
     except KeyboardInterrupt:
         os._exit(130)  # nothing is there yet that could be cleaned up
     from switchsum.cli.app import main as run  # noqa: PLC0415

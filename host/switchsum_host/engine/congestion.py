@@ -212,6 +212,7 @@ def note_round(state: State, slot: Slot, sequence: int, is_marked: bool, carries
         here.least_s = min(here.least_s, elapsed)
         here.shortest_s = min(here.shortest_s, elapsed)
         here.timed += 1
+        here.settled += slot.operation <= core.recovery.common and slot.sent_at >= core.recovery.common_at
     if sequence > here.ends:
         _end_round_trip(core, here, now)
     if is_marked:
@@ -308,18 +309,21 @@ def _end_round_trip(core: Core, here: CongestionState, now: float) -> None:
         here.in_vain = min(here.in_vain, 0)
         here.floor = min(here.floor + 1.0, float(here.slots))
         here.limit = max(here.limit, here.floor)
-    # Of few rounds, all may have waited for somebody's repeat.  Where most are repeated, few are all that is known.  In
-    # a tree these count as they are; at a single switch answers to repeats are timed, too: small steps will do.
+    # Of few rounds, all may have waited for somebody's repeat.  So may, in a tree, all that were sent before their
+    # operation's first result: a rank that waited for its repeat begins late.  Where that is all that is known, a round
+    # trip counts as at most twice the one before, or time-outs of workers would follow one another.  At a single switch
+    # it says nothing of what is usual, for answers to repeats are timed there, too.
     if here.timed >= _FIRST_TIMED or (here.timed > 0 and now > here.timed_from + _STALE * here.recent_s):
-        is_known = here.timed >= _FIRST_TIMED or core.member.in_tree == 1
+        known: Scalar = here.timed if core.member.in_tree == 0 else here.settled
+        is_known = known >= _FIRST_TIMED
         here.recent_s = here.shortest_s if is_known else min(here.shortest_s, 2 * here.recent_s)
-        if is_known:
+        if is_known or core.member.in_tree == 1:
             here.usual_s = max(here.recent_s, here.usual_s + (here.recent_s - here.usual_s) / 8)
             if here.answered_at < here.timed_from:
                 _forget_answer(core, here)
         here.timed_from = now
         here.shortest_s = np.inf
-        here.timed = 0
+        here.timed = here.settled = 0
     if here.marked > 0 or is_queued(here, _LOSSY):
         here.quiet = min(here.quiet, 0) - 1
     else:

@@ -337,6 +337,8 @@ class CongestionState(Record):
     """The shortest of them since the present round trip began."""
     timed: Int64
     """How many these are."""
+    settled: Int64
+    """How many of these were sent after a result of their operation had come: they have not waited for a late rank."""
     timed_from: Float64
     """Since when they are counted."""
     recent_s: Float64

@@ -175,3 +175,25 @@ def test_links_that_are_none_are_refused(facts: dict[str, object]) -> None:
 def test_hosts_that_are_none_are_refused(facts: dict[str, object]) -> None:
     with pytest.raises(UsageError):
         HostTiming(**facts)  # type: ignore[arg-type]
+
+
+@pytest.mark.timeout(300)
+def test_time_outs_do_not_follow_one_another_in_a_tree_that_loses_frames() -> None:
+    # A rank that waits for its repeat begins the next sum late, and all rounds of the others wait for it.
+    hosts = tuple(f"h{rank}" for rank in range(8))
+    leaves = ("l0", "l1", "l2", "l3")
+    cables = [Cable(ends=(host, leaves[rank // 2]), mbit=1e4) for rank, host in enumerate(hosts)]
+    cables += [Cable(ends=(leaf, "root"), mbit=1e4) for leaf in leaves]
+    planned = Planned(switches=("root", *leaves), hosts=hosts, cables=tuple(cables))
+    link = Link(rate_bps=1e10, delay_s=2.5e-6, loss=0.05)
+    network = jobs.build(planned, link, lanes=256, seed=0)
+    job = jobs.Job(network, planned, hosts, link, lanes=256, window_slots=64, seed=0)
+    for call in range(150):
+        network.world.wait_for(job.numbers)
+        job.begin([np.full(256 * (12 if call % 2 else 1), rank + 1, np.float32) for rank in range(8)], lanes="int32")
+        left = len(job.workers)
+        while left > 0:
+            job.look_after()
+            network.run(min(network.now + 1.0, job.due_s))
+            left -= job.note_finished()
+            assert network.now < 10.0, f"{call} of 150 small sums"

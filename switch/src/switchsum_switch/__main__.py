@@ -15,7 +15,10 @@ def main() -> None:
         import sys  # noqa: PLC0415
 
         if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+            # Python ignores a signal that comes while its handler is replaced; one that is blocked comes afterwards.
+            mask = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
             signal.signal(signal.SIGINT, signal.SIG_DFL)  # the daemon takes it over when there is a switch to stop
+            signal.pthread_sigmask(signal.SIG_SETMASK, mask)
     except KeyboardInterrupt:
         os._exit(130)
     from switchsum_switch.daemon.command_line import run  # noqa: PLC0415
