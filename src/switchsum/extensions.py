@@ -13,8 +13,6 @@ from switchsum_protocol.errors import UsageError
 
 COMMANDS: Final = "switchsum.commands"
 RUNNERS: Final = "switchsum.runners"
-OF_THE_LABORATORY: Final = ("simulate", "sweep", "plan", "conform", "baseline", "virtual-time")
-"""Names that are known here for the sake of a better message, where the laboratory is not installed."""
 
 
 def names(group: str) -> tuple[str, ...]:
