@@ -130,6 +130,11 @@ def test_nobody_imports_generated_p4runtime_modules() -> None:
     assert [name for name, tree in trees().items() if "p4" in tops(tree)] == []
 
 
+def test_one_module_imports_grpc_and_so_says_how_much_it_writes() -> None:
+    importers = {name for name, tree in trees().items() if "grpc" in tops(tree)}
+    assert importers == {"switchsum_switch.connections.quiet_grpc"}
+
+
 # The protocol decides nothing by the clock, moves no bytes and compiles nothing: whatever it needs is an argument.  So
 # it also lacks what reaches the machine from native code: intrinsics, addresses, foreign functions, kernels.
 NOT_IN_PROTOCOL = {

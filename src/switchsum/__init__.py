@@ -2,12 +2,6 @@
 
 from __future__ import annotations
 
-import os
-
-# gRPC's own lines come on top of the errors that we raise, and of late also whenever a process forks that has a
-# connection.  The variable is read when grpc is imported.
-os.environ.setdefault("GRPC_VERBOSITY", "NONE")
-
 from switchsum import moved
 
 TYPE_CHECKING = (

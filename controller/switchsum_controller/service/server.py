@@ -7,10 +7,9 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, Final, Generic, NoReturn, TypeVar
 
-import grpc
-
 from switchsum_protocol import agreement_rpc, errors, member_rpc, reports, rpc, rpc_codec
 from switchsum_switch.connections import serving, tls
+from switchsum_switch.connections.quiet_grpc import grpc
 from switchsum_switch.connections.threads import Pool, start_server, stop_server
 from switchsum_switch.messages import codec
 

@@ -12,9 +12,8 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-import grpc
-
 from switchsum_switch.connections import tls
+from switchsum_switch.connections.quiet_grpc import grpc
 from switchsum_switch.messages import codec
 from switchsum_switch.messages.p4runtime import (
     CHANNEL_OPTIONS,

@@ -11,7 +11,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
-import grpc
 import numpy as np
 
 from switchsum_protocol import member_rpc, rpc_codec
@@ -30,6 +29,7 @@ from switchsum_protocol.errors import (
 )
 from switchsum_protocol.frame import Flag, Header, Kind, payload_bytes
 from switchsum_protocol.wire import build_frame, nonce_fields
+from switchsum_switch.connections.quiet_grpc import grpc
 from switchsum_switch.notices import QUIET_S, ranks_of, say, waiting_for
 from switchsum_switch.process.start_limit import start_limit
 from switchsum_switch.wires.headers import Address

@@ -10,12 +10,11 @@ from collections.abc import Iterator
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, Generic, Self, TypeVar
 
-import grpc
-
 from switchsum_protocol import member_rpc, rpc_codec
 from switchsum_protocol.errors import RemoteError, SwitchsumError
 from switchsum_switch.connections import tls
 from switchsum_switch.connections.addresses import is_listening
+from switchsum_switch.connections.quiet_grpc import grpc
 from switchsum_switch.messages import codec
 
 from .starting import nobody_there, too_busy

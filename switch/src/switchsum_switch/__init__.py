@@ -12,11 +12,6 @@ switches, and pages about each.
 
 from __future__ import annotations
 
-import os
-
-# gRPC's own lines come on top of the errors that we raise.  The variable is read when grpc is imported.
-os.environ.setdefault("GRPC_VERBOSITY", "NONE")
-
 TYPE_CHECKING = False  # as typing's, which takes a hundredth of a second to import
 if TYPE_CHECKING:
     from .api.switch import Switch

@@ -3,17 +3,26 @@
 from __future__ import annotations
 
 import ast
+import gc
 import inspect
 import re
 import textwrap
 import tomllib
+from contextlib import nullcontext
+from enum import EnumMeta
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+import numba
+import numpy as np
 import pytest
+from numba.core.errors import TypingError
+from numba.extending import typeof_impl
 
+from switchsum_switch.kernels import compiler
 from switchsum_switch.kernels.compiler import LEFT_OUT
+from switchsum_switch.ports.base import PortCounter
 
 PYPROJECT = Path(__file__).resolve().parents[2] / "pyproject.toml"
 # What each method that is left out takes and calls, in numba 0.61 to 0.68: it hands code to the engine of this process,
@@ -42,12 +51,21 @@ def test_what_is_left_out_of_numba_does_what_it_did(owner: Any, name: str) -> No
     assert (list(inspect.signature(method).parameters), calls(method)) == DOES[name]
 
 
-def test_what_is_left_out_is_as_it_was_after_compiling() -> None:
-    from switchsum_switch.kernels import compiler
+@pytest.mark.parametrize("fails", [False, True])
+def test_numba_is_as_it_was_after_compiling(fails: bool) -> None:
+    def state() -> list[Any]:
+        return [gc.isenabled(), typeof_impl.dispatch(EnumMeta), *(vars(owner)[name] for owner, name in LEFT_OUT)]
 
-    before = [vars(owner)[name] for owner, name in LEFT_OUT]
-    compiler.outlined(lambda: 7, (), "int")
-    assert [vars(owner)[name] for owner, name in LEFT_OUT] == before
+    before = state()
+    with pytest.raises(TypingError) if fails else nullcontext():
+        compiler.outlined(lambda: int(PortCounter.TX_BYTES) + (undefined if fails else 0), (), "int")  # type: ignore[name-defined]  # noqa: F821
+    assert state() == before
+
+
+def test_an_enumeration_of_ours_is_a_number_in_our_kernels_alone() -> None:
+    _, code = compiler.outlined(lambda: PortCounter.TX_BYTES + np.int8(0), (), "int")
+    assert code
+    assert type(numba.typeof(PortCounter)) is numba.core.types.IntEnumClass  # others' code has numba's own types
 
 
 def test_only_versions_of_numba_that_were_looked_at_are_allowed() -> None:

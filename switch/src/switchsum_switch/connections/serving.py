@@ -14,8 +14,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
-import grpc
-
+from switchsum_switch.connections.quiet_grpc import grpc
 from switchsum_switch.errors import TransportError
 from switchsum_switch.process.runtime_directory import check_length, distrust, path_of
 

@@ -11,7 +11,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from threading import Thread
 from typing import Any, Final
 
-import grpc
+from switchsum_switch.connections.quiet_grpc import grpc
 
 NO_THREAD: Final = "can't start new thread"
 """Python's text for a thread that got no memory, or one too many for the user. It has no class of its own."""

@@ -14,8 +14,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final
 
-import grpc
-
+from switchsum_switch.connections.quiet_grpc import grpc
 from switchsum_switch.errors import UsageError
 from switchsum_switch.process.runtime_directory import check_length, check_owner, path_of
 

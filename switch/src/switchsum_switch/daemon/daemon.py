@@ -17,9 +17,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-import grpc
-
 from switchsum_switch.connections import serving
+from switchsum_switch.connections.quiet_grpc import grpc
 from switchsum_switch.errors import UsageError
 from switchsum_switch.messages.p4runtime import Code, parse_p4info, v1
 from switchsum_switch.process.runtime_directory import p4runtime_address

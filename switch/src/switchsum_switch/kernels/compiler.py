@@ -35,7 +35,7 @@ LEFT_OUT: Final = (
     (JITCPUCodegen, "set_env"),
     (JITCodeLibrary, "_finalize_specific"),
 )
-"""Methods of numba's that are replaced by nothing while a kernel is compiled (`_hurried`).
+"""Methods of numba's that are replaced by nothing while a kernel is compiled (`_for_kernels`).
 
 They are numba's own affair, so pyproject.toml has an upper bound of its version, and tests/native/test_numba.py says
 what each of them does in the versions that are allowed.
@@ -66,15 +66,25 @@ class _Numbers(types.IntEnumClass):  # type: ignore[misc]
 
 
 register_model(_Numbers)(models.OpaqueModel)
-_usual_class: Final = typeof_impl.dispatch(EnumMeta)
 
 
-@typeof_impl.register(EnumMeta)  # type: ignore[untyped-decorator]
-def _(value: EnumMeta, context: object) -> Any:
-    """Let kernels write `Flag.PAYLOAD`: numba has no IntFlag, and adds no member of an IntEnum to a smaller integer."""
-    if issubclass(value, int) and is_ours(value.__module__):
-        return _Numbers(value, types.int64)
-    return _usual_class(value, context)
+@contextlib.contextmanager
+def _our_enumerations() -> Iterator[None]:
+    """Let kernels write `Flag.PAYLOAD`: numba has no IntFlag, and adds no member of an IntEnum to a smaller integer.
+
+    What numba makes of an enumeration is one function for the whole process, which others' kernels need as it was.
+    """
+    usual = typeof_impl.dispatch(EnumMeta)
+
+    def typeof(value: EnumMeta, context: object) -> Any:
+        ours = issubclass(value, int) and is_ours(value.__module__)
+        return _Numbers(value, types.int64) if ours else usual(value, context)
+
+    typeof_impl.register(EnumMeta)(typeof)
+    try:
+        yield
+    finally:
+        typeof_impl.register(EnumMeta)(usual)
 
 
 def dispatcher(function: Callable[..., Any], options: dict[str, Any]) -> Any:
@@ -85,14 +95,14 @@ def dispatcher(function: Callable[..., Any], options: dict[str, Any]) -> Any:
 def outlined(function: Callable[..., Any], tags: Sequence[str], result: str) -> tuple[Made, bytes]:
     """Compile a kernel that is called by its address, with its own arguments."""
     signature = tuple(_NUMBERS[tag] for tag in tags), _NUMBERS[result]
-    with _hurried():
+    with _for_kernels():
         symbol, given, code = _compile(function, signature)
     return Made(symbol=symbol, result=result, arguments=tuple(tags), given=given), code
 
 
 def entry(made: Any, tags: Sequence[Tag]) -> tuple[Made, bytes]:
     """Compile a function of numbers alone that makes a kernel's arguments of them and calls it; `made` is numba's."""
-    with _hurried():
+    with _for_kernels():
         return _entry(made, tags)
 
 
@@ -104,6 +114,8 @@ def _entry(made: Any, tags: Sequence[Tag]) -> tuple[Made, bytes]:
     parts = _Parts()
     call = f"target({', '.join(parts.expression(tag) for tag in tags)})"
     head = f"def stub({', '.join([*parts.names, 'results'])}):"
+    # Numba compiles functions of Python alone, and the number of arguments is another for each kernel, so that no closure
+    # has them: the stub is source.
     source = "\n    ".join((head, *(line.format(call) for line in lines)))
     scope = {**parts.scope, "target": made, "carray": numba.carray, "pointer": pointer}
     scope |= {"np": np, "count": len(results)}
@@ -114,13 +126,14 @@ def _entry(made: Any, tags: Sequence[Tag]) -> tuple[Made, bytes]:
 
 
 @contextlib.contextmanager
-def _hurried() -> Iterator[None]:
-    """Leave out what numba does for functions that run in this process: what is compiled meanwhile does not run in it.
+def _for_kernels() -> Iterator[None]:
+    """Set numba to kernels, and back: whatever else this process compiles with numba finds it as it was.
 
-    Numba would make machine code of every function with all that it calls, at every level of callers: a quarter of
-    the time.  Garbage collection stops, too: everything that was made is still in use.
+    Numba leaves out what it does for functions that run in this process, for what is compiled meanwhile does not run in
+    it: it would make machine code of every function with all that it calls, at every level of callers, which is a
+    quarter of the time.  Garbage collection stops, too: everything that was made is still in use.
     """
-    with global_compiler_lock, contextlib.ExitStack() as kept:
+    with global_compiler_lock, _our_enumerations(), contextlib.ExitStack() as kept:
         for owner, name in LEFT_OUT:
             kept.callback(setattr, owner, name, getattr(owner, name))
             setattr(owner, name, lambda *_: None)

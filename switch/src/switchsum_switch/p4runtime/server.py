@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-import grpc
-
 from switchsum_switch.connections import serving, tls
+from switchsum_switch.connections.quiet_grpc import grpc
 from switchsum_switch.connections.threads import Pool, start_server, stop_server
 from switchsum_switch.errors import TransportError
 from switchsum_switch.messages.p4runtime import CHANNEL_OPTIONS

@@ -13,9 +13,9 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from threading import RLock, Thread
 from typing import Any, Final, Generic
 
-import grpc
 from google.protobuf.message import DecodeError
 
+from switchsum_switch.connections.quiet_grpc import grpc
 from switchsum_switch.connections.threads import Exhausted, start
 from switchsum_switch.messages.p4runtime import (
     METHODS,

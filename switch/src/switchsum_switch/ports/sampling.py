@@ -9,8 +9,7 @@ import ctypes
 import threading
 from typing import Any, Final
 
-import grpc
-
+from switchsum_switch.connections.quiet_grpc import grpc
 from switchsum_switch.messages import codec
 from switchsum_switch.messages.samples import (
     HEAD_BYTES,
