@@ -71,6 +71,32 @@ def test_a_program_is_loaded_once(switch: AnySwitch) -> None:
     second.close()
 
 
+def test_a_switch_that_drops_metadata_is_refused_with_the_reason(
+    switch: AnySwitch, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read = P4RuntimeClient.read
+
+    def without_metadata(client: P4RuntimeClient, entities: Any) -> Any:
+        found = list(read(client, entities))
+        for entity in [one for one in found if one.HasField("table_entry")]:
+            entity.table_entry.ClearField("metadata")
+        return found
+
+    connection = SwitchConnection(switch.address, lambda: Session(program(), switch.address))
+    session, _ = connection.open()
+    connection.attach(session)
+    connection.write_difference(STATE)
+    assert connection.is_settled  # a switch that keeps it
+    connection.close()
+    monkeypatch.setattr(P4RuntimeClient, "read", without_metadata)
+    session, _ = connection.open()
+    connection.attach(session)
+    with pytest.raises(SwitchLost, match="does not keep the metadata of table entries"):
+        connection.write_difference(STATE)
+    assert not connection.is_up
+    assert "in which the controller keeps its jobs" in connection.refusal
+
+
 def test_another_program_takes_the_place_of_the_first_and_leaves_nothing_of_it(switch: AnySwitch) -> None:
     first, _ = connect(switch)
     first.write(diff(first.read_state(), STATE, ADMISSION))

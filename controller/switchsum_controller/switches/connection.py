@@ -19,7 +19,7 @@ from switchsum_switch.messages.p4runtime import Code, P4RuntimeError
 
 from ..jobs.slots import Cell
 from ..tables.entries import SwitchState, diff
-from ..tables.names import ADMISSION
+from ..tables.names import ADMISSION, IDENTITY
 from .session import Limits, Session
 
 log = logging.getLogger("switchsum.controller.switches.connection")
@@ -64,6 +64,7 @@ class SwitchConnection:
         """The switch is connected and has all that was last put on it."""
         self.is_ousted = False
         """Another client has been primary since the controller was; the controller resets it."""
+        self._keeps_metadata = False
         self._trouble = ""
         self.refusal = ""
         """Why a switch that answers cannot be used. Empty: it is used, or does not answer."""
@@ -91,6 +92,7 @@ class SwitchConnection:
             session.close()
             raise
         self._session, self._trouble, self.refusal = session, "", ""
+        self._keeps_metadata = False
 
     def detach(self, error: RemoteError, session: Session | None = None) -> bool:
         """Close the session if it is the given one (None: any); return whether it was."""
@@ -142,12 +144,28 @@ class SwitchConnection:
             with self._explained():
                 try:
                     session.write(steps, timeout_s)
+                    self._probe(session, desired)
                 except P4RuntimeError as error:
                     # Writes before the one that failed were carried out: only the switch knows how far it came.
                     if error.code not in CONNECTION_CODES:
                         self.current = session.read_state()  # some of the writes were carried out
                     raise
         self.current, self.is_settled = desired, True
+
+    def _probe(self, session: Session, state: SwitchState) -> None:
+        """Look, once a session, whether the switch keeps entries' metadata: a controller that starts has nothing else.
+
+        A switch that drops it would work until the controller starts anew, finds no job, and so ends all of them.
+        """
+        if not self._keeps_metadata and any(entry.metadata for entry in state.table(IDENTITY)):
+            if not session.keeps_metadata(state):
+                raise P4RuntimeError(
+                    "Read",
+                    Code.FAILED_PRECONDITION,
+                    "it does not keep the metadata of table entries, in which the controller keeps its jobs "
+                    "(P4Runtime's TableEntry.metadata)",
+                )
+            self._keeps_metadata = True
 
     def clear(self, cells: Sequence[Cell]) -> None:
         """Set cells to the state of cells that were never used."""

@@ -179,6 +179,12 @@ class Session:
         entries = [self._schema.decode_entry(entity.table_entry) for entity in self._client.read(wanted)]
         return SwitchState.of([*entries, *(decode_group(message) for message in self._read_groups())])
 
+    def keeps_metadata(self, state: SwitchState) -> bool:
+        """Return whether the switch gives back the metadata of its identity, as it is in a state that was written."""
+        wanted = [self._schema.wildcard(IDENTITY, is_default=True)]
+        found = [self._schema.decode_entry(entity.table_entry) for entity in self._client.read(wanted)]
+        return {entry.metadata for entry in found} == {entry.metadata for entry in state.table(IDENTITY)}
+
     def write(self, steps: Sequence[Sequence[Write]], timeout_s: float | None = None) -> None:
         """Carry out writes, one step after the other; the switch has `timeout_s` for each answer, if that is given.
 

@@ -76,6 +76,10 @@ class SwitchSession:
         """Return what was written."""
         return SwitchState.of([*self._state.entries.values(), *self._state.groups.values()])
 
+    def keeps_metadata(self, state: SwitchState) -> bool:
+        """Whether entries are kept whole: they are, in this process."""
+        return True
+
     def write(self, steps: Sequence[Sequence[Write]], timeout_s: float | None = None) -> None:
         """Carry writes out."""
         for step in steps:
