@@ -1,4 +1,10 @@
-"""Messages as JSON: dataclasses of numbers, texts, lists and further dataclasses, written and read."""
+"""Messages as JSON: dataclasses of numbers, texts, lists and further dataclasses, written and read.
+
+They are no messages of protobuf's, though gRPC carries them.  A worker needs nothing else of protobuf: importing it
+would take 18 ms of processor time and 2.8 MB in each of them (protobuf 7.36, Intel Xeon, 29 November 2026).  Generated
+code would have to suit protobuf 3.20, which p4runtime-shell pins, as well as the newest.  And fields need no numbers
+that outlive versions, since a controller refuses a worker whose messages differ (`switchsum_protocol.speaks`).
+"""
 
 from __future__ import annotations
 
