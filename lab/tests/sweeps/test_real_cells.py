@@ -86,3 +86,23 @@ def test_rivals_run_on_real_links(cell: Cell, tmp_path: Path) -> None:
     assert found.right, (tmp_path / "log.txt").read_text()
     if cell.rate_mbit is not None:  # a million bytes, which no way sends fewer than once
         assert found.ms > 1e3 * cell.bytes * 8 / (cell.rate_mbit * 1e6) * 0.7
+
+
+@pytest.mark.slow
+@pytest.mark.root
+@ROOT
+@pytest.mark.timeout(240)
+@pytest.mark.parametrize("protocol", ["switchsum", pytest.param("gloo", marks=TORCH)])
+def test_a_limited_link_is_not_beaten_and_what_it_carried_is_counted(protocol: str, tmp_path: Path) -> None:
+    # Two workers send 200 kB each at 8 Mbit/s, a megabyte a second.  A bucket that is full holds all of it.
+    cell = Cell(links="veth", protocol=protocol, workers=2, rate_mbit=8.0, bytes=200_000)
+    with (tmp_path / "log.txt").open("a") as log:
+        jobs = Jobs(log)
+        found = jobs.run(cell, 0)
+        jobs.close()
+    assert found.ms > 170  # a link's rate does not depend on the processor, and a load makes it longer
+    assert found.sent_mb is not None
+    assert 0.2 < found.sent_mb < 0.3
+    assert found.frames is not None
+    assert found.frames > 2 * 130
+    assert found.repeats is not None

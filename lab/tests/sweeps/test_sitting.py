@@ -164,8 +164,8 @@ def test_lines_of_another_version_are_refused_by_their_number(begin: Begin, tmp_
     sitting.run(sweep(1), results, Bench())
     path = tmp_path / "runs.jsonl"
     first, second = path.read_text().splitlines()
-    path.write_text("\n".join([first, second.replace('"format": 1', '"format": 2'), ""]))
-    with pytest.raises(UsageError, match=r"runs.jsonl, line 2: this is no run of a sweep: its format is 2, and this"):
+    path.write_text("\n".join([first, second.replace('"format": 2', '"format": 3'), ""]))
+    with pytest.raises(UsageError, match=r"runs.jsonl, line 2: this is no run of a sweep: its format is 3, and this"):
         Results.read(tmp_path)
     with pytest.raises(UsageError, match="holds no results"):
         Results.read(tmp_path / "elsewhere")

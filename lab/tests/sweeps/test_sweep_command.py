@@ -12,6 +12,7 @@ from typer.testing import CliRunner, Result
 
 from switchsum.cli.app import application
 from switchsum_lab.sweeps.axes import Cell
+from switchsum_lab.sweeps.inputs import digest_of
 from switchsum_lab.sweeps.outcome import Outcome
 from switchsum_lab.sweeps.plotting import Picture, curves, draw
 from switchsum_lab.sweeps.results import Results, Run
@@ -71,7 +72,9 @@ def results_of(tmp_path: Path, *cells: Cell) -> Results:
     for cell in cells:
         for repetition, ms in enumerate((1.0, 3.0, 2.0)):
             outcome = Outcome(ms=ms * cell.workers, mb_per_s=1.0)
-            results.runs.append(Run(cell=cell, repetition=repetition, sitting=0, wall_s=0.1, outcome=outcome))
+            results.runs.append(
+                Run(cell=cell, repetition=repetition, sitting=0, wall_s=0.1, reads=digest_of(cell), outcome=outcome)
+            )
     return results
 
 

@@ -49,6 +49,9 @@ class SweepOptions:
         Path | None, Option("--out", "-o", help="Folder of the results. Default: the name of FILE, with -results.")
     ] = None
     dry_run: Annotated[bool, Option("--dry-run", help="List the cells, check them, and run nothing.")] = False
+    keep_old: Annotated[
+        bool, Option("--keep-old", help="Show runs of earlier code or files as well, in rows of their own.")
+    ] = False
     as_json: JsonOption = False
 
 
@@ -68,7 +71,7 @@ def run(options: SweepOptions) -> None:
         return
     folder = options.out or Path(f"{options.file.stem}-results")
     with Results.begin(folder, sweep.text) as results:
-        _note_other_versions(results)
+        _note_other_versions(results, keep_old=options.keep_old)
         done = sweep.repetitions * len(sweep.cells) - len(sitting.pending(sweep, results))
         if done:
             typer.echo(f"switchsum: {folder} has {done} of these runs already, which are not repeated", err=True)
@@ -76,7 +79,7 @@ def run(options: SweepOptions) -> None:
             ended = sitting.run(sweep, results, Jobs(log), lambda text: typer.echo(text, nl=False, err=True))
     for one in ended.failed[:MOST_LISTED]:
         typer.echo(f"switchsum: {_described(sweep, one.cell)}, repetition {one.repetition}: {one.error}", err=True)
-    _show(sweep, results, as_json=options.as_json)
+    _show(sweep, results, keep_old=options.keep_old, as_json=options.as_json)
     if ended.is_interrupted:
         left = len(sitting.pending(sweep, results))
         typer.echo(f"switchsum: interrupted; the same command runs the {left} runs that are left", err=True)
@@ -85,15 +88,13 @@ def run(options: SweepOptions) -> None:
         raise typer.Exit(1)
 
 
-def _note_other_versions(results: Results) -> None:
-    """Say if runs of another commit are in the folder."""
-    commits = {
-        results.sittings[run.sitting].get("commit") for run in results.runs if run.sitting < len(results.sittings)
-    }
-    if others := commits - {results.sittings[-1]["commit"]}:
+def _note_other_versions(results: Results, *, keep_old: bool) -> None:
+    """Say if the folder has runs of other code, or of files that have changed since."""
+    if old := sum(not results.is_current(run) for run in results.runs if run.outcome is not None):
+        shown = "stand in rows of their own" if keep_old else "are not shown: --keep-old shows them"
         typer.echo(
-            f"switchsum: {results.folder} has runs of {', '.join(sorted(map(str, others)))} as well, and this is "
-            f"{results.sittings[-1]['commit']}: the column `commit` tells them apart",
+            f"switchsum: {results.folder} has {old} run{'s' * (old > 1)} of earlier code or files, which count for "
+            f"nothing here and {shown}",
             err=True,
         )
 
@@ -115,19 +116,22 @@ def _list(sweep: Sweep, *, as_json: bool) -> None:
     typer.echo(f"{count} cell{'s' * (count > 1)}, {sweep.repetitions * count} runs: every cell is possible here")
 
 
-def _show(sweep: Sweep, results: Results, *, as_json: bool) -> None:
+def _show(sweep: Sweep, results: Results, *, keep_old: bool, as_json: bool) -> None:
     """Print medians of the cells of this sweep."""
     from switchsum_lab.sweeps.axes import FIELDS, written
+    from switchsum_lab.sweeps.outcome import MARKS
     from switchsum_lab.sweeps.summary import Summary
 
-    taken: dict[Any, list[float]] = {}
+    taken: dict[tuple[Any, bool], list[Any]] = {}
     for run in results.runs:
-        if run.outcome is not None:
-            taken.setdefault(run.cell, []).append(run.outcome.ms)
-    rows = []
-    for cell in sweep.cells:
-        if cell in taken:
-            found = Summary.of(taken[cell])
+        if run.outcome is not None and ((is_current := results.is_current(run)) or keep_old):
+            taken.setdefault((run.cell, is_current), []).append(run)
+    rows, seen = [], set()
+    for cell, is_current in ((cell, is_current) for cell in sweep.cells for is_current in (True, False)):
+        if runs := taken.get((cell, is_current)):
+            found = Summary.of([run.outcome.ms for run in runs])
+            marks = {mark for run in runs for mark in results.marks(run)}
+            seen |= marks
             rows.append(
                 {FIELDS[name]: written(name, getattr(cell, name)) for name in sweep.varying or ("protocol",)}
                 | {
@@ -135,6 +139,7 @@ def _show(sweep: Sweep, results: Results, *, as_json: bool) -> None:
                     "from": f"{found.low:.4g}",
                     "to": f"{found.high:.4g}",
                     "runs": found.runs,
+                    "marks": ", ".join([*sorted(marks), *([] if is_current else ["earlier"])]),
                 }
             )
     if as_json:
@@ -142,7 +147,12 @@ def _show(sweep: Sweep, results: Results, *, as_json: bool) -> None:
         return
     from switchsum.cli.output import print_records
 
+    if not any(row["marks"] for row in rows):
+        for row in rows:
+            del row["marks"]
     print_records(f"{sweep.title}: medians of what a collective took", rows[:MOST_LISTED], as_json=False)
+    for mark in sorted(seen):
+        typer.echo(f"marked {mark}: {MARKS[mark]}, so that it is no figure of the protocol alone")
     more = f"the other {len(rows) - MOST_LISTED} rows, " if len(rows) > MOST_LISTED else ""
     typer.echo(f"{results.folder}: {more}runs.csv, runs.jsonl, manifest.json")
 
@@ -165,6 +175,9 @@ class PlotOptions:
     out: Annotated[Path | None, Option("--out", "-o", help="File: .svg, .png or .pdf. Default: plot.svg in DIR.")] = (
         None
     )
+    keep_old: Annotated[
+        bool, Option("--keep-old", help="Draw runs of earlier code or files as well, as curves of their own.")
+    ] = False
     linear: Annotated[
         bool, Option("--linear", help="Use linear scales. Default: an axis that spans a decade is logarithmic.")
     ] = False
@@ -189,6 +202,7 @@ def plot(options: PlotOptions) -> None:
         panels=panels,
         where=tuple(options.where or ()),
         is_linear=options.linear,
+        keeps_old=options.keep_old,
     )
     out = options.out or options.folder / "plot.svg"
     plotting.draw(results, picture, out)

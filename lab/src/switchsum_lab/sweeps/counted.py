@@ -17,6 +17,7 @@ from switchsum_lab.simulation.scenario import Scenario
 from switchsum_lab.sweeps import supports
 from switchsum_lab.sweeps.axes import Cell, Impossible
 from switchsum_lab.sweeps.outcome import Outcome
+from switchsum_lab.sweeps.peers import TCP_HEADERS_BYTES
 from switchsum_lab.sweeps.sparse_hosts import (
     Octets,
     OkTopk,
@@ -29,8 +30,6 @@ from switchsum_lab.sweeps.sparse_hosts import (
 )
 from switchsum_protocol.errors import LocalError
 
-HEADERS_BYTES: Final = 66
-"""Ethernet, IPv4 and TCP with time stamps."""
 _WAIT_S: Final = 600.0
 Total = Stream | supports.Array | list[Stream | supports.Array]
 Way = Callable[[Peers, Stream, int], Callable[[], Total]]
@@ -136,7 +135,7 @@ class _Meeting:
         self.seconds = 0.0
         self.sent = np.zeros(ranks)
         """Bytes that each rank has sent, headers included."""
-        self._rate_bps, self._delay_s, self._payload = rate_bps, delay_s, mtu + 14 - HEADERS_BYTES
+        self._rate_bps, self._delay_s, self._payload = rate_bps, delay_s, mtu + 14 - TCP_HEADERS_BYTES
         self._outgoing: list[Mapping[int, Octets]] = [{}] * ranks
         self._full = threading.Barrier(ranks, self._count, timeout=_WAIT_S)
         self._empty = threading.Barrier(ranks, timeout=_WAIT_S)
@@ -164,7 +163,7 @@ class _Meeting:
         for rank, outgoing in enumerate(self._outgoing):
             for target, octets in outgoing.items():
                 packets = max(1, -(-len(octets) // self._payload))
-                moved = len(octets) + HEADERS_BYTES * packets
+                moved = len(octets) + TCP_HEADERS_BYTES * packets
                 sent[rank] += moved
                 got[target] += moved
         self.sent += sent

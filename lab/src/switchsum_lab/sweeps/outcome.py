@@ -3,7 +3,19 @@
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Any, Final
+
+from switchsum_lab.sweeps.axes import Cell
+
+MOST_REPEATS: Final = 0.02
+"""Share of contributions that may be sent again where nothing is lost: with more, time-outs decide the figure."""
+MOST_BUSY: Final = 0.9
+"""Share of the machine's processor time that a cell on real links may take: with more, processors decide the figure."""
+MARKS: Final = {
+    "repeats": f"over {MOST_REPEATS:.0%} repeats without loss",
+    "cores": f"cores over {MOST_BUSY:.0%} busy",
+}
+"""What a figure may be marked with, and what that means."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,3 +56,31 @@ class Outcome:
     def record(self) -> dict[str, Any]:
         """Return the figures by their names."""
         return asdict(self)
+
+
+def marks(cell: Cell, outcome: Outcome, cores: int | None) -> list[str]:
+    """Return what speaks against a figure, of `MARKS`.
+
+    Args:
+        cell: Where it was measured.
+        outcome: What came out.
+        cores: Cores of the machine; None: not known.
+
+    Returns:
+        Names of marks; none of a figure that links and protocol decide.
+
+    Example:
+        >>> marks(Cell(), Outcome(ms=1.0, mb_per_s=1.0, frames=1000, repeats=100), 2)
+        ['repeats']
+
+    """
+    found = []
+    is_lossy = cell.loss or cell.late or cell.twice or cell.outage or cell.pause
+    if not is_lossy and outcome.frames and outcome.repeats is not None:
+        # A virtual network counts what each link takes: a contribution and its result, at least.
+        contributions = outcome.frames * cell.calls / (2 if cell.is_virtual else 1)
+        if outcome.repeats > MOST_REPEATS * contributions:
+            found.append("repeats")
+    if outcome.cpu_s is not None and cores and outcome.cpu_s > MOST_BUSY * cores * outcome.ms / 1e3:
+        found.append("cores")
+    return found

@@ -4,16 +4,21 @@ from __future__ import annotations
 
 import ctypes
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
 
+from switchsum.launch.wires import WORKER_INTERFACE
+
 Array = npt.NDArray[np.float32]
 
+TCP_HEADERS_BYTES: Final = 66
+"""Ethernet, IPv4 and TCP with time stamps."""
 _IN_PLACE = ctypes.c_void_p(1)
 """MPI_IN_PLACE of Open MPI."""
 
@@ -29,6 +34,47 @@ class Peer:
     barrier: Callable[[], object]
     comm: Any = None
     """Our `Communicator`, where it is ours."""
+    counts: Callable[[], Counts | None] = lambda: None
+    """Return what it has sent so far; None where nobody counts that."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Counts:
+    """What a rank has sent since it began."""
+
+    bytes_sent: int
+    """With all headers from Ethernet's on."""
+    frames_sent: int
+    repeats: int
+
+    def since(self, before: Counts) -> Counts:
+        """Return what was sent in between."""
+        return Counts(**{name: getattr(self, name) - getattr(before, name) for name in NAMES})
+
+
+NAMES: Final = tuple(one.name for one in fields(Counts))
+
+
+def tcp_counts() -> Counts | None:
+    """Return what the kernel's TCP has sent in this rank's own network namespace; None: it has none.
+
+    A segment that leaves through segmentation offload is one packet to the interface, whose count has its headers once.
+    TCP counts segments as the wire would carry them (`OutSegs`, `RetransSegs` of RFC 4022), so the rest of the headers
+    is added.
+    """
+    rows = Path("/proc/self/net/dev").read_text().splitlines()
+    sent = {name.strip(): row.split() for name, _, row in (line.partition(":") for line in rows[2:])}
+    if WORKER_INTERFACE not in sent:
+        return None
+    tcp = [line.split() for line in Path("/proc/self/net/snmp").read_text().splitlines() if line.startswith("Tcp:")]
+    counted = dict(zip(tcp[0][1:], map(int, tcp[1][1:]), strict=True))
+    octets, packets = (int(sent[WORKER_INTERFACE][column]) for column in (8, 9))
+    segments = max(counted["OutSegs"] + counted["RetransSegs"], packets)
+    return Counts(
+        bytes_sent=octets + TCP_HEADERS_BYTES * (segments - packets),
+        frames_sent=segments,
+        repeats=counted["RetransSegs"],
+    )
 
 
 @contextmanager
@@ -43,6 +89,7 @@ def with_switchsum() -> Iterator[Peer]:
             allreduce=joined.allreduce,
             barrier=joined.barrier,
             comm=joined,
+            counts=lambda: Counts(**{name: getattr(joined.statistics(), name) for name in NAMES}),
         )
 
 
@@ -58,6 +105,7 @@ def with_gloo() -> Iterator[Peer]:
         workers=dist.get_world_size(),
         allreduce=lambda array: dist.all_reduce(torch.from_numpy(array)),
         barrier=dist.barrier,
+        counts=tcp_counts,
     )
     dist.destroy_process_group()
 
@@ -82,6 +130,7 @@ def with_openmpi() -> Iterator[Peer]:
         workers=int(os.environ["OMPI_COMM_WORLD_SIZE"]),
         allreduce=allreduce,
         barrier=lambda: library.MPI_Barrier(world),
+        counts=tcp_counts,
     )
     library.MPI_Finalize()
 
@@ -99,4 +148,14 @@ def with_member() -> Iterator[Peer]:
     from switchsum_lab.protocols.member import join  # noqa: PLC0415
 
     with join() as member:
-        yield Peer(rank=member.rank, workers=member.world_size, allreduce=member.allreduce, barrier=member.barrier)
+        yield Peer(
+            rank=member.rank,
+            workers=member.world_size,
+            allreduce=member.allreduce,
+            barrier=member.barrier,
+            counts=lambda: _of_member(member.statistics()),
+        )
+
+
+def _of_member(counted: Mapping[str, int]) -> Counts:
+    return Counts(bytes_sent=counted["bytes"], frames_sent=counted["frames"], repeats=counted.get("repeats", 0))

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from switchsum_lab.sweeps.axes import AXES, COLUMNS, FIELDS, Cell, Value, written
+from switchsum_lab.sweeps.outcome import MARKS
 from switchsum_lab.sweeps.results import FIGURES, Results, Run
 from switchsum_lab.sweeps.summary import LEAST_RUNS, Summary
 from switchsum_protocol.errors import LocalError, UsageError
@@ -42,6 +43,8 @@ class Picture:
     panels: str | None = None
     where: tuple[str, ...] = ()
     is_linear: bool = False
+    keeps_old: bool = False
+    """Runs of earlier code or files are drawn as well, as curves of their own."""
 
 
 Curve = Sequence[tuple[Any, Summary]]
@@ -56,28 +59,38 @@ def curves(results: Results, picture: Picture) -> dict[Value, dict[str, Curve]]:
     fields = {name: _field(name) for name in (picture.x, *picture.by, *([picture.panels] if picture.panels else []))}
     if picture.y not in FIGURES or picture.y == "right":
         raise UsageError(f"--y is one of {', '.join(_UNITS)}, not {picture.y!r}")
-    runs = [run for run in results.runs if run.outcome is not None and _is_wanted(run.cell, picture.where)]
+    found = [run for run in results.runs if run.outcome is not None and _is_wanted(run.cell, picture.where)]
+    runs = [run for run in found if picture.keeps_old or results.is_current(run)]
+    if found and not runs:
+        raise UsageError(
+            f"all runs of {results.folder} are of earlier code, or of files that have changed since: run the sweep "
+            "again, or --keep-old draws them"
+        )
     if not runs:
         raise UsageError(f"{results.folder} has no run with --where {' '.join(picture.where)}" if picture.where else
                          f"{results.folder} has no run that ended well")  # fmt: skip
     _check_named(runs, {*fields.values()})
-    panels: dict[Value, dict[str, dict[Any, list[float]]]] = {}
+    panels: dict[Value, dict[str, dict[Any, list[tuple[float, list[str]]]]]] = {}
     for run in runs:
         value = getattr(run.outcome, picture.y)
         if value is None:
             continue
         panel = getattr(run.cell, fields[picture.panels]) if picture.panels else None
         name = ", ".join(_named(fields[one], getattr(run.cell, fields[one])) for one in picture.by)
+        if not results.is_current(run):
+            name = f"{name}, earlier" if name else "earlier"
         points = panels.setdefault(panel, {}).setdefault(name, {})
-        points.setdefault(getattr(run.cell, fields[picture.x]), []).append(value)
+        points.setdefault(getattr(run.cell, fields[picture.x]), []).append((value, results.marks(run)))
     if not panels:
         raise UsageError(f"no run of {results.folder} has a figure {picture.y}")
     return {
-        panel: {
-            name: [(x, Summary.of(points[x])) for x in sorted(points, key=_order)] for name, points in found.items()
-        }
+        panel: {name: [(x, _summary(points[x])) for x in sorted(points, key=_order)] for name, points in found.items()}
         for panel, found in sorted(panels.items(), key=lambda item: _order(item[0]))
     }
+
+
+def _summary(runs: Sequence[tuple[float, list[str]]]) -> Summary:
+    return Summary.of([value for value, _ in runs], (mark for _, marks in runs for mark in marks))
 
 
 def _field(name: str) -> str:
@@ -170,7 +183,20 @@ def _draw_panel(axis: Any, panel: Mapping[str, Curve], field: str, names: Sequen
         below = [one.median - one.low for _, one in points]
         above = [one.high - one.median for _, one in points]
         marker = _MARKERS[number % len(_MARKERS)]
-        axis.errorbar(xs, middle, yerr=[below, above], label=name, marker=marker, markersize=4, capsize=2, linewidth=1)
+        [line, *_] = axis.errorbar(
+            xs, middle, yerr=[below, above], label=name, marker=marker, markersize=4, capsize=2, linewidth=1
+        )
+        marked = [place for place, (_, one) in enumerate(points) if one.marks]
+        axis.plot(
+            [xs[place] for place in marked],
+            [middle[place] for place in marked],
+            linestyle="none",
+            marker=marker,
+            markersize=6,
+            markerfacecolor="white",
+            markeredgecolor=line.get_color(),
+            zorder=line.get_zorder() + 1,
+        )
     values = sorted({x for x, _ in _points(panel)}, key=_order)
     if not places and not is_linear and _spans(values):
         axis.set_xscale("log")
@@ -193,13 +219,15 @@ def _spans(values: Sequence[float]) -> bool:
 
 def _caption(results: Results, found: Mapping[Value, Mapping[str, Curve]]) -> str:
     """Say what the figures are."""
+    marks = sorted({mark for panel in found.values() for _, one in _points(panel) for mark in one.marks})
+    hollow = f"; hollow: {', '.join(MARKS[mark] for mark in marks)}" if marks else ""
     kinds = {"simulated" if run.cell.is_virtual else "measured" for run in results.runs}
     kind = " and ".join(sorted(kinds))
     fewest = min(one.runs for panel in found.values() for _, one in _points(panel))
     if fewest == 1:
-        return f"{kind}, one run of each cell"
+        return f"{kind}, one run of each cell{hollow}"
     bars = "95 % intervals of the median" if fewest >= LEAST_RUNS else "smallest and largest of the runs"
-    return f"{kind}; median of {fewest} runs or more; bars: {bars}"
+    return f"{kind}; median of {fewest} runs or more; bars: {bars}{hollow}"
 
 
 def _pyplot() -> Any:

@@ -11,10 +11,12 @@ import socket
 import sys
 import time
 from collections.abc import Mapping
+from dataclasses import asdict
 from typing import Any
 
 import numpy as np
 
+from switchsum.launch.wires import BURST_BYTES
 from switchsum_lab.sweeps import memory, supports
 from switchsum_lab.sweeps.axes import Cell
 from switchsum_lab.sweeps.peers import PEERS, Peer, with_member
@@ -25,6 +27,7 @@ from switchsum_protocol.clients.controller_client import ControllerClient
 
 _TOLERANCE = {"int32": 1e-5, "int16": 1e-2, "int8": 1.0}
 """How far a sum may be off, relative to the largest one."""
+_SPENT_BYTES = BURST_BYTES * 5 // 4
 _KEPT_BYTES = 16_000_000
 """Largest array that is kept for a cell's next run: jobs that wait for their turn hold no large ones."""
 
@@ -49,10 +52,15 @@ class Rank:
         call = call_of(cell, lanes, order["block"])
         comm = peer.comm
         has_memory = memory.count_anew()
+        spend = np.ones(_SPENT_BYTES // 4, np.float32) if cell.links == "veth" and cell.rate_mbit is not None else None
+        spent_s = self._spend(spend)
         peer.barrier()
-        worked, of_job = time.process_time(), session_seconds() if peer.rank == 0 else 0.0
+        of_job = session_seconds() if peer.rank == 0 else 0.0
         peer.barrier()
-        before = comm.statistics() if comm is not None else None
+        if spend is not None:
+            peer.allreduce(spend)
+        worked = time.process_time()
+        before = peer.counts()
         started = time.perf_counter()
         for number in range(cell.calls):
             if number:
@@ -62,20 +70,19 @@ class Rank:
             else:
                 peer.allreduce(array)
         seconds = (time.perf_counter() - started) / cell.calls
-        after = comm.statistics() if comm is not None else None
+        after = peer.counts()
         most = memory.most_bytes() - self._joined_bytes - arrays_bytes
         peer.barrier()
         worked = time.process_time() - worked
-        of_job = session_seconds() - of_job if peer.rank == 0 else 0.0
+        of_job = session_seconds() - of_job - spent_s if peer.rank == 0 else 0.0
         tolerance = _TOLERANCE["int8" if cell.collective in COMPRESSORS else lanes]
         answer = {"began": started, "seconds": seconds, "right": supports.is_near(array, total, tolerance)}
         answer |= {"sum_error": supports.error_of(array, total)}
-        answer |= {"cpu_s": of_job / cell.calls, "worker_cpu_s": worked / cell.calls}
+        answer |= {"cpu_s": max(of_job, 0.0) / cell.calls, "worker_cpu_s": worked / cell.calls}
         if has_memory:
             answer["memory_bytes"] = max(0, most)
-        if before is not None:
-            for name in ("bytes_sent", "frames_sent", "repeats"):
-                answer[name] = getattr(after, name) - getattr(before, name)
+        if before is not None and after is not None:
+            answer |= asdict(after.since(before))
         peer.barrier()
         return answer
 
@@ -91,6 +98,21 @@ class Rank:
                 return own, total
             self._drawn = key, own, total
         return self._drawn[1], self._drawn[2]
+
+    def _spend(self, spend: supports.Array | None) -> float:
+        """Spend what the links' buckets let pass at once; return the job's processor time for that, on rank 0.
+
+        A token bucket fills while nothing is sent, and what it holds passes beyond the link's rate.  So a figure would
+        be of bucket and link.  The sum right before the clock runs spends it once more, without a barrier behind it.
+        """
+        if spend is None:
+            return 0.0
+        self._peer.barrier()
+        before = session_seconds() if self._peer.rank == 0 else 0.0
+        self._peer.barrier()
+        self._peer.allreduce(spend)
+        self._peer.barrier()
+        return session_seconds() - before if self._peer.rank == 0 else 0.0
 
     def _keeps(self, own: supports.Array) -> bool:
         return own.nbytes <= _KEPT_BYTES

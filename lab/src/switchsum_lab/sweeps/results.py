@@ -28,11 +28,12 @@ from typing import Any, Final, TextIO
 
 import switchsum
 from switchsum_lab.sweeps.axes import COLUMNS, Cell
-from switchsum_lab.sweeps.outcome import Outcome
+from switchsum_lab.sweeps.inputs import digest_of
+from switchsum_lab.sweeps.outcome import Outcome, marks
 from switchsum_protocol.errors import LocalError, UsageError
 
-FORMAT: Final = 1
-"""Version of the lines. Another one is refused."""
+FORMAT: Final = 2
+"""Version of the lines. Lines of the first version, which do not say what they have read, are read as well."""
 FIGURES: Final = tuple(one.name for one in fields(Outcome))
 _RUNS, _TABLE, _MANIFEST, _SWEEP = "runs.jsonl", "runs.csv", "manifest.json", "sweep.yaml"
 _PACKAGES: Final = ("numpy", "numba", "torch")
@@ -49,6 +50,8 @@ class Run:
     wall_s: float
     """Seconds of the run with all around it."""
     outcome: Outcome | None
+    reads: str = ""
+    """Digest of what the run has read (`inputs.digest_of`); empty: nobody noted it."""
     error: str | None = None
     """Why there is no outcome."""
 
@@ -60,6 +63,7 @@ class Run:
             "cell": {name: value for name, value in self.cell.record.items() if value != getattr(Cell(), name)},
             "repetition": self.repetition,
             "sitting": self.sitting,
+            "reads": self.reads,
             "simulated": self.cell.is_virtual,
             "wall_s": round(self.wall_s, 6),
             **({"error": self.error} if self.outcome is None else self.outcome.record),
@@ -74,6 +78,7 @@ class Results:
         self.runs: list[Run] = []
         self.sittings: list[dict[str, Any]] = []
         self._file: TextIO | None = None
+        self._reads: dict[Cell, str] = {}
 
     @classmethod
     def read(cls, folder: Path) -> Results:
@@ -123,13 +128,24 @@ class Results:
         self._file.flush()
 
     def done(self) -> set[tuple[Cell, int]]:
-        """Return which repetitions of which cells have a figure."""
-        return {(run.cell, run.repetition) for run in self.runs if run.outcome is not None}
+        """Return which repetitions of which cells have a figure of this version."""
+        return {(run.cell, run.repetition) for run in self.runs if run.outcome is not None and self.is_current(run)}
+
+    def is_current(self, run: Run) -> bool:
+        """Return whether a run has read what its cell would read now: code, programs, files that its axes name."""
+        if run.cell not in self._reads:
+            self._reads[run.cell] = digest_of(run.cell)
+        return run.reads == self._reads[run.cell]
+
+    def marks(self, run: Run) -> list[str]:
+        """Return what speaks against a run's figure (`outcome.MARKS`); nothing of a run without one."""
+        sitting = self.sittings[run.sitting] if run.sitting < len(self.sittings) else {}
+        return [] if run.outcome is None else marks(run.cell, run.outcome, sitting.get("machine", {}).get("cores"))
 
     def write_table(self) -> Path:
         """Write the table, as Parquet as well if pyarrow is there; return the path of the CSV file."""
         path = self.folder / _TABLE
-        names = [*COLUMNS, "repetition", "simulated", *FIGURES, "wall_s", "commit"]
+        names = [*COLUMNS, "repetition", "simulated", *FIGURES, "marks", "wall_s", "commit", "reads"]
         rows = [[*self._row(run, run.outcome)] for run in self.runs if run.outcome is not None]
         with path.open("w", encoding="utf-8", newline="") as file:
             csv.writer(file).writerows([names, *rows])
@@ -143,8 +159,8 @@ class Results:
 
     def _row(self, run: Run, outcome: Outcome) -> Iterable[Any]:
         commit = self.sittings[run.sitting].get("commit") if run.sitting < len(self.sittings) else None
-        return [*run.cell.record.values(), run.repetition, run.cell.is_virtual, *outcome.record.values(),
-                run.wall_s, commit]  # fmt: skip
+        figures = [*outcome.record.values(), " ".join(self.marks(run))]
+        return [*run.cell.record.values(), run.repetition, run.cell.is_virtual, *figures, run.wall_s, commit, run.reads]
 
     def __enter__(self) -> Results:
         return self
@@ -175,7 +191,7 @@ def _read(path: Path) -> Iterable[Run]:
 
 
 def _run_of(record: Mapping[str, Any]) -> Run:
-    if record["format"] != FORMAT:
+    if record["format"] not in (1, FORMAT):
         raise ValueError(f"its format is {record['format']}, and this version of switchsum reads {FORMAT}")
     has_failed = "error" in record
     return Run(
@@ -183,6 +199,7 @@ def _run_of(record: Mapping[str, Any]) -> Run:
         repetition=record["repetition"],
         sitting=record["sitting"],
         wall_s=record["wall_s"],
+        reads=str(record.get("reads", "")),
         outcome=None if has_failed else Outcome(**{name: record[name] for name in FIGURES if name in record}),
         error=record.get("error"),
     )

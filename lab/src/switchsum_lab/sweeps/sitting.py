@@ -18,6 +18,7 @@ from typing import Final, Protocol
 from switchsum_lab.sweeps import simulated
 from switchsum_lab.sweeps.axes import Cell
 from switchsum_lab.sweeps.batches import batches
+from switchsum_lab.sweeps.inputs import digest_of
 from switchsum_lab.sweeps.outcome import Outcome
 from switchsum_lab.sweeps.results import Results, Run
 from switchsum_lab.sweeps.sweep_file import Sweep
@@ -71,6 +72,7 @@ def run(sweep: Sweep, results: Results, bench: Bench, say: Callable[[str], objec
         try:
             for cell, repetition in left:
                 progress.begins(cell)
+                reads = digest_of(cell)  # before it runs: files may change meanwhile
                 started = time.perf_counter()
                 outcome, error = None, None
                 try:
@@ -84,6 +86,7 @@ def run(sweep: Sweep, results: Results, bench: Bench, say: Callable[[str], objec
                     repetition=repetition,
                     sitting=number,
                     wall_s=time.perf_counter() - started,
+                    reads=reads,
                     outcome=outcome,
                     error=error,
                 )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 LEAST_RUNS = 6
@@ -24,13 +24,16 @@ class Summary:
     """
     high: float
     runs: int
+    marks: frozenset[str] = frozenset()
+    """What speaks against one of the runs or more (`outcome.MARKS`)."""
 
     @classmethod
-    def of(cls, values: Sequence[float]) -> Summary:
+    def of(cls, values: Sequence[float], marks: Iterable[str] = ()) -> Summary:
         """Summarise at least one value; the interval is by ranks, whatever the distribution."""
         ordered, count = sorted(values), len(values)
         first = _rank(count) if count >= LEAST_RUNS else 0
-        return cls(median=statistics.median(ordered), low=ordered[first], high=ordered[-1 - first], runs=count)
+        middle = statistics.median(ordered)
+        return cls(median=middle, low=ordered[first], high=ordered[-1 - first], runs=count, marks=frozenset(marks))
 
 
 def _rank(count: int) -> int:
