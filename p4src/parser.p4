@@ -20,7 +20,7 @@ parser SwitchParser(packet_in packet, out headers_t hdr, inout metadata_t meta,
         meta.is_flooded = false;
         meta.is_ipv4_changed = false;
         meta.zero = 0;
-        meta.traffic = traffic_t.ORDINARY;
+        meta.traffic = TRAFFIC_ORDINARY;
         transition select(standard_metadata.ingress_port) {
             CPU_PORT: parse_packet_out;
             default: parse_ethernet;

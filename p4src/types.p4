@@ -141,19 +141,25 @@ enum bit<8> reason_t {
 const bit<8> REASON_LAST = 25;
 const bit<32> REASONS = 32;
 
-// What Validate and Admission take a frame for.
-enum bit<8> traffic_t {
-    ORDINARY = 0,        // not for the switch's aggregation
-    HELLO = 1,           // a worker shows itself to the controller
-    STATE_REQUEST = 2,   // the controller queries or sets a cell; from here on frames are about cells
-    CONTRIBUTION = 3,    // of a worker that is a member
-    SHARED = 4,          // likewise, of a job that shares this slot with others
-    PASSED = 5,          // likewise, at the job's fallback
-    PARTIAL = 6,         // of a switch that is a member: what its own members' contributions come to
-    FINAL = 7,           // likewise, but it is the result of the whole job
-    ABOVE = 8,           // of the switch above: what became of this switch's contribution
-    RELAYED = 9          // of the fallback of a job that shares slots, for the job's members
-}
+// What Validate and Admission take a frame for. Each is a bit, so that sets of them can have names.
+typedef bit<16> traffic_t;
+const traffic_t TRAFFIC_ORDINARY = 0x000;         // not for the switch's aggregation
+const traffic_t TRAFFIC_HELLO = 0x001;            // a worker shows itself to the controller
+const traffic_t TRAFFIC_STATE_REQUEST = 0x002;    // the controller queries or sets a cell
+const traffic_t TRAFFIC_CONTRIBUTION = 0x004;     // of a worker that is a member
+const traffic_t TRAFFIC_SHARED = 0x008;           // likewise, of a job that shares this slot with others
+const traffic_t TRAFFIC_PASSED = 0x010;           // likewise, at the job's fallback
+const traffic_t TRAFFIC_PARTIAL = 0x020;          // of a switch that is a member: what its own members' contributions come to
+const traffic_t TRAFFIC_FINAL = 0x040;            // likewise, but it is the result of the whole job
+const traffic_t TRAFFIC_ABOVE = 0x080;            // of the switch above: what became of this switch's contribution
+const traffic_t TRAFFIC_RELAYED = 0x100;          // of the fallback of a job that shares slots, for the job's members
+
+// Sets of them.
+const traffic_t OF_MEMBERS = TRAFFIC_CONTRIBUTION | TRAFFIC_SHARED | TRAFFIC_PASSED | TRAFFIC_PARTIAL | TRAFFIC_FINAL;
+const traffic_t OF_CELLS = OF_MEMBERS | TRAFFIC_STATE_REQUEST | TRAFFIC_ABOVE | TRAFFIC_RELAYED;
+const traffic_t OF_SHARED_SLOTS = TRAFFIC_SHARED | TRAFFIC_RELAYED | TRAFFIC_STATE_REQUEST;
+const traffic_t FROM_SWITCHES = TRAFFIC_PARTIAL | TRAFFIC_FINAL | TRAFFIC_ABOVE;
+const traffic_t RESULTS = TRAFFIC_FINAL | TRAFFIC_ABOVE;    // of the whole job, or word of one
 
 // Who gets what the frame has become; control Reply sends it there.
 enum bit<8> reply_t {

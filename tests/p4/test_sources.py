@@ -58,6 +58,13 @@ def test_bits_are_compared_in_parentheses(name: str) -> None:
     assert re.findall(r"&& [^()]*\|\||\|\| [^()]*&&", code(name)) == []
 
 
+@pytest.mark.parametrize("name", NAMES)
+def test_names_of_numbers_have_no_order(name: str) -> None:
+    # Sets of them have names, in types.p4. A number off the wire may be compared with the last that the program knows.
+    ordinal = r"\(bit<8>\)(?:meta|hdr)[\w.]+ [<>]=? (?!\w+_LAST\b).*|meta\.(?:traffic|reason|reply) [<>]"
+    assert re.findall(ordinal, code(name)) == []
+
+
 def test_each_row_of_the_slot_machines_table_has_its_test() -> None:
     rows = ROW.findall(TEXTS["slot.p4"])
     assert [int(number) for number, _ in rows] == list(range(1, len(rows) + 1))
