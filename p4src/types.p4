@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Types, and the numbers that stand in frames. The hosts have them in switchsum_protocol/frame.py; a test compares them.
+// Types, lengths, and the numbers of other protocols.
 
 #ifndef TYPES_P4
 #define TYPES_P4
 
 #include "config.p4"
+#include "wire.p4"
 
 typedef bit<9> port_t;
 typedef bit<48> mac_t;
@@ -16,9 +17,6 @@ typedef bit<64> cookie_t;
 typedef bit<2048> chunk_t;
 const bit<32> CHUNKS = LANES / 64;
 
-const bit<8> WIRE_VERSION = 4;
-const bit<16> AGGREGATION_PORT = 21333;
-
 // Each slot has two versions, its cells: while a round may still be repeated, the next one fills.
 const bit<32> CELLS = 2 * SLOTS;
 
@@ -27,7 +25,6 @@ const bit<32> PACKET_OUT_BYTES = 2;
 const bit<32> ETHERNET_BYTES = 14;
 const bit<16> IPV4_BYTES = 20;
 const bit<16> UDP_BYTES = 8;
-const bit<16> AGGREGATION_BYTES = 48;
 const bit<16> PAYLOAD_BYTES = LANES * 4;
 const bit<16> NARROW_BYTES = PAYLOAD_BYTES / 2;       // half of each lane
 const bit<16> PADDING_BYTES = PAYLOAD_BYTES - 512;    // see chunks.p4
@@ -62,84 +59,6 @@ const bit<16> ARP_REQUEST = 1;
 const bit<16> ARP_REPLY = 2;
 const bit<16> ICMP_ECHO_REQUEST = 0x0800;        // type 8, code 0
 const bit<16> ICMP_ECHO_REPLY = 0x0000;
-
-// What a frame is.
-enum bit<8> kind_t {
-    CONTRIBUTION = 1,
-    RESULT = 2,
-    HELD = 3,
-    REJECT = 4,
-    HELLO = 5,
-    QUERY = 6,
-    SET = 7,
-    STATE = 8
-}
-
-// How contributions are combined.
-enum bit<8> operator_t {
-    SUM = 1,
-    MAX = 2,
-    MIN = 3,
-    OR = 4
-}
-const bit<8> OPERATOR_LAST = 4;
-
-// How a payload is divided into lanes.
-enum bit<8> format_t {
-    INT32 = 1,
-    INT16 = 2,
-    INT8 = 3,
-    INT64 = 4,
-    WIDENED = 7,    // 16 bits to a lane, for which a contribution may have 8
-    NIBBLES = 8     // 8 bits to a lane, for which a contribution may have 4
-}
-const bit<8> FORMAT_LAST = 4;    // without gaps
-
-// What goes with a frame, each a bit.
-typedef bit<8> flags_t;
-const flags_t FLAG_PAYLOAD = 1;
-const flags_t FLAG_OVERFLOW = 2;
-const flags_t FLAG_MISMATCH = 4;
-const flags_t FLAG_MARK = 8;
-@noWarn("unused") const flags_t FLAG_REPEAT = 16;
-const flags_t FLAG_FINAL = 32;
-const flags_t FLAG_RECALL = 64;
-const flags_t FLAG_SELECT = 128;
-
-// Next block of a sender that has nothing more to send.
-const bit<32> NO_BLOCK = 0xFFFFFFFF;
-
-// What happened to a frame; the index of its counter.
-enum bit<8> reason_t {
-    NONE = 0,    // nothing yet, or nothing worth counting
-    TRUNCATED = 1,
-    LENGTH = 2,
-    VERSION = 3,
-    KIND = 4,
-    OPERATOR = 5,
-    FORMAT = 6,
-    CHECKSUM = 7,
-    NOT_ADMITTED = 8,
-    SLOT = 9,
-    PADDING = 10,
-    STALE = 11,
-    HELD = 12,
-    REPEATED = 13,
-    MISMATCH = 14,
-    OVERFLOW = 15,
-    SPOOFED = 16,
-    UNKNOWN_DESTINATION = 17,
-    LOST_INGRESS = 18,
-    LOST_EGRESS = 19,
-    CONTRIBUTED = 20,
-    COMPLETED = 21,
-    COOKIE = 22,
-    SPOOFED_INSIDE = 23,
-    OPAQUE = 24,
-    TAKEN = 25
-}
-const bit<8> REASON_LAST = 25;
-const bit<32> REASONS = 32;
 
 // What Validate and Admission take a frame for. Each is a bit, so that sets of them can have names.
 typedef bit<16> traffic_t;

@@ -15,7 +15,7 @@ TEXTS = {path.name: path.read_text() for path in FILES}
 MAIN = "switchsum.p4"
 OPTION = "LANES"
 """The macro that p4c's command line may set."""
-NEUTRAL = ("config.p4", "types.p4", "chunks.p4", "headers.p4", "slot.p4")
+NEUTRAL = ("config.p4", "wire.p4", "types.p4", "chunks.p4", "headers.p4", "slot.p4")
 """Files that an edition for another architecture takes as they are."""
 V1MODEL = re.compile(
     r"\b(v1model|standard_metadata|register|counter|direct_counter|meter|random|mark_to_drop|"
