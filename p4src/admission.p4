@@ -87,8 +87,7 @@ control Admission(inout headers_t hdr, inout metadata_t meta, inout standard_met
         if (meta.reason == reason_t.NONE || meta.reason == reason_t.SLOT) {
             if (hdr.agg.operator == (operator_t)0 || (bit<8>)hdr.agg.operator > OPERATOR_LAST) {
                 meta.reason = reason_t.OPERATOR;
-            } else if (hdr.agg.format == (format_t)0 || ((bit<8>)hdr.agg.format > FORMAT_LAST
-                    && hdr.agg.format != format_t.WIDENED && hdr.agg.format != format_t.NIBBLES)) {
+            } else if (!WIRE_IS_FORMAT(hdr.agg.format)) {
                 meta.reason = reason_t.FORMAT;
             } else if (meta.reason == reason_t.NONE && !hdr.lanes.isValid() && !hdr.padding.isValid()
                     && meta.growth_bytes < (hdr.narrow.isValid() ? PAYLOAD_BYTES - NARROW_BYTES : PAYLOAD_BYTES)) {

@@ -193,9 +193,8 @@ parser SwitchParser(packet_in packet, out headers_t hdr, inout metadata_t meta,
     }
 
     state judge_narrow {
-        transition select(hdr.agg.kind, hdr.agg.format) {
-            (kind_t.CONTRIBUTION, format_t.WIDENED): parse_narrow;
-            (kind_t.CONTRIBUTION, format_t.NIBBLES): parse_narrow;
+        transition select(hdr.agg.kind, WIRE_IS_WIDENED(hdr.agg.format)) {
+            (kind_t.CONTRIBUTION, true): parse_narrow;
             default: refuse_lengths;
         }
     }

@@ -89,6 +89,18 @@ enum bit<8> reason_t {
 @noWarn("unused") const bit<8> REASON_LAST = 25;
 const bit<32> REASONS = 32;
 
+// Whether there is such a lane format, how wide lanes are, and halves of them where one may send these.
+#define WIRE_IS_FORMAT(format) ((format) == format_t.INT32 || (format) == format_t.INT16 \
+        || (format) == format_t.INT8 || (format) == format_t.INT64 || (format) == format_t.WIDENED \
+        || (format) == format_t.NIBBLES)
+#define WIRE_HAS_LANES_OF_8(format) ((format) == format_t.INT8 || (format) == format_t.NIBBLES)
+#define WIRE_HAS_LANES_OF_16(format) ((format) == format_t.INT16 || (format) == format_t.WIDENED)
+#define WIRE_HAS_LANES_OF_32(format) ((format) == format_t.INT32)
+#define WIRE_HAS_LANES_OF_64(format) ((format) == format_t.INT64)
+#define WIRE_IS_WIDENED(format) ((format) == format_t.WIDENED || (format) == format_t.NIBBLES)
+#define WIRE_HAS_HALVES_OF_8(format) ((format) == format_t.WIDENED)
+#define WIRE_HAS_HALVES_OF_4(format) ((format) == format_t.NIBBLES)
+
 // docs/wire.md says what each field means.
 header aggregation_t {
     bit<8> version;

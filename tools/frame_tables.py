@@ -14,7 +14,17 @@ from pathlib import Path
 
 from switchsum_lab.conform.document import document
 from switchsum_protocol import frame
-from switchsum_protocol.frame import FIELDS, Flag, HeaderField, Kind, LaneFormat, Operator, Reason
+from switchsum_protocol.frame import (
+    FIELDS,
+    LANE_WIDTHS,
+    WIDENED_FORMATS,
+    Flag,
+    HeaderField,
+    Kind,
+    LaneFormat,
+    Operator,
+    Reason,
+)
 
 ROOT = Path(__file__).parent.parent
 DISSECTOR = ROOT / "src" / "switchsum" / "packets" / "switchsum.lua"
@@ -94,6 +104,29 @@ def p4_enumeration(members: type[IntEnum], bits: int, **more: int) -> list[str]:
     return ["", p4_comment(members), f"enum bit<{bits}> {name} {{", *p4_rows(members, rows), "}", constant + gap]
 
 
+def p4_formats() -> list[str]:
+    """Return what the program asks about a lane format, as macros: P4 has no tables of constants."""
+    asked: dict[str, list[LaneFormat]] = {"WIRE_IS_FORMAT": list(LaneFormat)}
+    asked |= {f"WIRE_HAS_LANES_OF_{bits}": [one for one in LaneFormat if one.bits == bits] for bits in LANE_WIDTHS}
+    asked["WIRE_IS_WIDENED"] = list(WIDENED_FORMATS)
+    for bits in sorted({one.value_bits for one in WIDENED_FORMATS}, reverse=True):
+        asked[f"WIRE_HAS_HALVES_OF_{bits}"] = [one for one in WIDENED_FORMATS if one.value_bits == bits]
+    rows = [
+        "",
+        "// Whether there is such a lane format, how wide lanes are, and halves of them where one may send these.",
+    ]
+    for macro, formats in asked.items():
+        conditions = [f"(format) == format_t.{one.name}" for one in formats]
+        text = f"#define {macro}(format) ("
+        for number, condition in enumerate(conditions):
+            piece = condition if number == 0 else f" || {condition}"
+            if len(text.rpartition("\n")[2]) + len(piece) > P4_WIDTH - 4:
+                text, piece = f"{text} \\\n        ", piece.strip()
+            text += piece
+        rows.append(f"{text})")
+    return rows
+
+
 def p4_header() -> str:
     """Return the P4 program's header and numbers."""
     bits = {field.values: field.wire.bits for field in FIELDS.values() if field.values is not None}
@@ -114,6 +147,7 @@ def p4_header() -> str:
         *p4_rows(Flag, {str(flag.name): f"{UNUSED} const flags_t FLAG_{flag.name} = {int(flag)};" for flag in Flag}),
         *p4_enumeration(Reason, bits[Reason], NONE=0),
         f"const bit<32> REASONS = {frame.REASONS};",
+        *p4_formats(),
         "",
         "// docs/wire.md says what each field means.",
         "header aggregation_t {",
@@ -161,6 +195,9 @@ def lua_tables() -> str:
         *lua_names(Kind),
         *lua_names(Operator),
         *lua_names(LaneFormat),
+        "local LANES = { -- by format: bits of a lane, and of what a contribution may have for one",
+        *(f"  [{int(one)}] = {{ bits = {one.bits}, value_bits = {one.value_bits} }}," for one in LaneFormat),
+        "}",
         *lua_names(Reason, none=0),
         "local FLAGS = { -- value, name",
         *(f'  {{ {int(flag)}, "{str(flag.name).lower()}" }},' for flag in Flag),
