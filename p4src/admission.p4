@@ -29,7 +29,7 @@ control Admission(inout headers_t hdr, inout metadata_t meta, inout standard_met
         meta.member = member;
         meta.everybody = everybody;
         meta.group = group;
-        meta.traffic = traffic_t.CONTRIBUTION;
+        meta.traffic = TRAFFIC_CONTRIBUTION;
         check(first_slot, slot_count, cookie);
     }
 
@@ -39,7 +39,7 @@ control Admission(inout headers_t hdr, inout metadata_t meta, inout standard_met
         meta.member = member;
         meta.everybody = everybody;
         meta.group = group;
-        meta.traffic = is_fallback == 1 ? traffic_t.PASSED : traffic_t.SHARED;
+        meta.traffic = is_fallback == 1 ? TRAFFIC_PASSED : TRAFFIC_SHARED;
         check(first_slot, slot_count, cookie);
     }
 
@@ -51,11 +51,11 @@ control Admission(inout headers_t hdr, inout metadata_t meta, inout standard_met
         meta.group = group;
         meta.passes_up = passes_up;
         if ((hdr.agg.flags & FLAG_FINAL) != 0) {
-            meta.traffic = traffic_t.FINAL;
+            meta.traffic = TRAFFIC_FINAL;
             meta.member = everybody;    // a result stands for all of them
             hdr.agg.flags = hdr.agg.flags | FLAG_RECALL;    // somebody below has asked for it
         } else {
-            meta.traffic = traffic_t.PARTIAL;
+            meta.traffic = TRAFFIC_PARTIAL;
             meta.member = member;
         }
         check(first_slot, slot_count, cookie);
@@ -87,8 +87,7 @@ control Admission(inout headers_t hdr, inout metadata_t meta, inout standard_met
         if (meta.reason == reason_t.NONE || meta.reason == reason_t.SLOT) {
             if (hdr.agg.operator == (operator_t)0 || (bit<8>)hdr.agg.operator > OPERATOR_LAST) {
                 meta.reason = reason_t.OPERATOR;
-            } else if (hdr.agg.format == (format_t)0 || ((bit<8>)hdr.agg.format > FORMAT_LAST
-                    && hdr.agg.format != format_t.WIDENED && hdr.agg.format != format_t.NIBBLES)) {
+            } else if (!WIRE_IS_FORMAT(hdr.agg.format)) {
                 meta.reason = reason_t.FORMAT;
             } else if (meta.reason == reason_t.NONE && !hdr.lanes.isValid() && !hdr.padding.isValid()
                     && meta.growth_bytes < (hdr.narrow.isValid() ? PAYLOAD_BYTES - NARROW_BYTES : PAYLOAD_BYTES)) {
@@ -124,7 +123,7 @@ control Above(inout headers_t hdr, inout metadata_t meta, inout standard_metadat
         meta.member = everybody;    // what is said, is said to all of them
         meta.everybody = everybody;
         meta.group = group;
-        meta.traffic = traffic_t.ABOVE;
+        meta.traffic = TRAFFIC_ABOVE;
         check(ip, udp_port, port, rank, cookie, first_slot_above, slot_count);
         hdr.agg.slot = hdr.agg.slot - first_slot_above + first_slot;
         hdr.agg.flags = hdr.agg.flags | FLAG_FINAL;    // of a result; Slot looks at no other flags
@@ -134,7 +133,7 @@ control Above(inout headers_t hdr, inout metadata_t meta, inout standard_metadat
     action relay(ip_t ip, bit<16> udp_port, port_t port, bit<16> rank, cookie_t cookie, bit<32> first_slot_above,
             bit<32> slot_count, bit<32> first_slot, bit<16> group) {
         meta.group = group;
-        meta.traffic = traffic_t.RELAYED;
+        meta.traffic = TRAFFIC_RELAYED;
         check(ip, udp_port, port, rank, cookie, first_slot_above, slot_count);
         if (meta.reason == reason_t.NONE && hdr.agg.kind == kind_t.REJECT) {
             meta.reason = reason_t.KIND;    // it is about what this switch said, not about a member

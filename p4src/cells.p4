@@ -30,8 +30,7 @@ control Cells(inout headers_t hdr, inout metadata_t meta, in bit<48> time) {
         // with several cores, or pipelines, share slots out on the strength of it.
         cell.index = (hdr.agg.slot << 1) | (hdr.agg.number & 1);
         passes = false;
-        if (meta.traffic == traffic_t.SHARED || meta.traffic == traffic_t.RELAYED
-                || meta.traffic == traffic_t.STATE_REQUEST) {
+        if ((meta.traffic & OF_SHARED_SLOTS) != 0) {
             owners.read(owner, hdr.agg.slot);
             whose.apply(hdr, meta, owner, time[31:16], takes, passes);
             owners.write(hdr.agg.slot, owner);
@@ -40,7 +39,7 @@ control Cells(inout headers_t hdr, inout metadata_t meta, in bit<48> time) {
                 seen_members.write((hdr.agg.slot << 1) | 1, 0);
             }
         }
-        if (!passes && meta.traffic != traffic_t.RELAYED) {
+        if (!passes && meta.traffic != TRAFFIC_RELAYED) {
             tags.read(cell.tag, cell.index);
             seen_members.read(seen, cell.index);
             cell.asked = seen[63:32];
@@ -51,7 +50,7 @@ control Cells(inout headers_t hdr, inout metadata_t meta, in bit<48> time) {
             seen_members.write(cell.index, cell.asked ++ cell.seen);
             outcomes.write(cell.index, cell.outcome);
         }
-        if (meta.traffic == traffic_t.SHARED || meta.traffic == traffic_t.PASSED) {
+        if (meta.traffic == TRAFFIC_SHARED || meta.traffic == TRAFFIC_PASSED) {
             fallback.apply(hdr, meta, passes);
         }
     }

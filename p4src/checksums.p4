@@ -7,33 +7,17 @@
 
 #include "headers.p4"
 
-#define CHECKSUMS_LANES(i) , hdr.lanes.c##i
-#define CHECKSUMS_NARROW(i, j) , hdr.narrow.c##i
-#define CHECKSUMS_PADDING(i) , hdr.padding.c##i
-
 control VerifyChecksums(inout headers_t hdr, inout metadata_t meta) {
     apply {
         // With the transmitted checksum among the data a correct frame adds up to zero; so 0xFFFF, which stands for a
         // computed zero (RFC 768), needs no case of its own. Headers that are not valid are left out by the switch.
         verify_checksum(hdr.agg.isValid() && hdr.udp.checksum != 0,
             { hdr.ipv4.source, hdr.ipv4.destination, 8w0, hdr.ipv4.protocol, hdr.udp.length,
-              hdr.udp.source, hdr.udp.destination, hdr.udp.length, hdr.udp.checksum,
-              hdr.agg.version, hdr.agg.kind, hdr.agg.operator, hdr.agg.format, hdr.agg.flags, hdr.agg.reason,
-              hdr.agg.exponent, hdr.agg.next_exponent, hdr.agg.job, hdr.agg.epoch, hdr.agg.rank, hdr.agg.tree,
-              hdr.agg.slot, hdr.agg.number, hdr.agg.block, hdr.agg.next_block, hdr.agg.digest, hdr.agg.bitmap, hdr.agg.cookie
-              CHUNKS_EACH(CHECKSUMS_LANES) CHUNKS_PAIRS(CHECKSUMS_NARROW) CHUNKS_PADDING(CHECKSUMS_PADDING) },
+              hdr.udp, hdr.agg, hdr.lanes, hdr.narrow, hdr.padding },
             meta.zero, HashAlgorithm.csum16);
-        verify_checksum(hdr.agg.isValid(),
-            { hdr.ipv4.version_ihl, hdr.ipv4.dscp, hdr.ipv4.ecn, hdr.ipv4.total_length, hdr.ipv4.identification,
-              hdr.ipv4.flags, hdr.ipv4.fragment_offset, hdr.ipv4.ttl, hdr.ipv4.protocol, hdr.ipv4.checksum,
-              hdr.ipv4.source, hdr.ipv4.destination },
-            meta.zero, HashAlgorithm.csum16);
+        verify_checksum(hdr.agg.isValid(), { hdr.ipv4 }, meta.zero, HashAlgorithm.csum16);
     }
 }
-
-#undef CHECKSUMS_LANES
-#undef CHECKSUMS_NARROW
-#undef CHECKSUMS_PADDING
 
 control ComputeChecksums(inout headers_t hdr, inout metadata_t meta) {
     apply {

@@ -15,9 +15,9 @@ control Dispatch(inout headers_t hdr, inout metadata_t meta, inout standard_meta
     Forwarding() forwarding;
 
     apply {
-        if ((bit<8>)meta.traffic >= (bit<8>)traffic_t.STATE_REQUEST) {
+        if ((meta.traffic & OF_CELLS) != 0) {
             cells.apply(hdr, meta, standard_metadata.ingress_global_timestamp);
-        } else if (meta.traffic == traffic_t.HELLO) {
+        } else if (meta.traffic == TRAFFIC_HELLO) {
             meta.reply = reply_t.CONTROLLER;
         } else if (hdr.packet_out.isValid()) {
             standard_metadata.egress_spec = hdr.packet_out.egress_port;

@@ -82,29 +82,6 @@ header udp_t {
     bit<16> checksum;
 }
 
-// The aggregation header, 48 bytes; switchsum_protocol/frame.py documents each field.
-header aggregation_t {
-    bit<8> version;
-    kind_t kind;
-    operator_t operator;
-    format_t format;
-    flags_t flags;
-    reason_t reason;
-    bit<8> exponent;
-    bit<8> next_exponent;
-    bit<16> job;
-    bit<16> epoch;
-    bit<16> rank;
-    bit<16> tree;
-    bit<32> slot;
-    bit<32> number;
-    bit<32> block;
-    bit<32> next_block;
-    bit<32> digest;
-    bitmap_t bitmap;
-    cookie_t cookie;
-}
-
 // The payload: LANES lanes of 32 bits, 64 to a chunk.
 #define HEADERS_CHUNK(i) chunk_t c##i;
 header lanes_t {

@@ -14,11 +14,11 @@
 
 // A mask of a chunk, which the packet's lane format chooses.
 #define LANES_MASK(mask, int32, int16, int8, int64) \
-        if (hdr.agg.format == format_t.INT32) { \
+        if (WIRE_HAS_LANES_OF_32(hdr.agg.format)) { \
             mask = LANES_TIMES_32(int32); \
-        } else if (hdr.agg.format == format_t.INT16 || hdr.agg.format == format_t.WIDENED) { \
+        } else if (WIRE_HAS_LANES_OF_16(hdr.agg.format)) { \
             mask = LANES_TIMES_32(int16); \
-        } else if (hdr.agg.format == format_t.INT8 || hdr.agg.format == format_t.NIBBLES) { \
+        } else if (WIRE_HAS_LANES_OF_8(hdr.agg.format)) { \
             mask = LANES_TIMES_32(int8); \
         } else { \
             mask = LANES_TIMES_32(int64); \
@@ -31,9 +31,8 @@
 
 // How far the top bit of a lane is from its lowest.
 #define LANES_TOP_BIT \
-        (hdr.agg.format == format_t.INT32 ? 8w31 \
-            : (hdr.agg.format == format_t.INT16 || hdr.agg.format == format_t.WIDENED ? 8w15 \
-                : (hdr.agg.format == format_t.INT8 || hdr.agg.format == format_t.NIBBLES ? 8w7 : 8w63)))
+        (WIRE_HAS_LANES_OF_32(hdr.agg.format) ? 8w31 \
+            : (WIRE_HAS_LANES_OF_16(hdr.agg.format) ? 8w15 : (WIRE_HAS_LANES_OF_8(hdr.agg.format) ? 8w7 : 8w63)))
 
 // Combines the lanes of a frame with those of a cell, and gives the frame the cell's.
 //
@@ -56,23 +55,23 @@ control Lanes(inout headers_t hdr, in bit<32> cell, inout flags_t flags, in bool
     // Two chunks of lanes of 16 bits from one of 8: each byte without its sign, then with it.
     const chunk_t BYTES = LANES_TIMES_32(64w0x00FF00FF00FF00FF);
     const chunk_t BYTE_SIGNS = LANES_TIMES_32(64w0x7F807F807F807F80);
-#define LANES_WIDEN(i, j) \
+#define LANES_WIDEN_8(i, j) \
         hdr.lanes.c##i = ((hdr.narrow.c##i >> 8 & BYTES) + BYTE_SIGNS) ^ BYTE_SIGNS; \
         hdr.lanes.c##j = ((hdr.narrow.c##i & BYTES) + BYTE_SIGNS) ^ BYTE_SIGNS;
-    action widen() {
+    action widen_from_8() {
         hdr.lanes.setValid();
-        CHUNKS_PAIRS(LANES_WIDEN)
+        CHUNKS_PAIRS(LANES_WIDEN_8)
     }
 
     // Likewise lanes of 8 bits from halves of bytes.
     const chunk_t NIBBLES = LANES_TIMES_32(64w0x0F0F0F0F0F0F0F0F);
     const chunk_t NIBBLE_SIGNS = LANES_TIMES_32(64w0x7878787878787878);
-#define LANES_WIDEN_NIBBLES(i, j) \
+#define LANES_WIDEN_4(i, j) \
         hdr.lanes.c##i = ((hdr.narrow.c##i >> 4 & NIBBLES) + NIBBLE_SIGNS) ^ NIBBLE_SIGNS; \
         hdr.lanes.c##j = ((hdr.narrow.c##i & NIBBLES) + NIBBLE_SIGNS) ^ NIBBLE_SIGNS;
-    action widen_nibbles() {
+    action widen_from_4() {
         hdr.lanes.setValid();
-        CHUNKS_PAIRS(LANES_WIDEN_NIBBLES)
+        CHUNKS_PAIRS(LANES_WIDEN_4)
     }
 
 #define LANES_STORE(i) sums.write(cell * CHUNKS + i, hdr.lanes.c##i);
@@ -126,10 +125,10 @@ control Lanes(inout headers_t hdr, in bit<32> cell, inout flags_t flags, in bool
     apply {
         if (gives) {
             if (hdr.narrow.isValid()) {
-                if (hdr.agg.format == format_t.NIBBLES) {
-                    widen_nibbles();
+                if (WIRE_HAS_HALVES_OF_8(hdr.agg.format)) {
+                    widen_from_8();
                 } else {
-                    widen();
+                    widen_from_4();
                 }
             }
             if (is_empty) {
@@ -157,8 +156,8 @@ control Lanes(inout headers_t hdr, in bit<32> cell, inout flags_t flags, in bool
 #undef LANES_TOP_MASK
 #undef LANES_LOW_MASK
 #undef LANES_TOP_BIT
-#undef LANES_WIDEN
-#undef LANES_WIDEN_NIBBLES
+#undef LANES_WIDEN_8
+#undef LANES_WIDEN_4
 #undef LANES_STORE
 #undef LANES_FETCH
 #undef LANES_DIFFERENT

@@ -52,9 +52,9 @@ control Owners(inout headers_t hdr, inout metadata_t meta, inout owner_t owner, 
         takes = false;
         passes = false;
         is_free = owner[OWNERS_JOB] == 0 || owner[OWNERS_IS_OVER] == 1 || now - owner[OWNERS_HEARD] > ORPHAN_AGE;
-        if (meta.traffic == traffic_t.STATE_REQUEST) {    // row G
+        if (meta.traffic == TRAFFIC_STATE_REQUEST) {    // row G
             hdr.agg.cookie = owner[OWNERS_IS_OVER] == 1 ? 64w0 : owner[OWNERS_OPERATION];
-        } else if (meta.traffic == traffic_t.RELAYED) {    // rows F and H
+        } else if (meta.traffic == TRAFFIC_RELAYED) {    // rows F and H
             meta.reply = reply_t.MEMBERS;
             if (owner[OWNERS_OPERATION] != OWNERS_OWN) {
                 takes = is_free && hdr.agg.kind == kind_t.RESULT && hdr.agg.next_block != NO_BLOCK;
@@ -126,11 +126,11 @@ control Fallback(inout headers_t hdr, inout metadata_t meta, in bool passes) {
 
     apply {
         is_last = hdr.agg.kind == kind_t.RESULT && hdr.agg.next_block == NO_BLOCK;
-        if (meta.traffic == traffic_t.PASSED) {
+        if (meta.traffic == TRAFFIC_PASSED) {
             if (meta.reply == reply_t.SENDER) {
                 meta.reply = reply_t.MEMBERS;
             }
-        } else if (meta.traffic == traffic_t.SHARED) {
+        } else if (meta.traffic == TRAFFIC_SHARED) {
             if (passes || is_last) {
                 fallback.apply();
             } else if (meta.reply == reply_t.SENDER && hdr.agg.kind == kind_t.HELD) {    // row D

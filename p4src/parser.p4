@@ -20,7 +20,7 @@ parser SwitchParser(packet_in packet, out headers_t hdr, inout metadata_t meta,
         meta.is_flooded = false;
         meta.is_ipv4_changed = false;
         meta.zero = 0;
-        meta.traffic = traffic_t.ORDINARY;
+        meta.traffic = TRAFFIC_ORDINARY;
         transition select(standard_metadata.ingress_port) {
             CPU_PORT: parse_packet_out;
             default: parse_ethernet;
@@ -193,9 +193,8 @@ parser SwitchParser(packet_in packet, out headers_t hdr, inout metadata_t meta,
     }
 
     state judge_narrow {
-        transition select(hdr.agg.kind, hdr.agg.format) {
-            (kind_t.CONTRIBUTION, format_t.WIDENED): parse_narrow;
-            (kind_t.CONTRIBUTION, format_t.NIBBLES): parse_narrow;
+        transition select(hdr.agg.kind, WIRE_IS_WIDENED(hdr.agg.format)) {
+            (kind_t.CONTRIBUTION, true): parse_narrow;
             default: refuse_lengths;
         }
     }

@@ -144,8 +144,8 @@ control Reply(inout headers_t hdr, inout metadata_t meta, inout standard_metadat
             }
             if (meta.reason != reason_t.NONE) {
                 count();
-                if ((bit<8>)meta.traffic >= (bit<8>)traffic_t.CONTRIBUTION && (bit<8>)meta.traffic < (bit<8>)traffic_t.ABOVE
-                        && meta.reason != reason_t.CONTRIBUTED && (bit<32>)meta.group < COUNTED_GROUPS) {
+                if ((meta.traffic & OF_MEMBERS) != 0 && meta.reason != reason_t.CONTRIBUTED
+                        && (bit<32>)meta.group < COUNTED_GROUPS) {
                     count_for_member();
                 }
             }

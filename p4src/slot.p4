@@ -104,6 +104,24 @@ control Slot(inout headers_t hdr, inout metadata_t meta, inout cell_t cell) {
 
     flags_t flags;    // what the frame adds to the cell's
 
+    // The table's words. They cost nothing: p4c puts in what they stand for, of the cell as it is where they are assigned.
+    bool is_used;           // some member is in seen
+    bool is_complete;       // everybody is in seen
+    bool is_final;          // the cell's lanes are the result of the whole job
+    bool is_empty;          // the cell has no lanes of this round yet
+    bool is_same_number;    // the frame's number is the cell's
+    bool is_same_tag;       // so is its tag, in which the number is
+    bool is_older;          // the frame's number is older than the cell's
+    bool is_result;         // the frame is the result of the whole job: it overwrites
+    bool belongs;           // the frame belongs to the cell's round: its row is none of 3, 17 and 18
+    bool has_sent;          // the member is in seen
+    bool gives;             // the frame's lanes join the cell's
+    bool completes;         // with this member everybody is in seen
+    bool is_held;           // row 10
+    bool is_repeat;         // row 11, 13, 14 or 19
+    bool is_recall;         // the repeat is for the sake of others
+    bool is_redundant;      // another's repeat, which has gone up, stands for this one
+
     action open() {
         cell.tag = SLOT_OWN_TAG;
         cell.seen = 0;
@@ -111,11 +129,11 @@ control Slot(inout headers_t hdr, inout metadata_t meta, inout cell_t cell) {
         cell.outcome = NO_OUTCOME;
     }
 
-    // The contribution becomes part of the round.
+    // The contribution becomes part of the round. Only a switch may say that its lanes are overflowed, mismatched or final.
     action join() {
         cell.seen = cell.seen | meta.member;
         cell.outcome = (cell.outcome[SLOT_FLAGS] | flags | (hdr.ipv4.ecn == CONGESTION_EXPERIENCED ? FLAG_MARK : 0)
-                | ((bit<8>)meta.traffic < (bit<8>)traffic_t.PARTIAL ? 0
+                | ((meta.traffic & FROM_SWITCHES) == 0 ? 0
                     : hdr.agg.flags & (FLAG_OVERFLOW | FLAG_MISMATCH | FLAG_FINAL)))
             ++ (meta.reason == reason_t.CONTRIBUTED && SLOT_OWN_NEXT < cell.outcome[SLOT_NEXT]
                 ? SLOT_OWN_NEXT : cell.outcome[SLOT_NEXT]);
@@ -132,7 +150,7 @@ control Slot(inout headers_t hdr, inout metadata_t meta, inout cell_t cell) {
     }
 
     // The frame becomes the cell's answer, with its flags except those that are hidden.
-    action describe(kind_t kind, flags_t hidden, reply_t reply) {
+    action describe(kind_t kind, flags_t hidden, reason_t reason, reply_t reply) {
         hdr.agg.kind = kind;
         hdr.agg.operator = (operator_t)cell.tag[SLOT_OPERATOR];
         hdr.agg.format = (format_t)cell.tag[SLOT_FORMAT];
@@ -144,7 +162,7 @@ control Slot(inout headers_t hdr, inout metadata_t meta, inout cell_t cell) {
             hdr.agg.bitmap = kind == kind_t.CONTRIBUTION ? 0 : cell.seen;
         }
         hdr.agg.flags = cell.outcome[SLOT_FLAGS] & ~hidden;
-        hdr.agg.reason = reason_t.NONE;
+        hdr.agg.reason = reason;
         hdr.agg.next_block = cell.outcome[SLOT_NEXT_BLOCK];
         hdr.agg.next_exponent = ~cell.outcome[SLOT_NEXT_EXPONENT];
         meta.reply = reply;
@@ -180,37 +198,44 @@ control Slot(inout headers_t hdr, inout metadata_t meta, inout cell_t cell) {
     }
 
     apply {
-        if (meta.traffic == traffic_t.STATE_REQUEST) {    // rows 1 and 2
-            if (hdr.agg.kind == kind_t.SET) {
+        if (meta.traffic == TRAFFIC_STATE_REQUEST) {
+            if (hdr.agg.kind == kind_t.SET) {    // row 2
                 overwrite();
             }
-            describe(kind_t.STATE, FLAG_PAYLOAD, reply_t.SENDER);
+            describe(kind_t.STATE, FLAG_PAYLOAD, reason_t.NONE, reply_t.SENDER);    // row 1
         } else {
+            // Which row is it?
+            is_used = cell.seen != 0;
+            is_complete = cell.seen == meta.everybody;
+            is_final = (cell.outcome[SLOT_FLAGS] & FLAG_FINAL) != 0;
+            is_same_number = hdr.agg.number == cell.tag[SLOT_NUMBER];
+            is_same_tag = cell.tag == SLOT_OWN_TAG;
+            is_older = (hdr.agg.number - cell.tag[SLOT_NUMBER])[31:31] == 1;
+            is_result = (meta.traffic & RESULTS) != 0;
             flags = hdr.agg.flags & (FLAG_PAYLOAD | FLAG_MARK | FLAG_SELECT);
-            if (cell.tag == SLOT_OWN_TAG && cell.seen != 0
-                    && (bit<8>)meta.traffic <= (bit<8>)traffic_t.PARTIAL) {    // rows 6 to 8, most frames
-                meta.reason = reason_t.CONTRIBUTED;    // of a repeat (rows 10 and 11) it becomes another one below
-            } else if (meta.traffic == traffic_t.ABOVE) {
-                if (cell.seen != meta.everybody || cell.tag[SLOT_NUMBER] != hdr.agg.number
-                        || (cell.outcome[SLOT_FLAGS] & FLAG_FINAL) != 0) {    // row 18
+            if (is_same_tag && is_used && !is_result) {    // rows 6 to 8, most frames
+                meta.reason = reason_t.CONTRIBUTED;
+            } else if (meta.traffic == TRAFFIC_ABOVE) {
+                if (!is_complete || !is_same_number || is_final) {    // row 18
                     meta.reason = reason_t.STALE;
                 } else if (hdr.agg.kind == kind_t.RESULT) {    // row 16
                     meta.reason = reason_t.CONTRIBUTED;
                     open();
-                } else if (hdr.agg.kind == kind_t.HELD) {    // row 17, counted below
-                    describe(kind_t.HELD, FLAG_PAYLOAD, reply_t.MEMBERS);
-                } else {
-                    flags = (flags_t)(bit<8>)hdr.agg.reason;
-                    describe(kind_t.REJECT, 0xFF, reply_t.MEMBERS);
-                    hdr.agg.reason = (reason_t)(bit<8>)flags;
+                } else if (hdr.agg.kind == kind_t.HELD) {    // row 17
+                    meta.reason = reason_t.HELD;
+                    describe(kind_t.HELD, FLAG_PAYLOAD, reason_t.NONE, reply_t.MEMBERS);
+                } else {    // row 17; a reason that this program does not know is handed on, uncounted
+                    if ((bit<8>)hdr.agg.reason <= REASON_LAST && hdr.agg.reason != reason_t.LOST_EGRESS) {
+                        meta.reason = hdr.agg.reason;
+                    }
+                    describe(kind_t.REJECT, 0xFF, hdr.agg.reason, reply_t.MEMBERS);
                 }
-            } else if (cell.seen != 0 && (hdr.agg.number - cell.tag[SLOT_NUMBER])[31:31] == 1) {    // row 3
+            } else if (is_used && is_older) {    // row 3
                 meta.reason = reason_t.STALE;
-            } else if (cell.seen == 0 || hdr.agg.number != cell.tag[SLOT_NUMBER]) {    // rows 4 and 5
+            } else if (!is_used || !is_same_number) {    // rows 4 and 5
                 meta.reason = reason_t.CONTRIBUTED;
                 open();
-            } else if (meta.traffic == traffic_t.FINAL && (cell.seen != meta.everybody
-                    || (meta.passes_up == 1 && (cell.outcome[SLOT_FLAGS] & FLAG_FINAL) == 0))) {    // row 15
+            } else if (is_result && (!is_complete || (meta.passes_up == 1 && !is_final))) {    // row 15
                 meta.reason = reason_t.CONTRIBUTED;
                 open();
             } else {    // row 9
@@ -218,47 +243,51 @@ control Slot(inout headers_t hdr, inout metadata_t meta, inout cell_t cell) {
                 flags = (flags & FLAG_MARK) | FLAG_MISMATCH;
             }
 
-            if ((bit<8>)meta.reason > (bit<8>)reason_t.STALE) {
-                if ((cell.seen & meta.member) != 0) {
+            belongs = meta.reason != reason_t.STALE && meta.reply == reply_t.NONE;
+            if (belongs) {
+                has_sent = (cell.seen & meta.member) != 0;
+                if (has_sent) {
                     flags = 0;
-                    if (cell.seen == meta.everybody) {    // row 11
+                    if (cell.seen == meta.everybody) {    // row 11, 13, 14 or 19
                         meta.reason = reason_t.REPEATED;
                     } else {    // row 10
                         meta.reason = reason_t.HELD;
                     }
                 }
-                lanes.apply(hdr, cell.index, flags, meta.reason == reason_t.CONTRIBUTED && (flags & FLAG_PAYLOAD) != 0,
-                    (cell.outcome[SLOT_FLAGS] & FLAG_PAYLOAD) == 0, (cell.seen | meta.member) == meta.everybody);
-                if ((cell.seen & meta.member) == 0) {
+                gives = meta.reason == reason_t.CONTRIBUTED && (flags & FLAG_PAYLOAD) != 0;
+                is_empty = (cell.outcome[SLOT_FLAGS] & FLAG_PAYLOAD) == 0;
+                completes = (cell.seen | meta.member) == meta.everybody;
+                lanes.apply(hdr, cell.index, flags, gives, is_empty, completes);
+                if (!has_sent) {
                     join();
                 }
-                if (meta.reason == reason_t.REPEATED && cell.asked != 0 && (cell.asked & meta.sender) == 0
-                        && ((cell.outcome[SLOT_FLAGS] & FLAG_FINAL) != 0) == ((hdr.agg.flags & FLAG_RECALL) != 0)) {
-                    cell.asked = cell.asked | meta.sender;    // row 19
-                } else if (cell.seen == meta.everybody) {
-                    if ((cell.outcome[SLOT_FLAGS] & FLAG_FINAL) == 0 || (meta.reason == reason_t.REPEATED
-                            && (hdr.agg.flags & FLAG_RECALL) != 0)) {
-                        uplink.apply();    // rows 13 and 14
+
+                // Who gets what?
+                is_complete = cell.seen == meta.everybody;
+                is_final = (cell.outcome[SLOT_FLAGS] & FLAG_FINAL) != 0;
+                is_repeat = meta.reason == reason_t.REPEATED;
+                is_held = meta.reason == reason_t.HELD;
+                is_recall = (hdr.agg.flags & FLAG_RECALL) != 0;
+                is_redundant = cell.asked != 0 && (cell.asked & meta.sender) == 0 && is_final == is_recall;
+                if (is_repeat && is_redundant) {    // row 19
+                    cell.asked = cell.asked | meta.sender;
+                } else if (is_complete) {
+                    if (!is_final || (is_repeat && is_recall)) {
+                        uplink.apply();
                     }
-                    if (meta.reply == reply_t.UPSTREAM) {
-                        cell.asked = meta.reason == reason_t.REPEATED ? meta.sender : 0;
-                        describe(kind_t.CONTRIBUTION, 0, reply_t.UPSTREAM);
-                    } else if (meta.reason == reason_t.REPEATED) {
-                        describe(kind_t.RESULT, FLAG_FINAL, reply_t.SENDER);
-                    } else {    // row 12
-                        describe(kind_t.RESULT, FLAG_FINAL, reply_t.MEMBERS);
-                        if ((bit<8>)meta.traffic > (bit<8>)traffic_t.PARTIAL) {
+                    if (meta.reply == reply_t.UPSTREAM) {    // rows 12 to 14
+                        cell.asked = is_repeat ? meta.sender : 0;
+                        describe(kind_t.CONTRIBUTION, 0, reason_t.NONE, reply_t.UPSTREAM);
+                    } else if (is_repeat) {    // row 11
+                        describe(kind_t.RESULT, FLAG_FINAL, reason_t.NONE, reply_t.SENDER);
+                    } else {    // rows 12, 15 and 16
+                        describe(kind_t.RESULT, FLAG_FINAL, reason_t.NONE, reply_t.MEMBERS);
+                        if (is_result) {
                             meta.reason = reason_t.NONE;    // counted as COMPLETED alone
                         }
                     }
-                } else if (meta.reason == reason_t.HELD) {
-                    describe(kind_t.HELD, FLAG_PAYLOAD, reply_t.SENDER);
-                }
-            } else if (meta.reply == reply_t.MEMBERS) {    // row 17
-                if (hdr.agg.kind == kind_t.HELD) {
-                    meta.reason = reason_t.HELD;
-                } else if ((bit<8>)hdr.agg.reason <= REASON_LAST && hdr.agg.reason != reason_t.LOST_EGRESS) {
-                    meta.reason = hdr.agg.reason;
+                } else if (is_held) {    // row 10
+                    describe(kind_t.HELD, FLAG_PAYLOAD, reason_t.NONE, reply_t.SENDER);
                 }
             }
         }

@@ -3,14 +3,14 @@
 // switchsum: a v1model switch that adds the packets of distributed training while they pass. README.md has a drawing.
 //
 // config.p4      sizes to choose                           admission.p4   who may contribute
-// types.p4       types and numbers                         dispatch.p4    where a frame goes
-// chunks.p4      lists of fields, for lack of loops        cells.p4       registers of the slot machine
-// headers.p4     the frame and its metadata                slot.p4        the slot machine
-// parser.p4      parser, deparser                          lanes.p4       wide-lane arithmetic
-// checksums.p4   checksums                                 forwarding.p4  ARP, ping, ordinary traffic
-// loss.p4        the drop simulator                        owners.p4      whose slot it is, of those that are shared
-// validate.p4    is the frame what it says?                reply.p4       answers, counters
-// egress.p4      results get their addresses
+// wire.p4        the aggregation header and its numbers    dispatch.p4    where a frame goes
+// types.p4       types, lengths and other numbers          cells.p4       registers of the slot machine
+// chunks.p4      lists of fields, for lack of loops        slot.p4        the slot machine
+// headers.p4     the frame and its metadata                lanes.p4       wide-lane arithmetic
+// parser.p4      parser, deparser                          forwarding.p4  ARP, ping, ordinary traffic
+// checksums.p4   checksums                                 owners.p4      whose slot it is, of those that are shared
+// loss.p4        the drop simulator                        reply.p4       answers, counters
+// validate.p4    is the frame what it says?                egress.p4      results get their addresses
 
 #include <core.p4>
 #include <v1model.p4>

@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Types, and the numbers that stand in frames. The hosts have them in switchsum_protocol/frame.py; a test compares them.
+// Types, lengths, and the numbers of other protocols.
 
 #ifndef TYPES_P4
 #define TYPES_P4
 
 #include "config.p4"
+#include "wire.p4"
 
 typedef bit<9> port_t;
 typedef bit<48> mac_t;
@@ -16,9 +17,6 @@ typedef bit<64> cookie_t;
 typedef bit<2048> chunk_t;
 const bit<32> CHUNKS = LANES / 64;
 
-const bit<8> WIRE_VERSION = 4;
-const bit<16> AGGREGATION_PORT = 21333;
-
 // Each slot has two versions, its cells: while a round may still be repeated, the next one fills.
 const bit<32> CELLS = 2 * SLOTS;
 
@@ -27,7 +25,6 @@ const bit<32> PACKET_OUT_BYTES = 2;
 const bit<32> ETHERNET_BYTES = 14;
 const bit<16> IPV4_BYTES = 20;
 const bit<16> UDP_BYTES = 8;
-const bit<16> AGGREGATION_BYTES = 48;
 const bit<16> PAYLOAD_BYTES = LANES * 4;
 const bit<16> NARROW_BYTES = PAYLOAD_BYTES / 2;       // half of each lane
 const bit<16> PADDING_BYTES = PAYLOAD_BYTES - 512;    // see chunks.p4
@@ -63,97 +60,25 @@ const bit<16> ARP_REPLY = 2;
 const bit<16> ICMP_ECHO_REQUEST = 0x0800;        // type 8, code 0
 const bit<16> ICMP_ECHO_REPLY = 0x0000;
 
-// What a frame is.
-enum bit<8> kind_t {
-    CONTRIBUTION = 1,
-    RESULT = 2,
-    HELD = 3,
-    REJECT = 4,
-    HELLO = 5,
-    QUERY = 6,
-    SET = 7,
-    STATE = 8
-}
+// What Validate and Admission take a frame for. Each is a bit, so that sets of them can have names.
+typedef bit<16> traffic_t;
+const traffic_t TRAFFIC_ORDINARY = 0x000;         // not for the switch's aggregation
+const traffic_t TRAFFIC_HELLO = 0x001;            // a worker shows itself to the controller
+const traffic_t TRAFFIC_STATE_REQUEST = 0x002;    // the controller queries or sets a cell
+const traffic_t TRAFFIC_CONTRIBUTION = 0x004;     // of a worker that is a member
+const traffic_t TRAFFIC_SHARED = 0x008;           // likewise, of a job that shares this slot with others
+const traffic_t TRAFFIC_PASSED = 0x010;           // likewise, at the job's fallback
+const traffic_t TRAFFIC_PARTIAL = 0x020;          // of a switch that is a member: what its own members' contributions come to
+const traffic_t TRAFFIC_FINAL = 0x040;            // likewise, but it is the result of the whole job
+const traffic_t TRAFFIC_ABOVE = 0x080;            // of the switch above: what became of this switch's contribution
+const traffic_t TRAFFIC_RELAYED = 0x100;          // of the fallback of a job that shares slots, for the job's members
 
-// How contributions are combined.
-enum bit<8> operator_t {
-    SUM = 1,
-    MAX = 2,
-    MIN = 3,
-    OR = 4
-}
-const bit<8> OPERATOR_LAST = 4;
-
-// How a payload is divided into lanes.
-enum bit<8> format_t {
-    INT32 = 1,
-    INT16 = 2,
-    INT8 = 3,
-    INT64 = 4,
-    WIDENED = 7,    // 16 bits to a lane, for which a contribution may have 8
-    NIBBLES = 8     // 8 bits to a lane, for which a contribution may have 4
-}
-const bit<8> FORMAT_LAST = 4;    // without gaps
-
-// What goes with a frame, each a bit.
-typedef bit<8> flags_t;
-const flags_t FLAG_PAYLOAD = 1;
-const flags_t FLAG_OVERFLOW = 2;
-const flags_t FLAG_MISMATCH = 4;
-const flags_t FLAG_MARK = 8;
-@noWarn("unused") const flags_t FLAG_REPEAT = 16;
-const flags_t FLAG_FINAL = 32;
-const flags_t FLAG_RECALL = 64;
-const flags_t FLAG_SELECT = 128;
-
-// Next block of a sender that has nothing more to send.
-const bit<32> NO_BLOCK = 0xFFFFFFFF;
-
-// What happened to a frame; the index of its counter.
-enum bit<8> reason_t {
-    NONE = 0,    // nothing yet, or nothing worth counting
-    TRUNCATED = 1,
-    LENGTH = 2,
-    VERSION = 3,
-    KIND = 4,
-    OPERATOR = 5,
-    FORMAT = 6,
-    CHECKSUM = 7,
-    NOT_ADMITTED = 8,
-    SLOT = 9,
-    PADDING = 10,
-    STALE = 11,
-    HELD = 12,
-    REPEATED = 13,
-    MISMATCH = 14,
-    OVERFLOW = 15,
-    SPOOFED = 16,
-    UNKNOWN_DESTINATION = 17,
-    LOST_INGRESS = 18,
-    LOST_EGRESS = 19,
-    CONTRIBUTED = 20,
-    COMPLETED = 21,
-    COOKIE = 22,
-    SPOOFED_INSIDE = 23,
-    OPAQUE = 24,
-    TAKEN = 25
-}
-const bit<8> REASON_LAST = 25;
-const bit<32> REASONS = 32;
-
-// What Validate and Admission take a frame for.
-enum bit<8> traffic_t {
-    ORDINARY = 0,        // not for the switch's aggregation
-    HELLO = 1,           // a worker shows itself to the controller
-    STATE_REQUEST = 2,   // the controller queries or sets a cell; from here on frames are about cells
-    CONTRIBUTION = 3,    // of a worker that is a member
-    SHARED = 4,          // likewise, of a job that shares this slot with others
-    PASSED = 5,          // likewise, at the job's fallback
-    PARTIAL = 6,         // of a switch that is a member: what its own members' contributions come to
-    FINAL = 7,           // likewise, but it is the result of the whole job
-    ABOVE = 8,           // of the switch above: what became of this switch's contribution
-    RELAYED = 9          // of the fallback of a job that shares slots, for the job's members
-}
+// Sets of them.
+const traffic_t OF_MEMBERS = TRAFFIC_CONTRIBUTION | TRAFFIC_SHARED | TRAFFIC_PASSED | TRAFFIC_PARTIAL | TRAFFIC_FINAL;
+const traffic_t OF_CELLS = OF_MEMBERS | TRAFFIC_STATE_REQUEST | TRAFFIC_ABOVE | TRAFFIC_RELAYED;
+const traffic_t OF_SHARED_SLOTS = TRAFFIC_SHARED | TRAFFIC_RELAYED | TRAFFIC_STATE_REQUEST;
+const traffic_t FROM_SWITCHES = TRAFFIC_PARTIAL | TRAFFIC_FINAL | TRAFFIC_ABOVE;
+const traffic_t RESULTS = TRAFFIC_FINAL | TRAFFIC_ABOVE;    // of the whole job, or word of one
 
 // Who gets what the frame has become; control Reply sends it there.
 enum bit<8> reply_t {

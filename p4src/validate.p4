@@ -30,7 +30,7 @@ control Validate(inout headers_t hdr, inout metadata_t meta, inout standard_meta
             } else if (hdr.agg.version != WIRE_VERSION) {
                 meta.reason = reason_t.VERSION;
             } else if (hdr.packet_out.isValid()) {
-                meta.traffic = traffic_t.STATE_REQUEST;
+                meta.traffic = TRAFFIC_STATE_REQUEST;
                 if (hdr.agg.kind != kind_t.QUERY && hdr.agg.kind != kind_t.SET) {
                     meta.reason = reason_t.KIND;
                 } else if (hdr.agg.slot >= SLOTS) {
@@ -39,7 +39,7 @@ control Validate(inout headers_t hdr, inout metadata_t meta, inout standard_meta
             } else if (hdr.agg.kind == kind_t.CONTRIBUTION) {
                 admission.apply(hdr, meta, standard_metadata);
             } else if (hdr.agg.kind == kind_t.HELLO) {
-                meta.traffic = traffic_t.HELLO;
+                meta.traffic = TRAFFIC_HELLO;
             } else if (hdr.agg.kind == kind_t.RESULT || hdr.agg.kind == kind_t.HELD || hdr.agg.kind == kind_t.REJECT) {
                 above.apply(hdr, meta, standard_metadata);
             } else {

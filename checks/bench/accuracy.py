@@ -144,7 +144,9 @@ def through_lanes(dtype: str, lanes: str, arrays: Sequence[Array], frame_lanes: 
                 kernels.pack(code, source, count, at, frame_lanes, scale)
             else:
                 seed = int(np.random.default_rng([rank, block]).integers(1 << 32))
-                narrow.pack_narrow(code, 2, source, count, at, frame_lanes, scale, seed)  # as the switch widens them
+                narrow.pack_narrow(
+                    code, 16, 16, source, count, at, frame_lanes, scale, seed
+                )  # as the switch widens them
             total += frame
         frame[:] = total
         target, step = address_of(result[start:]), lane_scales.step(exponent, ranks, bits)

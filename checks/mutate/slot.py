@@ -98,27 +98,21 @@ COMPLETE: Final = "cell.seen == meta.everybody"
 PROGRAM: Final[dict[str, Edit]] = {
     "row 1: QUERY overwrites": lambda p: p.always(p.condition("hdr.agg.kind == kind_t.SET"), outcome=True),
     "row 2: SET leaves the contributors": lambda p: p.without("overwrite", "cell.seen = "),
-    "row 3: an old number opens a round": lambda p: p.always(
-        p.condition("cell.seen != 0 && (hdr.agg.number"), outcome=False
-    ),
-    "row 4: an unused cell opens no round": lambda p: _only(p.condition("cell.seen == 0 ||"), "right"),
-    "row 5: a newer number opens no round": lambda p: _only(p.condition("cell.seen == 0 ||"), "left"),
+    "row 3: an old number opens a round": lambda p: p.always(p.condition("is_used && is_older"), outcome=False),
+    "row 4: an unused cell opens no round": lambda p: _only(p.condition("!is_used ||"), "right"),
+    "row 5: a newer number opens no round": lambda p: _only(p.condition("!is_used ||"), "left"),
     "row 5: flags outlive the round": lambda p: p.without("open", "0x00FFFFFFFFFF"),
-    "row 6: later lanes overwrite": lambda p: p.always(p.condition("(cell.outcome[47:40]"), outcome=True),
-    "row 6: first lanes are added": lambda p: p.always(p.condition("(cell.outcome[47:40]"), outcome=False),
+    "row 6: later lanes overwrite": lambda p: p.always(p.condition("is_empty"), outcome=True),
+    "row 6: first lanes are added": lambda p: p.always(p.condition("is_empty"), outcome=False),
     "row 6: the member does not count": lambda p: p.without("join", "cell.seen = "),
     "row 7: lanes that are not there count": _row_7,
     "row 8: no overflow flag": _row_8,
-    "row 9: any tag will do": lambda p: p.always(p.condition("cell.tag == ("), outcome=True),
+    "row 9: any tag will do": lambda p: p.always(p.condition("is_same_tag &&"), outcome=True),
     "row 9: no mismatch flag": lambda p: p.without("join", "cell.outcome = "),
     "row 10: a repeat counts as the last": lambda p: p.always(p.condition(COMPLETE), outcome=True),
-    "rows 10 and 11: a repeat joins again": lambda p: p.always(
-        p.condition("(cell.seen & meta.member) != 0"), outcome=False
-    ),
+    "rows 10 and 11: a repeat joins again": lambda p: p.always(p.condition("has_sent"), outcome=False),
     "row 11: a repeat is held": lambda p: p.always(p.condition(COMPLETE), outcome=False),
-    "row 12: the last alone gets the result": lambda p: p.always(
-        p.condition("meta.reason == reason_t.REPEATED", -1), outcome=True
-    ),
+    "row 12: the last alone gets the result": lambda p: p.always(p.condition("is_repeat", -1), outcome=True),
 }
 """Changes of the P4 program."""
 

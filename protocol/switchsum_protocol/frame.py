@@ -31,6 +31,8 @@ AGGREGATION_PORT: Final = 21333
 """UDP destination port of everything that is addressed to the switch's aggregation service."""
 
 LANE_BYTES: Final = 4
+LANE_WIDTHS: Final = (8, 16, 32, 64)
+"""Bits of a lane that the switch can add: p4src/lanes.p4 has masks for them."""
 LANE_BUILDS: Final = (128, 256, 2048)
 """Lanes per packet of the compiled builds."""
 
@@ -96,30 +98,57 @@ class Operator(IntEnum):
 
 
 class LaneFormat(IntEnum):
-    """How a payload is divided into lanes (two's complement)."""
+    """How a payload is divided into lanes (two's complement).
 
-    INT32 = 1
-    INT16 = 2
-    INT8 = 3
-    INT64 = 4
-    WIDENED = 7
+    Each describes itself: its number on the wire, the bits of a lane, the bits that a contribution has for one, and the
+    name under which users add floats in it, if they do.  If a contribution has half of each lane, the switch widens it.
+    docs/lane-formats.md adds one.
+    """
+
+    INT32 = 1, 32, 32, "int32"
+    INT16 = 2, 16, 16, "int16"
+    INT8 = 3, 8, 8
+    INT64 = 4, 64, 64
+    WIDENED = 7, 16, 8, "int8"
     """Lanes of 16 bits, for which a contribution may have 8: the switch widens these."""
-    NIBBLES = 8
+    NIBBLES = 8, 8, 4
     """Lanes of 8 bits, for which a contribution may have 4: the switch widens these."""
 
-    @property
-    def bits(self) -> int:
-        """Width of one lane in bits."""
-        return (0, 32, 16, 8, 64, 0, 0, 16, 8)[self]
+    bits: int
+    """Width of one lane in bits, as sums come down."""
+    value_bits: int
+    """Width of what a contribution adds to one lane, as it goes up."""
+    floats: str
+    """Name of these lanes for sums of floats; empty: integers alone travel in them."""
+
+    def __new__(cls, number: int, bits: int = 0, value_bits: int = 0, floats: str = "") -> LaneFormat:
+        """Make the member of this number; raises ValueError if no switch has such lanes."""
+        if bits not in LANE_WIDTHS or value_bits not in (bits, bits // 2):
+            raise ValueError(f"lanes are {LANE_WIDTHS} bits wide, and values as wide or half: not {bits}, {value_bits}")
+        member = int.__new__(cls, number)
+        member._value_ = number
+        member.bits, member.value_bits, member.floats = bits, value_bits, floats
+        return member
 
     @property
-    def value_bits(self) -> int:
-        """Width of what a contribution adds to one lane."""
-        return self.bits // 2 if self in WIDENED_FORMATS else self.bits
+    def is_widened(self) -> bool:
+        """Whether a contribution may have half of each lane."""
+        return self.value_bits < self.bits
+
+    @property
+    def dtype(self) -> str:
+        """Numpy's name of a lane on the wire."""
+        return f">i{self.bits // 8}"
 
 
-WIDENED_FORMATS: Final = (LaneFormat.WIDENED, LaneFormat.NIBBLES)
+WIDENED_FORMATS: Final = tuple(one for one in LaneFormat if one.is_widened)
 """Formats of which a contribution may have half of each lane."""
+LANE_BITS: Final = tuple(LaneFormat(n).bits if n in list(LaneFormat) else 0 for n in range(max(LaneFormat) + 1))
+"""Width of a lane, by the format's number.  A tuple, since kernels take one for a constant."""
+VALUE_BITS: Final = tuple(LaneFormat(n).value_bits if n in list(LaneFormat) else 0 for n in range(len(LANE_BITS)))
+"""Width of what a contribution may have for a lane, by the format's number."""
+FLOAT_FORMATS: Final = {one.floats: one for one in LaneFormat if one.floats}
+"""Formats for sums of floats, by the name that users write."""
 
 
 class Flag(IntFlag):

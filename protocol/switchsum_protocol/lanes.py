@@ -65,12 +65,12 @@ def dequantise(sums: npt.NDArray[np.int64], exponent: int, workers: int, bits: i
 
 
 def widened(payload: bytes, lane_format: LaneFormat = LaneFormat.WIDENED) -> npt.NDArray[np.uint8]:
-    """Return the lanes of a narrow payload.
+    """Return the lanes of a payload of half of each lane.
 
-    Of lanes of 16 bits, byte 2j is for lane j, and 2j + 1 for the one half the lanes on.  Of lanes of 8 bits, the upper
-    half of byte j is for lane j, and the lower one for the one half the lanes on.
+    As many bits as a lane has are for two lanes: the upper half of the j-th is for lane j, and the lower one for the
+    lane that comes half of all lanes later.
     """
-    if lane_format is LaneFormat.NIBBLES:
-        pairs = np.frombuffer(payload, np.int8)
-        return np.concatenate([pairs >> 4, (pairs << 4).astype(np.int8) >> 4]).view(np.uint8)
-    return np.frombuffer(payload, np.int8).reshape(-1, 2).T.astype(">i2").reshape(-1).view(np.uint8)
+    bits, sign = lane_format.value_bits, 1 << (lane_format.value_bits - 1)
+    pairs = np.frombuffer(payload, lane_format.dtype.replace("i", "u")).astype(np.int64)
+    halves = np.concatenate([pairs >> bits, pairs & ((1 << bits) - 1)])
+    return ((halves ^ sign) - sign).astype(lane_format.dtype).view(np.uint8)

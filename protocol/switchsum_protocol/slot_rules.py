@@ -93,7 +93,7 @@ from .wire import Packet, build_frame, parse_frame
 
 SWITCH_ADDRESS: Final = Address(mac=0x02_00_00_00_00_01, ip=0x0A_00_00_01, port=AGGREGATION_PORT)
 """Address of a switch that is not told another one."""
-_LANE_TYPES: Final = {format_: f">i{format_.bits // 8}" for format_ in LaneFormat}
+_LANE_TYPES: Final = {format_: format_.dtype for format_ in LaneFormat}
 _COMBINATIONS: Final = {operator: getattr(np, operator.function) for operator in Operator}
 
 _ECN_AT: Final = ETHERNET_BYTES + 1

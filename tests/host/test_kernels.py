@@ -137,7 +137,7 @@ def test_narrow_values_are_the_definition(code: int, dtype: np.dtype[Any], bits:
     for value_bytes in {1, 2} if bits == 8 else {2}:  # lanes of 16 bits take values of 8, too
         frame = np.full(2 * words * value_bytes + 1, 0x5A, np.uint8)
         at = address_of(frame)
-        narrow.pack_narrow(code, value_bytes, address_of(values), len(values), at, words, scale, seed)
+        narrow.pack_narrow(code, 8 * value_bytes, 16, address_of(values), len(values), at, words, scale, seed)
         payload = frame[:-1] if value_bytes == 2 else widened(frame[:-1].tobytes())
         packed = payload.view(">i2")
         np.testing.assert_array_equal(packed[: len(values)], expected)
@@ -224,7 +224,7 @@ def test_what_a_thread_has_asked_of_its_floats_changes_no_bit(
                 if width == 32:
                     kernels.pack(code, address_of(block), len(block), address_of(frame), 8, scale)
                 else:
-                    narrow.pack_narrow(code, width // 8, address_of(block), len(block), address_of(frame), 8, scale, 77)
+                    narrow.pack_narrow(code, width, 16, address_of(block), len(block), address_of(frame), 8, scale, 77)
                 made.append(frame.tobytes())
         for (_, bits), step in steps.items():
             frame, back = numbers.astype(">i4"), np.zeros(64, dtype)

@@ -25,6 +25,16 @@ def test_a_build_has_its_lanes(lanes: int) -> None:
 
 
 @pytest.mark.parametrize("lanes", LANE_BUILDS)
+def test_the_words_of_the_slot_machines_table_cost_nothing(lanes: int) -> None:
+    # p4c puts in what they stand for. A variable would be reset for every packet, and copied for every replica.
+    words = re.findall(r"^    bool (\w+);", (p4src.SOURCES / "slot.p4").read_text(), re.MULTILINE)
+    assert len(words) > 10
+    document = json.loads(p4src.load(lanes).device_config)
+    [scalars] = [kind["fields"] for kind in document["header_types"] if kind["name"] == "scalars_0"]
+    assert {f"dispatch_cells_slot_{word}" for word in words} & {name for name, *_ in scalars} == set()
+
+
+@pytest.mark.parametrize("lanes", LANE_BUILDS)
 def test_short_names_are_short(lanes: int) -> None:
     # p4c makes an alias of the shortest unique end of a name; finsy refuses P4Info whose aliases have two dots.
     aliases = re.findall(r'alias: "([^"]+)"', p4src.load(lanes).p4info)

@@ -2,34 +2,23 @@
 
 from __future__ import annotations
 
-import os
 import re
 import runpy
-import shutil
-import subprocess
 import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from checks.clone import import_path
-from support.timing import patience
+from checks.clone import ROOT
+from support.followed import LANES, compile_copy, follow, run, steps, written_lines
 from switchsum.testing.embedded import Embedded
 from switchsum.testing.rig import Rig
 from switchsum_protocol.frame import LaneFormat
 from switchsum_switch.execution.pipeline import EngineName, Pipeline
-from switchsum_switch.kernels.plain import VARIABLE
 
-ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs" / "operators.md"
-COMPILER = "p4c-bm2-ss"
-LANES = 128
-COPIED = (
-    *("protocol", "controller", "host", "exercises", "p4src", "src", "tools", "docs"),
-    *("switch/src", "lab/src"),
-)
-MOST_FILES, MOST_LINES = 5, 40
+MOST_FILES, MOST_LINES = 3, 40
 JOB = """
 import sys
 import numpy as np
@@ -54,65 +43,22 @@ assert choose(torch.distributed.ReduceOp.BXOR, torch.ones(3, dtype=torch.int32),
 """
 
 
-def steps() -> list[tuple[str, str, str]]:
-    """Return each step's file, the text that it finds there, and what it makes of it."""
-    found, file = [], ""
-    for name, block in re.findall(r"in\s+`([\w/]+\.(?:p4|py))`|```diff\n(.*?)```", PAGE.read_text(), re.DOTALL):
-        file = name or file
-        if block:
-            lines = block.splitlines()
-            before = "\n".join(line[1:] for line in lines if line[:1] in (" ", "-"))
-            after = "\n".join(line[1:] for line in lines if line[:1] in (" ", "+"))
-            found.append((file, before, after))
-    return found
-
-
 @pytest.fixture(scope="module")
 def changed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Return a copy of the sources, changed as the page says."""
-    root = tmp_path_factory.mktemp("operator")
-    for name in COPIED:
-        shutil.copytree(ROOT / name, root / name, ignore=shutil.ignore_patterns("__pycache__"))
-    for file, before, after in steps():
-        path = root / file
-        text = path.read_text()
-        assert text.count(before) == 1, f"{file} does not have, just once:\n{before}"
-        path.write_text(text.replace(before, after))
-    run(root, "tools/frame_tables.py")
-    return root
+    return follow(PAGE, tmp_path_factory.mktemp("operator"))
 
 
 @pytest.fixture(scope="module")
 def compiled(changed: Path) -> Path:
     """Return the copy with the smallest build of its program compiled."""
-    if shutil.which(COMPILER) is None:
-        pytest.skip(f"{COMPILER} is not on PATH")
-    run(changed, "-c", f"import compile_p4; compile_p4.compile_build({LANES})")
-    return changed
-
-
-def run(root: Path, *arguments: str) -> str:
-    """Run Python in the copy, without a compiler for its kernels; return what it says."""
-    path = os.pathsep.join((import_path(root), str(root / "tools")))
-    done = subprocess.run(
-        [sys.executable, *arguments],
-        cwd=root,
-        env={**os.environ, "PYTHONPATH": path, VARIABLE: "1"},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        timeout=patience(100),
-        check=False,
-    )
-    assert done.returncode == 0, done.stdout
-    return done.stdout
+    return compile_copy(changed)
 
 
 def test_it_takes_few_files_and_lines() -> None:
-    taken = steps()
-    written = sum(len(set(after.splitlines()) - set(before.splitlines())) for _, before, after in taken)
-    assert len({file for file, _, _ in taken}) <= MOST_FILES
-    assert 10 < written <= MOST_LINES
+    taken = steps(PAGE)
+    assert len({step.file for step in taken}) <= MOST_FILES
+    assert 10 < written_lines(taken) <= MOST_LINES
 
 
 def test_what_is_generated_follows(changed: Path) -> None:

@@ -12,6 +12,7 @@ from switchsum.testing.rig import FLOOD_GROUP, FORWARDING, LIMITED_GROWTH, SWITC
 from switchsum_protocol import wire
 from switchsum_protocol.frame import (
     FRAME_BYTES,
+    WIDENED_FORMATS,
     Flag,
     Header,
     Kind,
@@ -33,7 +34,7 @@ def narrow(rig: Rig) -> bytes:
     return RNG.permutation(np.resize(np.arange(256, dtype=np.uint8), size)).tobytes()
 
 
-WIDTHS = {LaneFormat.WIDENED: ">i2", LaneFormat.NIBBLES: ">i1"}
+WIDTHS = {one: one.dtype for one in WIDENED_FORMATS}
 FORMATS = pytest.mark.parametrize("lane_format", WIDTHS, ids=[one.name for one in WIDTHS])
 
 

@@ -96,7 +96,9 @@ def test_padding_makes_up_for_limited_growth(lanes: int, growth: int | None, pad
     assert padding_bytes(lanes, growth) == padding
 
 
-@pytest.mark.parametrize("name", ["src/switchsum/packets/switchsum.lua", "docs/wire.md", "docs/wire.json"])
+@pytest.mark.parametrize(
+    "name", ["p4src/wire.p4", "src/switchsum/packets/switchsum.lua", "docs/wire.md", "docs/wire.json"]
+)
 def test_what_is_made_from_the_table_is_current(name: str) -> None:
     made = runpy.run_path(str(ROOT / "tools" / "frame_tables.py"))["render"]()
     assert made[ROOT / name] == (ROOT / name).read_text(), "python tools/frame_tables.py"
@@ -108,7 +110,7 @@ def test_the_page_names_every_kind_flag_and_reason() -> None:
         assert re.search(rf"\| (?:.*, )?{int(member)} {str(member.name).lower()}\b", page), member
 
 
-# The P4 program says the same things in its own words.
+# What is made for the P4 program says the same.
 
 SOURCE = "\n".join(path.read_text() for path in sorted(p4src.SOURCES.glob("*.p4")))
 ENUMS = {
@@ -133,6 +135,7 @@ def test_the_program_has_the_same_constants() -> None:
     assert flags == {flag.name: flag.value for flag in Flag}
     assert CONSTANTS["WIRE_VERSION"] == frame.WIRE_VERSION
     assert CONSTANTS["AGGREGATION_PORT"] == frame.AGGREGATION_PORT
+    assert CONSTANTS["AGGREGATION_BYTES"] == frame.HEADER_BYTES
     assert CONSTANTS["NO_BLOCK"] == frame.NO_BLOCK
     assert CONSTANTS["REASONS"] == frame.REASONS > max(Reason)
 

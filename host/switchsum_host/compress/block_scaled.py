@@ -15,6 +15,7 @@ from typing import Any, ClassVar, Final
 import numpy as np
 
 from switchsum_protocol.errors import UsageError
+from switchsum_protocol.frame import FLOAT_FORMATS
 from switchsum_protocol.lane_scales import FRACTION_BITS, full_scale
 from switchsum_switch.kernels.decorators import kernel
 from switchsum_switch.kernels.floats import restore_floats, usual_floats
@@ -23,7 +24,7 @@ from switchsum_switch.kernels.mixing import turned_at
 from .base import Begun, Communicates, Compressor, CompressorState, Exchanged, Floats, Part, Steps, name_of
 from .small_blocks import Scales, agree, factors_of, turn_of, units_of
 
-VALUE_BITS: Final = {"int8": 8, "int16": 16}
+VALUE_BITS: Final = {name: FLOAT_FORMATS[name].value_bits for name in ("int8", "int16")}
 """Bits of a value, by lane format, for the lanes that have few steps."""
 _BELOW_ONE: Final = 1 - 2.0**-24
 """The largest quotient: 1 would give its frame the next exponent, which leaves half of the steps."""

@@ -29,16 +29,26 @@ _INFINITY: Final = (0, 0x7F80_0000, HALF_INFINITY, 0x7F80)
 
 @Outlined
 def pack_narrow(
-    dtype: int, value_bytes: int, source: int, count: int, target: int, words: int, scale: float, seed: int
+    dtype: int,
+    bits: int,
+    lane_bits: int,
+    source: int,
+    count: int,
+    target: int,
+    words: int,
+    scale: float,
+    seed: int,
 ) -> int:
-    """Write a block of `count` values into the `2 * words` lanes of a frame, 1 or 2 bytes each; the rest become zero.
+    """Write a block of `count` values into a frame of so many 32-bit words, `bits` of each; the rest become zero.
 
-    Of values of one byte, byte 2j is value j, and byte 2j + 1 value j + words.
+    With half of the bits of a lane, the upper half of the j-th is value j, and the lower one the value that comes half
+    of all lanes later.  There are kernels for lanes of 16 bits, whole and by halves.
     """
+    is_paired = bits < lane_bits
     mode = usual_floats()
     halves = halves_at(target, 2 * words)
-    firsts = min(count, words) if value_bytes == 1 else 0
-    seconds = count - firsts if value_bytes == 1 else 0
+    firsts = min(count, words) if is_paired else 0
+    seconds = count - firsts if is_paired else 0
     scale *= 1 << FRACTION_BITS
     factor = np.float32(scale)
     if dtype == FLOAT32 and np.float64(factor) == scale:
@@ -49,7 +59,7 @@ def pack_narrow(
             halves[i] = _pair(first, _rounded(np.float32(values[words + i] * factor), seed, words + i))
         for i in range(seconds, firsts):
             halves[i] = _pair(_rounded(np.float32(values[i] * factor), seed, i), np.uint32(0))
-        for i in range(0 if value_bytes == 1 else count):
+        for i in range(0 if is_paired else count):
             halves[i] = swap(np.uint16(_rounded(np.float32(values[i] * factor), seed, i)))
     else:
         for i in range(seconds):
@@ -58,10 +68,10 @@ def pack_narrow(
             halves[i] = _pair(first, second)
         for i in range(seconds, firsts):
             halves[i] = _pair(_rounded(np.float32(_value(dtype, source, i) * scale), seed, i), np.uint32(0))
-        for i in range(0 if value_bytes == 1 else count):
+        for i in range(0 if is_paired else count):
             halves[i] = swap(np.uint16(_rounded(np.float32(_value(dtype, source, i) * scale), seed, i)))
-    used = 2 * firsts if value_bytes == 1 else 2 * count
-    bytes_at(target + used, 2 * words * value_bytes - used)[:] = 0
+    used = 2 * firsts if is_paired else 2 * count
+    bytes_at(target + used, (2 if is_paired else 4) * words - used)[:] = 0
     restore_floats(mode)
     return 0
 

@@ -12,8 +12,8 @@ import numpy as np
 import numpy.typing as npt
 
 from switchsum_protocol.errors import UnsupportedDtype, UsageError
-from switchsum_protocol.frame import NO_BLOCK, LaneFormat, Operator
-from switchsum_protocol.lane_scales import full_scale
+from switchsum_protocol.frame import FLOAT_FORMATS, NO_BLOCK, LaneFormat, Operator
+from switchsum_protocol.lane_scales import NARROW_SUM_BITS, full_scale
 from switchsum_switch.kernels.loading import address_of
 
 from .dtypes import (
@@ -63,12 +63,7 @@ BITWISE: Final = tuple(name for name, operator in _OPERATORS.items() if operator
 SKIP_ZEROS: Final = tuple(name for name in OPERATORS if _OPERATORS[name].skips_zeros)
 """Operators of which zero is the identity."""
 EACH: Final = "each"  # each value has its own exponent: switchsum_host.api.each
-FLOAT_LANES: Final = {
-    "int32": LaneFormat.INT32,
-    "int16": LaneFormat.INT16,
-    "int8": LaneFormat.WIDENED,
-    EACH: LaneFormat.INT32,
-}
+FLOAT_LANES: Final = {**FLOAT_FORMATS, EACH: LaneFormat.INT32}
 """Lane formats for sums of floats, by the name that users write."""
 INT4: Final = "int4"  # for sums of int8 whose values are -8 to 7: half a lane travels up
 INT4_LEAST: Final = -8
@@ -161,7 +156,7 @@ class Operation:
             raise UsageError(f"{self.size} values are too many for blocks of {per_block}")
         self.has_marks = has_marks(code)
         share = 1.0 / world_size if self.operator == "average" else 1.0
-        scale = full_scale(world_size, format_.value_bits)
+        scale = full_scale(world_size, format_.value_bits, max(format_.bits, NARROW_SUM_BITS))
         record = np.zeros(1, OPERATION)
         facts = {
             "size": self.size,

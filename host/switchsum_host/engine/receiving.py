@@ -11,8 +11,8 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from switchsum_protocol.frame import AT, FRAME_BYTES, LANE_BYTES, NO_BLOCK, Flag, Kind, LaneFormat, Operator, Reason
-from switchsum_protocol.lane_scales import NOT_FINITE
+from switchsum_protocol.frame import AT, FRAME_BYTES, LANE_BITS, LANE_BYTES, NO_BLOCK, Flag, Kind, Operator, Reason
+from switchsum_protocol.lane_scales import NOT_FINITE, WIDE_BITS
 from switchsum_switch.kernels.decorators import inner
 from switchsum_switch.kernels.memory import Scalar, bytes_at, call, longs_at, prefetch, words_at
 
@@ -274,7 +274,7 @@ def _write_sums(state: State, index: int, flags: int, lanes: int) -> bool:
         call(core.kernels.unpack_integers, dtype, operation.mapping, lanes, count, target)
         return False
     step = operation.step * power_of_two(bound_of(slot.exponent))
-    if operation.format == LaneFormat.INT32:
+    if LANE_BITS[operation.format] == WIDE_BITS:
         call(core.kernels.unpack, dtype, lanes, count, target, step)
     else:
         call(core.kernels.unpack_narrow, dtype, lanes, count, target, step)

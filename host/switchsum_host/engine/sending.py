@@ -6,8 +6,19 @@ from typing import Final
 
 import numpy as np
 
-from switchsum_protocol.frame import ALL_BUT, AT, FRAME_BYTES, NO_BLOCK, WIRE_VERSION, Flag, Kind, LaneFormat
-from switchsum_protocol.lane_scales import NOT_FINITE
+from switchsum_protocol.frame import (
+    ALL_BUT,
+    AT,
+    FRAME_BYTES,
+    LANE_BITS,
+    NO_BLOCK,
+    VALUE_BITS,
+    WIRE_VERSION,
+    Flag,
+    Kind,
+    LaneFormat,
+)
+from switchsum_protocol.lane_scales import NOT_FINITE, WIDE_BITS
 from switchsum_switch.kernels.atomics import copy_bytes
 from switchsum_switch.kernels.decorators import inner
 from switchsum_switch.kernels.memory import Scalar, bytes_at, call
@@ -329,7 +340,7 @@ def _body_of(core: Core, slot: Slot, operation: OperationRecord) -> Scalar:
     """Return what the slot's contribution consists of, a `Body`."""
     if slot.payload == 0:
         return np.int64(Body.NONE)
-    is_widened = operation.format in (LaneFormat.WIDENED, LaneFormat.NIBBLES)
+    is_widened = VALUE_BITS[operation.format] < LANE_BITS[operation.format]
     is_narrow = is_widened and slot.stage == WHOLE and core.member.takes_narrow == 1
     return np.int64(Body.NARROW) if is_narrow else np.int64(Body.LANES)
 
@@ -351,12 +362,14 @@ def _write_lanes(core: Core, slot: Slot, operation: OperationRecord, body: int, 
         call(core.kernels.pack_nibbles, source, count, target, words)
     elif dtype >= INT8:
         call(core.kernels.pack_integers, dtype, operation.mapping, operation.infinity, source, count, target, words)
-    elif operation.format == LaneFormat.INT32:
+    elif VALUE_BITS[operation.format] == WIDE_BITS:
         call(core.kernels.pack, dtype, source, count, target, words, scale)
     else:
         seed = mixed(np.uint32(member.seed ^ operation.digest)) ^ np.uint32(slot.block)
-        value_bytes = np.int64(1) if body == Body.NARROW else np.int64(2)
-        call(core.kernels.pack_narrow, dtype, value_bytes, source, count, target, words, scale, np.int64(mixed(seed)))
+        lane_bits = np.int64(LANE_BITS[operation.format])
+        bits = np.int64(VALUE_BITS[operation.format]) if body == Body.NARROW else lane_bits
+        drawn = np.int64(mixed(seed))
+        call(core.kernels.pack_narrow, dtype, bits, lane_bits, source, count, target, words, scale, drawn)
 
 
 @inner

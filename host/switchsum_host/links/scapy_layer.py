@@ -9,6 +9,7 @@ Only the Scapy transport imports this module: Scapy is a large library, and look
 
 from __future__ import annotations
 
+from types import new_class
 from typing import Any, Final
 
 from scapy.fields import (
@@ -29,6 +30,7 @@ from switchsum_protocol.frame import (
     FIELDS,
     LANE_BUILDS,
     NO_BLOCK,
+    WIDENED_FORMATS,
     Flag,
     HeaderField,
     Kind,
@@ -102,47 +104,6 @@ class Int8Lanes(Packet):
     fields_desc = [LanesField("lanes", "b")]  # noqa: RUF012
 
 
-class NarrowLanesField(LanesField):
-    """Numbers for lanes of twice the width, in the lanes' order: on the wire those of the two halves take turns."""
-
-    def getfield(self, pkt: Packet, s: bytes) -> tuple[bytes, list[int]]:
-        """Read whole numbers; return the rest and the numbers."""
-        rest, found = super().getfield(pkt, s)
-        return rest, found[::2] + found[1::2]
-
-    def addfield(self, pkt: Packet, s: bytes, val: Any) -> bytes:
-        """Write the numbers, of which there is an even number."""
-        half = len(val) // 2
-        return super().addfield(pkt, s, [each for pair in zip(val[:half], val[half:], strict=True) for each in pair])
-
-
-class NarrowLanes(Packet):
-    """A payload of 8 bits for each lane of 16."""
-
-    name = "int8 lanes to be widened"
-    fields_desc = [NarrowLanesField("lanes", "b")]  # noqa: RUF012
-
-
-class NibblesField(LanesField):
-    """Numbers of 4 bits, two to a byte: the upper halves are those of the first half of the lanes."""
-
-    def getfield(self, pkt: Packet, s: bytes) -> tuple[bytes, list[int]]:
-        """Read the numbers; nothing is left."""
-        return b"", [(half ^ 8) - 8 for shift in (4, 0) for byte in s for half in (byte >> shift & 15,)]
-
-    def addfield(self, pkt: Packet, s: bytes, val: Any) -> bytes:
-        """Write the numbers, of which there is an even number."""
-        half = len(val) // 2
-        return s + bytes((upper & 15) << 4 | lower & 15 for upper, lower in zip(val[:half], val[half:], strict=True))
-
-
-class Nibbles(Packet):
-    """A payload of 4 bits for each lane of 8."""
-
-    name = "int4 lanes to be widened"
-    fields_desc = [NibblesField("lanes", "b")]  # noqa: RUF012
-
-
 class Int64Lanes(Packet):
     """A payload of 64-bit lanes."""
 
@@ -150,16 +111,43 @@ class Int64Lanes(Packet):
     fields_desc = [LanesField("lanes", "q")]  # noqa: RUF012
 
 
-LANES = {
-    LaneFormat.INT32: Int32Lanes,
-    LaneFormat.INT16: Int16Lanes,
-    LaneFormat.INT8: Int8Lanes,
-    LaneFormat.INT64: Int64Lanes,
-    LaneFormat.WIDENED: Int16Lanes,
-    LaneFormat.NIBBLES: Int8Lanes,
-}
+class HalvesField(Field[list[int], list[int]]):
+    """Halves of lanes, in the lanes' order: the upper halves on the wire are those of the first half of the lanes."""
+
+    __slots__ = ("bits",)
+    islist = 1
+
+    def __init__(self, name: str, lane_format: LaneFormat) -> None:
+        super().__init__(name, [], {8: "!B", 16: "!H", 32: "!I", 64: "!Q"}[lane_format.bits])
+        self.bits = lane_format.value_bits
+
+    def getfield(self, pkt: Packet, s: bytes) -> tuple[bytes, list[int]]:
+        """Read whole pairs; return the rest and the numbers."""
+        whole, sign, mask = len(s) // self.sz * self.sz, 1 << (self.bits - 1), (1 << self.bits) - 1
+        pairs = [pair for (pair,) in self.struct.iter_unpack(s[:whole])]
+        halves = [*(pair >> self.bits for pair in pairs), *(pair & mask for pair in pairs)]
+        return s[whole:], [(half ^ sign) - sign for half in halves]
+
+    def addfield(self, pkt: Packet, s: bytes, val: Any) -> bytes:
+        """Write the numbers, of which there is an even number."""
+        half, mask = len(val) // 2, (1 << self.bits) - 1
+        pairs = zip(val[:half], val[half:], strict=True)
+        return s + b"".join(self.struct.pack((upper & mask) << self.bits | lower & mask) for upper, lower in pairs)
+
+
+def _halves(lane_format: LaneFormat) -> type[Packet]:
+    """Return the layer of a payload that has half of each lane."""
+    facts = {
+        "name": f"int{lane_format.value_bits} lanes to be widened",
+        "fields_desc": [HalvesField("lanes", lane_format)],
+    }
+    return new_class(f"Int{lane_format.value_bits}Halves", (Packet,), {}, lambda body: body.update(facts))
+
+
+_BY_BITS: Final[dict[int, type[Packet]]] = {8: Int8Lanes, 16: Int16Lanes, 32: Int32Lanes, 64: Int64Lanes}
+LANES = {one: _BY_BITS[one.bits] for one in LaneFormat}
 """The layer of each lane format's payload."""
-NARROW: dict[int, type[Packet]] = {LaneFormat.WIDENED: NarrowLanes, LaneFormat.NIBBLES: Nibbles}
+NARROW: dict[int, type[Packet]] = {one: _halves(one) for one in WIDENED_FORMATS}
 """The layer of a payload that the switch widens."""
 
 

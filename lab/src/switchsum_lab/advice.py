@@ -10,13 +10,13 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from switchsum_protocol.errors import UsageError
-from switchsum_protocol.frame import FRAME_BYTES, payload_bytes
+from switchsum_protocol.frame import FLOAT_FORMATS, FRAME_BYTES, payload_bytes
 from switchsum_switch.wires.headers import ETHERNET_BYTES
 
 _OVERHEAD: Final = 24
 """Bytes that each Ethernet frame takes in addition: preamble, checksum and gap."""
 _TCP_BYTES: Final = 40
-_SHARES: Final = {"int32": (1.0, 1.0), "int16": (0.5, 0.5), "int8": (0.25, 0.5)}
+_SHARES: Final = {name: (one.value_bits / 32, one.bits / 32) for name, one in FLOAT_FORMATS.items()}
 """Bits of each value, as a share of 32, on its way to the switch and back."""
 _WORTH_IT: Final = 1.05
 """Least gain in speed that is worth an advice."""

@@ -10,6 +10,7 @@ from typer import Option
 
 from switchsum.cli.output import JsonOption
 from switchsum_protocol.errors import UsageError
+from switchsum_protocol.frame import FLOAT_FORMATS, LANE_BUILDS
 
 if TYPE_CHECKING:
     from switchsum_lab.simulation.scenario import Scenario
@@ -60,9 +61,9 @@ class SimulateOptions:
         int,
         Option(min=0, help="Bytes that the cable adds to each frame: 24 on Ethernet, 0 on a veth pair."),
     ] = 24
-    lanes: Annotated[str, Option(help="Lanes per frame, 128, 256 or 2048; or int32, int16, int8; or 2048,int8.")] = (
-        "256"
-    )
+    lanes: Annotated[
+        str, Option(help=f"Lanes per frame, 128, 256 or 2048; or {', '.join(FLOAT_FORMATS)}; or 2048,int8.")
+    ] = "256"
     density: Annotated[float, Option(help="Share of each rank's blocks that are not zero.")] = 1.0
     window: Annotated[int | None, Option(help="Slots of each job. Default: as many as `switchsum run` takes.")] = None
     frame_cost: Annotated[
@@ -142,11 +143,12 @@ class SimulateOptions:
 
 def _lanes(text: str) -> tuple[int, str]:
     per_frame, kind = 256, "int32"
+    words = [*map(str, LANE_BUILDS), *FLOAT_FORMATS]
     for part in text.split(","):
-        if part in ("128", "256", "2048"):
+        if part in map(str, LANE_BUILDS):
             per_frame = int(part)
-        elif part in ("int32", "int16", "int8"):
+        elif part in FLOAT_FORMATS:
             kind = part
         else:
-            raise UsageError(f"--lanes {text}: {part!r} must be 128, 256, 2048, int32, int16 or int8")
+            raise UsageError(f"--lanes {text}: {part!r} must be {', '.join(words[:-1])} or {words[-1]}")
     return per_frame, kind

@@ -30,6 +30,14 @@ local FORMATS = {
   [7] = "widened",
   [8] = "nibbles",
 }
+local LANES = { -- by format: bits of a lane, and of what a contribution may have for one
+  [1] = { bits = 32, value_bits = 32 },
+  [2] = { bits = 16, value_bits = 16 },
+  [3] = { bits = 8, value_bits = 8 },
+  [4] = { bits = 64, value_bits = 64 },
+  [7] = { bits = 16, value_bits = 8 },
+  [8] = { bits = 8, value_bits = 4 },
+}
 local REASONS = {
   [0] = "none",
   [1] = "truncated",
@@ -97,8 +105,7 @@ local PADDINGS = { [512] = true, [7680] = true }
 local switchsum = Proto("switchsum", "switchsum in-network allreduce")
 
 local TYPES = { [1] = ftypes.UINT8, [2] = ftypes.UINT16, [4] = ftypes.UINT32, [8] = ftypes.UINT64 }
-local LANES = { int32 = { ftypes.INT32, 4 }, int16 = { ftypes.INT16, 2 }, int8 = { ftypes.INT8, 1 },
-  int64 = { ftypes.INT64, 8 }, widened = { ftypes.INT16, 2 }, nibbles = { ftypes.INT8, 1 } }
+local LANE_TYPES = { [8] = ftypes.INT8, [16] = ftypes.INT16, [32] = ftypes.INT32, [64] = ftypes.INT64 }
 
 local fields = {}
 for _, row in ipairs(HEADER) do
@@ -110,7 +117,8 @@ for _, flag in ipairs(FLAGS) do
   fields["flags." .. flag[2]] = ProtoField.bool("switchsum.flags." .. flag[2], flag[2], 8, nil, flag[1])
 end
 for format, lane in pairs(LANES) do
-  fields["lane." .. format] = ProtoField.new("lane", "switchsum.lane." .. format, lane[1])
+  local name = "lane." .. FORMATS[format]
+  fields[name] = ProtoField.new("lane", "switchsum." .. name, LANE_TYPES[lane.bits])
 end
 fields.padding = ProtoField.bytes("switchsum.padding", "padding")
 switchsum.fields = fields
@@ -152,45 +160,39 @@ end
 
 -- A worker's contribution has half of each lane; what a switch sends up, whose port is the service's, has all.
 local function is_narrow(length, values, port)
-  local format = FORMATS[values.format]
-  return KINDS[values.kind] == "contribution" and (format == "widened" or format == "nibbles") and NARROWS[length]
+  local lane = LANES[values.format]
+  return KINDS[values.kind] == "contribution" and lane and lane.value_bits < lane.bits and NARROWS[length]
     and port ~= AGGREGATION_PORT
 end
 
--- Byte 2j is for lane j, byte 2j + 1 for the lane half the lanes further on; or the halves of byte j are for these.
+-- As many bits as a lane has are for two lanes: the upper half is for lane j, the lower one for half the lanes on.
 local function add_narrow(tree, buffer, format)
-  local length = buffer:len()
-  local count = format == "nibbles" and 2 * length or length
-  local lanes = tree:add(switchsum, buffer(), string.format("%d lanes that the switch widens", count))
-  if format == "nibbles" then
-    for first = 0, 4, 4 do
-      for at = 0, length - 1 do
-        local value = buffer(at, 1):bitfield(first, 4)
-        lanes:add(fields["lane.nibbles"], buffer(at, 1), value < 8 and value or value - 16)
-      end
-    end
-    return
-  end
-  for first = 0, 1 do
-    for at = first, length - 1, 2 do
-      lanes:add(fields["lane.widened"], buffer(at, 1), buffer(at, 1):int())
+  local length, bits, half = buffer:len(), LANES[format].bits, LANES[format].value_bits
+  local lanes = tree:add(switchsum, buffer(), string.format("%d lanes that the switch widens", 8 * length / half))
+  for first = 0, half, half do
+    for at = 0, length - 1, bits / 8 do
+      local range = buffer(at, bits / 8)
+      local value = range:bitfield(first, half)
+      value = value < 2 ^ (half - 1) and value or value - 2 ^ half
+      range = half < 8 and range or buffer(at + first / 8, half / 8)
+      lanes:add(fields["lane." .. FORMATS[format]], range, value)
     end
   end
 end
 
 local function add_payload(tree, buffer, values, port)
-  local length, format = buffer:len(), FORMATS[values.format]
+  local length, format = buffer:len(), values.format
   if values.payload and is_narrow(length, values, port) then
     add_narrow(tree, buffer, format)
   elseif values.payload then
     if not PAYLOADS[length] then
       tree:add_proto_expert_info(experts.length)
     end
-    local lane = LANES[format]
-    if lane then
-      local lanes = tree:add(switchsum, buffer(), string.format("%d lanes of %s", math.floor(length / lane[2]), format))
-      for at = 0, length - lane[2], lane[2] do
-        lanes:add(fields["lane." .. format], buffer(at, lane[2]))
+    if LANES[format] then
+      local bytes, name = LANES[format].bits / 8, FORMATS[format]
+      local lanes = tree:add(switchsum, buffer(), string.format("%d lanes of %s", math.floor(length / bytes), name))
+      for at = 0, length - bytes, bytes do
+        lanes:add(fields["lane." .. name], buffer(at, bytes))
       end
     end
   elseif length > 0 then

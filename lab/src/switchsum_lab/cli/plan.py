@@ -11,6 +11,7 @@ from typer import Option
 from switchsum.cli.fields import takes
 from switchsum.cli.output import JsonOption, print_json
 from switchsum_protocol.errors import UsageError
+from switchsum_protocol.frame import FLOAT_FORMATS
 
 if TYPE_CHECKING:
     from switchsum_lab.advice import Question
@@ -32,7 +33,9 @@ class PlanOptions:
     ranks: Annotated[int, Option(help="Ranks on each machine.")] = 1
     mtu: Annotated[int, Option(help="MTU of the links.")] = 1500
     switch: Annotated[bool, Option("--switch", help="Assume a programmable switch in the network.")] = False
-    lanes: Annotated[str, Option(help="Lanes that carry the values: int32, int16 or int8.")] = "int32"
+    lanes: Annotated[
+        str, Option(help=f"Lanes that carry the values: {', '.join([*FLOAT_FORMATS][:-1])} or {[*FLOAT_FORMATS][-1]}.")
+    ] = "int32"
     as_json: JsonOption = False
 
     def question(self) -> Question:

@@ -16,7 +16,7 @@ from .play import FAR, Play
 from .refusals import marked
 from .table import reveal, table
 
-FORMATS: Final = {each: f">i{each.bits // 8}" for each in LaneFormat}
+FORMATS: Final = {each: each.dtype for each in LaneFormat}
 
 
 def all_cases() -> list[Case]:

@@ -19,7 +19,7 @@ from switchsum.planning import topology
 from switchsum.planning.runs import places
 from switchsum_controller.plan import windows
 from switchsum_protocol.errors import LocalError, UsageError
-from switchsum_protocol.frame import FRAME_BYTES, payload_bytes
+from switchsum_protocol.frame import FLOAT_FORMATS, FRAME_BYTES, LaneFormat, payload_bytes
 from switchsum_switch.wires.headers import ETHERNET_BYTES
 
 from . import jobs, peers
@@ -412,7 +412,7 @@ def ideals(scenario: Scenario) -> dict[str, float]:
     """Return closed formulas: what takes at least so long on these links, headers counted and delays not."""
     frame = FRAME_BYTES + payload_bytes(scenario.lanes_per_frame) + scenario.conditions.overhead_bytes
     per_byte = (
-        frame / payload_bytes(scenario.lanes_per_frame) * {"int32": 1.0, "int16": 0.5, "int8": 0.5}[scenario.lanes]
+        frame / payload_bytes(scenario.lanes_per_frame) * FLOAT_FORMATS[scenario.lanes].bits / LaneFormat.INT32.bits
     )
     rate_bps = sum(scenario.rates_bps)
     ring = peers.ideal_ring_s(scenario.workers, scenario.size, scenario.conditions, rate_bps, scenario.mtu)

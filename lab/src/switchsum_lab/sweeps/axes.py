@@ -8,6 +8,7 @@ from typing import Any, Final
 
 from switchsum_lab.simulation import conditions
 from switchsum_protocol.errors import UsageError
+from switchsum_protocol.frame import FLOAT_FORMATS
 
 Value = int | float | str | bool | None
 
@@ -174,11 +175,11 @@ def _truth(text: str) -> bool:
 
 def _lanes(text: str) -> str:
     parts = text.split(",")
-    formats = [part for part in parts if part in ("int32", "int16", "int8")]
+    formats = [part for part in parts if part in FLOAT_FORMATS]
     counts = [part for part in parts if part.isdecimal() and 1 <= int(part) <= _MOST_LANES]
     if len(parts) != len(formats) + len(counts) or len(formats) > 1 or len(counts) > 1:
-        raise UsageError(f"128, 256, 2048, int32, int16, int8, or both as in 2048,int8, not {text!r}")
-    return ",".join(sorted(parts, key=lambda part: part.startswith("int")))
+        raise UsageError(f"128, 256, 2048, {', '.join(FLOAT_FORMATS)}, or both as in 2048,int8, not {text!r}")
+    return ",".join(sorted(parts, key=lambda part: part in FLOAT_FORMATS))
 
 
 def _rate(text: str) -> float:

@@ -24,9 +24,10 @@ from switchsum_lab.sweeps.processor_time import session_seconds
 from switchsum_lab.sweeps.simulated_ranks import COMPRESSORS, call_of
 from switchsum_protocol import rpc
 from switchsum_protocol.clients.controller_client import ControllerClient
+from switchsum_protocol.frame import FLOAT_FORMATS
 
-_TOLERANCE = {"int32": 1e-5, "int16": 1e-2, "int8": 1.0}
-"""How far a sum may be off, relative to the largest one."""
+_TOLERANCE = {32: 1e-5, 16: 1e-2, 8: 1.0}
+"""How far a sum may be off, relative to the largest one, by bits that values go up in."""
 _SPENT_BYTES = BURST_BYTES * 5 // 4
 _KEPT_BYTES = 16_000_000
 """Largest array that is kept for a cell's next run: jobs that wait for their turn hold no large ones."""
@@ -75,7 +76,7 @@ class Rank:
         peer.barrier()
         worked = time.process_time() - worked
         of_job = session_seconds() - of_job - spent_s if peer.rank == 0 else 0.0
-        tolerance = _TOLERANCE["int8" if cell.collective in COMPRESSORS else lanes]
+        tolerance = _TOLERANCE[8 if cell.collective in COMPRESSORS else FLOAT_FORMATS[lanes].value_bits]
         answer = {"began": started, "seconds": seconds, "right": supports.is_near(array, total, tolerance)}
         answer |= {"sum_error": supports.error_of(array, total)}
         answer |= {"cpu_s": max(of_job, 0.0) / cell.calls, "worker_cpu_s": worked / cell.calls}

@@ -25,7 +25,7 @@ from switchsum_lab.sweeps.session import Session
 from switchsum_lab.sweeps.simulated import lanes_of
 from switchsum_lab.sweeps.star import UNLIMITED, UNSHAPED
 from switchsum_protocol.errors import LocalError, UsageError
-from switchsum_protocol.frame import LANE_BUILDS
+from switchsum_protocol.frame import FLOAT_FORMATS, LANE_BUILDS
 from switchsum_protocol.rpc import check_slots
 from switchsum_switch.bmv2 import process as bmv2
 
@@ -118,7 +118,7 @@ def _check_peer(cell: Cell) -> None:
     for name in _OF_OUR_SWITCH:
         if getattr(cell, name) != getattr(Cell(), name):
             raise Impossible(name, f"{cell.protocol} has none of it: only {OURS} has")
-    if "int16" in cell.lanes or "int8" in cell.lanes:
+    if any(part in FLOAT_FORMATS and part != "int32" for part in cell.lanes.split(",")):
         raise Impossible("lanes", f"{cell.protocol} sends float32 only")
     if cell.protocol == "gloo" and importlib.util.find_spec("torch") is None:
         raise Impossible("protocol", f"gloo comes with PyTorch: {sys.executable} -m pip install 'switchsum[torch]'")

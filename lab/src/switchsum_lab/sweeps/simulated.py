@@ -19,7 +19,7 @@ from switchsum_lab.sweeps.axes import OURS, Cell, Impossible
 from switchsum_lab.sweeps.outcome import Outcome
 from switchsum_protocol.builds import largest_build
 from switchsum_protocol.errors import LocalError, UsageError
-from switchsum_protocol.frame import FRAME_BYTES, LANE_BUILDS, MAX_WORKERS, payload_bytes
+from switchsum_protocol.frame import FLOAT_FORMATS, FRAME_BYTES, LANE_BUILDS, MAX_WORKERS, payload_bytes
 
 IDEAL_SWITCHES: Final = "ideal-switches"
 RIVALS: Final = (*peers.ALGORITHMS, scenario.IDEAL, IDEAL_SWITCHES, *counted.WAYS)
@@ -37,7 +37,7 @@ _OF_REAL_LINKS: Final = {
 def lanes_of(cell: Cell) -> tuple[int, str]:
     """Return lanes of a frame and their format; raises Impossible if an MTU carries none."""
     parts = cell.lanes.split(",") if cell.lanes else []
-    kind = next((part for part in parts if part.startswith("int")), "int32")
+    kind = next((part for part in parts if part in FLOAT_FORMATS), "int32")
     try:
         build = next((int(part) for part in parts if part.isdigit()), None) or largest_build(cell.mtu or MTU)
     except UsageError as error:
