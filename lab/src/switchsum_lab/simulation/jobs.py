@@ -37,7 +37,7 @@ from .arena import Arena
 from .conditions import HostCost, HostTiming, Link, SwitchTiming, instant
 from .controller import Door, Membership, SimulatedController, fabric_of
 from .network import Network
-from .placement import behind, host_address, merged, place, rates_bps
+from .placement import Placement, behind, host_address, merged, place, rates_bps
 from .rails import Rails
 from .records import Stop
 from .workers import Worker
@@ -178,6 +178,9 @@ class Share:
     """Its slots are the shared ones. The controller has a fallback."""
     own_slots: int = 0
     """Slots that it has beside those."""
+    placed: Placement | None = None
+    """Where its hosts are, over trees that were planned beside those of the other jobs. None: as if it were alone, or
+    as the controller has all jobs."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -224,7 +227,8 @@ class Job:
             raise UsageError(f"a job has 2 to {MOST_WORKERS} workers, not {len(hosts)}")
         self.network, self.lanes, self._share = network, lanes, share
         self.hosts, controller = list(hosts), share.controller
-        placed = self._placed = place(planned, hosts, SLOTS) if controller is None else controller.placed
+        given = share.placed if controller is None else controller.placed
+        placed = self._placed = given or place(planned, hosts, SLOTS)
         self.window_slots = window_slots or min(self._fitting_window(conditions), share.most_slots)
         most = min(share.most_slots, MOST_IN_FLIGHT if placed.shares_mbit else SLOTS)
         if not len(placed.trees) <= self.window_slots <= most:

@@ -12,6 +12,7 @@ from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+from switchsum.launch.tree import TreePlan
 from switchsum.planning import runs, topology, trees
 from switchsum_controller.trees.forest import AggregationTree, switches_of
 from switchsum_protocol.errors import UsageError
@@ -114,20 +115,46 @@ def place(planned: topology.Network, hosts: Sequence[str], slots: int) -> Placem
 
     Raises UsageError, and TopologyError where no tree serves these hosts.
     """
+    [placed] = place_all(planned, [hosts], slots)
+    return placed
+
+
+def place_all(planned: topology.Network, jobs: Sequence[Sequence[str]], slots: int) -> list[Placement]:
+    """Plan the trees of jobs that run at the same time, spread over links and roots; raises what `place` raises."""
+    found = [one.trees for one in trees.plan_jobs(planned, jobs, slots=slots)]
+    plans = [runs.on_rails(planned, hosts, own, "") for hosts, own in zip(jobs, found, strict=True)]
+    leaf_of = {
+        host: own[0].parents[host]
+        for hosts, own, plan in zip(jobs, found, plans, strict=True)
+        for host in hosts
+        if plan is None
+    }
+    if any(tree.parents.get(host, leaf) != leaf for own in found for tree in own for host, leaf in leaf_of.items()):
+        found = [one.trees for one in trees.plan_jobs(runs.at_one_switch(planned, leaf_of), jobs, slots=slots)]
+    return [
+        _over_trees(planned, hosts, own) if plan is None else _over_rails(planned, hosts, own, plan)
+        for hosts, own, plan in zip(jobs, found, plans, strict=True)
+    ]
+
+
+def _over_rails(
+    planned: topology.Network, hosts: Sequence[str], found: Sequence[AggregationTree], plan: TreePlan
+) -> Placement:
+    """Return where a job is whose trees have a link of each host to themselves."""
     cables = merged(planned)
-    found = trees.plan(planned, hosts, slots=slots).trees
-    if (plan := runs.on_rails(planned, hosts, found, "")) is not None:
-        return Placement(
-            trees=found,
-            parents=[plan.trees[0][0]],
-            rails=[_cables_to(cables, hosts, dict(zip(hosts, rail.leaves, strict=True))) for rail in plan.rails],
-            shares_mbit=[rail.share_mbit for rail in plan.rails],
-        )
-    leaf_of = {host: found[0].parents[host] for host in hosts}
-    if any(tree.parents[host] != leaf for tree in found for host, leaf in leaf_of.items()):
-        found = trees.plan(runs.at_one_switch(planned, leaf_of), hosts, slots=slots).trees
+    return Placement(
+        trees=found,
+        parents=[plan.trees[0][0]],
+        rails=[_cables_to(cables, hosts, dict(zip(hosts, rail.leaves, strict=True))) for rail in plan.rails],
+        shares_mbit=[rail.share_mbit for rail in plan.rails],
+    )
+
+
+def _over_trees(planned: topology.Network, hosts: Sequence[str], found: Sequence[AggregationTree]) -> Placement:
+    """Return where a job is whose hosts are at one switch each."""
     above = [{name: tree.parents[name] for name in switches_of(tree)[1:]} for tree in found]
-    return Placement(trees=found, parents=above, rails=[_cables_to(cables, hosts, leaf_of)])
+    leaf_of = {host: found[0].parents[host] for host in hosts}
+    return Placement(trees=found, parents=above, rails=[_cables_to(merged(planned), hosts, leaf_of)])
 
 
 def rails_of(planned: topology.Network, hosts: Sequence[str], slots: int) -> Sequence[Cables]:

@@ -12,7 +12,7 @@ from switchsum.planning import topology
 from switchsum.planning.sources import read
 from switchsum_lab.options import SimulateOptions
 from switchsum_lab.simulation import jobs, peers, scenario
-from switchsum_lab.simulation.placement import place
+from switchsum_lab.simulation.placement import place_all
 from switchsum_lab.simulation.scenario import Result, Scenario
 from switchsum_lab.sweeps import counted, others, replay, shared_slots, simulated_ranks, supports
 from switchsum_lab.sweeps.axes import OURS, Cell, Impossible
@@ -179,8 +179,7 @@ def _check_network(source: str | None, workers: int, count: int) -> None:
     except (UsageError, LocalError) as error:
         raise Impossible("topology", str(error)) from error
     try:
-        for hosts in Scenario(planned=planned, workers=workers, jobs=count, size=4).hosts_of_jobs:
-            place(planned, hosts, jobs.SLOTS)
+        place_all(planned, Scenario(planned=planned, workers=workers, jobs=count, size=4).hosts_of_jobs, jobs.SLOTS)
     except (UsageError, LocalError) as error:
         raise Impossible("workers", str(error)) from error
 
