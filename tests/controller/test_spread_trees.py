@@ -8,7 +8,6 @@ from collections.abc import Sequence
 
 import pytest
 
-pytest.importorskip("networkx")
 pytest.importorskip("yaml")
 pytest.importorskip("scipy")
 
@@ -17,15 +16,17 @@ from scipy.optimize import linprog
 
 from switchsum.planning.loads import Loads, Pair, Placed, busiest, fair_part, fair_rates, free_mbit, wanted_mbit
 from switchsum.planning.sources import read
-from switchsum.planning.topology import Cable, Network, problems
+from switchsum.planning.topology import problems
 from switchsum.planning.trees import Plan, plan, plan_jobs
+from switchsum.topologies import Cable, Network
 
 MANY = 99
 """Levels that no tree of these tests has."""
 WORST = 2.0
-"""The busiest link is at most so many times as busy as in the best placement that there is."""
-USUAL = 1.25
-"""The same on average of the networks of one run."""
+"""The busiest link is at most so many times as busy as in the best placement that there is. Of 1,000 networks drawn
+like these, the worst has 1.5 times as much."""
+USUAL = 1.15
+"""The same on average of the networks of one run: 1.013 of those 1,000."""
 
 
 def mean(values: Sequence[float]) -> float:

@@ -11,7 +11,6 @@ from xml.etree import ElementTree
 
 import pytest
 
-pytest.importorskip("networkx")
 pytest.importorskip("yaml")
 pytest.importorskip("scipy")
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from switchsum.planning.sources import read
-from switchsum.planning.topology import Cable, Network
+from switchsum.topologies import Cable, Network
 from switchsum_controller.trees.moves import AWAY_S
 from switchsum_lab.cli.simulate import _text
 from switchsum_lab.simulation import jobs

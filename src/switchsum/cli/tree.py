@@ -20,8 +20,8 @@ from switchsum_protocol.rpc import JobInfo, JobRequest
 from switchsum_switch.notices import waiting_for
 
 if TYPE_CHECKING:
-    from switchsum.planning.topology import Network
     from switchsum.planning.trees import Plan
+    from switchsum.topologies import Network
     from switchsum_protocol.clients.controller_client import ControllerClient
 
 app = typer.Typer(name="tree", help="Plan and show the aggregation trees of jobs.", no_args_is_help=True)

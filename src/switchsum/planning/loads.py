@@ -10,9 +10,8 @@ import math
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+from switchsum.topologies import Network
 from switchsum_controller.trees.forest import AggregationTree, switches_of
-
-from .topology import Network
 
 Pair = frozenset[str]
 """The two ends of a link. Cables between the same two nodes are one link here, since a tree names nodes."""

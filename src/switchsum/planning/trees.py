@@ -25,6 +25,7 @@ import numpy as np
 from scipy.optimize import Bounds, LinearConstraint, linprog, milp
 from scipy.sparse import csc_array
 
+from switchsum.topologies import Network
 from switchsum_controller.trees.fabric import MOST_TREES
 from switchsum_controller.trees.forest import AggregationTree
 from switchsum_protocol.errors import UsageError
@@ -32,7 +33,7 @@ from switchsum_protocol.errors import UsageError
 from .bounds import Bound, bound_of, cheapest, hosts_alone
 from .loads import Burden, Loads, Pair, Placed, busiest, fair_rates, free_mbit, wanted_mbit
 from .paths import MOST_LEVELS, Core, Floats, Search, Shape, Tree, core_of, shape_of
-from .topology import Network, TopologyError
+from .topology import TopologyError
 
 ENOUGH: Final = 0.95
 """Part of the best rate that the fewest trees have to reach."""

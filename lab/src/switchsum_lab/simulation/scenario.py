@@ -15,7 +15,7 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from switchsum.planning import topology
+from switchsum import topologies
 from switchsum.planning.runs import places
 from switchsum_controller.plan import windows
 from switchsum_protocol.errors import LocalError, UsageError
@@ -48,7 +48,7 @@ LONGEST_S: Final = 3600.0
 class Scenario:
     """What is to be simulated."""
 
-    planned: topology.Network
+    planned: topologies.Network
     workers: int
     size: int
     """Bytes of each rank's array of float32."""

@@ -8,6 +8,7 @@ from typing import Final
 
 import numpy as np
 
+from switchsum import topologies
 from switchsum.planning import topology
 from switchsum.planning.sources import read
 from switchsum_lab.options import SimulateOptions
@@ -86,7 +87,7 @@ def scenario_of(cell: Cell, seed: int = 0) -> Scenario:
     return replace(wanted, link_mtu=cell.mtu, planned=planned)
 
 
-def _with_uplinks(planned: topology.Network, mbit: float) -> topology.Network:
+def _with_uplinks(planned: topologies.Network, mbit: float) -> topologies.Network:
     """Return a network whose hosts send at another rate than they receive."""
     hosts = {*planned.hosts}
     cables = (replace(cable, up_mbit=mbit) if hosts & {*cable.ends} else cable for cable in planned.cables)
