@@ -67,7 +67,7 @@ OFFLOADS = ("tx", "tso", "gso", "gro")
 
 
 class Survey:
-    """The network around a switch, as a `Topology` and as Mininet's objects."""
+    """The network around a switch, as a `Network` and as Mininet's objects."""
 
     def __init__(self, start: Switch) -> None:
         nodes, links, waiting = {start.name: start}, {}, [start]
@@ -85,12 +85,13 @@ class Survey:
             links[key] for key in sorted(links, key=lambda key: (trees.in_order(key[0]), trees.in_order(key[1])))
         ]
         switches = [name for name, one in self.nodes.items() if isinstance(one, Switch)]
-        self.topology = topologies.Topology(
+        self.topology = topologies.Network(
             hosts=tuple(name for name in self.nodes if name not in switches),
             switches=tuple(switches),
-            links=tuple(
-                topologies.Link(
-                    ends=(link.intf1.node.name, link.intf2.node.name), rate_mbit=link.intf1.params.get("bw")
+            cables=tuple(
+                topologies.Cable(
+                    ends=(link.intf1.node.name, link.intf2.node.name),
+                    mbit=link.intf1.params.get("bw") or topologies.NO_LIMIT,
                 )
                 for link in self.links
             ),
@@ -99,9 +100,8 @@ class Survey:
         if not chosen.issubset(switches):
             give_up(self.nodes, f"adds={', '.join(sorted(chosen))} names no switch: there are {', '.join(switches)}")
         self.root = min(chosen, default="") or topologies.center(self.topology)
-        tree = topologies.spanning_tree(self.topology, self.root)
-        self.routes = topologies.routes(self.topology, tree)
-        self.parents = trees.parents_of({link: self.topology.links[link].ends for link in sorted(tree)}, self.root)
+        self.parents = topologies.spanning_tree(self.topology, self.root)
+        self.routes = topologies.routes(self.topology, self.parents)
 
     def workers(self) -> list[Any]:
         """Return the hosts in the order of ranks; other nodes with one link, such as Mininet's NAT, get no rank."""
@@ -162,9 +162,9 @@ class Survey:
         """Return each host that has a rank with its link, and the switch at the other end."""
         found = []
         for host in self.workers():
-            for index, link in enumerate(self.topology.links):
-                if host.name in link.ends:
-                    found.append((host, index, next(end for end in link.ends if end != host.name)))
+            for index, cable in enumerate(self.topology.cables):
+                if host.name in cable.ends:
+                    found.append((host, index, cable.far(host.name)))
                     break
         return found
 
@@ -374,15 +374,15 @@ class CLI(MininetCLI):  # type: ignore[misc]
 class DataTopo(Topo):  # type: ignore[misc]
     """One of `switchsum.topologies`, built in Mininet."""
 
-    def build(self, topology: topologies.Topology) -> None:
+    def build(self, topology: topologies.Network) -> None:
         """Add its nodes and links; links with a rate are limited to it."""
         for name in topology.hosts:
             self.addHost(name)
         for name in topology.switches:
             self.addSwitch(name)
-        for link in topology.links:
-            limited = {} if link.rate_mbit is None else {"cls": TCLink, "bw": link.rate_mbit, **BUCKET}
-            self.addLink(*link.ends, **limited)
+        for cable in topology.cables:
+            is_limited = cable.mbit != topologies.NO_LIMIT
+            self.addLink(*cable.ends, **({"cls": TCLink, "bw": cable.mbit, **BUCKET} if is_limited else {}))
 
 
 def make_topo(name: str) -> Any:

@@ -18,21 +18,6 @@ MAX_WORKERS = 32  # at one switch
 _ANSWER_S = 60.0
 
 
-def parents_of(links: Mapping[int, tuple[str, str]], root: str) -> dict[str, tuple[str, int]]:
-    """Return for each switch but the root the switch above it, and the link to that one; `links` make a tree."""
-    parents: dict[str, tuple[str, int]] = {}
-    waiting = [root]
-    for switch in waiting:
-        for index, ends in links.items():
-            if switch not in ends:
-                continue
-            far = ends[1] if ends[0] == switch else ends[0]
-            if far != root and far not in parents:
-                parents[far] = switch, index
-                waiting.append(far)
-    return parents
-
-
 @dataclass(frozen=True)
 class Tree:
     """One tree over which hosts' arrays are added."""
@@ -64,8 +49,8 @@ class Tree:
 def is_narrow(topology: Any) -> bool:
     """Return whether a link between switches is slower than a host's."""
     rates: dict[bool, list[float]] = {True: [], False: []}
-    for link in topology.links:
-        rates[set(link.ends) <= set(topology.switches)].append(link.rate_mbit or DEFAULT_MBIT)
+    for cable in topology.limited(DEFAULT_MBIT).cables:
+        rates[set(cable.ends) <= set(topology.switches)].append(cable.mbit)
     return min(rates[True], default=DEFAULT_MBIT) < max(rates[False], default=0)
 
 
@@ -83,7 +68,7 @@ def plan(command: Path, folder: Path, topology: Any, hosts: Sequence[str], singl
 
     Otherwise, and where no plan can be made (it needs the extra `trees`), it is the single one.
     """
-    links = [(link.ends, DEFAULT_MBIT if link.rate_mbit is None else link.rate_mbit) for link in topology.links]
+    links = [(cable.ends, cable.mbit) for cable in topology.limited(DEFAULT_MBIT).cables]
     trunks = sum(set(ends) <= set(topology.switches) for ends, _ in links)
     are_doubled = len({frozenset(ends) for ends, _ in links}) < len(links)  # a tree names no link, but its ends
     if trunks <= len(single.parents) or not is_narrow(topology) or are_doubled:

@@ -7,7 +7,6 @@ from collections.abc import Iterator
 
 import pytest
 
-pytest.importorskip("networkx")
 pytest.importorskip("yaml")
 pytest.importorskip("scipy")
 

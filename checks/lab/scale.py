@@ -20,7 +20,7 @@ from typing import Any, Final
 
 from checks.bench import ages
 from checks.bench.code import digests
-from switchsum.planning.topology import Cable, Network
+from switchsum.topologies import Cable, Network
 from switchsum_lab.simulation import jobs
 from switchsum_lab.simulation.conditions import Link
 from switchsum_lab.simulation.scenario import IDEAL, Scenario, ideals, simulate

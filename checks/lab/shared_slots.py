@@ -16,7 +16,7 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from switchsum.planning.topology import Cable, Network
+from switchsum.topologies import Cable, Network
 from switchsum_host.engine.state import Count
 from switchsum_lab.simulation import jobs
 from switchsum_lab.simulation.conditions import Link

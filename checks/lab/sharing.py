@@ -13,7 +13,7 @@ from typing import Final
 
 import numpy as np
 
-from switchsum.planning.topology import Cable, Network
+from switchsum.topologies import Cable, Network
 from switchsum_host.engine.state import Count
 from switchsum_lab.simulation import jobs, peers
 from switchsum_lab.simulation.conditions import Link, SwitchTiming

@@ -30,7 +30,7 @@ from checks.bench import ages
 from checks.bench.records import measured_on, provenance
 from checks.lab.sharing_rig import LANES, RANKS, SPARE, TAKERS, Case, Found, Way, rig
 from switchsum.launch import wires
-from switchsum.planning.topology import Cable, Network
+from switchsum.topologies import Cable, Network
 from switchsum_host.engine.operation import Operation
 from switchsum_host.engine.state import Count
 from switchsum_lab.simulation import jobs

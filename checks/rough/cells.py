@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass, fields, replace
 from functools import cached_property
 from typing import Any, Final, NamedTuple
 
-from switchsum.planning.topology import Cable, Network
+from switchsum.topologies import Cable, Network
 from switchsum_lab.simulation.conditions import Link
 from switchsum_protocol.frame import FRAME_BYTES, payload_bytes
 

@@ -10,7 +10,7 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from switchsum.planning.topology import Cable
+from switchsum.topologies import Cable
 from switchsum_host.api.join import SWITCH_TIMEOUT_S
 from switchsum_lab.simulation import jobs
 from switchsum_lab.simulation.conditions import HostTiming, instant

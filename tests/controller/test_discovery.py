@@ -102,6 +102,7 @@ def test_a_controller_that_knows_addresses_alone_finds_a_tree_and_adds_over_it(n
     fabric = discovery.load(path, program())
     assert fabric.home == "middle"
     assert fabric.parents == {"left": "middle", "right": "middle"}
+    assert fabric.spreads_jobs
     assert fabric.switches["middle"].ports == {"left": 1, "right": 2}
     running = RunningController("", f"unix:{tmp_path}/controller", fabric=fabric)
     try:

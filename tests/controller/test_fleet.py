@@ -12,7 +12,6 @@ from typing import Any
 
 import pytest
 
-pytest.importorskip("networkx")
 pytest.importorskip("yaml")
 pytest.importorskip("scipy")
 

@@ -20,22 +20,19 @@ from switchsum_protocol.tree_rules import TreeSwitch
 from switchsum_protocol.wire import build_frame, parse_frame
 from switchsum_switch.wires.headers import Address
 
-pytest.importorskip("networkx")
 pytest.importorskip("yaml")
 pytest.importorskip("scipy")
 
-from switchsum.planning.topology import Cable, Network
 from switchsum.planning.trees import plan as plan_trees
 from switchsum.testing.tree import carry_out, reserve
-from switchsum.topologies import fat_tree, leaf_spine, star, two_spines
+from switchsum.topologies import Network, fat_tree, leaf_spine, star, two_spines
 
 LANES = 4
 JOB, EPOCH = 7, 3
 
 
-def network_of(shape: Any, mbit: float = 1000) -> Network:
-    cables = tuple(Cable(ends=link.ends, mbit=link.rate_mbit or mbit) for link in shape.links)
-    return Network(switches=shape.switches, hosts=shape.hosts, cables=cables)
+def network_of(shape: Network, mbit: float = 1000) -> Network:
+    return shape.limited(mbit)
 
 
 def ports_of(network: Network) -> dict[str, dict[str, int]]:

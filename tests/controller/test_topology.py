@@ -6,14 +6,14 @@ from pathlib import Path
 
 import pytest
 
-pytest.importorskip("networkx")
 pytest.importorskip("yaml")
 pytest.importorskip("scipy")
 
 from hypothesis import given
 from hypothesis import strategies as st
 
-from switchsum.planning.topology import MOST_BYTES, Cable, TopologyError, load, parse
+from switchsum.planning.topology import MOST_BYTES, TopologyError, load, parse
+from switchsum.topologies import Cable
 
 GOOD = """
 switches: [s1, s2]

@@ -375,6 +375,16 @@ def test_switches_with_interfaces_are_known_by_port_and_have_one_address() -> No
     assert fabric.switches["leaf"].stations == {0x02_00_00_00_00_09: 1}
 
 
+def test_a_file_says_whether_jobs_are_spread_and_has_one_tree_then() -> None:
+    switches = {"root": ROOT, "leaf": {**OTHER, "above": "root"}}
+    assert not parse(json.dumps({"switches": switches}), 256).spreads_jobs
+    assert parse(json.dumps({"switches": switches, "spread_jobs": True}), 256).spreads_jobs
+    with pytest.raises(UsageError, match="spread_jobs must be true or false, not 1"):
+        parse(json.dumps({"switches": switches, "spread_jobs": 1}), 256)
+    with pytest.raises(UsageError, match="one tree of its own"):
+        parse(json.dumps(two_roots(spread_jobs=True)), 256)
+
+
 def two_roots(**fields: Any) -> dict[str, Any]:
     """Return a file of two leaves below two roots, of which the first has three quarters of the slots."""
     switches = {

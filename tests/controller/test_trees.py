@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 
 import pytest
 
@@ -19,9 +20,9 @@ from hypothesis import strategies as st
 from scipy.optimize import linprog
 
 from support.timing import patience
-from switchsum.planning.topology import Cable, Network, TopologyError, problems
+from switchsum.planning.topology import TopologyError, problems
 from switchsum.planning.trees import ENOUGH, Plan, plan, share
-from switchsum.topologies import Topology, fat_tree, leaf_spine, star, two_spines
+from switchsum.topologies import NO_LIMIT, Cable, Network, fat_tree, leaf_spine, star, two_spines
 from switchsum_controller.trees.fabric import MOST_TREES
 from switchsum_protocol.errors import UsageError
 
@@ -29,16 +30,15 @@ MANY = 99
 """Levels that no tree of these tests has."""
 
 
-def network_of(shape: Topology, mbit: float = 1000, trunk_mbit: float | None = None) -> Network:
+def network_of(shape: Network, mbit: float = 1000, trunk_mbit: float | None = None) -> Network:
     hosts = set(shape.hosts)
 
-    def capacity(ends: tuple[str, str], rate: float | None) -> float:
-        if rate is not None:
-            return rate
-        return mbit if trunk_mbit is None or set(ends) & hosts else trunk_mbit
+    def capacity(cable: Cable) -> float:
+        if cable.mbit != NO_LIMIT:
+            return cable.mbit
+        return mbit if trunk_mbit is None or set(cable.ends) & hosts else trunk_mbit
 
-    cables = tuple(Cable(ends=link.ends, mbit=capacity(link.ends, link.rate_mbit)) for link in shape.links)
-    return Network(switches=shape.switches, hosts=shape.hosts, cables=cables)
+    return replace(shape, cables=tuple(replace(cable, mbit=capacity(cable)) for cable in shape.cables))
 
 
 def network_from(switches: str, hosts: str, links: str) -> Network:

@@ -30,7 +30,7 @@ ALONE = ("unshare", "--net", "--pid", "--fork", "--kill-child", "--mount-proc", 
 ENTER = 'mount -t sysfs none /sys && ip link set lo up && "$@"'
 VALUES = 100_000
 """As many as tests/mininet/allreduce.py adds."""
-TREES = all(find_spec(name) for name in ("networkx", "scipy", "yaml"))
+TREES = all(find_spec(name) for name in ("scipy", "yaml"))
 """Whether trees can be planned; else there is one, the widest."""
 SWITCHES = ["switchsum", pytest.param("bmv2", marks=pytest.mark.bmv2)]
 

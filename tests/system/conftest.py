@@ -47,7 +47,7 @@ SHM = Switch("shm", ())
 TREE = Switch(
     "tree",
     ("--topology", "leaf-spine,2,1,2"),
-    (pytest.mark.skipif(find_spec("networkx") is None, reason="networkx is not installed (extra trees)"),),
+    (pytest.mark.skipif(find_spec("scipy") is None, reason="scipy is not installed (extra trees)"),),
 )
 UDP = Switch("udp", ("--links", "udp"))
 VETH = Switch("veth", ("--links", "veth"), (pytest.mark.root, NAMESPACES))

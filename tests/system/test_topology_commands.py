@@ -11,7 +11,6 @@ from xml.etree import ElementTree
 
 import pytest
 
-pytest.importorskip("networkx")
 pytest.importorskip("yaml")
 pytest.importorskip("scipy")
 
@@ -93,9 +92,31 @@ def test_plan_prints_rate_bound_and_trees_and_draws_them(good: Path, tmp_path: P
     assert found["rate_mbit"] == pytest.approx(found["bound_mbit"])
 
 
+def test_plan_spreads_several_jobs_over_roots_and_says_what_each_gets(tmp_path: Path) -> None:
+    done = run_here("tree", "plan", "leaf-spine,4,4,8", "--jobs", "4")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.count("1000 Mbit/s while all jobs run, trees: 1") == 4
+    assert "1 job, which could send 1000 Mbit/s over its 1000" in done.stdout
+    found = json.loads(run_here("tree", "plan", "leaf-spine,4,4,8", "--jobs", "4", "--json").stdout)
+    assert [one["job"] for one in found["jobs"]] == ["1", "2", "3", "4"]
+    assert sorted(tree["root"] for one in found["jobs"] for tree in one["trees"]) == ["s1", "s2", "s3", "s4"]
+    path = tmp_path / "jobs.yaml"
+    links = [("h1", "s1"), ("h2", "s1"), ("h3", "s2"), ("h4", "s2"), ("s1", "s2")]
+    lines = [f"  - {{between: [{one}, {other}]}}" for one, other in links]
+    named = ["switches: [s1, s2]", "hosts: [h1, h2, h3, h4]", "mbit: 100", "jobs: {one: [h1, h3], two: [h2, h4]}"]
+    path.write_text("\n".join([*named, "links:", *lines]))
+    done = run_here("tree", "plan", str(path), "--job", "one", "--job", "two")
+    assert done.stdout.splitlines()[:3] == [
+        "job one: 50 Mbit/s while all jobs run, trees: 1",
+        "job two: 50 Mbit/s while all jobs run, trees: 1",
+        "busiest link between switches: s1 to s2, 2 jobs, which could send 200 Mbit/s over its 100",
+    ]
+
+
 @pytest.mark.parametrize(
     ("arguments", "code", "text"),
     [
+        (("tree", "plan", "star,4", "--jobs", "3"), 2, "4 hosts are too few for 3 jobs"),
         (
             ("topology", "show", "nowhere.yaml"),
             2,

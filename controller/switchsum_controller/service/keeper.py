@@ -311,12 +311,17 @@ class Keeper:
             return f"switch {self.fabric.fallback}, the fallback of jobs that share slots, {why}"
         cut = self.cuts.long(self.clock())
         try:
-            gathering.above = moves.trees_without(self.fabric, gathering, self.fleet.without, cut)
+            others = self._uses_beside(job)
+            gathering.above = moves.trees_without(self.fabric, gathering, self.fleet.without, cut, others)
         except UsageError as error:
             if not (self.fleet.without or cut):
                 raise
             return str(error)
         return ""
+
+    def _uses_beside(self, job: Job) -> moves.Uses:
+        """Return which links and roots other running jobs use."""
+        return moves.Uses.of(self.fabric, (one.live for one in self.jobs if one is not job and one.live is not None))
 
     def away_of(self, live: Incarnation) -> list[str]:
         """Return the switches of a running job's trees that are away."""
@@ -420,7 +425,8 @@ class Keeper:
 
     def _begin_move(self, job: Job, live: Incarnation, why: str) -> None:
         try:
-            text = moves.begin(self.fabric, live, self.fleet.away(), why, self.cuts.long(self.clock()))
+            cut = self.cuts.long(self.clock())
+            text = moves.begin(self.fabric, live, self.fleet.away(), why, cut, self._uses_beside(job))
         except UsageError as error:
             if self._waits.get(job.name) != str(error):
                 self._waits[job.name] = str(error)

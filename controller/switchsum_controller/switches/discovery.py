@@ -145,4 +145,4 @@ def load(path: Path, program: Build, **options: Any) -> Fabric:
     if found.faults:
         raise LocalError("; ".join(found.faults))
     complete = fleet_file.parse(json.dumps(with_tree(given, found.links)), program.lanes_per_frame)
-    return replace(complete, is_discovered=True)
+    return replace(complete, is_discovered=True, spreads_jobs=True)

@@ -65,6 +65,8 @@ class Fabric:
     """The first so many slots of all other switches are shared."""
     is_discovered: bool = False
     """The tree follows from the links that were found, and the controller goes on to look for them."""
+    spreads_jobs: bool = False
+    """A job that begins beside others gets a tree of its own, whose links and root the others use least."""
 
     @property
     def home(self) -> str:

@@ -22,7 +22,7 @@ MOST_SHARE: Final = 1e9
 """Shares are rates in Mbit/s or small numbers; their sum has to be a number, too."""
 FIRST_GROUP_OCTET: Final = 224
 """First octet of IPv4 addresses of groups. From there on, no address is a host's."""
-_TOP: Final = {"switches", "trees", "link_bytes", "shared_slots"}
+_TOP: Final = {"switches", "trees", "link_bytes", "shared_slots", "spread_jobs"}
 _KEYS: Final = {"p4runtime", "udp", "port", "ports", "stations", "above", "role"}
 _AGGREGATOR: Final = "aggregator"
 """The one role that a switch may have: it is no part of a tree, but the fallback of jobs that share slots."""
@@ -58,6 +58,11 @@ def parse(text: str, lanes_per_frame: int) -> Fabric:
         raise UsageError(f"link_bytes must be a number of bytes, not {link_bytes!r}")
     fallback, shared_slots = _read_fallback(top, given)
     all_parents, shares = _read_trees(top, {name: one for name, one in given.items() if name != fallback})
+    spreads_jobs = top.get("spread_jobs", False)
+    if not isinstance(spreads_jobs, bool):
+        raise UsageError(f"spread_jobs must be true or false, not {spreads_jobs!r}")
+    if spreads_jobs and len(all_parents) > 1:
+        raise UsageError("spread_jobs gives each job one tree of its own, so that the file names one tree, not several")
     switches = {}
     first = all_parents[0]
     # Sockets reach one another, whatever the trees are.
@@ -86,6 +91,7 @@ def parse(text: str, lanes_per_frame: int) -> Fabric:
         lanes_per_frame=lanes_per_frame,
         fallback=fallback,
         shared_slots=shared_slots,
+        spreads_jobs=spreads_jobs,
     )
 
 

@@ -10,7 +10,8 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Final, Generic, TypeVar
 
 from switchsum_protocol.errors import UsageError
@@ -86,17 +87,49 @@ def note_links(
                 cuts.note(pair, now)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Uses:
+    """How many jobs use links and roots; a tree that has a half of a job's slots counts as a half."""
+
+    links: Mapping[Pair, float] = field(default_factory=dict)
+    roots: Mapping[str, float] = field(default_factory=dict)
+
+    @staticmethod
+    def of(fabric: Fabric, lives: Iterable[Incarnation]) -> Uses:
+        """Return what the trees of these incarnations use; those with rails have links that nobody can choose."""
+        links: dict[Pair, float] = {}
+        roots: dict[str, float] = {}
+        for live in lives:
+            for over in rails.ways_of(live).values():
+                for parents, share in zip(fabric.parents_for(live), fabric.shares, strict=True):
+                    part, root = share / sum(fabric.shares), _root(parents, over)
+                    roots[root] = roots.get(root, 0.0) + part
+                    for pair in map(frozenset, pruned(parents, over).items()):
+                        links[pair] = links.get(pair, 0.0) + part
+        return Uses(links=links, roots=roots)
+
+    def most(self, tree: Parents) -> float:
+        """Return how many jobs use the busiest link of a tree."""
+        return max((self.links.get(frozenset(pair), 0.0) for pair in tree.items()), default=0.0)
+
+
 def begin(
-    fabric: Fabric, live: Incarnation, away: Collection[str], why: str, cut: Collection[Pair] = frozenset()
+    fabric: Fabric,
+    live: Incarnation,
+    away: Collection[str],
+    why: str,
+    cut: Collection[Pair] = frozenset(),
+    others: Uses = Uses(),
 ) -> str:
     """Give a running job trees without some switches and links, which are to be written; return what was moved.
 
-    One with rails leaves those that are broken.  Raises UsageError, which says why, if there are none.
+    Of equally good trees it gets those that the `others` use least.  One with rails leaves those that are broken.
+    Raises UsageError, which says why, if there are none.
     """
     if live.has_rails:
         return rails.leave(fabric, live, away, why, cut)
     before = fabric.parents_for(live)
-    after = trees_without(fabric, live, away, cut)
+    after = trees_without(fabric, live, away, cut, others)
     roots = [(_root(old, live), _root(new, live)) for old, new in zip(before, after, strict=True)]
     changed = [number for number, (old, new) in enumerate(zip(before, after, strict=True)) if pruned(old, live) != new]
     parts = [
@@ -112,11 +145,16 @@ def begin(
 
 
 def trees_without(
-    fabric: Fabric, live: Incarnation, away: Collection[str], cut: Collection[Pair] = frozenset()
+    fabric: Fabric,
+    live: Incarnation,
+    away: Collection[str],
+    cut: Collection[Pair] = frozenset(),
+    others: Uses = Uses(),
 ) -> list[dict[str, str]]:
     """Return the trees of a job whose members were seen, as they are where all that they pass is there.
 
-    Raises UsageError, which says why, where there is no tree.
+    In a fabric that spreads jobs, one that begins gets a tree that the `others` use least.  Raises UsageError, which
+    says why, where there is no tree.
     """
     if live.has_rails:
         return rails.trees(fabric, live, away, cut)
@@ -134,21 +172,30 @@ def trees_without(
     }
     found: list[dict[str, str]] = []
     before = fabric.parents_for(live)
+    if fabric.spreads_jobs and others.roots and not live.above:
+        return [_plan(links, live, {}, others)]
     for number, parents in enumerate(before):
         needed = pruned(parents, live)
         if all(far in links.get(name, ()) for name, far in needed.items()):
             found.append(needed)
         else:
-            others = Counter(_root(one, live) for one in (*found, *before[number + 1 :]))
-            found.append(_plan(links, live, needed, others))
+            found.append(_plan(links, live, needed, others, [*found, *before[number + 1 :]]))
     return found
 
 
 def _plan(
-    links: Mapping[str, Mapping[str, int]], live: Incarnation, before: Parents, others: Mapping[str, int]
+    links: Mapping[str, Mapping[str, int]],
+    live: Incarnation,
+    before: Parents,
+    others: Uses,
+    own: Sequence[Parents] = (),
 ) -> dict[str, str]:
-    """Return the best tree: as low as there is one, then as like the one before, its root no other tree's."""
-    best: tuple[tuple[int, int, int, int], dict[str, str]] | None = None
+    """Return the best tree: as low as there is one, as like the one before, its links and root used least by others.
+
+    `own` are the job's other trees, whose roots it should not have either.
+    """
+    best: tuple[tuple[float, ...], dict[str, str]] | None = None
+    roots = Counter(_root(one, live) for one in own)
     for name in links:
         above, _ = tree_from(name, links)
         if any(member.switch not in above for member in live.members):
@@ -157,8 +204,10 @@ def _plan(
         if not _has_room(tree, live):
             continue
         root = _root(tree, live)
-        changed = sum(_below(tree, one) != _below(before, one) for one in {*before, *before.values()} & {*links})
-        rank = max(map(len, ways_up(tree, live))), changed, others.get(root, 0), len(tree)
+        kept = {*before, *before.values()} & {*links}
+        changed = sum(_below(tree, one) != _below(before, one) for one in kept)
+        height, used = max(map(len, ways_up(tree, live))), others.roots.get(root, 0.0)
+        rank = height, changed, others.most(tree), roots[root], used, len(tree)
         if best is None or rank < best[0]:
             best = rank, tree
     if best is None:

@@ -5,9 +5,9 @@ from __future__ import annotations
 import sys
 from typing import Final
 
+from switchsum import topologies
 from switchsum.launch.options import RunOptions
 from switchsum.launch.session import JOB, LOOPBACK, environment_of
-from switchsum.planning import topology
 from switchsum.planning.runs import places
 from switchsum.planning.sources import read
 from switchsum.view.late import find_late, said
@@ -40,7 +40,7 @@ def run(options: RunOptions) -> int:
     return 0
 
 
-def place(options: RunOptions, planned: topology.Network) -> jobs.Job:
+def place(options: RunOptions, planned: topologies.Network) -> jobs.Job:
     """Return the job on its network; raises UsageError where it has no room there."""
     if options.workers > len(planned.hosts):
         raise UsageError(

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from switchsum.planning.topology import Cable, Network
+from switchsum.topologies import Cable, Network
 from switchsum_controller.trees.moves import AWAY_S
 from switchsum_lab.simulation import jobs
 from switchsum_lab.simulation import network as simulation

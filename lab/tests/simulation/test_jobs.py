@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from switchsum.planning.topology import Cable, Network
+from switchsum.topologies import Cable, Network
 from switchsum_lab.simulation import jobs
 from switchsum_lab.simulation.conditions import HostCost, Link
 from switchsum_protocol.errors import SwitchLost, UsageError

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from switchsum.planning.topology import Cable, Network
+from switchsum.topologies import Cable, Network
 from switchsum_lab.simulation import jobs, peers
 from switchsum_lab.simulation.conditions import Link
 from switchsum_protocol.errors import UsageError

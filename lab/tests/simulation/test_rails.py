@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from switchsum.planning.topology import Cable, Network
+from switchsum.topologies import Cable, Network
 from switchsum_lab.simulation import jobs, peers
 from switchsum_lab.simulation.conditions import Link
 from switchsum_lab.simulation.scenario import Scenario, ideals, simulate

@@ -19,7 +19,7 @@ import numpy as np
 import pytest
 
 from switchsum.launch.options import RunOptions
-from switchsum.planning.topology import Cable, Network
+from switchsum.topologies import Cable, Network
 from switchsum.view.late import find_late
 from switchsum_host.api.communicator import Communicator
 from switchsum_host.connect import connect

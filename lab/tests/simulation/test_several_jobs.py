@@ -8,10 +8,12 @@ from typing import Any
 
 import pytest
 
-from switchsum.planning.topology import Cable, Network
+from switchsum.planning.sources import read
+from switchsum.topologies import Cable, Network
 from switchsum_controller.trees.moves import AWAY_S
 from switchsum_lab.cli.simulate import _text
 from switchsum_lab.simulation import jobs
+from switchsum_lab.simulation import network as simulated
 from switchsum_lab.simulation.conditions import Link
 from switchsum_lab.simulation.scenario import Scenario, ideals, simulate
 from switchsum_protocol.errors import UsageError
@@ -41,6 +43,23 @@ def test_jobs_share_a_link_evenly() -> None:
     assert switches.simulated_s == pytest.approx(2 * ideals(wanted)["ideal switches"], rel=0.15)
 
 
+def test_jobs_are_spread_over_the_spines_so_that_each_is_as_quick_as_alone() -> None:
+    """Three jobs, of which each has a host at both leaves, and three spines: no two jobs have a link in common."""
+    planned = read("leaf-spine,2,3,3", 1000.0)
+    facts: dict[str, Any] = {"planned": planned, "workers": 2, "size": SIZE, "conditions": Link(delay_s=1e-6)}
+    networks: list[simulated.Network] = []
+    carried: dict[str, int] = {}
+    [alone] = simulate(Scenario(**{**facts, "jobs": 1}))
+    [together] = simulate(Scenario(**{**facts, "jobs": 3}), watch=lambda network, _: networks.append(network))
+    for name, link in networks[0].links.items():
+        _, _, head = name.partition("->")
+        if head in ("s1", "s2", "s3"):
+            carried[head] = carried.get(head, 0) + link.bytes
+    assert together.is_right
+    assert max(together.jobs_s) < 1.05 * alone.simulated_s
+    assert min(carried.values()) == max(carried.values()) > 2 * SIZE
+
+
 def test_jobs_that_have_no_room_beside_one_another_are_refused() -> None:
     for facts, says in (
         ({"jobs": 3}, "2 to 2 workers of each of 3 jobs"),
@@ -53,18 +72,19 @@ def test_jobs_that_have_no_room_beside_one_another_are_refused() -> None:
 
 @pytest.mark.slow
 def test_jobs_beside_one_another_go_on_when_a_switch_has_failed() -> None:
-    """Both have their tree over the first root, and move to the other one."""
-    plain = scenario()
+    """Two of four jobs have their trees over the root that fails, and move to the other one."""
+    plain = scenario(jobs=4, workers=2)
     above = [Cable(ends=(f"leaf{leaf}", "other"), mbit=900.0) for leaf in range(2)]
     planned = replace(
         plain.planned, switches=(*plain.planned.switches, "other"), cables=(*plain.planned.cables, *above)
     )
     [one] = simulate(replace(plain, planned=planned, failures=(("root", 1e-3),)))
     assert one.is_right
-    assert min(one.jobs_s) > 1e-3 + AWAY_S
     says = "root stays away: its tree has root other, not root"
-    assert [moved.replace("job ", "").split(":", 1)[0] for moved in one.moved] == ["1", "2"]
+    assert [moved.replace("job ", "").split(":", 1)[0] for moved in one.moved] == ["1", "3"]
     assert all(moved.endswith(says) for moved in one.moved)
+    assert min(one.jobs_s[0], one.jobs_s[2]) > 1e-3 + AWAY_S
+    assert max(one.jobs_s[1], one.jobs_s[3]) < 3 * ideals(plain)["ideal switches"]
 
 
 def test_a_job_whose_leaf_fails_gives_up_and_the_others_go_on() -> None:

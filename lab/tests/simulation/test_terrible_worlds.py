@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from switchsum.planning.topology import Cable, Network
+from switchsum.topologies import Cable, Network
 from switchsum_controller.trees import forest
 from switchsum_controller.trees.branch import Branch, Place
 from switchsum_host.engine.operation import Operation

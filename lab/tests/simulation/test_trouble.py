@@ -9,8 +9,8 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from switchsum.planning.topology import Cable
-from switchsum.planning.topology import Network as Planned
+from switchsum.topologies import Cable
+from switchsum.topologies import Network as Planned
 from switchsum_lab.simulation import jobs
 from switchsum_lab.simulation.conditions import HostTiming, Link
 from switchsum_lab.simulation.network import Network

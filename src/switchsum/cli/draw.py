@@ -9,7 +9,7 @@ from xml.sax.saxutils import escape
 from switchsum.view.rounds import parts_of
 
 if TYPE_CHECKING:
-    from switchsum.planning.topology import Cable, Network
+    from switchsum.topologies import Cable, Network
     from switchsum_controller.trees.forest import AggregationTree
     from switchsum_protocol.rpc import JobInfo
 

@@ -16,7 +16,7 @@ from switchsum_protocol.errors import LocalError
 from switchsum_switch.notices import waiting_for
 
 if TYPE_CHECKING:
-    from switchsum.planning.topology import Network
+    from switchsum.topologies import Network
 
 app = typer.Typer(name="topology", help="Check, draw and discover networks of switches.", no_args_is_help=True)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -20,8 +20,8 @@ from switchsum_protocol.rpc import JobInfo, JobRequest
 from switchsum_switch.notices import waiting_for
 
 if TYPE_CHECKING:
-    from switchsum.planning.topology import Network
     from switchsum.planning.trees import Plan
+    from switchsum.topologies import Network
     from switchsum_protocol.clients.controller_client import ControllerClient
 
 app = typer.Typer(name="tree", help="Plan and show the aggregation trees of jobs.", no_args_is_help=True)
@@ -36,32 +36,78 @@ def tree() -> None:
 def plan(
     source: SourceArgument,
     hosts: Annotated[str | None, typer.Option(help="Hosts of the job, separated by commas. Default: all.")] = None,
-    job: Annotated[str | None, typer.Option(help="A job of the file, instead of --hosts.")] = None,
+    job: Annotated[
+        list[str] | None,
+        typer.Option(help="A job of the file, instead of --hosts. Give several if they run at the same time."),
+    ] = None,
+    jobs: Annotated[
+        int, typer.Option(min=1, help="Number of jobs that run at the same time. They take the hosts in turn.")
+    ] = 1,
     slots: Annotated[int, typer.Option(min=1, help="Slots of the job, which the trees share.")] = 256,
     levels: Annotated[int, typer.Option(min=1, help="Largest number of levels of switches in a tree.")] = 3,
     mbit: MbitOption = 1000.0,
     svg: Annotated[Path | None, typer.Option(help="Draw the trees into this SVG file, too.")] = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Plan the trees of a job: their rates, their shares of the slots, and the best rate that any plan can reach."""
+    """Plan the trees of a job: their rates, their shares of the slots, and the best rate that any plan can reach.
+
+    Trees of several jobs are spread over links and roots.
+    """
     network = read(source, mbit)
     from switchsum.planning import trees
 
+    wanted = members(network, hosts, job or [], jobs)
     with waiting_for("the plan"):
-        found = trees.plan(network, members(network, hosts, job), slots=slots, most_levels=levels)
+        plans = trees.plan_jobs(network, list(wanted.values()), slots=slots, most_levels=levels)
     if svg is not None:
         from switchsum.cli.draw import plan_svg
 
         try:
-            svg.write_text(plan_svg(network, found.trees), encoding="utf-8")
+            svg.write_text(plan_svg(network, [tree for one in plans for tree in one.trees]), encoding="utf-8")
         except OSError as error:
             raise LocalError(f"{svg} cannot be written: {error.strerror}") from error
+    if len(plans) > 1:
+        _show_together(network, wanted, plans, slots, as_json=as_json)
+    elif as_json:
+        print_json(record(plans[0]))
+    else:
+        typer.echo(summary(plans[0]))
+        _show_trees(network, plans[0], slots)
+
+
+def _show_together(
+    network: Network, wanted: Mapping[str, Sequence[str]], plans: Sequence[Plan], slots: int, *, as_json: bool
+) -> None:
+    """Show the plans of several jobs, with the rate of each while all of them run."""
+    from switchsum.planning.loads import Loads, free_mbit, wanted_mbit
+
     if as_json:
-        print_json(record(found))
+        found = [
+            {"job": name, "rate_mbit": one.rate_mbit, "trees": [asdict(tree) for tree in one.trees]}
+            for name, one in zip(wanted, plans, strict=True)
+        ]
+        print_json({"jobs": found})
         return
+    placed = [(wanted_mbit(network, hosts), one.trees) for hosts, one in zip(wanted.values(), plans, strict=True)]
+    free = free_mbit(network)
+    trunks = {pair: rates for pair, rates in Loads.of(placed).links.items() if pair <= {*network.switches}}
+    for name, one in zip(wanted, plans, strict=True):
+        typer.echo(f"job {name}: {one.rate_mbit:.6g} Mbit/s while all jobs run, trees: {len(one.trees)}")
+    if trunks:
+        most = max(trunks, key=lambda pair: (sum(trunks[pair]) / free[pair], *sorted(pair, reverse=True)))
+        names, jobs = " to ".join(sorted(most)), len(trunks[most])
+        typer.echo(
+            f"busiest link between switches: {names}, {jobs} {'job' if jobs == 1 else 'jobs'}, which could send "
+            f"{sum(trunks[most]):.6g} Mbit/s over its {free[most]:.6g}"
+        )
+    for name, one in zip(wanted, plans, strict=True):
+        typer.echo(f"\njob {name}")
+        _show_trees(network, one, slots)
+
+
+def _show_trees(network: Network, found: Plan, slots: int) -> None:
     from switchsum.cli.draw import tree_text
 
-    typer.echo(summary(found))
     for number, one in enumerate(found.trees, 1):
         typer.echo(f"\ntree {number}: {one.rate_mbit:.6g} Mbit/s, {one.slots} of {slots} slots, levels: {one.levels}")
         typer.echo(tree_text(network, one))
@@ -128,15 +174,21 @@ def _show(client: ControllerClient, job: str, *, as_json: bool) -> None:
         typer.echo(f"moved: {text}")
 
 
-def members(network: Network, hosts: str | None, job: str | None) -> tuple[str, ...]:
-    """Return the hosts of the job; raises UsageError."""
-    if hosts is not None and job is not None:
+def members(network: Network, hosts: str | None, named: Sequence[str], jobs: int = 1) -> dict[str, tuple[str, ...]]:
+    """Return the hosts of each job, by its name or number; raises UsageError."""
+    if hosts is not None and named:
         raise UsageError("give either --hosts or --job, not both")
-    if job is not None:
+    if named and jobs > 1:
+        raise UsageError("give either --job, for each job of the file, or --jobs, not both")
+    for job in named:
         if job not in network.jobs:
             raise UsageError(f"the topology has no job {job}: its jobs are {', '.join(network.jobs) or 'none'}")
-        return network.jobs[job]
-    return network.hosts if hosts is None else tuple(host.strip() for host in hosts.split(",") if host.strip())
+    if named:
+        return {job: network.jobs[job] for job in named}
+    chosen = network.hosts if hosts is None else tuple(host.strip() for host in hosts.split(",") if host.strip())
+    if len(chosen) < 2 * jobs > 2:
+        raise UsageError(f"{len(chosen)} hosts are too few for {jobs} jobs: each has two at least")
+    return {str(number + 1): chosen[number::jobs] for number in range(jobs)}
 
 
 def record(found: Plan) -> dict[str, Any]:

@@ -17,10 +17,11 @@ import numpy.typing as npt
 from scipy.sparse import csr_array
 from scipy.sparse.csgraph import dijkstra
 
+from switchsum.topologies import Network
 from switchsum_protocol.errors import UsageError
 from switchsum_protocol.frame import MAX_WORKERS
 
-from .topology import Network, TopologyError, unserved
+from .topology import TopologyError, unserved
 
 MOST_CHILDREN: Final = MAX_WORKERS
 """Children of one switch: each has a bit in the slot's bitmap."""

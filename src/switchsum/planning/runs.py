@@ -13,7 +13,7 @@ from dataclasses import replace
 from switchsum.launch.options import Links
 from switchsum.launch.tree import Rail, TreePlan
 from switchsum.planning import trees as packing
-from switchsum.planning.topology import Network
+from switchsum.topologies import Network
 from switchsum_controller.trees.forest import AggregationTree, switches_of
 from switchsum_protocol.errors import UsageError
 from switchsum_protocol.frame import MAX_WORKERS, MOST_LINKS

@@ -10,7 +10,7 @@ from switchsum.topologies import SHAPES
 from switchsum_protocol.errors import UsageError
 
 if TYPE_CHECKING:
-    from switchsum.planning.topology import Network
+    from switchsum.topologies import Network
 
 MOST_OF_A_SHAPE = 128
 """Largest number of leaves, hosts or ports that a shape by name may have: more is a slip of the pen."""
@@ -23,7 +23,7 @@ def is_shape(source: str) -> bool:
 
 def read(source: str, mbit: float) -> Network:
     """Read a topology from a file, or by the name of its shape; raises LocalError."""
-    from switchsum.planning import topology  # noqa: PLC0415 - networkx takes a tenth of a second
+    from switchsum.planning import topology  # noqa: PLC0415 - scipy takes a tenth of a second
 
     if not is_shape(source):
         if not Path(source).exists():
@@ -48,13 +48,9 @@ def read(source: str, mbit: float) -> Network:
             raise UsageError(f"{source}: {key} must be a whole number from 1 to {MOST_OF_A_SHAPE}, not {value}")
         numbers[key] = number if is_rate else int(number)
     try:
-        shape = SHAPES[name](**numbers)
+        network = SHAPES[name](**numbers).limited(mbit)
     except ValueError as error:
         raise UsageError(f"{source}: {error}") from error
-    cables = tuple(
-        topology.Cable(ends=link.ends, mbit=mbit if link.rate_mbit is None else link.rate_mbit) for link in shape.links
-    )
-    network = topology.Network(switches=shape.switches, hosts=shape.hosts, cables=cables)
     found = topology.problems(network)
     if found:
         raise UsageError(f"{source}: {found[0]}")

@@ -1,7 +1,7 @@
 """A topology: switches, hosts and the links between them, read from a YAML file and checked.
 
 docs/topology-files.md describes the format.  `parse` collects all that is wrong, so that one look at the output is
-enough to mend a file.  networkx, scipy and PyYAML come with the extra `trees`.
+enough to mend a file.  The network itself is `topologies.network`'s.  scipy and PyYAML come with the extra `trees`.
 """
 
 from __future__ import annotations
@@ -12,20 +12,19 @@ import reprlib
 import sys
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
+from switchsum.topologies import Cable, Network, parts
 from switchsum_protocol.errors import LocalError
 from switchsum_protocol.reports import printable
 
 try:
-    import networkx as nx
     import scipy  # noqa: F401 - not needed here, but whoever reads a topology plans trees over it
     import yaml
 except ImportError as error:
     raise LocalError(
-        f"topologies and trees need networkx, scipy and pyyaml, and {error.name} is missing: "
+        f"topologies and trees need scipy and pyyaml, and {error.name} is missing: "
         f"{sys.executable} -m pip install 'switchsum[trees]'"
     ) from error
 
@@ -52,43 +51,6 @@ MOST_DELAY_MS: Final = 1e7
 
 class TopologyError(LocalError):
     """A topology, or a job in it, is at fault."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Cable:
-    """A link, which carries frames both ways at the same time."""
-
-    ends: tuple[str, str]
-    """Names of the two nodes."""
-    mbit: float
-    """Capacity of each direction in Mbit/s."""
-    reserved_mbit: float = 0.0
-    """Capacity that others have reserved in each direction, in Mbit/s."""
-    up_mbit: float | None = None
-    """Rate at which a host sends, in Mbit/s; None: `mbit`. Simulations know it, and plans of trees do not."""
-    delay_ms: float | None = None
-    """Delay of this cable in virtual time, in milliseconds; None: that of all cables."""
-
-    @property
-    def free_mbit(self) -> float:
-        """What a job may take of each direction, in Mbit/s."""
-        return self.mbit - self.reserved_mbit
-
-    def __str__(self) -> str:
-        return f"{self.ends[0]} to {self.ends[1]}"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Network:
-    """Switches, hosts, links and jobs, as a file has them; `problems` says whether they are right."""
-
-    switches: tuple[str, ...]
-    hosts: tuple[str, ...]
-    cables: tuple[Cable, ...]
-    addresses: Mapping[str, str] = field(default_factory=dict)
-    """Address of each host that has one."""
-    jobs: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-    """Hosts of each job."""
 
 
 def load(path: Path) -> Network:
@@ -195,13 +157,11 @@ def _wrong_jobs(network: Network, hosts: set[str]) -> Iterator[str]:
 
 def _wrong_paths(network: Network) -> Iterator[str]:
     """Yield hosts without a link, parts that nothing connects, and jobs whose hosts no free path connects."""
-    graph = nx.Graph()
-    graph.add_nodes_from([*network.switches, *network.hosts])
-    graph.add_edges_from(cable.ends for cable in network.cables)
-    lone = [host for host in network.hosts if graph.degree(host) == 0]
+    linked = {end for cable in network.cables for end in cable.ends}
+    lone = [host for host in network.hosts if host not in linked]
     yield from (f"host {host}: it has no link, so nothing reaches it" for host in lone)
-    graph.remove_nodes_from(lone)
-    islands = sorted(nx.connected_components(graph), key=lambda part: (-len(part), min(part)))
+    nodes = [*network.switches, *(host for host in network.hosts if host in linked)]
+    islands = sorted(parts(nodes, [cable.ends for cable in network.cables]), key=lambda part: (-len(part), min(part)))
     for island in islands[1:]:
         yield f"island: nothing connects {_some(sorted(island))} with {min(islands[0])}"
     for job, members in network.jobs.items():
@@ -212,21 +172,19 @@ def _wrong_paths(network: Network) -> Iterator[str]:
 
 def unserved(network: Network, members: Sequence[str]) -> list[str]:
     """Return the hosts that no path of switches and free links connects with the job's first host."""
-    hosts = set(network.hosts)
-    graph = nx.Graph()
-    graph.add_nodes_from([*network.switches, *members])
-    for cable in network.cables:
-        if cable.free_mbit > 0 and not set(cable.ends) <= hosts:
-            graph.add_edge(*cable.ends)
     # A host with several links does not forward: from host to host the search goes over switches alone.
-    inner = graph.subgraph(network.switches)
-    part_of = {node: number for number, part in enumerate(nx.connected_components(inner)) for node in part}
-    parts = [{part_of[near] for near in graph[host] if near in part_of} for host in members]
-    shared = [number for number in parts[0] if all(number in part for part in parts)]
+    free = [cable.ends for cable in network.cables if cable.free_mbit > 0]
+    part_of = {node: number for number, part in enumerate(parts(network.switches, free)) for node in part}
+    reached: dict[str, set[int]] = {host: set() for host in members}
+    for one, far in (way for ends in free for way in (ends, ends[::-1])):
+        if one in reached and far in part_of:
+            reached[one].add(part_of[far])
+    own = [reached[host] for host in members]
+    shared = [number for number in own[0] if all(number in part for part in own)]
     if shared or len(members) < 2:
         return []
-    best = max(sorted(parts[0]), key=lambda number: sum(number in part for part in parts), default=-1)
-    return [host for host, part in zip(members, parts, strict=True) if best not in part and host != members[0]] or [
+    best = max(sorted(own[0]), key=lambda number: sum(number in part for part in own), default=-1)
+    return [host for host, part in zip(members, own, strict=True) if best not in part and host != members[0]] or [
         members[0]
     ]
 

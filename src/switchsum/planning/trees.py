@@ -9,26 +9,31 @@ capacity.
 2. The fewest of these trees that reach 95 % of the rate are kept.
 
 Both steps are Blink's (Wang et al., MLSys 2020).  Nothing depends on time or chance.
+
+Jobs that run at the same time are planned together (`plan_jobs`).  Each is packed into what the others leave of the
+links (`Loads.left`), and of trees that are equally fast it gets the one whose links and switches are used least.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 import numpy as np
 from scipy.optimize import Bounds, LinearConstraint, linprog, milp
 from scipy.sparse import csc_array
 
+from switchsum.topologies import Network
 from switchsum_controller.trees.fabric import MOST_TREES
 from switchsum_controller.trees.forest import AggregationTree
 from switchsum_protocol.errors import UsageError
 
 from .bounds import Bound, bound_of, cheapest, hosts_alone
+from .loads import Burden, Loads, Pair, Placed, busiest, fair_rates, free_mbit, wanted_mbit
 from .paths import MOST_LEVELS, Core, Floats, Search, Shape, Tree, core_of, shape_of
-from .topology import Network, TopologyError
+from .topology import TopologyError
 
 ENOUGH: Final = 0.95
 """Part of the best rate that the fewest trees have to reach."""
@@ -38,6 +43,8 @@ MOST_NEW: Final = 32
 """Trees that join in one round."""
 MOST_CHOICES: Final = 48
 """Trees among which integer programming looks for the fewest: its time grows steeply with them."""
+MOST_PASSES: Final = 4
+"""How often all of several jobs are looked at again: each may do better once the others have been placed."""
 _EXACT: Final = 1e-7
 """Relative error of rates that counts as none."""
 
@@ -78,16 +85,95 @@ class Plan:
         )
 
 
-def plan(network: Network, hosts: Sequence[str], *, slots: int = 256, most_levels: int = MOST_LEVELS) -> Plan:
-    """Plan the trees of a job on these hosts.
+def plan(
+    network: Network,
+    hosts: Sequence[str],
+    *,
+    slots: int = 256,
+    most_levels: int = MOST_LEVELS,
+    others: Loads = Loads(),  # noqa: B008 - frozen
+) -> Plan:
+    """Plan the trees of a job on these hosts, beside `others` that run at the same time.
 
     Raises UsageError for hosts that do not exist, and TopologyError, which says why, if no tree can serve the job.
     """
-    core = core_of(network, hosts)
-    packing = Packing(core, most_levels, bound_of(core))
+    packing = _pack(network, hosts, most_levels, others)
+    return _planned(packing, packing.fewest(), slots)
+
+
+def plan_jobs(
+    network: Network, jobs: Sequence[Sequence[str]], *, slots: int = 256, most_levels: int = MOST_LEVELS
+) -> list[Plan]:
+    """Plan the trees of jobs that run at the same time, each given by its hosts, so that they spread over the network.
+
+    One after the other the jobs get a tree each.  Then each of them is planned anew beside all others, over one tree or
+    several, as long as the busiest links become less busy.  Rates are those of all jobs at once (`loads.fair_rates`).
+    Raises what `plan` raises.
+    """
+    if len(jobs) == 1:
+        return [plan(network, jobs[0], slots=slots, most_levels=most_levels)]
+    wanted = [wanted_mbit(network, hosts) for hosts in jobs]
+
+    def placed(plans: Sequence[Plan]) -> list[Placed]:
+        return [(rate, one.trees) for rate, one in zip(wanted, plans, strict=False)]
+
+    plans: list[Plan] = []
+    for hosts in jobs:
+        packing = _pack(network, hosts, most_levels, Loads.of(placed(plans)))
+        plans.append(_planned(packing, packing.single(), slots))
+    best = busiest(network, placed(plans))
+    for _ in range(MOST_PASSES):
+        before = best
+        for number, hosts in enumerate(jobs):
+            if best[0] <= 1:
+                break  # each link carries all that is wanted of it
+            for found in _beside(network, hosts, slots, most_levels, placed(plans), number):
+                other = [*plans[:number], found, *plans[number + 1 :]]
+                if (busy := busiest(network, placed(other))) < best:
+                    plans, best = other, busy
+        if best == before:
+            break
+    rates = fair_rates(network, placed(plans))
+    return [_at_rate(one, rate) for one, rate in zip(plans, rates, strict=True)]
+
+
+def _beside(
+    network: Network, hosts: Sequence[str], slots: int, most_levels: int, placed: Sequence[Placed], number: int
+) -> Iterator[Plan]:
+    """Yield plans for the job of this number beside others: of its fair part of links, and of what the others leave."""
+    packing = _pack(network, hosts, most_levels, Loads.of(_but(placed, number)))
+    yield _planned(packing, packing.single(), slots)
+    yield _planned(packing, packing.fewest(), slots)
+    rates = fair_rates(network, placed)
+    others = Loads.of(_but([(rate, trees) for rate, (_, trees) in zip(rates, placed, strict=True)], number))
+    try:
+        packing = _pack(others.spared(network), hosts, most_levels, Loads())
+    except TopologyError:
+        return
+    yield _planned(packing, packing.fewest(), slots)
+
+
+def _but(placed: Sequence[Placed], number: int) -> list[Placed]:
+    return [one for at, one in enumerate(placed) if at != number]
+
+
+def _at_rate(found: Plan, mbit: float) -> Plan:
+    """Return a plan whose trees together have another rate."""
+    part = mbit / found.rate_mbit
+    return replace(found, trees=tuple(replace(tree, rate_mbit=tree.rate_mbit * part) for tree in found.trees))
+
+
+def _pack(network: Network, hosts: Sequence[str], most_levels: int, others: Loads) -> Packing:
+    """Return trees for a job that are packed into what others leave."""
+    core = core_of(others.left(network), hosts)
+    packing = Packing(core, most_levels, bound_of(core), others, free_mbit(network))
     packing.pack()
-    fewest = packing.fewest()
-    chosen = packing.largest(fewest, MOST_TREES)
+    return packing
+
+
+def _planned(packing: Packing, fewest: dict[Tree, float], slots: int) -> Plan:
+    """Return these trees of a packing as a plan, as many as a job may have; raises UsageError for too few slots."""
+    core, chosen = packing.core, packing.largest(fewest, MOST_TREES)
     if slots < len(chosen):
         raise UsageError(
             f"{slots} slots are too few for {len(chosen)} trees, because each tree needs one: raise --slots"
@@ -124,19 +210,21 @@ def share(slots: int, rates: Sequence[float]) -> list[int]:
 class Packing:
     """Trees that are known, and the rates that they get together."""
 
-    def __init__(self, core: Core, most_levels: int, bound: Bound) -> None:
+    def __init__(self, core: Core, most_levels: int, bound: Bound, others: Loads, free: Mapping[Pair, float]) -> None:
         self.shapes: dict[Tree, Shape] = {}
         """Trees that keep all limits."""
         self.rates: Floats = np.zeros(0)
         self.rate = 0.0
         self.bound = bound
-        self._core, self._most_levels = core, most_levels
+        self.core = core
+        self._most_levels = most_levels
+        self._others, self._free = others, free
         self._refused: dict[Tree, str] = {}
         self._roots = self._reached()
 
     def pack(self) -> None:
         """Find trees until their rate is the bound, or no tree that is looked for would make it larger."""
-        core = self._core
+        core = self.core
         even = 1 / core.free_mbit
         self._add(self._candidates(even))
         self._add(tree for least in self._widths() for tree in self._candidates(even, least))
@@ -162,13 +250,17 @@ class Packing:
             if exact is None or not self._improve([exact], prices, access):
                 return
 
+    def single(self) -> dict[Tree, float]:
+        """Return the fastest tree and its rate; of equals the one whose links and switches others use least."""
+        best = max(self.shapes, key=lambda tree: (round(self.width(tree), 6), *(-part for part in self._burden(tree))))
+        return {best: self.width(best)}
+
     def fewest(self) -> dict[Tree, float]:
         """Return the fewest trees that were found to reach 95 % of the rate, with the rate of each."""
         enough = ENOUGH * self.rate
-        trees = list(self.shapes)
-        single = max(trees, key=self.width)
-        if self.width(single) >= enough:
-            return {single: self.width(single)}
+        trees, single = list(self.shapes), self.single()
+        if sum(single.values()) >= enough:
+            return single
         used = [tree for tree, rate in zip(trees, self.rates, strict=True) if rate > self.rate * _EXACT]
         best = self._thin_out(used, enough)
         if len(trees) <= MOST_CHOICES and len(best) > 2:
@@ -191,11 +283,18 @@ class Packing:
 
     def width(self, tree: Tree) -> float:
         """Return the rate of a tree that has the network for itself."""
-        return min([self._core.access_mbit, *(float(self._core.free_mbit[link]) for link in tree)])
+        return min([self.core.access_mbit, *(float(self.core.free_mbit[link]) for link in tree)])
+
+    def _burden(self, tree: Tree) -> Burden:
+        """Return how busy other jobs keep the links and switches of a tree."""
+        core, shape = self.core, self.shapes[tree]
+        pairs = [frozenset((core.names[node], core.names[above])) for node, above in shape.parents.items()]
+        switches = {core.names[node] for node in (*shape.parents, shape.root) if node < core.switch_count}
+        return self._others.burden(pairs, switches, self._free)
 
     def _reached(self) -> list[int]:
         """Return the switches that are connected with the terminals."""
-        core = self._core
+        core = self.core
         trees = Search(core, np.ones(len(core.tails)))
         if len(core.terminals) == 1:
             return list(core.terminals)
@@ -203,11 +302,11 @@ class Packing:
 
     def _widths(self) -> list[float]:
         """Return up to eight capacities: trees of wider links alone are often among the fewest."""
-        found = sorted({float(width) for width in self._core.free_mbit} - {0.0})[1:]
+        found = sorted({float(width) for width in self.core.free_mbit} - {0.0})[1:]
         return found[:: max(1, -(-len(found) // 8))]
 
     def _candidates(self, prices: Floats, least: float = 0.0) -> Iterable[Tree]:
-        core = self._core
+        core = self.core
         links = None if least <= 0 else np.flatnonzero(core.free_mbit >= least).tolist()
         search = Search(core, prices, links)
         yield from search.shortest(self._roots)
@@ -222,7 +321,7 @@ class Packing:
         before = len(self.shapes)
         for tree in trees:
             if tree not in self.shapes and tree not in self._refused:
-                shape = shape_of(self._core, tree, self._most_levels)
+                shape = shape_of(self.core, tree, self._most_levels)
                 if isinstance(shape, str):
                     self._refused[tree] = shape
                 else:
@@ -244,7 +343,7 @@ class Packing:
 
     def _matrix(self, trees: Sequence[Tree]) -> tuple[Any, Floats]:
         """Return rows for the links and one for the hosts' own links, columns for the trees; and the capacities."""
-        core = self._core
+        core = self.core
         rows = np.array([link for tree in trees for link in (*tree, len(core.tails))], dtype=np.int64)
         starts = np.cumsum([0, *(len(tree) + 1 for tree in trees)])
         shape = (len(core.tails) + 1, len(trees))

@@ -7,22 +7,26 @@ from __future__ import annotations
 
 from .fleet import write_fleet
 from .leftovers import Leftovers, find_leftovers
-from .paths import Route, center, routes, spanning_tree
-from .shapes import SHAPES, Link, Topology, fat_tree, leaf_spine, star, two_spines
+from .network import NO_LIMIT, Cable, Network, parts
+from .paths import Route, center, routes, spanning_tree, ways_to
+from .shapes import SHAPES, fat_tree, leaf_spine, star, two_spines
 
 __all__ = [
+    "NO_LIMIT",
     "SHAPES",
+    "Cable",
     "Leftovers",
-    "Link",
+    "Network",
     "Route",
-    "Topology",
     "center",
     "fat_tree",
     "find_leftovers",
     "leaf_spine",
+    "parts",
     "routes",
     "spanning_tree",
     "star",
     "two_spines",
+    "ways_to",
     "write_fleet",
 ]

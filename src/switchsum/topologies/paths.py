@@ -1,18 +1,17 @@
-"""Routes through a topology: along one spanning tree, so that no frame goes round in a circle.
+"""Routes through a network: along one spanning tree, so that no frame goes round in a circle.
 
-The switches forward Ethernet frames by table entries and have no spanning-tree protocol.  In a topology with loops,
-such as leaf and spine, a broadcast would circle for ever.  So the tree is computed beforehand, from the switch that
-adds.
+The switches forward Ethernet frames by table entries and have no spanning-tree protocol.  In a network with loops, such
+as leaf and spine, a broadcast would circle for ever.  So the tree is computed beforehand, from the switch that adds.
 """
 
 from __future__ import annotations
 
 import heapq
 import math
-from collections.abc import Iterator
+from collections.abc import Sequence
 from dataclasses import dataclass
 
-from .shapes import Topology
+from .network import Network
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -20,86 +19,77 @@ class Route:
     """One route of a switch: to a host or to another switch."""
 
     to: int | str
-    """The destination: a host, by the index of its link; or a switch, by its name."""
+    """The destination: a host, by the index of its cable; or a switch, by its name."""
     link: int
-    """Index of the link over which the switch sends frames for it."""
+    """Index of the cable over which the switch sends frames for it."""
 
 
-def center(topology: Topology) -> str:
-    """Return the switch with the shortest distance to its farthest host; among equals the first.
+def center(network: Network, hosts: Sequence[str] | None = None) -> str:
+    """Return the switch with the shortest distance to the farthest of these hosts, or of all; among equals the first.
 
-    Raises ValueError if no switch reaches every host.
+    Raises ValueError if no switch reaches all of them.
     """
-    switches = [switch for switch in topology.switches if _reach(topology, switch) < math.inf]
-    if not switches:
+    near, switches = network.neighbours(), {*network.switches}
+    leaves = [{far for _, far in near[host] if far in switches} for host in (network.hosts if hosts is None else hosts)]
+    reach = {}
+    for switch in network.switches:
+        ways = ways_to(network, switch)
+        lengths = [min((len(ways[leaf]) for leaf in own if leaf in ways), default=0) for own in leaves]
+        if 0 not in lengths:
+            reach[switch] = max(lengths, default=0)
+    if not reach:
         raise ValueError("no switch reaches every host")
-    return min(switches, key=lambda switch: _reach(topology, switch))
+    return min(reach, key=reach.__getitem__)
 
 
-def spanning_tree(topology: Topology, root: str) -> frozenset[int]:
-    """Return the links between switches that make a tree from `root`: to each the widest path, of equals the shortest.
+def ways_to(network: Network, root: str) -> dict[str, list[str]]:
+    """Return a shortest way over switches from each one to `root`, both ends included; hosts do not forward."""
+    near, switches = network.neighbours(), {*network.switches}
+    ways, waiting = {root: [root]}, [root]
+    for here in waiting:  # grows while it is read
+        for _, far in near[here]:
+            if far in switches and far not in ways:
+                ways[far] = [far, *ways[here]]
+                waiting.append(far)
+    return ways
 
-    All other links between switches would close loops, or lead to switches that `root` does not reach.
+
+def spanning_tree(network: Network, root: str) -> dict[str, tuple[str, int]]:
+    """Return the switch above each one that `root` reaches, and the cable to it, by its index.
+
+    To each switch leads the widest path, and of equals the shortest.  All other cables between switches would close
+    loops.
     """
     # Dijkstra's algorithm for widest paths: a path is as wide as its narrowest link, and the widest is taken first.
-    tree, reached = set(), {root}
-    waiting = [(-width, 1, link, far) for link, far, width in _trunks(topology, root)]
-    heapq.heapify(waiting)
+    near, switches = network.neighbours(), {*network.switches}
+    tree: dict[str, tuple[str, int]] = {}
+    waiting = [(-math.inf, 0, -1, root, root)]
     while waiting:
-        width, hops, link, switch = heapq.heappop(waiting)
-        if switch in reached:
+        width, hops, link, switch, above = heapq.heappop(waiting)
+        if switch in tree:
             continue
-        reached.add(switch)
-        tree.add(link)
-        for onward, far, rate in _trunks(topology, switch):
-            heapq.heappush(waiting, (max(width, -rate), hops + 1, onward, far))
-    return frozenset(tree)
+        tree[switch] = above, link
+        for onward, far in near[switch]:
+            if far in switches and far not in tree:
+                heapq.heappush(waiting, (max(width, -network.cables[onward].mbit), hops + 1, onward, far, switch))
+    del tree[root]
+    return tree
 
 
-def routes(topology: Topology, tree: frozenset[int]) -> dict[str, list[Route]]:
+def routes(network: Network, tree: dict[str, tuple[str, int]]) -> dict[str, list[Route]]:
     """Return for each switch its routes to all hosts and to all other switches that the tree reaches."""
-    # From each target along the tree: the link over which the search reaches a switch is that switch's route back.
-    found: dict[str, list[Route]] = {switch: [] for switch in topology.switches}
-    for target in topology.switches:
-        attached = [index for index in _links_of(topology, target) if _far(topology, index, target) in topology.hosts]
+    # From each target along the tree: the cable over which the search reaches a switch is that switch's route back.
+    near, hosts, links = network.neighbours(), {*network.hosts}, {link for _, link in tree.values()}
+    found: dict[str, list[Route]] = {switch: [] for switch in network.switches}
+    for target in network.switches:
+        attached = [link for link, far in near[target] if far in hosts]
         found[target] += [Route(to=link, link=link) for link in attached]
         places: list[int | str] = [*attached, target]
         waiting, seen = [target], {target}
-        for switch in waiting:
-            for link, far, _ in _trunks(topology, switch):
-                if link in tree and far not in seen:
+        for switch in waiting:  # grows while it is read
+            for link, far in near[switch]:
+                if link in links and far not in seen:
                     seen.add(far)
                     waiting.append(far)
                     found[far] += [Route(to=place, link=link) for place in places]
     return found
-
-
-def _reach(topology: Topology, start: str) -> float:
-    """Return the distance from a switch to its farthest host, in links."""
-    distance, waiting = {start: 0}, [start]
-    for node in waiting:
-        if node in topology.hosts:
-            continue  # a host with two links does not forward frames
-        for link in _links_of(topology, node):
-            far = _far(topology, link, node)
-            if far not in distance:
-                distance[far] = distance[node] + 1
-                waiting.append(far)
-    return max((distance.get(host, math.inf) for host in topology.hosts), default=0)
-
-
-def _trunks(topology: Topology, switch: str) -> Iterator[tuple[int, str, float]]:
-    """Yield the links from a switch to other switches: index, name of the other switch, Mbit/s."""
-    for index in _links_of(topology, switch):
-        far, rate = _far(topology, index, switch), topology.links[index].rate_mbit
-        if far in topology.switches:
-            yield index, far, math.inf if rate is None else rate
-
-
-def _links_of(topology: Topology, node: str) -> Iterator[int]:
-    return (index for index, link in enumerate(topology.links) if node in link.ends)
-
-
-def _far(topology: Topology, index: int, node: str) -> str:
-    first, second = topology.links[index].ends
-    return second if first == node else first

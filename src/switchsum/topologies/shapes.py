@@ -3,45 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from typing import Final
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Link:
-    """A cable, which carries frames both ways at the same time."""
-
-    ends: tuple[str, str]
-    """Names of the two nodes."""
-    rate_mbit: float | None = None
-    """Rate of each direction in Mbit/s; None: no limit."""
+from .network import NO_LIMIT, Cable, Network
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Topology:
-    """Hosts and switches, and the links between them.  The names of all nodes differ, and end in a number."""
-
-    hosts: tuple[str, ...]
-    switches: tuple[str, ...]
-    links: tuple[Link, ...]
-
-    def __post_init__(self) -> None:
-        """Refuse names that occur twice, and links to nodes that do not exist; raises ValueError."""
-        names = {*self.hosts, *self.switches}
-        if len(names) != len(self.hosts) + len(self.switches):
-            raise ValueError("two nodes have the same name")
-        for link in self.links:
-            if not names.issuperset(link.ends):
-                raise ValueError(f"a link between {link.ends[0]} and {link.ends[1]}, not both of which exist")
-
-
-def star(hosts: int = 4) -> Topology:
+def star(hosts: int = 4) -> Network:
     """Return one switch with `hosts` hosts."""
     _need(hosts=hosts)
     return _build(hosts, 1, [(f"h{host}", "s1") for host in _count(hosts)])
 
 
-def leaf_spine(leaves: int = 2, spines: int = 2, hosts: int = 2) -> Topology:
+def leaf_spine(leaves: int = 2, spines: int = 2, hosts: int = 2) -> Network:
     """Return leaves with `hosts` hosts each, every leaf connected with every spine; the spines are s1, s2, ..."""
     _need(leaves=leaves, spines=spines, hosts=hosts)
     below = [(f"h{leaf * hosts + host}", f"s{spines + 1 + leaf}") for leaf in range(leaves) for host in _count(hosts)]
@@ -49,7 +22,7 @@ def leaf_spine(leaves: int = 2, spines: int = 2, hosts: int = 2) -> Topology:
     return _build(leaves * hosts, spines + leaves, below + above)
 
 
-def fat_tree(k: int = 4) -> Topology:
+def fat_tree(k: int = 4) -> Network:
     """Return a fat tree of switches with `k` ports each: k^3 / 4 hosts below k pods and k^2 / 4 core switches.
 
     The cores are s1, s2, ...; each pod follows with its aggregation and then its edge switches (Al-Fares et al.,
@@ -72,7 +45,7 @@ def fat_tree(k: int = 4) -> Topology:
     return _build(k * half * half, cores + k * k, links)
 
 
-def two_spines(hosts: int = 2, fast: float = 100, slow: float = 25) -> Topology:
+def two_spines(hosts: int = 2, fast: float = 100, slow: float = 25) -> Network:
     """Return two leaves with `hosts` hosts each below two spines, whose links have unequal rates (Mbit/s): s1 is fast.
 
     Traffic between the leaves gets `fast` over the fast spine alone, and `fast + slow` if it is divided in proportion.
@@ -81,11 +54,11 @@ def two_spines(hosts: int = 2, fast: float = 100, slow: float = 25) -> Topology:
     rates = {"s1": float(fast), "s2": float(slow)}
     if min(rates.values()) <= 0:
         raise ValueError("a rate is more than 0 Mbit/s")
-    links = tuple(Link(ends=link.ends, rate_mbit=rates.get(link.ends[1])) for link in shape.links)
-    return Topology(hosts=shape.hosts, switches=shape.switches, links=links)
+    cables = tuple(Cable(ends=cable.ends, mbit=rates.get(cable.ends[1], NO_LIMIT)) for cable in shape.cables)
+    return Network(hosts=shape.hosts, switches=shape.switches, cables=cables)
 
 
-SHAPES: Final[dict[str, Callable[..., Topology]]] = {
+SHAPES: Final[dict[str, Callable[..., Network]]] = {
     "star": star,
     "leaf-spine": leaf_spine,
     "fat-tree": fat_tree,
@@ -94,11 +67,11 @@ SHAPES: Final[dict[str, Callable[..., Topology]]] = {
 """The shapes, by the names that ``mn --topo`` takes."""
 
 
-def _build(hosts: int, switches: int, links: list[tuple[str, str]]) -> Topology:
-    return Topology(
+def _build(hosts: int, switches: int, links: list[tuple[str, str]]) -> Network:
+    return Network(
         hosts=tuple(f"h{host}" for host in _count(hosts)),
         switches=tuple(f"s{switch}" for switch in _count(switches)),
-        links=tuple(Link(ends=ends) for ends in links),
+        cables=tuple(Cable(ends=ends) for ends in links),
     )
 
 

@@ -354,6 +354,7 @@ def fabric_of(network: Network, placed: Placement, lanes: int, fallback: str = "
         lanes_per_frame=lanes,
         fallback=fallback,
         shared_slots=shared_slots,
+        spreads_jobs=len(trees) == 1 and not fallback,
     )
 
 

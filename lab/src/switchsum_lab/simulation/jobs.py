@@ -15,8 +15,8 @@ from typing import Any, Final
 
 import numpy.typing as npt
 
-from switchsum import p4src
-from switchsum.planning import topology, trees
+from switchsum import p4src, topologies
+from switchsum.planning import trees
 from switchsum_controller.jobs.slots import SlotRange
 from switchsum_controller.switches.session import Build
 from switchsum_controller.tables.entries import Entry, Group, SwitchState
@@ -37,7 +37,7 @@ from .arena import Arena
 from .conditions import HostCost, HostTiming, Link, SwitchTiming, instant
 from .controller import Door, Membership, SimulatedController, fabric_of
 from .network import Network
-from .placement import behind, host_address, merged, place, rates_bps
+from .placement import Placement, behind, host_address, merged, place, rates_bps
 from .rails import Rails
 from .records import Stop
 from .workers import Worker
@@ -66,7 +66,7 @@ _PATIENCE: Final = {"timeout_s": DEFAULT_TIMEOUT_S, "switch_timeout_s": SWITCH_T
 
 
 def build(
-    planned: topology.Network,
+    planned: topologies.Network,
     conditions: Link,
     *,
     lanes: int,
@@ -92,7 +92,7 @@ def build(
     return network
 
 
-def attach(network: Network, cable: topology.Cable, conditions: Link, *, port: int | None = None) -> None:
+def attach(network: Network, cable: topologies.Cable, conditions: Link, *, port: int | None = None) -> None:
     """Connect a host with its switch."""
     far, host = cable.ends if cable.ends[0] in network.switches else cable.ends[::-1]
     down = _at_rate(conditions, cable)
@@ -108,7 +108,7 @@ def attach(network: Network, cable: topology.Cable, conditions: Link, *, port: i
     network.link(host, far, own, port=port, back=down)
 
 
-def _at_rate(conditions: Link, cable: topology.Cable) -> Link:
+def _at_rate(conditions: Link, cable: topologies.Cable) -> Link:
     delay_s = conditions.delay_s if cable.delay_ms is None else cable.delay_ms / 1e3
     return replace(conditions, rate_bps=cable.mbit * 1e6, delay_s=delay_s)
 
@@ -136,7 +136,7 @@ def write(switch: Switch, item: Entry | Group) -> None:
 
 def controlled(
     network: Network,
-    planned: topology.Network,
+    planned: topologies.Network,
     hosts: Sequence[str],
     *,
     lanes: int,
@@ -178,6 +178,9 @@ class Share:
     """Its slots are the shared ones. The controller has a fallback."""
     own_slots: int = 0
     """Slots that it has beside those."""
+    placed: Placement | None = None
+    """Where its hosts are, over trees that were planned beside those of the other jobs. None: as if it were alone, or
+    as the controller has all jobs."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -200,7 +203,7 @@ class Job:
     def __init__(
         self,
         network: Network,
-        planned: topology.Network,
+        planned: topologies.Network,
         hosts: Sequence[str],
         conditions: Link,
         *,
@@ -224,7 +227,8 @@ class Job:
             raise UsageError(f"a job has 2 to {MOST_WORKERS} workers, not {len(hosts)}")
         self.network, self.lanes, self._share = network, lanes, share
         self.hosts, controller = list(hosts), share.controller
-        placed = self._placed = place(planned, hosts, SLOTS) if controller is None else controller.placed
+        given = share.placed if controller is None else controller.placed
+        placed = self._placed = given or place(planned, hosts, SLOTS)
         self.window_slots = window_slots or min(self._fitting_window(conditions), share.most_slots)
         most = min(share.most_slots, MOST_IN_FLIGHT if placed.shares_mbit else SLOTS)
         if not len(placed.trees) <= self.window_slots <= most:

@@ -16,7 +16,7 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from switchsum.planning import topology
+from switchsum import topologies
 from switchsum_controller.tables.entries import Entry
 from switchsum_controller.tables.names import FORWARDING, STATIONS
 from switchsum_protocol.errors import UsageError
@@ -266,7 +266,7 @@ class Peer:
 
 def run(
     network: Network,
-    planned: topology.Network,
+    planned: topologies.Network,
     groups: Sequence[Sequence[str]],
     conditions: Link,
     *,

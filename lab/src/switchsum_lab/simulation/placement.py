@@ -8,16 +8,17 @@ Some switches may only forward (`behind`): then all jobs are added at one switch
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from switchsum.planning import runs, topology, trees
+from switchsum import topologies
+from switchsum.launch.tree import TreePlan
+from switchsum.planning import runs, trees
 from switchsum_controller.trees.forest import AggregationTree, switches_of
 from switchsum_protocol.errors import UsageError
 from switchsum_switch.wires.headers import Address
 
-Cables = Mapping[str, topology.Cable]
+Cables = Mapping[str, topologies.Cable]
 """The cable of each host."""
 
 
@@ -47,12 +48,12 @@ class Placement:
         return self.ways.get(leaf, [leaf])
 
 
-def behind(planned: topology.Network, hosts: Sequence[str], root: str) -> Placement:
+def behind(planned: topologies.Network, hosts: Sequence[str], root: str) -> Placement:
     """Place hosts that are added at one switch, to which all other switches forward their frames.
 
     Raises UsageError if a host has several links, or none that leads there.
     """
-    ways, leaves = _ways_to(planned, root), _leaves(planned, hosts)
+    ways, leaves = topologies.ways_to(planned, root), _leaves(planned, hosts)
     if lost := [host for host, leaf in leaves.items() if leaf not in ways]:
         raise UsageError(f"host {lost[0]} does not reach {root}")
     rails = rails_of(planned, hosts, 1)
@@ -66,20 +67,19 @@ def behind(planned: topology.Network, hosts: Sequence[str], root: str) -> Placem
     return Placement(trees=[tree], parents=[{}], rails=rails, ways={name: ways[name] for name in ways if name != root})
 
 
-def middle(planned: topology.Network, hosts: Sequence[str]) -> str:
+def middle(planned: topologies.Network, hosts: Sequence[str]) -> str:
     """Return the switch from which the farthest host is the fewest links away; the first of several.
 
     Raises UsageError if a host has several links, or no switch reaches all hosts.
     """
-    leaves = {*_leaves(planned, hosts).values()}
-    found = [(name, _ways_to(planned, name)) for name in planned.switches]
-    far = {name: max(len(ways[leaf]) for leaf in leaves) for name, ways in found if leaves <= ways.keys()}
-    if not far:
-        raise UsageError("no switch reaches all hosts")
-    return min(far, key=far.__getitem__)
+    _leaves(planned, hosts)
+    try:
+        return topologies.center(planned, hosts)
+    except ValueError as error:
+        raise UsageError("no switch reaches all hosts") from error
 
 
-def _leaves(planned: topology.Network, hosts: Sequence[str]) -> dict[str, str]:
+def _leaves(planned: topologies.Network, hosts: Sequence[str]) -> dict[str, str]:
     """Return the switch of each host; raises UsageError if a host has several links."""
     near: dict[str, list[str]] = {host: [] for host in hosts}
     for cable in merged(planned):
@@ -92,47 +92,56 @@ def _leaves(planned: topology.Network, hosts: Sequence[str]) -> dict[str, str]:
     return {host: leaf for host, [leaf] in near.items()}
 
 
-def _ways_to(planned: topology.Network, root: str) -> dict[str, list[str]]:
-    """Return a shortest way from each switch to one of them, both ends included."""
-    beside: dict[str, list[str]] = {name: [] for name in planned.switches}
-    for one, far in (cable.ends for cable in planned.cables):
-        if one in beside and far in beside:
-            beside[one].append(far)
-            beside[far].append(one)
-    ways, waiting = {root: [root]}, deque([root])
-    while waiting:
-        here = waiting.popleft()
-        for far in beside[here]:
-            if far not in ways:
-                ways[far] = [far, *ways[here]]
-                waiting.append(far)
-    return ways
-
-
-def place(planned: topology.Network, hosts: Sequence[str], slots: int) -> Placement:
+def place(planned: topologies.Network, hosts: Sequence[str], slots: int) -> Placement:
     """Plan the trees of a job, over rails if hosts have them.
 
     Raises UsageError, and TopologyError where no tree serves these hosts.
     """
+    [placed] = place_all(planned, [hosts], slots)
+    return placed
+
+
+def place_all(planned: topologies.Network, jobs: Sequence[Sequence[str]], slots: int) -> list[Placement]:
+    """Plan the trees of jobs that run at the same time, spread over links and roots; raises what `place` raises."""
+    found = [one.trees for one in trees.plan_jobs(planned, jobs, slots=slots)]
+    plans = [runs.on_rails(planned, hosts, own, "") for hosts, own in zip(jobs, found, strict=True)]
+    leaf_of = {
+        host: own[0].parents[host]
+        for hosts, own, plan in zip(jobs, found, plans, strict=True)
+        for host in hosts
+        if plan is None
+    }
+    if any(tree.parents.get(host, leaf) != leaf for own in found for tree in own for host, leaf in leaf_of.items()):
+        found = [one.trees for one in trees.plan_jobs(runs.at_one_switch(planned, leaf_of), jobs, slots=slots)]
+    return [
+        _over_trees(planned, hosts, own) if plan is None else _over_rails(planned, hosts, own, plan)
+        for hosts, own, plan in zip(jobs, found, plans, strict=True)
+    ]
+
+
+def _over_rails(
+    planned: topologies.Network, hosts: Sequence[str], found: Sequence[AggregationTree], plan: TreePlan
+) -> Placement:
+    """Return where a job is whose trees have a link of each host to themselves."""
     cables = merged(planned)
-    found = trees.plan(planned, hosts, slots=slots).trees
-    if (plan := runs.on_rails(planned, hosts, found, "")) is not None:
-        return Placement(
-            trees=found,
-            parents=[plan.trees[0][0]],
-            rails=[_cables_to(cables, hosts, dict(zip(hosts, rail.leaves, strict=True))) for rail in plan.rails],
-            shares_mbit=[rail.share_mbit for rail in plan.rails],
-        )
-    leaf_of = {host: found[0].parents[host] for host in hosts}
-    if any(tree.parents[host] != leaf for tree in found for host, leaf in leaf_of.items()):
-        found = trees.plan(runs.at_one_switch(planned, leaf_of), hosts, slots=slots).trees
+    return Placement(
+        trees=found,
+        parents=[plan.trees[0][0]],
+        rails=[_cables_to(cables, hosts, dict(zip(hosts, rail.leaves, strict=True))) for rail in plan.rails],
+        shares_mbit=[rail.share_mbit for rail in plan.rails],
+    )
+
+
+def _over_trees(planned: topologies.Network, hosts: Sequence[str], found: Sequence[AggregationTree]) -> Placement:
+    """Return where a job is whose hosts are at one switch each."""
     above = [{name: tree.parents[name] for name in switches_of(tree)[1:]} for tree in found]
-    return Placement(trees=found, parents=above, rails=[_cables_to(cables, hosts, leaf_of)])
+    leaf_of = {host: found[0].parents[host] for host in hosts}
+    return Placement(trees=found, parents=above, rails=[_cables_to(merged(planned), hosts, leaf_of)])
 
 
-def rails_of(planned: topology.Network, hosts: Sequence[str], slots: int) -> Sequence[Cables]:
+def rails_of(planned: topologies.Network, hosts: Sequence[str], slots: int) -> Sequence[Cables]:
     """Return the cable of each host, for each rail; trees are planned only where a host has several."""
-    near: dict[str, list[topology.Cable]] = {host: [] for host in hosts}
+    near: dict[str, list[topologies.Cable]] = {host: [] for host in hosts}
     for cable in merged(planned):
         for end in cable.ends:
             if end in near:
@@ -150,20 +159,20 @@ def rates_bps(rails: Sequence[Cables]) -> list[float]:
     return [min(_slower_mbit(cable) for cable in cables.values()) * 1e6 for cables in rails]
 
 
-def _slower_mbit(cable: topology.Cable) -> float:
+def _slower_mbit(cable: topologies.Cable) -> float:
     return cable.free_mbit if cable.up_mbit is None else min(cable.free_mbit, cable.up_mbit)
 
 
-def merged(planned: topology.Network) -> list[topology.Cable]:
+def merged(planned: topologies.Network) -> list[topologies.Cable]:
     """Return the cables, those between the same two nodes as one."""
-    found: dict[frozenset[str], topology.Cable] = {}
+    found: dict[frozenset[str], topologies.Cable] = {}
     for cable in planned.cables:
         key = frozenset(cable.ends)
         before = found.get(key)
         mbit = cable.free_mbit + (before.mbit if before else 0.0)
         up_mbit = None if cable.up_mbit is None else cable.up_mbit + ((before.up_mbit or 0.0) if before else 0.0)
         delays = [one.delay_ms for one in (cable, before) if one is not None and one.delay_ms is not None]
-        found[key] = topology.Cable(
+        found[key] = topologies.Cable(
             ends=before.ends if before else cable.ends,
             mbit=mbit,
             up_mbit=up_mbit,
@@ -172,7 +181,7 @@ def merged(planned: topology.Network) -> list[topology.Cable]:
     return list(found.values())
 
 
-def _cables_to(cables: Sequence[topology.Cable], hosts: Sequence[str], leaf_of: Mapping[str, str]) -> Cables:
+def _cables_to(cables: Sequence[topologies.Cable], hosts: Sequence[str], leaf_of: Mapping[str, str]) -> Cables:
     by_ends = {frozenset(cable.ends): cable for cable in cables}
     return {host: by_ends[frozenset((host, leaf_of[host]))] for host in hosts}
 

@@ -15,7 +15,7 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from switchsum.planning import topology
+from switchsum import topologies
 from switchsum.planning.runs import places
 from switchsum_controller.plan import windows
 from switchsum_protocol.errors import LocalError, UsageError
@@ -25,7 +25,7 @@ from switchsum_switch.wires.headers import ETHERNET_BYTES
 from . import jobs, peers
 from .conditions import HostCost, HostTiming, Link
 from .network import LinkView, Network
-from .placement import rails_of, rates_bps
+from .placement import place_all, rails_of, rates_bps
 
 IDEAL: Final = "ideal-ring"
 PEERS: Final = (*peers.ALGORITHMS, IDEAL)
@@ -48,7 +48,7 @@ LONGEST_S: Final = 3600.0
 class Scenario:
     """What is to be simulated."""
 
-    planned: topology.Network
+    planned: topologies.Network
     workers: int
     size: int
     """Bytes of each rank's array of float32."""
@@ -289,6 +289,7 @@ def jobs_of(network: Network, scenario: Scenario) -> list[jobs.Job]:
     if scenario.failures or len(scenario.rates_bps) > 1:
         hosts, lanes = scenario.hosts, scenario.lanes_per_frame
         controller = jobs.controlled(network, scenario.planned, hosts, lanes=lanes, seed=scenario.seed)
+    placed = place_all(scenario.planned, scenario.hosts_of_jobs, jobs.SLOTS) if controller is None else []
     for number, hosts in enumerate(scenario.hosts_of_jobs):
         share = jobs.Share(
             number=number,
@@ -296,6 +297,7 @@ def jobs_of(network: Network, scenario: Scenario) -> list[jobs.Job]:
             first_host=sum(len(job.hosts) for job in started),
             most_slots=jobs.SLOTS // scenario.jobs,
             controller=controller,
+            placed=placed[number] if placed else None,
         )
         started.append(
             jobs.Job(

@@ -8,11 +8,12 @@ from typing import Final
 
 import numpy as np
 
+from switchsum import topologies
 from switchsum.planning import topology
 from switchsum.planning.sources import read
 from switchsum_lab.options import SimulateOptions
 from switchsum_lab.simulation import jobs, peers, scenario
-from switchsum_lab.simulation.placement import place
+from switchsum_lab.simulation.placement import place_all
 from switchsum_lab.simulation.scenario import Result, Scenario
 from switchsum_lab.sweeps import counted, others, replay, shared_slots, simulated_ranks, supports
 from switchsum_lab.sweeps.axes import OURS, Cell, Impossible
@@ -86,7 +87,7 @@ def scenario_of(cell: Cell, seed: int = 0) -> Scenario:
     return replace(wanted, link_mtu=cell.mtu, planned=planned)
 
 
-def _with_uplinks(planned: topology.Network, mbit: float) -> topology.Network:
+def _with_uplinks(planned: topologies.Network, mbit: float) -> topologies.Network:
     """Return a network whose hosts send at another rate than they receive."""
     hosts = {*planned.hosts}
     cables = (replace(cable, up_mbit=mbit) if hosts & {*cable.ends} else cable for cable in planned.cables)
@@ -179,8 +180,7 @@ def _check_network(source: str | None, workers: int, count: int) -> None:
     except (UsageError, LocalError) as error:
         raise Impossible("topology", str(error)) from error
     try:
-        for hosts in Scenario(planned=planned, workers=workers, jobs=count, size=4).hosts_of_jobs:
-            place(planned, hosts, jobs.SLOTS)
+        place_all(planned, Scenario(planned=planned, workers=workers, jobs=count, size=4).hosts_of_jobs, jobs.SLOTS)
     except (UsageError, LocalError) as error:
         raise Impossible("workers", str(error)) from error
 

@@ -21,7 +21,7 @@ try:
     import yaml
 except ImportError as error:
     raise LocalError(
-        f"a sweep needs pyyaml, networkx and scipy, and {error.name} is missing: "
+        f"a sweep needs pyyaml and scipy, and {error.name} is missing: "
         f"{sys.executable} -m pip install 'switchsum[trees]'"
     ) from error
 
