@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
-from . import public
+from . import generated, minutes, public
 from .cases import PASSED, SWITCHES
 from .published import LISTS, verdict
 
@@ -37,7 +37,10 @@ def page(record: Mapping[str, Any]) -> str:
     """Return the text of the page for a record."""
     lists = json.loads(LISTS.read_text())
     cases = record["cases"]
-    others = public.section(json.loads(public.RECORD.read_text()))
+    others: list[str] = []
+    for part in (generated, public, minutes):
+        if part.RECORD.exists():
+            others += part.section(json.loads(part.RECORD.read_text()))
     return "\n".join(
         [
             *(HEAD, *_summary(record, lists), *_failures(cases, lists), *_excluded(cases), *others),

@@ -5,8 +5,10 @@ from __future__ import annotations
 import json
 import signal
 import socket
+import struct
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -18,6 +20,7 @@ import pytest
 from support.timing import eventually, patience
 from switchsum_protocol.errors import SwitchsumError, UsageError
 from switchsum_switch import Switch
+from switchsum_switch.live.ends import PcapEnd, frames
 from switchsum_switch.live.file import read_network
 from switchsum_switch.live.network import LiveNetwork
 from switchsum_switch.messages.p4runtime import parse_p4info, v1
@@ -230,9 +233,12 @@ def test_the_tutorials_files_are_read(tmp_path: Path) -> None:
         ({**described(), "links": [["h1", "s1-q1"]]}, "'s1-q1' is no end of a link"),
         ({**described(), "links": [["h1", "s2-p1"]]}, "'s2-p1' is no end of a link"),
         ({**described(), "links": [["h1", "h2"]]}, "h1 and h2 are hosts"),
-        ({**described(), "hosts": {"h1": {"tap": 1}}}, "host h1: there is no field 'tap'"),
+        ({**described(), "hosts": {"h1": {"bridge": 1}}}, "host h1: there is no field 'bridge'"),
         ({**described(), "hosts": {"h1": {"udp": "127.0.0.1"}}, "links": [["h1", "s1-p1"]]}, "a UDP peer is udp:"),
-        ({**described(), "hosts": {"h1": {"udp": "x", "interface": "y"}}}, "host h1 has udp and interface"),
+        (
+            {**described(), "hosts": {"h1": {"udp": "x", "interface": "y"}}},
+            "host h1 has udp and interface: it is one of them",
+        ),
         (described(bmv2_json="/nowhere.json"), "/nowhere.json: No such file"),
         (described(p4info="/nowhere.txt"), "/nowhere.txt: No such file"),
         (described(runtime_json="nowhere.json"), "nowhere.json: No such file"),
@@ -358,3 +364,235 @@ def test_the_fixture_starts_and_ends_a_network(tmp_path: Path) -> None:
     (tmp_path / "pytest.ini").write_text("[pytest]\n")
     (tmp_path / "test_own.py").write_text(TEST)
     assert "1 passed" in run(tmp_path, "-W", "error")
+
+
+def capture(path: Path, frames: list[bytes], *, gap_s: float = 0.0, form: str = "<", magic: int = 0xA1B2C3D4) -> Path:
+    parts = 1e9 if magic == 0xA1B23C4D else 1e6
+    written = struct.pack(f"{form}IHHiIII", magic, 2, 4, 0, 0, 65535, 1)
+    for number, one in enumerate(frames):
+        seconds, part = divmod(round((1000 + number * gap_s) * parts), round(parts))
+        written += struct.pack(f"{form}IIII", seconds, part, len(one), len(one)) + one
+    path.write_bytes(written)
+    return path
+
+
+@pytest.mark.parametrize("form", ["<", ">"])
+@pytest.mark.parametrize("magic", [0xA1B2C3D4, 0xA1B23C4D])
+def test_capture_files_of_all_kinds_are_read(tmp_path: Path, form: str, magic: int) -> None:
+    random = Random(f"{form}{magic}")
+    sent = [random.randbytes(random.randrange(14, 9000)) for _ in range(random.randrange(1, 50))]
+    path = capture(tmp_path / "x.pcap", sent, gap_s=0.25, form=form, magic=magic)
+    assert [one for _, one in frames(path)] == sent
+    assert [time_s for time_s, _ in frames(path)] == [1000 + number * 0.25 for number in range(len(sent))]
+
+
+def test_capture_files_are_hosts(network: LiveNetwork, tmp_path: Path) -> None:
+    """One sends, one records, and the record can be played again."""
+    sent = [frame(2, 60 + number) for number in range(100)]
+    s1 = network.switch("s1", forwarder())
+    s1.tables["stations"].insert({"hdr.ethernet.destination": "02:00:00:00:00:02"}, "forward", port=2)
+    player = PcapEnd(capture(tmp_path / "in.pcap", sent, gap_s=0.001))
+    recorder = PcapEnd(capture(tmp_path / "none.pcap", []), tmp_path / "out.pcap")
+    for number, (name, end) in enumerate({"h1": player, "h2": recorder}.items(), start=1):
+        network.host(name)
+        network.attach(name, end)
+        network.link(name, "s1", port=number)
+    network.start()
+    assert eventually(lambda: recorder.received == len(sent))
+    assert player.played.is_set()
+    with pytest.raises(UsageError, match=r"host h1 is pcap:.*in\.pcap"):
+        network.hosts["h1"].send(frame(2))
+    network.close()
+    assert (player.sent, player.received, recorder.sent) == (len(sent), 0, 0)
+    assert [one for _, one in frames(tmp_path / "out.pcap")] == sent
+    assert total(network, "s1", "tx_frames") == {1: 0, 2: len(sent)}
+
+
+def test_a_capture_file_keeps_its_times(network: LiveNetwork, tmp_path: Path) -> None:
+    s1 = network.switch("s1", forwarder(engine="interpreter"))
+    s1.tables["stations"].insert({"hdr.ethernet.destination": "02:00:00:00:00:02"}, "forward", port=2)
+    network.host("h1")
+    path = capture(tmp_path / "in.pcap", [frame(2)] * 4, gap_s=1.0)
+    network.attach("h1", PcapEnd(path, pace=10.0, after_s=0.1))
+    h2 = network.host("h2")
+    network.link("h1", "s1", port=1)
+    network.link("h2", "s1", port=2)
+    began = time.monotonic()
+    network.start()
+    assert h2.receive(4, LONG_S) == [frame(2)] * 4
+    assert time.monotonic() - began > 0.4  # three gaps of a tenth, and a tenth before them
+
+
+def test_a_network_ends_while_a_capture_file_is_played(network: LiveNetwork, tmp_path: Path) -> None:
+    network.switch("s1", forwarder(engine="interpreter"))
+    network.host("h1")
+    end = PcapEnd(capture(tmp_path / "in.pcap", [frame(2)] * 3, gap_s=3600.0))
+    network.attach("h1", end)
+    network.link("h1", "s1")
+    network.start()
+    assert eventually(lambda: end.sent == 1)
+    network.close()
+    assert not end.played.is_set()
+
+
+def head(kind: int = 1) -> bytes:
+    return struct.pack("<IHHiIII", 0xA1B2C3D4, 2, 4, 0, 0, 65535, kind)
+
+
+def one_frame(length: int, here: int) -> bytes:
+    return struct.pack("<IIII", 1, 1, here, length) + bytes(here)
+
+
+@pytest.mark.parametrize(
+    ("content", "reason"),
+    [
+        (None, "No such file"),
+        (b"", "the file is empty"),
+        (b"\xd4\xc3", "this is no pcap file"),
+        (head()[:20], "this is no pcap file"),
+        (b"GIF89a" * 9, "this is no pcap file"),
+        (b"\x0a\x0d\x0d\x0a" + bytes(30), "pcapng is not read here"),
+        (head(kind=113), "of link type 113, not of Ethernet"),
+        (head() + one_frame(60, 60)[:-1], "ends within frame 1"),
+        (head() + one_frame(60, 60) + bytes(9), "ends within frame 2"),
+        (head() + one_frame(1514, 96), "of frame 1 only 96 of 1514 bytes"),
+        (head() + one_frame(13, 13), "frame 1 has 13 bytes, and a port takes 14 to 10240"),
+        (head() + one_frame(10241, 10241), "frame 1 has 10241 bytes"),
+    ],
+)
+def test_files_that_are_no_captures_are_refused_in_one_line(content: bytes | None, reason: str, tmp_path: Path) -> None:
+    path = tmp_path / "x.pcap"
+    if content is not None:
+        path.write_bytes(content)
+    with pytest.raises(UsageError, match=reason) as refused:
+        PcapEnd(path)
+    assert "\n" not in str(refused.value)
+
+
+def test_a_damaged_capture_is_refused_or_read_as_frames(tmp_path: Path) -> None:
+    random, path, refused = Random(64), tmp_path / "x.pcap", 0
+    whole = capture(path, [random.randbytes(random.randrange(14, 300)) for _ in range(20)]).read_bytes()
+    for _ in range(500):
+        damaged = bytearray(whole)
+        for _ in range(random.randrange(1, 4)):
+            damaged[random.randrange(len(damaged))] = random.randrange(256)
+        path.write_bytes(damaged[: random.choice((len(damaged), random.randrange(len(damaged))))])
+        try:
+            PcapEnd(path)
+        except UsageError as error:
+            refused += "\n" not in str(error)
+    assert 100 < refused < 500
+
+
+@pytest.mark.parametrize(
+    ("fields", "reason"),
+    [
+        ({"pcap": "x.pcap", "pace": -1}, "pace and after_s are numbers from 0"),
+        ({"pcap": "x.pcap", "pace": "fast"}, "host h1: pace 'fast' is no number"),
+        ({"pcap": "x.pcap", "after_s": True}, "host h1: after_s True is no number"),
+        ({"pcap": "x.pcap", "tap": "t"}, "host h1 has pcap and tap: it is one of them"),
+        ({"pcap": "x.pcap", "record": "no/where.pcap"}, "where.pcap: No such file"),
+        ({"pcap": "x.pcap", "record": "../{folder}/x.pcap"}, "x.pcap: the file would be written over"),
+        ({"record": "y.pcap"}, "host h1 has record and no pcap"),
+        ({"tap": "a" * 16}, "is no name of a TAP device"),
+        ({"tap": "a/b"}, "is no name of a TAP device"),
+        ({"tap": "t", "mac": "01:00:00:00:00:01"}, "is no Ethernet address of a host"),
+        ({"tap": "t", "mac": "x"}, "is no Ethernet address of a host"),
+        ({"tap": "t", "ip": "10.0.0.300/8"}, "is no IPv4 address with a prefix"),
+    ],
+)
+def test_hosts_that_cannot_be_are_refused_in_one_line(fields: dict[str, Any], reason: str, tmp_path: Path) -> None:
+    capture(tmp_path / "x.pcap", [frame(2)])
+    path = tmp_path / "network.json"
+    text = json.dumps({**described(), "hosts": {"h1": fields, "h2": {}}})
+    path.write_text(text.replace("{folder}", tmp_path.name))
+    with pytest.raises(UsageError, match=reason) as refused:
+        read_network(path, engine="interpreter")
+    assert "\n" not in str(refused.value)
+
+
+def test_the_command_plays_and_records(tmp_path: Path) -> None:
+    document = described(table_entries=FORWARDS)
+    capture(tmp_path / "in.pcap", [frame(2)] * 5)
+    capture(tmp_path / "none.pcap", [])
+    document["hosts"] = {"h1": {"pcap": "in.pcap", "pace": 0}, "h2": {"pcap": "none.pcap", "record": "out.pcap"}}
+    with command(document, tmp_path) as process:
+        assert eventually(lambda: len(list(frames(tmp_path / "out.pcap"))) == 5)
+        process.send_signal(signal.SIGINT)
+        text, _ = process.communicate(timeout=patience(60))
+    ports, hosts = (json.loads(part + "]") for part in text.split("]")[:2])
+    assert [(one["port"], one["rx_frames"], one["tx_frames"]) for one in ports] == [(1, 5, 0), (2, 0, 5)]
+    assert [(one["host"], one["tx_frames"], one["rx_frames"]) for one in hosts] == [("h1", 5, 0), ("h2", 0, 5)]
+
+
+@pytest.mark.root
+@pytest.mark.usefixtures("network_namespace")
+def test_a_host_may_be_this_machines_network_stack(tmp_path: Path) -> None:
+    """The kernel asks for an address, gets an answer, and sends a datagram; the answer comes to its socket."""
+    document = described(
+        table_entries=[
+            entry(match={"hdr.ethernet.destination": "02:00:00:00:00:02"}),
+            entry(match={"hdr.ethernet.destination": "02:00:00:00:00:01"}, action_params={"port": 1}),
+            {"table": "stations", "default_action": True, "action_name": "forward", "action_params": {"port": 2}},
+        ]
+    )
+    document["hosts"]["h1"] = {"tap": "near", "ip": "10.0.1.1/24", "mac": "02:00:00:00:00:01"}
+    path = tmp_path / "network.json"
+    path.write_text(json.dumps(document))
+    with read_network(path, engine="interpreter") as network, socket.socket(type=socket.SOCK_DGRAM) as own:
+        network.start()
+        h2 = network.hosts["h2"]
+        own.settimeout(LONG_S)
+        own.sendto(b"hello", ("10.0.1.2", 7))
+        here, there = bytes.fromhex("020000000001"), bytes.fromhex("020000000002")
+        while (asked := h2.receive(1, LONG_S)[0])[12:14] != b"\x08\x06":  # the kernel has more to say
+            pass
+        assert asked[22:28] == here
+        assert asked[28:32] + asked[38:42] == bytes((10, 0, 1, 1, 10, 0, 1, 2))
+        h2.send(here + there + b"\x08\x06" + asked[14:20] + b"\0\2" + there + asked[38:42] + here + asked[28:32])
+        while not (datagram := h2.receive(1, LONG_S)[0]).endswith(b"hello") or datagram[12:14] != b"\x08\x00":
+            pass
+        back = bytearray(here + there + datagram[12:])
+        back[26:30], back[30:34], back[34:36], back[36:38] = back[30:34], back[26:30], back[36:38], back[34:36]
+        back[40:42] = b"\0\0"  # no checksum
+        h2.send(bytes(back))
+        assert own.recv(100) == b"hello"
+    assert not Path("/sys/class/net/near").exists()
+
+
+def test_without_root_a_tap_device_is_refused_in_one_line() -> None:
+    """As another user, in a process of its own: the test itself may be root."""
+    code = """
+import os
+from switchsum_switch.live.ends import TapEnd
+if not os.getuid():
+    os.setgroups([])
+    os.setgid(65534)
+    os.setuid(65534)
+TapEnd("sumtap0")
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert "TransportError: cannot make the TAP device sumtap0: " in done.stderr.splitlines()[-1]
+
+
+def test_two_networks_share_a_link(network: LiveNetwork) -> None:
+    """As two commands do, in which a switch of the other one is a host."""
+    free = ends(2)
+    one, other = (text_of(end) for end in free)
+    for end in free:
+        end.close()
+    with LiveNetwork() as second:
+        for half, name in ((network, "s1"), (second, "s2")):
+            switch = half.switch(name, forwarder(engine="interpreter"))
+            switch.tables["stations"].insert({"hdr.ethernet.destination": "02:00:00:00:00:02"}, "forward", port=2)
+            half.host("far")
+        network.host("h1")
+        network.link("h1", "s1", port=1)
+        network.link("far", "s1", port=2, through=f"udp:{one}/{other}")
+        h2 = second.host("h2")
+        second.link("far", "s2", port=1, through=f"udp:{other}/{one}")
+        second.link("h2", "s2", port=2)
+        network.start()
+        second.start()
+        network.hosts["h1"].send(frame(2))
+        assert h2.receive(1, LONG_S) == [frame(2)]

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from switchsum_protocol.errors import SwitchsumError
-from switchsum_switch.codegen import compile
 from switchsum_switch.codegen import engine as native_engine
+from switchsum_switch.codegen import machine
 from switchsum_switch.errors import ProgramError
 from switchsum_switch.execution import pipeline
 from switchsum_switch.execution.pipeline import EngineName, Pipeline
@@ -204,7 +204,7 @@ VERY_MANY = MAX_BLOCKS + 1_000
 @pytest.mark.parametrize("back", [False, True])
 def test_a_parser_of_very_many_states(document: Document, back: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     """It is refused before anything is compiled: a compiler's time grows with more than the number of states."""
-    monkeypatch.setattr(compile, "compile_object", pytest.fail)
+    monkeypatch.setattr(machine, "compile_object", pytest.fail)
     parser = next(parser for parser in document["parsers"] if parser["name"] == "parser")
     [first] = parser["parse_states"]
     key = ["standard_metadata", "ingress_port"]

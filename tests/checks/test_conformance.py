@@ -3,14 +3,23 @@
 from __future__ import annotations
 
 import json
+import os
+from dataclasses import asdict
+from itertools import islice
 from pathlib import Path
 
+import pytest
+
 from checks.bench.ages import unmarked
+from checks.conformance import cases as cases_module
+from checks.conformance import generated, minutes
 from checks.conformance.__main__ import PAGE, RECORD, as_record
-from checks.conformance.cases import PASSED, Case, cases, run_case
+from checks.conformance.cases import PASSED, Case, SwitchName, cases, run_case
 from checks.conformance.load import load_seconds, summary
 from checks.conformance.page import page
 from checks.conformance.published import LISTS, bmv2_fails, fourward_passes, verdict
+from switchsum_switch import stf
+from switchsum_switch.differ.search import Differ, Finding
 
 PROGRAMS = Path(__file__).parents[2] / "switch" / "tests" / "programs"
 STF = Path(__file__).parents[2] / "switch" / "tests" / "stf"
@@ -110,3 +119,66 @@ def test_a_cold_load_is_timed() -> None:
     first, *rest = summary({"a": 0.5, "b": 0.25, "c": 2.0}, refused=1)
     assert first == "3 programs load, 1 are refused: median 0.50 s, 95 % within 2.00 s, longest 2.00 s"
     assert rest == ["0.25 s b", "0.50 s a", "2.00 s c"]
+
+
+def test_what_p4testgen_makes_is_run_and_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    good, bad = (STF / "replication.stf").read_text(), "packet 1 0003\nexpect 2 ff\n"
+    for name, text in (("one_1", good), ("one_2", bad), ("one_3", good), ("one_4", "packet x\n")):
+        (tmp_path / f"{name}.stf").write_text(text)
+    ran: list[str] = []
+
+    def outcome(program: bytes, test: stf.Test, switch: SwitchName) -> str:
+        ran.append(f"{test.name} {switch}")
+        return "line 2: it says so" if switch == "bmv2" else cases_module.outcome(program, test, switch)
+
+    monkeypatch.setattr(generated, "outcome", outcome)
+    made = generated.run((PROGRAMS / "replication.json").read_bytes(), tmp_path)
+    assert (made.made, made.interpreter, made.native, made.bmv2, made.bmv2_ran) == (4, 2, 2, 0, 2)
+    assert [name for name in ran if name.endswith("bmv2")] == ["one_1 bmv2", "one_2 bmv2"]  # the first, and what fails
+    assert made.failed[0] == "one_2, interpreter and native: line 2: port 2: byte 0 differs; BMv2: line 2: it says so"
+    assert made.failed[1].startswith("one_4: not read: ")
+
+
+@pytest.mark.parametrize(
+    ("script", "said"),
+    [
+        ("echo 'x.p4(3): Compiler Bug: no such thing' >&2", "x.p4(3): Compiler Bug: no such thing"),
+        ("true", "no path that ends in a test"),
+        ("exec sleep 60", "no test in 1 s"),
+        ('while [ "$1" != --out-dir ]; do shift; done; echo wait > $2/x_1.stf', ""),
+    ],
+)
+def test_a_program_without_tests_has_a_reason(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, script: str, said: str
+) -> None:
+    (tmp_path / "p4testgen").write_text(f"#!/bin/sh\n{script}\n")
+    (tmp_path / "p4testgen").chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    why = generated.make(tmp_path / "x.p4", tmp_path, 3, 1.0 if "sleep" in script else 60.0)
+    assert (tmp_path / "x_1.stf").exists() != bool(said)
+    assert not said or why == said
+
+
+def test_comparing_goes_on_where_it_ended(monkeypatch: pytest.MonkeyPatch) -> None:
+    program = (PROGRAMS / "replication.json").read_bytes()
+    row = minutes.Row(name="RSVP")
+    seeds: list[int] = []
+    real = Differ.try_seed
+
+    def try_seed(differ: Differ, seed: int) -> Finding | None:
+        seeds.append(seed)
+        return real(differ, seed)
+
+    monkeypatch.setattr(Differ, "try_seed", try_seed)
+    for step, state in enumerate(minutes.go_on(row, program, 1e6, bmv2=False)):
+        if step == 1:
+            packets = state.packets
+            break
+    assert (row.seeds, seeds) == (2, [0, 1])
+    list(islice(minutes.go_on(row, program, 1e6, bmv2=False), 2))
+    assert (row.seeds, seeds) == (4, [0, 1, 2, 3])
+    assert row.packets > packets > 0
+    assert not list(minutes.go_on(row, program, row.seconds, bmv2=False))  # its time is over
+    [line] = [line for line in minutes.section({"date": "today", "programs": [asdict(row)]}) if "RSVP" in line]
+    assert "github.com/nsg-ethz/p4-learning 0ddba18" in line
+    assert line.endswith("| none |")

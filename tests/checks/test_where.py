@@ -6,7 +6,8 @@ import llvmlite.binding as llvm
 import pytest
 
 from checks.lab.where import kind, plain, shares, table
-from switchsum_switch.kernels.machinecode import functions, target_machine
+from switchsum_switch.kernels.machinecode import functions
+from switchsum_switch.kernels.target import target_machine
 
 KERNEL = "[guest.kernel.kallsyms]"
 MADE = "/tmp/perf-7.map"

@@ -43,8 +43,8 @@ class NetworkOptions:
 def network(options: NetworkOptions) -> None:
     """Run P4 switches and the links between them on this machine, without root, until interrupted.
 
-    Each host has a UDP end that any program can use, and each switch a P4Runtime server. At the end the counts of all
-    ports are printed.
+    Each host has a UDP end that any program can use, or is a capture file or a TAP device. Each switch has a P4Runtime
+    server. At the end the counts of all ports are printed.
     """
     check_seconds("--every", options.every)
     check_seconds("--seconds", options.seconds)
@@ -65,11 +65,23 @@ def network(options: NetworkOptions) -> None:
                 break
             print_records("ports", _ports(made), as_json=options.as_json)
     print_records("ports", _ports(made), as_json=options.as_json)
+    if hosts := _hosts(made):
+        print_records("hosts", hosts, as_json=options.as_json)
 
 
 def _nodes(made: LiveNetwork) -> list[dict[str, Any]]:
     nodes = [{"node": name, "kind": "switch", "end": address} for name, address in made.addresses.items()]
-    return nodes + [{"node": name, "kind": "host", "end": link} for name, link in made.outside.items()]
+    ends = {name: host.end.text for name, host in made.hosts.items() if host.end is not None}
+    return nodes + [{"node": name, "kind": "host", "end": link} for name, link in (made.outside | ends).items()]
+
+
+def _hosts(made: LiveNetwork) -> list[dict[str, Any]]:
+    """Return what the hosts have sent and received that are capture files and TAP devices."""
+    return [
+        {"host": name, "end": host.end.text, "tx_frames": host.end.sent, "rx_frames": host.end.received}
+        for name, host in made.hosts.items()
+        if host.end is not None
+    ]
 
 
 def _ports(made: LiveNetwork) -> list[dict[str, Any]]:

@@ -22,8 +22,8 @@ from switchsum_host.links.warm import warm_up
 from switchsum_switch.kernels import loading, packages, sources
 from switchsum_switch.kernels.cache import CACHE_VARIABLE
 from switchsum_switch.kernels.decorators import kernel, prepare
-from switchsum_switch.kernels.machinecode import target_machine
 from switchsum_switch.kernels.plain import PLAIN
+from switchsum_switch.kernels.target import target_machine
 
 SOURCES = Path(loading.__file__).parents[1]
 

@@ -9,8 +9,6 @@ from __future__ import annotations
 import functools
 from weakref import WeakValueDictionary
 
-import llvmlite.ir as ll
-
 from switchsum_switch.kernels.cache import Store
 from switchsum_switch.kernels.machinecode import Library
 from switchsum_switch.kernels.turns import compiling
@@ -21,11 +19,8 @@ from ..program.passes import gather_tests, leave_out_remarks, narrow_repeated, s
 from ..program.verify import verify
 from ..state.state import ProgramState
 from .cache import keep, key_of, load
-from .driver import EGRESS_ENTRY, ENTRY, Driver
-from .emitter import Unit
-from .engine import Native
+from .engine import EGRESS_ENTRY, ENTRY, Native
 from .layout import Layout
-from .machine import MOST_TABLES, OPTIMISATION, QUICK, compile_object
 
 
 def compile_program(program: ir.Program, state: ProgramState, *, cache: Store | None, debug: bool = False) -> Native:
@@ -47,10 +42,17 @@ def _compiled(program: ir.Program, layout: Layout, key: str, cache: Store | None
         with compiling(cache, "the switch's program"):
             code = load(cache, key)  # another process may have compiled it meanwhile
             if code is None:
-                level = OPTIMISATION if len(program.tables) <= MOST_TABLES else QUICK
-                code = compile_object(module_text(program, layout, debug=debug), level)
+                code = _made(program, layout, debug)
                 keep(cache, key, code)
     return code
+
+
+def _made(program: ir.Program, layout: Layout, debug: bool) -> bytes:
+    # Imported late, as in `module_text`: a process that finds its program on disk saves the time and the 40 MB of LLVM.
+    from . import machine  # noqa: PLC0415
+
+    level = machine.OPTIMISATION if len(program.tables) <= machine.MOST_TABLES else machine.QUICK
+    return machine.compile_object(module_text(program, layout, debug=debug), level)
 
 
 _loaded: WeakValueDictionary[str, Library] = WeakValueDictionary()
@@ -66,6 +68,11 @@ def _prepared(program: ir.Program, debug: bool) -> tuple[ir.Program, Layout, str
 
 def module_text(program: ir.Program, layout: Layout, *, debug: bool = False) -> str:
     """Return the LLVM IR of a program after the passes."""
+    import llvmlite.ir as ll  # noqa: PLC0415
+
+    from .driver import Driver  # noqa: PLC0415
+    from .emitter import Unit  # noqa: PLC0415
+
     module = ll.Module("switch")
     Driver(Unit(program=program, layout=layout, module=module, debug=debug)).emit()
     return str(module)

@@ -26,11 +26,9 @@ from ..state.state import MAX_GROUP
 from .around import ARENA_BYTES, BATCH_WORDS, BODY, DROPPED, MADE, NOW, PORT, ROWS, USED, WAITING_COUNT, Around, Passing
 from .egress import Egress
 from .emitter import I32, I64, POINTER, VOID, Emitter, Unit, Value, constant
+from .engine import EGRESS_ENTRY, ENTRY
 from .graphs import graph_function
 from .layout import ALIGN, COPIES, DIRECTORY, LEVELS, TEMPLATE, TIME, WAITING
-
-ENTRY, EGRESS_ENTRY = "switch_batch", "switch_egress"
-"""Names of the exported functions.  Each returns how many frames, or packets that have waited, it ran."""
 
 _OUTPUT: tuple[ll.Type, ...] = (
     *(POINTER, I64),  # arena, its bytes

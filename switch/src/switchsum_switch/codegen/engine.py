@@ -23,7 +23,6 @@ from ..queues.batch import DEFAULT_FRAMES, CodeEntry, Output
 from ..queues.parking import LOST, Lot, Parked, parked_at, tell_depths
 from ..queues.replicas import complete
 from ..state.state import ProgramState
-from .driver import EGRESS_ENTRY, ENTRY
 from .layout import (
     ALIGN,
     COPIES,
@@ -49,6 +48,9 @@ from .layout import (
     waiting_layout,
 )
 from .rows import TableRows
+
+ENTRY, EGRESS_ENTRY = "switch_batch", "switch_egress"
+"""Names of the exported functions.  Each returns how many frames, or packets that have waited, it ran."""
 
 PACKET_LEVELS = 2 * MAX_CLONE_DEPTH + 4
 """Packets that exist at the same time: one, the packet that its clones are made of, a copy, and so on for clones of

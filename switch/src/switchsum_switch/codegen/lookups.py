@@ -22,6 +22,7 @@ import llvmlite.ir as ll
 from ..state.tables import MatchKind
 from .emitter import BYTE, I32, I64, POINTER, Emitter, Unit, Value, constant, integer
 from .filters import CHOSEN, VALUES, WORD_BITS
+from .keys import HASH_FACTOR
 from .layout import (
     BEST_OFFSET,
     FILTER,
@@ -44,26 +45,9 @@ from .layout import (
     words,
 )
 
-HASH_FACTOR = 0x9E3779B97F4A7C15
-"""2**64 divided by the golden ratio (Knuth, volume 3, section 6.4); odd, so that no information is lost."""
-_WORD = (1 << 64) - 1
 _I128 = integer(128)
 _NO_RANK = constant(128, -1)
 """Worse than any rank (`rows.py`)."""
-
-
-def hash_key(key: int, bits: int, seed: int = 0) -> int:
-    """Return the hash of a key of `bits` bits, a multiple of 64; native code computes the same."""
-    state = seed
-    for shift in range(0, bits, 64):
-        state = ((state ^ (key >> shift & _WORD)) * HASH_FACTOR) & _WORD
-        state ^= state >> 32
-    return state
-
-
-def tag_of(state: int) -> int:
-    """Return the tag of a slot whose key has that hash."""
-    return state >> 56 | 1
 
 
 class Lookup:
@@ -352,7 +336,7 @@ class _TupleSearch:
 
 
 def _hash(emit: Emitter, number: Value, state: Value) -> Value:
-    """Return the hash of a number, the same as `hash_key`, which `rows.py` uses to place the rows."""
+    """Return the hash of a number, the same as `keys.hash_key`, which `rows.py` uses to place the rows."""
     build = emit.build
     for shift in range(0, number.type.width, 64):
         word = emit.resize(build.lshr(number, constant(number.type.width, shift)), 64)
@@ -362,7 +346,7 @@ def _hash(emit: Emitter, number: Value, state: Value) -> Value:
 
 
 def _tag(build: ll.IRBuilder, state: Value) -> Value:
-    """Return the tag of a hash, the same as `tag_of`."""
+    """Return the tag of a hash, the same as `keys.tag_of`."""
     return build.or_(build.lshr(state, constant(64, 56)), constant(64, 1))
 
 

@@ -6,7 +6,7 @@ from typing import Final
 
 import llvmlite.binding as llvm
 
-from switchsum_switch.kernels.machinecode import target_machine
+from switchsum_switch.kernels.target import target_machine
 
 OPTIMISATION: Final = 2
 """Level of the optimiser, as in -O2."""

@@ -17,6 +17,7 @@ from ..state.profiles import MOST_CHOICES
 from ..state.tables import NO_ACTION, Entry, Match, MatchKind, Table, combined
 from ..state.tuple_space import Place, Rank
 from .filters import TupleFilter
+from .keys import hash_key, tag_of
 from .layout import (
     ALIGN,
     BEST_OFFSET,
@@ -44,7 +45,6 @@ from .layout import (
     RowLayout,
     words,
 )
-from .lookups import hash_key, tag_of
 
 _FIRST_SLOTS = 256
 _FIRST_RANK = 1 << 63

@@ -136,7 +136,7 @@ class Pipeline:
             raise ProgramError(LARGER_THAN_MEMORY) from None
         if engine == "interpreter":
             return cls(program, state, _InterpretedEngine(program, state, on_lookup))
-        # Imported late: llvmlite takes time and memory that the interpreter does not need.
+        # Imported late: the interpreter does not need it.
         from ..codegen import compile_program  # noqa: PLC0415
 
         cache = open_store("switch")

@@ -15,10 +15,11 @@ From there to machine code:
 - `compiler`: from a function and the types of its arguments to object code, by numba; imported only where something
   has to be compiled.
 - `turns`: of processes that start together one compiles, and the others wait.
-- `machinecode`: LLVM for this CPU, and object code that is loaded; names of functions for perf.
+- `machinecode`: object code that is loaded, and what it depends on; names of functions for perf.
+- `elf`: loads object code without LLVM; `target`: LLVM for this CPU, which makes it.
 - `cache`: files in a directory that nobody else can have put code into; `sources`: the digest that names it.
 - `signatures`: kinds of arguments and results.
 - `plain`: the same source without a compiler, with `NUMBA_DISABLE_JIT=1`.
 
-Nothing here imports numba or llvmlite's compiler before a kernel is compiled.
+Nothing here imports numba or llvmlite before a kernel is compiled.
 """

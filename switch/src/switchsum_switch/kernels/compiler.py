@@ -22,9 +22,9 @@ from numba.extending import models, register_model, typeof_impl
 from numba.np.numpy_support import from_dtype
 
 from .intrinsics import Deferred, pointer
-from .machinecode import target_machine
 from .packages import is_ours
 from .signatures import BOOLEAN, FLOAT, INTEGER, NOTHING, Made, Tag
+from .target import target_machine
 
 types: Any = _types
 OPTIMISATION: Final = 3

@@ -1,41 +1,65 @@
-"""Machine code of this process's CPU: made from LLVM IR, and loaded."""
+"""Machine code that is loaded into this process, and what it depends on; `target.py` makes it."""
 
 from __future__ import annotations
 
+import importlib.metadata
 import os
 import struct
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from functools import cache
+from itertools import takewhile
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
-import llvmlite
-import llvmlite.binding as llvm
+from . import elf
+
+if TYPE_CHECKING:
+    from .target import LinkedImage
 
 PERF_MAP_VARIABLE = "SWITCHSUM_PERF_MAP"
 """Variable that has perf told the names of loaded code, in `/tmp/perf-PID.map`. By itself, perf knows only names in
 files.
 """
 
+_CPUS: Final = Path("/proc/cpuinfo")
+_MODEL: Final = (
+    *("vendor_id", "cpu family", "model", "model name", "stepping"),
+    *("CPU implementer", "CPU architecture", "CPU variant", "CPU part"),
+)
+"""Lines that name the CPU, on x86 and on Arm."""
+_FEATURES: Final = ("flags", "Features")
+"""Lines that name its instructions, on x86 and on Arm."""
 _SYMBOL_TABLE: Final = 2
 _FUNCTION: Final = 2
 _SYMBOL_BYTES: Final = 24
 
 
+@cache
 def fingerprint() -> str:
-    """Describe everything outside the IR that the machine code depends on."""
-    version = ".".join(map(str, llvm.llvm_version_info))
-    return "\n".join((llvmlite.__version__, version, llvm.get_default_triple(), *_host()))
+    """Describe everything outside the IR that the machine code depends on: LLVM, which llvmlite holds, and the CPU."""
+    try:
+        with _CPUS.open(encoding="utf-8", errors="replace") as file:
+            # One CPU is enough: of the others, of which there may be hundreds, the kernel need not tell anything.
+            cpu = cpu_of(takewhile(str.strip, file))
+    except OSError:
+        cpu = ""
+    if not cpu:
+        from . import target  # noqa: PLC0415 - LLVM knows every CPU, and takes 40 MB
+
+        return target.description()
+    return "\n".join((importlib.metadata.version("llvmlite"), os.uname().machine, cpu))
 
 
-def target_machine(optimisation: int) -> llvm.TargetMachine:
-    """Return LLVM's target machine for this CPU, with the level of `-O<optimisation>`."""
-    _initialise()
-    name, features = _host()
-    target = llvm.Target.from_default_triple()
-    return target.create_target_machine(
-        cpu=name, features=features, opt=optimisation, reloc="pic", codemodel="small", jit=True
-    )
+def cpu_of(lines: Iterable[str]) -> str:
+    """Return what /proc/cpuinfo says of a CPU's model and its instructions, from which LLVM chooses.
+
+    Empty if instructions are not listed.
+    """
+    said = {name.strip(): value.strip() for name, _, value in (line.partition(":") for line in lines)}
+    if not any(name in said for name in _FEATURES):
+        return ""
+    return "\n".join(f"{name}: {said[name]}" for name in (*_MODEL, *_FEATURES) if name in said)
 
 
 class Library:
@@ -46,32 +70,22 @@ class Library:
 
         Raises RuntimeError when it does not define them, or uses others.
         """
-        # JITLink has one range of addresses for all of it.  LLVM's older linker takes each section from where there is
-        # room, and aborts where that is further than 32 bits away, as in a large process.
-        self._engine = llvm.create_lljit_compiler(target_machine(2), use_jit_link=True)
-        builder = llvm.JITLibraryBuilder().add_object_img(code).add_current_process()
-        for symbol, address in (given or {}).items():
-            builder.import_symbol(symbol, address)
-        for symbol in symbols:
-            builder.export_symbol(symbol)
-        self._tracker = builder.link(self._engine, "program")
+        self._image = _loaded(code, symbols, given or {})
         if os.environ.get(PERF_MAP_VARIABLE) and symbols:
             note(code, symbols[0], self.address(symbols[0]))
 
     def address(self, symbol: str) -> int:
         """Return the address of a symbol."""
-        return int(self._tracker[symbol])
+        return self._image.address(symbol)
 
 
-@cache
-def _host() -> tuple[str, str]:
-    return llvm.get_host_cpu_name(), llvm.get_host_cpu_features().flatten()
+def _loaded(code: bytes, symbols: Sequence[str], given: Mapping[str, int]) -> elf.Image | LinkedImage:
+    if elf.IS_SUPPORTED:
+        with suppress(elf.Unsupported):
+            return elf.Image(code, symbols, given)
+    from .target import LinkedImage  # noqa: PLC0415
 
-
-@cache
-def _initialise() -> None:
-    llvm.initialize_native_target()
-    llvm.initialize_native_asmprinter()
+    return LinkedImage(code, symbols, given)
 
 
 def functions(code: bytes) -> Iterator[tuple[str, int, int]]:

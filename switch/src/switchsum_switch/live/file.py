@@ -23,6 +23,7 @@ from switchsum_switch.errors import UsageError
 from ..api.switch import Switch
 from ..errors import ProgramError, StateError
 from ..ports.peers import SCHEME
+from .ends import End, PcapEnd, TapEnd
 from .network import ANY, LiveNetwork
 
 SWITCH_FIELDS: Final = {
@@ -30,8 +31,11 @@ SWITCH_FIELDS: Final = {
     *("grpc", "device_id", "cpu_port", "target", "cli_input", "program"),
 }
 """What may be said of a switch; `target`, `cli_input` and `program` are the tutorials', and have no effect."""
-HOST_FIELDS: Final = {"udp", "interface", "ip", "mac", "commands"}
-"""What may be said of a host; the last three are the tutorials', for hosts with a network stack, and have no effect."""
+KINDS: Final = ("udp", "interface", "pcap", "tap")
+"""What a host may be, if it is not a Python object; it is one of them."""
+HOST_FIELDS: Final = {*KINDS, "record", "pace", "after_s", "ip", "mac", "commands"}
+"""What may be said of a host.  `ip` and `mac` are for a TAP device.  The tutorials have them, and `commands`, for hosts
+with a network stack; elsewhere they have no effect."""
 _PORT: Final = re.compile(r"(.+)-p([0-9]+)")
 
 
@@ -68,9 +72,12 @@ def read_network(
         for name, fields in _nodes(document, "hosts", path).items():
             _only(fields, HOST_FIELDS, f"host {name}")
             network.host(name)
-            if "udp" in fields and "interface" in fields:
-                raise UsageError(f"host {name} has udp and interface: it has one link")
-            if "udp" in fields:
+            kinds = [kind for kind in KINDS if kind in fields]
+            if len(kinds) > 1:
+                raise UsageError(f"host {name} has {' and '.join(kinds)}: it is one of them")
+            if (end := _end_of(name, fields, folder)) is not None:
+                network.attach(name, end)
+            elif "udp" in fields:
                 outside[name] = SCHEME + str(fields["udp"]).removeprefix(SCHEME)
             elif "interface" in fields:
                 outside[name] = str(fields["interface"])
@@ -116,6 +123,23 @@ def _add_switch(
             except (StateError, ProgramError, KeyError, TypeError, ValueError) as error:
                 said = f"{error.args[0]} is missing" if type(error) is KeyError else str(error)
                 raise UsageError(f"{where}, {kind} {number}: {said}") from error
+
+
+def _end_of(name: str, fields: Mapping[str, Any], folder: Path) -> End | None:
+    """Return the capture file or the TAP device that a host is; None for another kind."""
+    if further := [one for one in ("record", "pace", "after_s") if one in fields and "pcap" not in fields]:
+        raise UsageError(f"host {name} has {further[0]} and no pcap")
+    if "pcap" in fields:
+        numbers = {one: fields[one] for one in ("pace", "after_s") if one in fields}
+        for one, value in numbers.items():
+            if isinstance(value, bool) or not isinstance(value, (int, float)):
+                raise UsageError(f"host {name}: {one} {value!r} is no number")
+        record = folder / str(fields["record"]) if "record" in fields else None
+        return PcapEnd(folder / str(fields["pcap"]), record, **numbers)
+    if "tap" in fields:
+        texts = {one: str(fields[one]) for one in ("mac", "ip") if one in fields}
+        return TapEnd(str(fields["tap"]), **texts)
+    return None
 
 
 def _add_entry(switch: Switch, entry: Mapping[str, Any]) -> None:

@@ -3,11 +3,12 @@
     h1 ---- 1 s1 2 ---- 1 s2 2 ---- h2          each line is a pair of UDP sockets (ports/peers.py)
 
 Each switch runs on a thread of its own and serves P4Runtime, so that controllers can connect.  A host is a Python
-object with one socket, or any program that uses the host's end of the cable.
+object with one socket, a capture file or a TAP device (ends.py), or any program that uses the host's end of the cable.
 """
 
 from __future__ import annotations
 
+import os
 import select
 import socket
 import threading
@@ -27,6 +28,7 @@ from ..ports.packet import PacketPorts
 from ..ports.peers import SCHEME, PeerPorts, read_peer
 from ..program.v1model import DROP_PORT
 from ..queues.queues import PORTS
+from .ends import End
 
 ANY: Final = "127.0.0.1:0"
 """Address of a P4Runtime server on any free TCP port of the loopback."""
@@ -48,6 +50,8 @@ class LiveHost:
         """Its name in the network."""
         self.link: socket.socket | None = None
         """The host's end of its cable; None: it has no link yet, or another program has this end."""
+        self.end: End | None = None
+        """A capture file or a TAP device, which sends and takes the host's frames; None: your program does."""
 
     def send(self, *frames: bytes) -> None:
         """Send frames.
@@ -94,6 +98,8 @@ class LiveHost:
     def _linked(self) -> socket.socket:
         if self.link is None:
             raise UsageError(f"host {self.name} has no link here")
+        if self.end is not None:
+            raise UsageError(f"host {self.name} is {self.end.text}, which sends and takes its frames")
         return self.link
 
 
@@ -165,6 +171,11 @@ class LiveNetwork:
         self._beyond: dict[tuple[str, int], str] = {}
         self._nodes: dict[str, _Node] = {}
         self._running = False
+        self._threads: list[threading.Thread] = []
+        """Those of hosts."""
+        self._stopped = -1
+        """Descriptor that these threads watch."""
+        self._failures: list[BaseException] = []
 
     @property
     def switches(self) -> dict[str, Switch]:
@@ -232,6 +243,27 @@ class LiveNetwork:
         self._check_name(name)
         self.hosts[name] = LiveHost(name)
         return self.hosts[name]
+
+    def attach(self, host: str, end: End) -> None:
+        """Let a capture file or a TAP device send and take the frames of a host.
+
+        Args:
+            host: Name of the host, whose link is one of this process.
+            end: A `PcapEnd` or a `TapEnd` of `switchsum_switch.live.ends`, which belongs to the network from then on.
+
+        Raises:
+            UsageError: There is no such host, it has an end already, or the network runs.
+
+        Example:
+            >>> network.attach("h1", PcapEnd(Path("frames.pcap")))  # doctest: +SKIP
+
+        """
+        self._check_open()
+        if host not in self.hosts:
+            raise UsageError(f"there is no host {host}")
+        if self.hosts[host].end is not None:
+            raise UsageError(f"host {host} has two ends")
+        self.hosts[host].end = end
 
     def link(
         self,
@@ -307,6 +339,7 @@ class LiveNetwork:
             for name, node in self._nodes.items():
                 node.thread = threading.Thread(target=node.run, name=f"switch {name}", daemon=True)
                 node.thread.start()
+            self._start_hosts()
         except BaseException:
             self.close()
             raise
@@ -362,10 +395,10 @@ class LiveNetwork:
         """End the switches and hosts.  A second call does nothing.
 
         Raises:
-            SwitchsumError: A switch had ended with this error before.
+            SwitchsumError: A switch or host had ended with this error before.
 
         """
-        failures = []
+        failures = self._end_hosts()
         for node in self._nodes.values():
             if node.process is not None and node.thread is not None:
                 node.process.stop()
@@ -379,11 +412,44 @@ class LiveNetwork:
                     cable.close()
             failures += [] if node.failure is None else [node.failure]
             node.process = node.thread = node.failure = None
+        if failures:
+            raise failures[0]
+
+    def _start_hosts(self) -> None:
+        """Start the threads of capture files and TAP devices."""
+        self._stopped = os.eventfd(0, os.EFD_CLOEXEC)
+        for host in self.hosts.values():
+            if host.end is None:
+                continue
+            if host.link is None:
+                raise UsageError(f"host {host.name}, {host.end.text}, has no link here")
+            thread = threading.Thread(target=self._run_end, args=(host.end, host.link), daemon=True)
+            self._threads.append(thread)
+            thread.start()
+
+    def _end_hosts(self) -> list[BaseException]:
+        """End the threads of hosts, and close what hosts have; return why threads have ended before."""
+        if self._threads:
+            os.eventfd_write(self._stopped, 1)
+        for thread in self._threads:
+            thread.join()
+        self._threads.clear()
+        if self._stopped >= 0:
+            os.close(self._stopped)
+            self._stopped = -1
         for host in self.hosts.values():
             if host.link is not None:
                 host.link.close()
-        if failures:
-            raise failures[0]
+            if host.end is not None:
+                host.end.close()
+        failures, self._failures = self._failures, []
+        return failures
+
+    def _run_end(self, end: End, link: socket.socket) -> None:
+        try:
+            end.run(link, self._stopped)
+        except BaseException as error:  # `close` raises it
+            self._failures.append(error)
 
     def __enter__(self) -> LiveNetwork:
         """Return the network, which does not run yet."""
