@@ -77,6 +77,14 @@ class Meeting:
             raise UsageError("the process group is closed: make another one with init_process_group")
 
 
+def times_come(store: dist.Store, key: str) -> int:
+    """Count, in a store, how often a rank with this key has come to make a group; this time included."""
+    try:
+        return int(store.add(f"switchsum/came/{key}", 1))
+    except RuntimeError as error:
+        raise WorkerLost(f"{_ENDED} ({str(error).splitlines()[0]})", 0) from None
+
+
 def gather(meeting: Meeting, prefix: str) -> list[str]:
     """Return what every rank has set; raises CollectiveTimeout with those that have not."""
     deadline = time.monotonic() + meeting.timeout_s
