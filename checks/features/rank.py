@@ -25,6 +25,7 @@ import switchsum
 import switchsum.torch
 from switchsum_host.api.communicator import Communicator
 from switchsum_host.api.missed import QuorumSum
+from switchsum_host.api.quorum import Agreed
 from switchsum_protocol.errors import SwitchsumError, WorkerLost
 
 from .columns import COMMUNICATOR, LATER, OUTER, WHOLE
@@ -81,6 +82,21 @@ def allowed(order: Order, added: Sequence[Any]) -> float:
     return float(len(added) * (2.02 * largest / full + eps * largest))
 
 
+class Watched:
+    """Notes operations with a quorum that go on without a rank, as they also do where a machine is slow."""
+
+    def __init__(self, quorums: Any) -> None:
+        self.went_on = False
+        self._world_size, self._agree = quorums._comm.world_size, quorums.agree
+        quorums.agree = self.agree
+
+    def agree(self, *arguments: Any, **options: Any) -> Agreed:
+        """Do what `Quorums.agree` does."""
+        agreed: Agreed = self._agree(*arguments, **options)
+        self.went_on |= len(agreed.ranks) < self._world_size
+        return agreed
+
+
 class Results:
     """What a rank has got, by the number of the step, and how far it is off."""
 
@@ -91,6 +107,7 @@ class Results:
         """Error of sums, as a share of what is allowed."""
         self.got: list[Any] = []
         self.exact: list[Any] = []
+        self.watched: Watched | None = None
 
     def note(self, step: int, array: Any) -> None:
         """Keep the bits of a result."""
@@ -149,7 +166,8 @@ def _played(order: Order, group: Any, kept: dict[str, Any], results: Results) ->
     finally:
         if isinstance(group, Communicator):
             leave(group)
-    return report | {"bits": results.bits, "off": results.off, "error": results.error()}
+    went_on = results.watched is not None and results.watched.went_on
+    return report | {"bits": results.bits, "off": results.off, "error": results.error(), "went_on": went_on}
 
 
 def _steps(order: Order, group: Any, kept: dict[str, Any], results: Results, steps: range) -> None:
@@ -258,6 +276,8 @@ def _outer(order: Order, group: Any, kept: dict[str, Any], results: Results, ste
     named = order.row["fragments"]
     pieces = {} if way == "LocalSGD" else {"fragments": int(named[0]), **({"delay": 1} if named == LATER else {})}
     trained = kind(model, inner, every=EVERY, how=_how(order), group=group, **pieces, **terms)
+    if trained._quorum is not None:
+        results.watched = Watched(trained._quorum.communicator.quorums)
     if "outer" in kept:
         trained.load_state_dict(kept["outer"])
     last = trained.step + len(steps)

@@ -47,7 +47,7 @@ PLAIN = {
 
 
 def report(**facts: Any) -> dict[str, Any]:
-    return {"lost": -1, "bits": {0: "a"}, "off": 0.5, "error": None} | facts
+    return {"lost": -1, "bits": {0: "a"}, "off": 0.5, "error": None, "went_on": False} | facts
 
 
 def refused(name: str, text: str = "why", lost: int = -1) -> dict[str, Any]:
@@ -91,6 +91,8 @@ def test_the_columns_have_every_compressor_and_every_rule_rules_something_out() 
         ("none", [[report(), report(bits={0: "b"})]], "different bits"),
         ("none", [[report(off=1.5)]], "as far off as rounding"),
         ("none", [[report(error=0.3), report(error=0.1)]], "averages are off by 0.3"),
+        ("none", [[report(error=0.3, went_on=True), report(error=0.1)]], ""),
+        ("none", [[report(went_on=True), report(bits={0: "b"})]], "different bits"),
         ("none", [[refused("OperationMismatch"), report()]], "some ranks raise"),
         ("none", [[refused("OperationMismatch")] * 2], "all ranks raise OperationMismatch"),
         ("none", [[report(), {"killed": True}]], "ended by themselves"),
