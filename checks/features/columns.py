@@ -21,6 +21,11 @@ OUTER: Final = ("DiLoCo", "LocalSGD", "DiLoCo with quorum")
 """Steps of `switchsum.torch` between which ranks train alone."""
 FLOATS: Final = ("float32", "float16", "bfloat16")
 """Dtypes of a model."""
+COMMUNICATOR: Final = "communicator"
+SOME: Final = "some"
+"""A group of PyTorch's that has some ranks; others of them add in another group at the same time."""
+GROUPS: Final = (COMMUNICATOR, "all", SOME)
+"""What ranks add in: a communicator, or a group of PyTorch's."""
 OF_SEVERAL_LINKS: Final = ("rails", "cables")
 """Topologies in which a rank has a link to each of two switches, or two links to one."""
 WHOLE: Final = "1"
@@ -36,11 +41,12 @@ def _named(method: str) -> list[str]:
 
 
 COLUMNS: Final[Mapping[str, tuple[str, ...]]] = {
-    "link": ("memory", "shm", "udp"),
+    "link": ("memory", "shm", "udp", "veth"),
     "topology": ("star", "racks", *OF_SEVERAL_LINKS),
     "lanes": ("int32", "int16", "int8", "int4", "each"),
     "compressor": ("none", *(name for method in METHODS for name in _named(method))),
     "step": (*BY_COMMUNICATOR, "average", *OUTER),
+    "group": GROUPS,
     "fragments": (WHOLE, "2", LATER),
     "event": ("none", "late", "killed", "replaced", "newcomer", "checkpoint"),
     "sharing": ("own", "shared"),
@@ -58,11 +64,16 @@ RULES: Final[Mapping[str, Callable[[Row], bool]]] = {
     "ranks in one process have one switch and no controller": lambda row: (
         (row["link"] == "memory" and (row["topology"], row["sharing"]) != ("star", "own"))
         or (row["link"] == "memory" and (row["event"] in ("late", "killed") or row["step"] in WITH_QUORUM))
+        or (row["link"] == "memory" and row["group"] != COMMUNICATOR)
     ),
     "jobs that share slots have one link each, here to the root": lambda row: (
         row["sharing"] == "shared" and row["topology"] != "star"
     ),
     "shared memory is a single link": lambda row: row["link"] == "shm" and row["topology"] in OF_SEVERAL_LINKS,
+    "calls of torch.distributed have no quorum": lambda row: row["group"] != COMMUNICATOR and row["step"] == "quorum",
+    "tensors have the machine's order of bytes, and lanes of their own choice where they are integers": lambda row: (
+        row["group"] != COMMUNICATOR and (row["dtype"].startswith(">") or row["lanes"] == "int4")
+    ),
     "compressors are of switchsum.torch": lambda row: row["compressor"] != "none" and row["step"] in BY_COMMUNICATOR,
     "a compressor may have lanes of its own": lambda row: row["lanes"] != "int32" and not _takes_lanes(row),
     "integers have lanes of 32 bits, and small ones of 4": lambda row: (

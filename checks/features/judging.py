@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Final
 
-from .columns import OUTER
+from .columns import COMMUNICATOR, OUTER
+from .orders import INJURED
 from .playing import MEMBERS, play_in_memory
-from .rank import INJURED
 
 TIMES: Final = 1.5
 MORE: Final = 0.05
@@ -29,10 +29,13 @@ class Judge:
         for turn, reports in enumerate(jobs):
             live = [one for one in reports if "killed" not in one]
             found += [f"job {turn}: {one['foreign'].strip().splitlines()[-1]}" for one in live if "foreign" in one]
+            wrong = sum(one.get("beside", 0) for one in live)
+            found += [f"job {turn}: {wrong} values of the group beside are wrong"] if wrong else []
             if any("foreign" in one for one in live):
                 continue
             if (len(live) < len(reports)) != (row["event"] == "killed"):
                 found.append(f"job {turn}: {len(reports) - len(live)} ranks have ended by themselves")
+            live = [one for one in live if "outside" not in one]
             raised = {one.get("raised", "") for one in live}
             if len(raised) > 1:
                 words = "; ".join(sorted({f"{one.get('raised', 'no error')}: {one.get('text', '')}" for one in live}))
@@ -47,7 +50,8 @@ class Judge:
         name, text = live[0]["raised"], live[0]["text"]
         if name == "OperationMismatch" and turn:
             return []  # states differ, and all ranks hear how
-        if name == "WorkerLost" and row["event"] == "killed" and row["step"] in OUTER:
+        ends = row["step"] in OUTER or row["group"] != COMMUNICATOR
+        if name == "WorkerLost" and row["event"] == "killed" and ends:
             lost = {one["lost"] for one in live}
             return [] if lost == {INJURED} else [f"job {turn}: the lost rank is said to be {lost}: {text}"]
         return [f"job {turn}: all ranks raise {name}: {text}"]
@@ -59,6 +63,8 @@ class Judge:
         off = max(one["off"] for one in live)
         if off > 1:
             found.append(f"job {turn}: a sum is {off:.3g} times as far off as rounding explains")
+        if any(one["went_on"] for one in live):
+            return found  # some averages are of fewer ranks: bits are compared alone
         errors = [one["error"] for one in live if one["error"] is not None]
         if row["compressor"].startswith(NO_AVERAGE) and row["event"] != "none":
             return found
@@ -68,6 +74,7 @@ class Judge:
 
     def _most(self, row: dict[str, str], number: int) -> float:
         calm = row | {"link": "memory", "topology": "star", "sharing": "own", "event": "none", "loss": "0"}
+        calm["group"] = COMMUNICATOR
         if calm["step"] == "DiLoCo with quorum":
             calm["step"] = "DiLoCo"
         key = (*calm.values(), str(number))

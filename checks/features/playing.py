@@ -16,13 +16,18 @@ from pathlib import Path
 from typing import Any, Final
 
 from checks.soak.world import TreeWorld
+from switchsum.launch import wires
+from switchsum.launch.session import daemon
 from switchsum.testing.cluster import ClusterConfig
 from switchsum.testing.local import communicators
 from switchsum_protocol import rpc
 from switchsum_protocol.clients.controller_client import ControllerClient
+from switchsum_switch.bmv2.process import End
 from switchsum_switch.process.children import Children
+from switchsum_switch.wires.headers import format_mac
 
-from .rank import INJURED, Order, play
+from .orders import INJURED, Order
+from .rank import play
 
 MEMBERS: Final = (0, 1, 2)
 NEWCOMER: Final = 3
@@ -62,21 +67,64 @@ def play_in_memory(row: dict[str, str], number: int) -> list[list[Report]]:
     return reports
 
 
+WIRES: Final = ("root", "root", "leaf0", "leaf1")
+"""The switches to which the wires of each rank in a namespace lead."""
+FIRST_PORT: Final = 401
+"""Of the switches' ports with wires; other ports have low numbers."""
+MTU: Final = 1500
+
+
 class Fleet(TreeWorld):
-    """A root with two leaves, and an aggregator for the slots at the root that jobs share."""
+    """A root with two leaves, and an aggregator for the slots at the root that jobs share.
+
+    Ranks may have wires to all but the aggregator; then this process is in a network namespace of its own.
+    """
 
     shared_slots = 64
     aggregators = ("spare",)
 
-    def __init__(self, children: Children, scratch: Path) -> None:
+    def __init__(self, children: Children, scratch: Path, *, has_wires: bool) -> None:
+        self.scratch = scratch
+        self.wires: list[list[wires.Wire]] = []
+        for rank in range(len(MEMBERS) + 1) if has_wires else ():
+            self.wires.append([])
+            for number, name in enumerate(WIRES):
+                end = End(FIRST_PORT + len(WIRES) * rank + number, f"{name}-{rank}-{number}")
+                holder = self.wires[rank][0].holder if number else None
+                self.wires[rank].append(
+                    wires.lay(
+                        children,
+                        rank,
+                        mtu=MTU,
+                        rate=None,
+                        off=wires.TCP_OFFLOADS,
+                        link=number,
+                        holder=holder,
+                        end=end,
+                    )
+                )
         super().__init__(children, scratch, leaves=2)
 
-    def _place_of(self, name: str) -> dict[str, str | None]:
-        return {"role": "aggregator"} if name in self.aggregators else super()._place_of(name)
+    def _place_of(self, name: str) -> dict[str, Any]:
+        if name in self.aggregators:
+            return {"role": "aggregator"}
+        if name != "root":
+            return {**super()._place_of(name)}
+        # What ranks in namespaces say to each other without a job, as gloo does, goes over their first wires.
+        stations = {format_mac(first.address.mac): first.port for first, *_ in self.wires}
+        return {**super()._place_of(name), **({"stations": stations} if stations else {})}
+
+    def _start(self, name: str) -> None:
+        ends = [str(wire.end) for own in self.wires for wire, far in zip(own, WIRES, strict=True) if far == name]
+        command = [*self._commands[name], *(word for end in ends for word in ("--interface", end))]
+        self.switches[name], _ = daemon(self._children, name, command)
 
     def link_of(self, row: dict[str, str], rank: int) -> str:
         """Return the link of a rank."""
         kind, topology = row["link"], row["topology"]
+        if kind == "veth":
+            numbers = {"star": [0], "cables": [0, 1], "racks": [2 + rank % 2], "rails": [2, 3]}[topology]
+            return ",".join(f"packet:{wires.inner_name(number)}" for number in numbers)
         if topology == "rails":
             return ",".join(f"{kind}:{self._address(name, kind)}" for name in ("leaf0", "leaf1"))
         if topology == "cables":
@@ -89,12 +137,14 @@ class Fleet(TreeWorld):
 
 
 class Place:
-    """A process that is a rank of one job after another."""
+    """A process that is a rank of one job after another; `wire` is the first one of its namespace, if it is in one."""
 
-    def __init__(self, controller: str) -> None:
+    def __init__(self, controller: str, wire: wires.Wire | None) -> None:
+        command = ["setpriv", "--pdeathsig", "KILL", "--", sys.executable, "-m", "checks.features.rank"]
+        named = {"GLOO_SOCKET_IFNAME": wires.WORKER_INTERFACE} if wire else {}
         self.process = subprocess.Popen(
-            ["setpriv", "--pdeathsig", "KILL", "--", sys.executable, "-m", "checks.features.rank"],
-            env={**os.environ, "SWITCHSUM_CONTROLLER": controller, "OMP_NUM_THREADS": "1"},
+            wire.inside(command) if wire else command,
+            env={**os.environ, **named, "SWITCHSUM_CONTROLLER": controller, "OMP_NUM_THREADS": "1"},
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
@@ -125,16 +175,21 @@ class Processes:
 
     def __init__(self, fleet: Fleet) -> None:
         self._fleet = fleet
-        self._places: list[Place] = []
+        self._places: dict[bool, dict[int, Place]] = {False: {}, True: {}}
+        """Ranks outside and in namespaces."""
         self._jobs = 0
-        self._ready(len(MEMBERS))
 
-    def _ready(self, count: int) -> list[Place]:
-        new = [Place(self._fleet.controller) for _ in range(count - len(self._places))]
-        self._places += new
-        for place in new:
+    def _ready(self, count: int, *, has_wires: bool) -> list[Place]:
+        places = self._places[has_wires]
+        new = {
+            rank: Place(self._fleet.controller, self._fleet.wires[rank][0] if has_wires else None)
+            for rank in range(count)
+            if rank not in places
+        }
+        places.update(new)
+        for place in new.values():
             assert place.reports.get(timeout=START_S) == {"ready": True}
-        return self._places[:count]
+        return [places[rank] for rank in range(count)]
 
     def play(self, row: dict[str, str], number: int) -> list[list[Report]]:
         """Play a row; return what came of each job and rank."""
@@ -157,9 +212,11 @@ class Processes:
         return reports
 
     def _play_job(self, orders: Sequence[Order], job: str) -> list[Report]:
-        places = self._ready(len(orders))
+        has_wires = orders[0].row["link"] == "veth"
+        places = self._ready(len(orders), has_wires=has_wires)
         for order, place in zip(orders, places, strict=True):
-            place.order(replace(order, job=job, link=self._fleet.link_of(order.row, order.rank)))
+            link = self._fleet.link_of(order.row, order.rank)
+            place.order(replace(order, job=job, link=link, store=f"{self._fleet.scratch}/{job}"))
         reports, end = [], time.monotonic() + LIMIT_S
         for place in places:
             try:
@@ -168,12 +225,13 @@ class Processes:
                 report = {"foreign": f"no end after {LIMIT_S:g} s"}
                 place.end()
             reports.append({"killed": True} if report is None else report)
-        for place in places:
+        for rank, place in enumerate(places):
             if place.process.poll() is not None:
-                self._places.remove(place)
+                del self._places[has_wires][rank]
         return reports
 
     def close(self) -> None:
         """End all processes."""
-        for place in self._places:
-            place.end()
+        for places in self._places.values():
+            for place in places.values():
+                place.end()

@@ -14,22 +14,24 @@ import sys
 import time
 import traceback
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import replace
 from typing import Any, Final
 
 import numpy as np
 import torch
+import torch.distributed as dist
 
 import switchsum
 import switchsum.torch
 from switchsum_host.api.communicator import Communicator
 from switchsum_host.api.missed import QuorumSum
+from switchsum_host.api.quorum import Agreed
 from switchsum_protocol.errors import SwitchsumError, WorkerLost
 
-from .columns import LATER, OUTER, WHOLE
+from .columns import COMMUNICATOR, LATER, OUTER, WHOLE
+from .groups import Beside, leave, take
+from .orders import INJURED, STEPS, Order
 
-STEPS: Final = 4
-"""Steps of a job."""
 EVERY: Final = 2
 RATE: Final = 0.1
 """Of the inner optimizer."""
@@ -37,34 +39,11 @@ TERMS: Final[dict[str, Any]] = {"quorum": 0.5, "patience_s": 0.02}
 LATE_S: Final = 0.2
 SHAPES: Final = ((24, 40), (1, 993), (32, 32), (3, 7), (1, 1), (64, 65))
 """Also below, at and above the blocks that compressors have."""
-INJURED: Final = 1
-"""The member whom events are about."""
 DTYPES: Final = {"float32": torch.float32, "float16": torch.float16, "bfloat16": torch.bfloat16}
 SMALL: Final = (-8, 7)
 """Values that lanes of 4 bits hold."""
 BITS: Final = {"int32": 32, "int16": 16, "int8": 8, "each": 9}
 """Bits of a value in lanes; of those with an exponent for each value, as many as are kept at least."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Order:
-    """What a member does in one job."""
-
-    row: dict[str, str]
-    number: int
-    """Of the row: values and shapes follow from it."""
-    turn: int
-    """How many jobs of the row there were before."""
-    members: tuple[int, ...]
-    """Who takes part, by rank."""
-    rank: int
-    job: str = ""
-    link: str = ""
-
-    @property
-    def member(self) -> int:
-        """Who this is: the same through all jobs of a row."""
-        return self.members[self.rank]
 
 
 def shape_of(order: Order) -> tuple[int, int]:
@@ -98,19 +77,37 @@ def allowed(order: Order, added: Sequence[Any]) -> float:
         return 0.0
     largest, lanes = float(np.abs(added).max()), order.row["lanes"]
     full = max(1, (2 ** (BITS[lanes] - 1) - 1) // len(added))
-    eps = 2.0**-10 if order.row["dtype"] == "float16" else 2.0**-23
+    is_half = order.row["dtype"] == "bfloat16" and order.row["group"] != COMMUNICATOR  # numpy has no such arrays
+    eps = 2.0**-8 if is_half else 2.0**-10 if order.row["dtype"] == "float16" else 2.0**-23
     return float(len(added) * (2.02 * largest / full + eps * largest))
+
+
+class Watched:
+    """Notes operations with a quorum that go on without a rank, as they also do where a machine is slow."""
+
+    def __init__(self, quorums: Any) -> None:
+        self.went_on = False
+        self._world_size, self._agree = quorums._comm.world_size, quorums.agree
+        quorums.agree = self.agree
+
+    def agree(self, *arguments: Any, **options: Any) -> Agreed:
+        """Do what `Quorums.agree` does."""
+        agreed: Agreed = self._agree(*arguments, **options)
+        self.went_on |= len(agreed.ranks) < self._world_size
+        return agreed
 
 
 class Results:
     """What a rank has got, by the number of the step, and how far it is off."""
 
-    def __init__(self) -> None:
+    def __init__(self, beside: Beside | None = None) -> None:
+        self.beside = beside
         self.bits: dict[int, str] = {}
         self.off = 0.0
         """Error of sums, as a share of what is allowed."""
         self.got: list[Any] = []
         self.exact: list[Any] = []
+        self.watched: Watched | None = None
 
     def note(self, step: int, array: Any) -> None:
         """Keep the bits of a result."""
@@ -132,40 +129,59 @@ class Results:
         return float(np.linalg.norm(got - exact) / np.linalg.norm(exact))
 
 
-def play(order: Order, comm: Communicator, kept: dict[str, Any]) -> dict[str, Any]:
+def play(order: Order, group: Any, kept: dict[str, Any], beside: Beside | None = None) -> dict[str, Any]:
     """Take part in one job of a row; return what came of it."""
-    results, report = Results(), {"lost": -1}
+    results, report = Results(beside), {"lost": -1}
     try:
-        try:
-            _steps(order, comm, kept, results, range(STEPS))
-        except WorkerLost as error:
-            report["lost"] = error.rank
-            if order.row["event"] != "killed" or order.row["step"] in OUTER:
-                raise
-            comm = comm.reform()
-            left = tuple(one for one in order.members if one != INJURED)
-            again = Order(**{**asdict(order), "members": left, "rank": left.index(order.member)})
-            results = Results()
-            _steps(again, comm, kept, results, range(STEPS, 2 * STEPS))
-    except SwitchsumError as error:
-        return report | {"raised": type(error).__name__, "text": str(error)}
+        report |= _played(order, group, kept, results)
+        if beside is not None:
+            report["beside"] = beside.finish()
     except Exception:
         return report | {"foreign": traceback.format_exc()}
     finally:
-        comm.close()
-    return report | {"bits": results.bits, "off": results.off, "error": results.error()}
+        if not isinstance(group, Communicator):  # one may have been formed anew
+            leave(group)
+    return report
 
 
-def _steps(order: Order, comm: Communicator, kept: dict[str, Any], results: Results, steps: range) -> None:
+def _played(order: Order, group: Any, kept: dict[str, Any], results: Results) -> dict[str, Any]:
+    """Take the steps of a row; return what came of them."""
+    if group is None:
+        return {"outside": True}
+    report = {"lost": -1}
+    try:
+        try:
+            _steps(order, group, kept, results, range(STEPS))
+        except WorkerLost as error:
+            report["lost"] = order.members[error.rank]
+            if order.row["event"] != "killed" or order.row["step"] in OUTER or not isinstance(group, Communicator):
+                raise
+            group = group.reform()
+            left = tuple(one for one in order.members if one != INJURED)
+            again = replace(order, members=left, rank=left.index(order.member))
+            results = Results()
+            _steps(again, group, kept, results, range(STEPS, 2 * STEPS))
+    except SwitchsumError as error:
+        return report | {"raised": type(error).__name__, "text": str(error)}
+    finally:
+        if isinstance(group, Communicator):
+            leave(group)
+    went_on = results.watched is not None and results.watched.went_on
+    return report | {"bits": results.bits, "off": results.off, "error": results.error(), "went_on": went_on}
+
+
+def _steps(order: Order, group: Any, kept: dict[str, Any], results: Results, steps: range) -> None:
     way = order.row["step"]
     kind = (
         _allreduces if way == "allreduce" else _quorum if way == "quorum" else _averages if way == "average" else _outer
     )
-    kind(order, comm, kept, results, steps)
+    kind(order, group, kept, results, steps)
 
 
-def _injure(order: Order, step: int) -> None:
+def _before(order: Order, step: int, results: Results) -> None:
     """Do what the event is, before a step."""
+    if results.beside is not None:
+        results.beside.begin()
     if order.member != INJURED or step != 1 or order.turn:
         return
     if order.row["event"] == "late":
@@ -178,17 +194,28 @@ def _options(order: Order) -> dict[str, Any]:
     return {"lanes": order.row["lanes"], **({"narrow": True} if order.row["dtype"] == "float64" else {})}
 
 
-def _allreduces(order: Order, comm: Communicator, kept: dict[str, Any], results: Results, steps: range) -> None:
+def _allreduces(order: Order, group: Any, kept: dict[str, Any], results: Results, steps: range) -> None:
     for step in steps:
-        _injure(order, step)
+        _before(order, step, results)
         added = [in_dtype(order, member, step) for member in order.members]
-        array = added[order.rank].copy()
-        comm.allreduce(array, **_options(order))
+        array = _sum(order, group, added[order.rank].copy())
         results.note(step, array)
         results.compare_sum(order, array, added)
 
 
-def _quorum(order: Order, comm: Communicator, kept: dict[str, Any], results: Results, steps: range) -> None:
+def _sum(order: Order, group: Any, array: Any) -> Any:
+    """Return the sum of the arrays of all ranks, as whoever has such a group asks for it."""
+    if isinstance(group, Communicator):
+        return group.allreduce(array, **_options(order))
+    tensor = torch.from_numpy(array)
+    if order.row["dtype"] == "bfloat16":
+        tensor = tensor.to(torch.bfloat16)
+    with switchsum.torch.lanes(order.row["lanes"]):
+        dist.all_reduce(tensor, group=group)
+    return tensor.float().numpy() if tensor.dtype == torch.bfloat16 else tensor.numpy()
+
+
+def _quorum(order: Order, group: Any, kept: dict[str, Any], results: Results, steps: range) -> None:
     added = [in_dtype(order, member, 0) for member in order.members]
 
     def note(one: Any) -> None:
@@ -198,15 +225,15 @@ def _quorum(order: Order, comm: Communicator, kept: dict[str, Any], results: Res
 
     calls = 0
     while len(results.bits) < len(steps):
-        _injure(order, calls)
+        _before(order, calls, results)
         calls += 1
-        total: QuorumSum = comm.allreduce(added[order.rank].copy(), **_options(order) | TERMS)
+        total: QuorumSum = group.allreduce(added[order.rank].copy(), **_options(order) | TERMS)
         for missed in total.missed:
             note(missed)
         note(total)
         if not total.count:
             return
-    for missed in comm.quorums.end():
+    for missed in group.quorums.end():
         note(missed)
 
 
@@ -215,12 +242,12 @@ def _how(order: Order) -> str | None:
     return None if name == "none" else name if lanes == "int32" else f"{name}+{lanes}"
 
 
-def _averages(order: Order, comm: Communicator, kept: dict[str, Any], results: Results, steps: range) -> None:
-    average = switchsum.torch.Average(_how(order), comm)
+def _averages(order: Order, group: Any, kept: dict[str, Any], results: Results, steps: range) -> None:
+    average = switchsum.torch.Average(_how(order), group)
     if "average" in kept:
         average.load_state_dict(kept["average"])
     for step in steps:
-        _injure(order, step)
+        _before(order, step, results)
         if step == 1 and order.row["event"] == "checkpoint" and order.member == INJURED:
             kept["old"] = average.state_dict()
         added = [in_dtype(order, member, step) for member in order.members]
@@ -240,7 +267,7 @@ def _model(order: Order) -> Any:
     return model
 
 
-def _outer(order: Order, comm: Communicator, kept: dict[str, Any], results: Results, steps: range) -> None:
+def _outer(order: Order, group: Any, kept: dict[str, Any], results: Results, steps: range) -> None:
     way = order.row["step"]
     model = kept.get("model") or _model(order)
     inner = torch.optim.SGD(model.parameters(), lr=RATE)
@@ -248,13 +275,15 @@ def _outer(order: Order, comm: Communicator, kept: dict[str, Any], results: Resu
     terms = TERMS if way == "DiLoCo with quorum" else {}
     named = order.row["fragments"]
     pieces = {} if way == "LocalSGD" else {"fragments": int(named[0]), **({"delay": 1} if named == LATER else {})}
-    trained = kind(model, inner, every=EVERY, how=_how(order), group=comm, **pieces, **terms)
+    trained = kind(model, inner, every=EVERY, how=_how(order), group=group, **pieces, **terms)
+    if trained._quorum is not None:
+        results.watched = Watched(trained._quorum.communicator.quorums)
     if "outer" in kept:
         trained.load_state_dict(kept["outer"])
     last = trained.step + len(steps)
     while trained.step < last:
         step = trained.step
-        _injure(order, step)
+        _before(order, step, results)
         if step == EVERY and order.row["event"] == "checkpoint" and order.member == INJURED:
             kept["old"] = trained.state_dict()
         model.weight.grad = torch.tensor(in_dtype(order, order.member, step)).to(model.weight.dtype)
@@ -338,13 +367,11 @@ def main() -> None:
         if is_new or (order.row["event"] == "replaced" and order.member == INJURED):
             kept = {}
         try:
-            comm = switchsum.connect(
-                job=order.job, rank=order.rank, world_size=len(order.members), link=order.link, timeout_s=60.0
-            )
+            seat = take(order)
         except SwitchsumError as error:
             report: dict[str, Any] = {"raised": type(error).__name__, "text": f"connect: {error}"}
         else:
-            report = play(order, comm, kept)
+            report = play(seat.order, seat.group, kept, seat.beside)
         print(json.dumps(report), flush=True)
 
 

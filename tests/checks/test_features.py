@@ -15,12 +15,15 @@ import pytest
 
 pytest.importorskip("torch", reason="PyTorch is not installed (make torch)")
 
-from checks.features import judging
+import torch.distributed as dist
+
+from checks.features import covering, groups, judging
 from checks.features.columns import COLUMNS, RULES, is_possible
 from checks.features.covering import cover, possible_rows
 from checks.features.judging import Judge
+from checks.features.orders import Order
 from checks.features.playing import Fleet, orders_of, play_in_memory
-from checks.features.rank import SHAPES, Order
+from checks.features.rank import SHAPES
 from support.timing import patience
 from switchsum.torch.compression import METHODS
 from switchsum.torch.fragments import Fragment
@@ -34,6 +37,7 @@ PLAIN = {
     "lanes": "int32",
     "compressor": "none",
     "step": "allreduce",
+    "group": "communicator",
     "fragments": "1",
     "event": "none",
     "sharing": "own",
@@ -43,7 +47,7 @@ PLAIN = {
 
 
 def report(**facts: Any) -> dict[str, Any]:
-    return {"lost": -1, "bits": {0: "a"}, "off": 0.5, "error": None} | facts
+    return {"lost": -1, "bits": {0: "a"}, "off": 0.5, "error": None, "went_on": False} | facts
 
 
 def refused(name: str, text: str = "why", lost: int = -1) -> dict[str, Any]:
@@ -61,6 +65,17 @@ def test_every_three_values_that_can_meet_do() -> None:
     assert cover(rows, 8) != taken
 
 
+def test_rows_that_are_looked_at_in_parts_cover_as_much(monkeypatch: pytest.MonkeyPatch) -> None:
+    rows = possible_rows({name: tuple("0123") for name in "abcd"}, lambda row: True)
+    whole = len(cover(rows, 7))
+    monkeypatch.setattr(covering, "AT_ONCE", 40)
+    taken = cover(rows, 7)
+    assert {some for row in taken for some in combinations(row.items(), 3)} == {
+        some for row in rows for some in combinations(row.items(), 3)
+    }
+    assert whole <= len(taken) < 2 * whole
+
+
 def test_the_columns_have_every_compressor_and_every_rule_rules_something_out() -> None:
     assert {name.partition(":")[0] for name in COLUMNS["compressor"]} == {"none", *METHODS}
     assert is_possible(PLAIN)
@@ -76,6 +91,8 @@ def test_the_columns_have_every_compressor_and_every_rule_rules_something_out() 
         ("none", [[report(), report(bits={0: "b"})]], "different bits"),
         ("none", [[report(off=1.5)]], "as far off as rounding"),
         ("none", [[report(error=0.3), report(error=0.1)]], "averages are off by 0.3"),
+        ("none", [[report(error=0.3, went_on=True), report(error=0.1)]], ""),
+        ("none", [[report(went_on=True), report(bits={0: "b"})]], "different bits"),
         ("none", [[refused("OperationMismatch"), report()]], "some ranks raise"),
         ("none", [[refused("OperationMismatch")] * 2], "all ranks raise OperationMismatch"),
         ("none", [[report(), {"killed": True}]], "ended by themselves"),
@@ -84,6 +101,8 @@ def test_the_columns_have_every_compressor_and_every_rule_rules_something_out() 
         ("checkpoint", [[report()], [refused("OperationMismatch"), refused("WorkerLost")]], "some ranks raise"),
         ("killed", [[report(lost=1), {"killed": True}]], ""),
         ("killed", [[report(lost=1), report()]], "ended by themselves"),
+        ("none", [[report(), report(), {"outside": True, "beside": 0}]], ""),
+        ("none", [[report(beside=0), report(), {"outside": True, "beside": 3}]], "3 values of the group beside"),
     ],
 )
 def test_the_judge_sees_what_is_wrong(
@@ -99,6 +118,31 @@ def test_a_lost_rank_has_to_be_named() -> None:
     row, killed = PLAIN | {"event": "killed", "step": "DiLoCo"}, {"killed": True}
     assert Judge().faults(row, 0, [[refused("WorkerLost", lost=1), killed]]) == []
     assert "said to be {0}" in Judge().faults(row, 0, [[refused("WorkerLost", lost=0), killed]])[0]
+
+
+def test_a_group_of_pytorchs_is_not_formed_anew() -> None:
+    reports = [refused("WorkerLost", lost=1), {"killed": True}, {"outside": True}]
+    row = PLAIN | {"event": "killed", "link": "shm", "group": "some"}
+    assert Judge().faults(row, 0, [reports]) == []
+    assert "all ranks raise WorkerLost" in Judge().faults(row | {"group": "communicator"}, 0, [reports])[0]
+
+
+def test_sums_of_the_group_beside_are_compared(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Ended:
+        def wait(self) -> None: ...
+
+    off = iter([0, 0, 1, 0])
+
+    def add(tensor: Any, **_: Any) -> Ended:
+        tensor *= 4  # ranks 0 and 2 add 1 and 3 times as much
+        tensor -= 2 * (tensor[0] // 4)
+        tensor[5] += next(off)
+        return Ended()
+
+    monkeypatch.setattr(dist, "all_reduce", add)
+    beside = groups.Beside(None, groups.OTHERS, 0)
+    beside.begin()
+    assert beside.finish() == 1
 
 
 def test_an_event_makes_a_second_job_with_those_who_take_part_then() -> None:
@@ -160,6 +204,13 @@ def test_links_lead_where_the_topology_says() -> None:
         "cables": "udp:root:1,udp:root:1%127.0.0.2",
     }
     assert fleet.link_of(PLAIN | {"link": "shm"}, 0) == "shm:/root"
+    wires = {name: fleet.link_of(PLAIN | {"link": "veth", "topology": name}, 1) for name in COLUMNS["topology"]}
+    assert wires == {
+        "star": "packet:sum0",
+        "racks": "packet:sum3",
+        "rails": "packet:sum2,packet:sum3",
+        "cables": "packet:sum0,packet:sum1",
+    }
 
 
 @pytest.mark.timeout(600)

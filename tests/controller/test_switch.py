@@ -117,8 +117,10 @@ def test_another_build_over_which_a_job_runs_keeps_its_place(switch: AnySwitch) 
     running = SwitchState.of([*STATE.entries.values(), *STATE.groups.values(), *branch.items()])
     first.write(diff(first.read_state(), running, ADMISSION))
     first.close()
-    with pytest.raises(P4RuntimeError, match=r"another build of this program, and a job .* its version and --lanes"):
+    with pytest.raises(P4RuntimeError, match=r"and a job with 1 entries of members: .* its version") as caught:
         connect(switch, lanes=256)
+    both = [f"{program(lanes).cookie:016x}" for lanes in (LANES, 256)]
+    assert "another build of this program ({}, where this controller has {})".format(*both) in str(caught.value)
     again, was_loaded = connect(switch)
     assert not was_loaded
     assert again.read_state() == running

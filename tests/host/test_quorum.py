@@ -19,7 +19,14 @@ from switchsum_host.api.communicator import Communicator
 from switchsum_host.api.join import REPORT_S
 from switchsum_host.api.missed import Kept, QuorumSum, SharedArrays
 from switchsum_protocol.agreement_rpc import AgreeReply, AgreeRequest, Terms
-from switchsum_protocol.errors import CollectiveTimeout, OperationMismatch, SumOverflow, UsageError, WorkerLost
+from switchsum_protocol.errors import (
+    CollectiveTimeout,
+    OperationMismatch,
+    SumOverflow,
+    SwitchLost,
+    UsageError,
+    WorkerLost,
+)
 from switchsum_protocol.member_rpc import CompareRequest, MemberRequest, ReformRequest
 from switchsum_protocol.reports import WorkerReport
 
@@ -444,6 +451,31 @@ def test_results_that_a_rank_has_missed_are_not_lost_with_an_overflow(ranks: Quo
     assert kept[3] == [1] * takes
     with_late(ranks, call)
     assert kept == {rank: [1, 3] for rank in range(4)}
+
+
+@pytest.mark.parametrize("error", [CollectiveTimeout("nobody comes", [0]), KeyboardInterrupt(), SwitchLost("main")])
+def test_results_that_a_rank_has_missed_are_not_lost_with_any_other_error(
+    ranks: QuorumRanks, error: BaseException, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def ask(rank: int) -> QuorumSum:
+        return ranks.comms[rank].allreduce(np.ones(6, np.int8), quorum=0.75, patience_s=ENOUGH_S)
+
+    def fail(comm: Communicator, *given: Any, **how: Any) -> Any:
+        """Raise in the sum, when it is known who takes part."""
+        if "quorum" not in how:
+            raise error
+        return allreduce(comm, *given, **how)
+
+    together([partial(ask, rank) for rank in (0, 1, 2)])
+    allreduce = Communicator.allreduce
+    monkeypatch.setattr(Communicator, "allreduce", fail)
+
+    def fails(rank: int) -> list[int]:
+        with pytest.raises(type(error)):
+            ask(rank)
+        return [one.number for one in ranks.comms[rank].quorums.take_missed()]
+
+    assert with_late(ranks, fails) == [1]
 
 
 @pytest.mark.parametrize("dtype", [">f4", ">i8", "<f4", "bfloat16", "bool"])

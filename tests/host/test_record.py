@@ -18,6 +18,7 @@ from switchsum_host.api.collectives import Options
 from switchsum_host.api.communicator import Communicator
 from switchsum_host.api.record import COLLECTIVES, OPERATION, Record, digest_of, said
 from switchsum_host.connect import RANKS_MAY_DIFFER, connect
+from switchsum_host.engine.config import EngineConfig
 from switchsum_host.engine.operation import Operation
 from switchsum_protocol import member_rpc, speaks
 from switchsum_protocol.agreement_rpc import AgreeRequest, Terms
@@ -40,6 +41,48 @@ OTHERS: dict[str, Any] = {
     "label": "layer 1",
 }
 """Another value of each field that is compared."""
+
+
+ENGINE: dict[str, str] = {
+    **dict.fromkeys(
+        (
+            "world_size",
+            "job",
+            "epoch",
+            "lanes_per_frame",
+            "window_slots",
+            "first_slot",
+            "shares_slots",
+            "first_shared_slot",
+            "first_number",
+            "growth_bytes",
+            "trees",
+        ),
+        "the controller decides it and tells all ranks the same",
+    ),
+    **dict.fromkeys(("rank", "own", "cookie", "switch", "places"), "the controller tells each rank its own"),
+    **dict.fromkeys(("timeout_s", "switch_timeout_s", "checksum", "seed"), "an argument of connect: RANKS_MAY_DIFFER"),
+    **dict.fromkeys(
+        (
+            "probe_initial_s",
+            "probe_floor_s",
+            "granularity_s",
+            "probe_max_s",
+            "mark_gain",
+            "first_window",
+            "loss_cut",
+            "reorder_threshold",
+        ),
+        "it decides when a rank sends, and never what is added",
+    ),
+}
+"""Why ranks need not compare fields of the engine's configuration."""
+
+
+def test_every_field_of_an_engines_configuration_says_why_ranks_need_not_compare_it() -> None:
+    assert {one.name for one in fields(EngineConfig)} == ENGINE.keys()
+    arguments = {name for name, why in ENGINE.items() if "RANKS_MAY_DIFFER" in why}
+    assert arguments <= RANKS_MAY_DIFFER.keys()
 
 
 @pytest.mark.parametrize("name", [one.name for one in fields(Operation) if one.init])

@@ -65,19 +65,26 @@ METHODS: Final = {
         "torch's own, of the gloo that is registered: nothing of a collective depends on it",
     ),
     **dict.fromkeys(
-        ("_register_on_completion_hook", "_wait_for_pending_works"), "gloo refuses it by name: it is NCCL's alone"
+        ("_register_on_completion_hook", "_wait_for_pending_works"),
+        "gloo refuses it by name, as NCCL's alone: test_what_gloo_refuses_for_us",
     ),
     **dict.fromkeys(("_start_coalescing", "_end_coalescing"), "obeyed: test_group coalesces"),
     "set_timeout": "obeyed: test_time_outs",
     "monitored_barrier": "timeout is obeyed: test_time_outs; wait_all_ranks: all missing ranks are named in any case",
-    "split_group": "gloo refuses it by name: it has no communicator to split; new_group makes groups",
-    "merge_remote_group": "gloo refuses it by name",
     **dict.fromkeys(
-        ("reconfigure", "get_reconfigure_handle", "supports_reconfigure", "register_pre_hook", "register_post_hook"),
+        (
+            "split_group",
+            "merge_remote_group",
+            "reconfigure",
+            "get_reconfigure_handle",
+            "supports_reconfigure",
+            "register_pre_hook",
+            "register_post_hook",
+        ),
         "refused by name, or False: test_what_torch_would_hand_to_gloo_is_refused",
     ),
     **dict.fromkeys(("unregister_pre_hook", "unregister_post_hook", "unregister_abort_hook"), "there is none"),
-    **dict.fromkeys(("register_abort_hook", "new_window"), "gloo refuses it by name"),
+    **dict.fromkeys(("register_abort_hook", "new_window"), "gloo refuses it by name: test_what_gloo_refuses_for_us"),
     "supports_window": "False: gloo's",
     "_add_ephemeral_timeout": "torch has backends that cannot extend time-outs ignore it, as gloo does",
     "recv_anysource": "obeyed: test_group",
@@ -85,6 +92,31 @@ METHODS: Final = {
     **dict.fromkeys(FORMS, "obeyed: `FORMS` has the names of all its arguments"),
 }
 """Methods and properties of a process group."""
+
+BACKENDS: Final = {
+    **dict.fromkeys(
+        ("allocate_tensor", "mem_allocator", "memory_stats", "suspend", "resume", "shrink"),
+        "gloo refuses it by name: test_what_gloo_refuses_for_us",
+    ),
+    **dict.fromkeys(
+        (
+            "supports_coalescing",
+            "supports_shrinking",
+            "supports_splitting",
+            "supports_tensor_alloc",
+            "supports_time_estimate",
+        ),
+        "says what gloo can do",
+    ),
+    **dict.fromkeys(("options", "Options"), "gloo's: its time-out is that of the group, test_time_outs"),
+    **dict.fromkeys(("split", "merge"), "make a gloo of gloo's, as who asks for the backend wants: the group refuses"),
+    "allreduce_sparse": "of gloo's: the group's own allreduce takes sparse tensors, test_group",
+    **dict.fromkeys(
+        ("_set_group_uid", "eager_connect_single_device", "get_error", "setUsePgForSymmMemRendezvous"),
+        "torch's own, of NCCL: gloo does nothing",
+    ),
+}
+"""What a backend has beside what a process group has: `_get_backend` returns the gloo that is registered."""
 
 WORKS: Final = {
     "wait": "timeout is obeyed: test_time_outs",
@@ -124,6 +156,12 @@ def test_each_method_of_a_process_group_is_in_the_table() -> None:
     assert found - set(METHODS) == set()
 
 
+def test_each_method_of_a_backend_is_in_a_table() -> None:
+    found = set(public(torch._C._distributed_c10d.Backend))
+    assert {"set_timeout", "options"} <= found
+    assert found - set(METHODS) - set(BACKENDS) == set()
+
+
 def test_each_method_of_a_work_is_in_the_table() -> None:
     found = set(public(dist.Work))
     assert "wait" in found
@@ -150,11 +188,34 @@ def test_what_torch_would_hand_to_gloo_is_refused(groups: list[Any]) -> None:
     for name, values, instead in (
         ("get_reconfigure_handle", (), "ElasticGroup"),
         ("reconfigure", (object(),), "ElasticGroup"),
+        ("split_group", ([0, 1],), "new_group"),
+        ("merge_remote_group", (dist.HashStore(), 2), "new_group"),
         ("register_pre_hook", (1, print), "torch.profiler"),
         ("register_post_hook", (1, print), "torch.profiler"),
     ):
         with pytest.raises(UsageError, match=f"no {name}: .*{instead}"):
             getattr(group, name)(*values)
+
+
+@pytest.mark.parametrize(
+    ("name", "values"),
+    [
+        ("register_abort_hook", (1, print)),
+        ("new_window", ()),
+        ("_register_on_completion_hook", (print,)),
+        ("_wait_for_pending_works", ()),
+        ("memory_stats", ()),
+        ("suspend", ()),
+        ("resume", ()),
+        ("shrink", ([0],)),
+    ],
+)
+def test_what_gloo_refuses_for_us(groups: list[Any], name: str, values: tuple[Any, ...]) -> None:
+    owner = groups[0] if name in METHODS else groups[0]._get_backend(torch.device("cpu"))
+    if not hasattr(owner, name):
+        pytest.skip(f"this torch has no {name}")
+    with pytest.raises(RuntimeError, match=r"gloo does not support|Only ProcessGrouppNCCL supports"):
+        getattr(owner, name)(*values)
 
 
 def reduced(group: Any, *values: Any, **named: Any) -> list[float]:

@@ -31,6 +31,8 @@ def test_a_rank_that_dies_is_left_out_and_one_that_comes_gets_the_model(launch: 
     assert len({digest for _, _, digest in said}) == 1, ended.text
     assert "ranks have died; 2 go on" in ended.text
     assert ("no new rank has come after all" in ended.text) == (then == "vanishes")
+    if then == "vanishes":  # the others wait for all of their patience
+        assert re.search(r"waiting for rank 2 of job '.*' to come in, for up to", ended.text), ended.text
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,7 @@ from switchsum_protocol.errors import CollectiveTimeout, LocalError, SwitchsumEr
 
 torch = pytest.importorskip("torch", reason="PyTorch is not installed (make torch)")
 from switchsum.torch import groups, rendezvous  # noqa: E402  (it needs torch)
-from switchsum.torch.store import STARTS, Meeting, fetch, gather, tell_error  # noqa: E402  (it needs torch)
+from switchsum.torch.store import MACHINE, STARTS, Meeting, fetch, gather, tell_error  # noqa: E402  (it needs torch)
 
 dist = torch.distributed
 LONG_S = patience(60)
@@ -139,6 +139,19 @@ def test_services_may_take_longer_than_the_groups_time_out(monkeypatch: pytest.M
         fetch(Meeting(store, 1, 2, short_s), "other", "starts them", 0)
     with pytest.raises(CollectiveTimeout, match=r"has not answered for 0\.2.*init_process_group"):
         fetch(Meeting(store, 1, 2, short_s), "other", "starts nothing", 2)
+
+
+def test_a_rank_that_does_not_come_may_have_another_backend() -> None:
+    meeting = Meeting(store := dist.HashStore(), 1, 2, 0.1)
+    text = r"rank 0.*: it has not called init_process_group, or with another backend \(init_process_group\(timeout"
+    with pytest.raises(CollectiveTimeout, match=text):
+        fetch(meeting, "place", "decides", 0, has_machine=True)
+    with pytest.raises(CollectiveTimeout, match=text):
+        gather(meeting, MACHINE)
+    store.set(f"{MACHINE}/0", "here")
+    with pytest.raises(CollectiveTimeout) as caught:
+        fetch(meeting, "place", "decides", 0, has_machine=True)
+    assert "backend" not in str(caught.value)
 
 
 def test_an_error_of_another_rank_keeps_its_kind() -> None:

@@ -30,6 +30,12 @@ def test_groups_of_other_ranks_are_kept_apart(launch: Launch) -> None:
         assert "resize" not in line
 
 
+def test_a_process_that_replaces_a_lost_one_meets_those_who_have_made_groups_before(launch: Launch) -> None:
+    text = launch(2, SCRIPTS / "replaced.py", str(patience(20))).check()
+    for rank in range(2):
+        assert f"rank {rank} has [[3, 3, 3], [3, 3, 3]]" in text
+
+
 def test_names_tell_groups_apart() -> None:
     assert [listed(one) for one in ([0], [0, 1], [0, 1, 2, 3, 8], [3, 2], [0, 2, 4])] == [
         *("0", "0,1", "0-3,8", "3,2", "0,2,4")

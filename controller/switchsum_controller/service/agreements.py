@@ -196,9 +196,8 @@ def _check_not_formed_anew(job: Job, live: Incarnation) -> None:
     forming = [member.rank for member in live.members if member.nonce in job.reforming]
     if forming and (gone := live.gone()):
         names = ", ".join(map(str, forming))
-        raise WorkerLost(
-            f"rank {gone[0]} of job {job.name!r} is gone, and rank {names} forms the job anew{GO_ON}", gone[0]
-        )
+        others = f"rank {names} forms" if len(forming) == 1 else f"ranks {names} form"
+        raise WorkerLost(f"rank {gone[0]} of job {job.name!r} is gone, and {others} the job anew{GO_ON}", gone[0])
 
 
 def _check_allowed(job: Job, agreement: Agreement, rank: int, terms: Terms) -> None:

@@ -352,8 +352,9 @@ class Session:
             return
         if is_ours:
             text = (
-                f"it runs another build of this program, and a job with {count} entries of members: the controller of "
-                "that job has its version and --lanes"
+                f"it runs another build of this program ({running.cookie:016x}, where this controller has "
+                f"{self._program.cookie:016x}), and a job with {count} entries of members: the controller of that job "
+                "has its version and --lanes"
             )
         else:
             text = f"it runs another program, with {count} entries of another controller"

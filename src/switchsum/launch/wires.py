@@ -68,8 +68,8 @@ class Wire:
         return ["nsenter", f"--net=/proc/{self.holder.process.pid}/ns/net", "--", *command]
 
 
-def enter_namespace() -> None:
-    """Start this program again in a network namespace of its own, unless it is in one already.
+def enter_namespace(program: Sequence[str] = OURSELVES) -> None:
+    """Start this program, with its arguments, again in a network namespace of its own, unless it is in one already.
 
     Without root it also gets a user namespace; raises LocalError if the kernel or a tool refuses.
     """
@@ -90,7 +90,7 @@ def enter_namespace() -> None:
     environment = {**os.environ, ENTERED: "1"}
     with suppress(LocalError):  # in there this user is root, whose sockets would lie elsewhere
         environment[RUNTIME_VARIABLE] = str(runtime_directory())
-    os.execvpe(unshare[0], [*unshare, "--", *OURSELVES, *sys.argv[1:]], environment)
+    os.execvpe(unshare[0], [*unshare, "--", *program, *sys.argv[1:]], environment)
 
 
 def lay(

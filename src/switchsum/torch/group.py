@@ -44,6 +44,7 @@ from switchsum_protocol.errors import UsageError
 BACKEND: Final = "switchsum"
 SUM: Final = dist.ReduceOp.SUM
 _CPU: Final = torch.device("cpu")
+_MADE: Final = "torch.distributed.new_group makes groups of some ranks"
 _MEMBERS: Final = "switchsum.torch.ElasticGroup takes ranks in and lets them go"
 _WATCHED: Final = "torch.profiler and the flight recorder see each call"
 
@@ -420,6 +421,8 @@ class SwitchGroup(Forwarded):
     supports_reconfigure = False
     get_reconfigure_handle = refused("get_reconfigure_handle", _MEMBERS)
     reconfigure = refused("reconfigure", _MEMBERS)
+    split_group = refused("split_group", _MADE)
+    merge_remote_group = refused("merge_remote_group", _MADE)
     register_pre_hook = refused("register_pre_hook", _WATCHED)
     register_post_hook = refused("register_post_hook", _WATCHED)
 

@@ -8,7 +8,6 @@ import hashlib
 import os
 import threading
 import weakref
-from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import timedelta
@@ -22,12 +21,9 @@ from switchsum.torch.lane_choice import asked_for
 from switchsum.torch.members import LONGEST, Made, Members, fitting, listed
 from switchsum.torch.rendezvous import Place, await_leaving, gloo_address, meet, open_job, remove_job
 from switchsum.torch.services import LocalServices
-from switchsum.torch.store import Meeting
+from switchsum.torch.store import Meeting, times_come
 from switchsum_host.api.communicator import Communicator
 from switchsum_protocol.errors import CollectiveTimeout, SwitchsumError, UsageError
-
-_generations: Counter[str] = Counter()
-"""Number of groups of each name that this process has made. All ranks make the same ones in the same order."""
 
 
 @dataclass(slots=True)
@@ -147,14 +143,15 @@ def _store_of(options: Any, parent: _Group | None, members: Members | None) -> d
     """Return where the ranks of a group meet, and no others.
 
     Names of groups come again after destroy_process_group, and after torchrun's restarts, in the same store; those of
-    some ranks may be other ranks', too.
+    some ranks may be other ranks', too.  The store counts, and not this process: a rank of a new group may be a process
+    that has replaced a lost one, and has made no group before.
     """
     if parent is not None and members is not None:
         return dist.PrefixStore(f"group/{members.key}/", parent.get_group_store())
     name = f"{options.group_id}/{listed(options.global_ranks_in_group)}" if options.global_ranks_in_group else ""
-    _generations[name] += 1
     restarts = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")
-    return dist.PrefixStore(f"{restarts}/{_generations[name]}/{name}/", options.store)
+    times = times_come(options.store, f"{restarts}/{name}/{options.group_rank}")
+    return dist.PrefixStore(f"{restarts}/{times}/{name}/", options.store)
 
 
 def _open_job(meeting: Meeting, base: Base, members: Members) -> Communicator:

@@ -16,7 +16,7 @@ from switchsum.torch import switches_of_machines
 from switchsum.torch.gloo import LOOPBACK, is_loopback, own_address
 from switchsum.torch.members import job_name
 from switchsum.torch.services import LEAVE_S, LocalServices, ranks_in, start_alone
-from switchsum.torch.store import STARTS, Meeting, fetch, gather, tell_error
+from switchsum.torch.store import MACHINE, STARTS, Meeting, fetch, gather, tell_error
 from switchsum_host.api.communicator import Communicator
 from switchsum_host.api.join import CALL_S
 from switchsum_host.connect import connect
@@ -78,7 +78,7 @@ def meet(meeting: Meeting, start: Callable[[], LocalServices] = start_alone) -> 
     meeting.agree_on_size()
     # Rank 0 waits for the machine alone, and finds the address where there is a machine.
     store.set(f"switchsum/address/{meeting.rank}", own_address(_hosts()))
-    store.set(f"switchsum/machine/{meeting.rank}", this_machine())
+    store.set(f"{MACHINE}/{meeting.rank}", this_machine())
     if meeting.rank == 0:
         try:
             place, services = _decide(meeting, start)
@@ -92,7 +92,8 @@ def meet(meeting: Meeting, start: Callable[[], LocalServices] = start_alone) -> 
         try:
             if not os.environ.get("SWITCHSUM_CONTROLLER"):
                 warm_up("shm:")  # while rank 0 starts a switch: what has to be compiled is, on another core
-            place = Place(**fetch(meeting, _PLACE, "looks for switch and controller or starts them", 0, 5))
+            what = "looks for switch and controller or starts them"
+            place = Place(**fetch(meeting, _PLACE, what, 0, 5, has_machine=True))
         except BaseException:
             if services is not None:
                 services.stop()
@@ -237,7 +238,7 @@ def this_machine() -> str:
 
 def _decide(meeting: Meeting, start: Callable[[], LocalServices]) -> tuple[Place, LocalServices | None]:
     """Return where the job is to be."""
-    standing = gather(meeting, "switchsum/machine")
+    standing = gather(meeting, MACHINE)
     is_alone = len(set(standing)) == 1
     beacon = None if is_alone else _beacon(meeting)
     given = os.environ.get("SWITCHSUM_JOB")

@@ -21,6 +21,9 @@ SERVICES_S: Final = 600.0
 """Seconds that a rank may take to start switch and controller: on a busy machine they are compiled meanwhile."""
 STARTS: Final = "switchsum/starts"
 """Key, with a rank's number, which that rank sets when it begins to start services."""
+MACHINE: Final = "switchsum/machine"
+"""Key, with a rank's number, which that rank sets first when it meets the group of all ranks."""
+_ABSENT: Final = ": it has not called init_process_group, or with another backend"
 _FAILED: Final = "switchsum/failed"
 _SIZE: Final = "switchsum/size"
 _ENDED: Final = "the store at which the ranks meet has ended, and rank 0 or the launcher, which kept it"
@@ -77,6 +80,14 @@ class Meeting:
             raise UsageError("the process group is closed: make another one with init_process_group")
 
 
+def times_come(store: dist.Store, key: str) -> int:
+    """Count, in a store, how often a rank with this key has come to make a group; this time included."""
+    try:
+        return int(store.add(f"switchsum/came/{key}", 1))
+    except RuntimeError as error:
+        raise WorkerLost(f"{_ENDED} ({str(error).splitlines()[0]})", 0) from None
+
+
 def gather(meeting: Meeting, prefix: str) -> list[str]:
     """Return what every rank has set; raises CollectiveTimeout with those that have not."""
     deadline = time.monotonic() + meeting.timeout_s
@@ -96,16 +107,15 @@ def gather(meeting: Meeting, prefix: str) -> list[str]:
             time.sleep(0.01)
     if missing := absent():
         text = f"{names(missing)} has not come to the process group within {meeting.timeout_s:g} s"
-        why = "it has not called init_process_group, or with another backend"
-        raise CollectiveTimeout(f"{text}: {why}{_OPTION}", missing)
+        raise CollectiveTimeout(f"{text}{_ABSENT}{_OPTION}", missing)
     return [meeting.store.get(key).decode() for key in keys]
 
 
-def fetch(meeting: Meeting, key: str, what: str, rank: int, extra_s: float = 0.0) -> Any:
+def fetch(meeting: Meeting, key: str, what: str, rank: int, extra_s: float = 0.0, *, has_machine: bool = False) -> Any:
     """Return what a rank has set at a key, from JSON; raises CollectiveTimeout, or what that rank has failed with.
 
-    A rank that starts switch and controller may take longer than the group's time-out, which is for ranks that wait for
-    one another.
+    With `has_machine` the rank has set `MACHINE` before, if it has come at all.  One that starts switch and controller
+    may take longer than the group's time-out, which is for ranks that wait for one another.
     """
     limit_s, began, starts_at = meeting.timeout_s + extra_s, time.monotonic(), f"{STARTS}/{rank}"
     with waiting_for(f"rank {rank}, which {what}"):
@@ -116,8 +126,9 @@ def fetch(meeting: Meeting, key: str, what: str, rank: int, extra_s: float = 0.0
                 is_starting = meeting.has([starts_at])
             if waited_s > (start_limit(SERVICES_S) + limit_s if is_starting else limit_s):
                 option = f" ({HINT})" if is_starting else _OPTION
+                absent = _ABSENT if has_machine and not meeting.has([f"{MACHINE}/{rank}"]) else ""
                 raise CollectiveTimeout(
-                    f"rank {rank}, which {what}, has not answered for {waited_s:.3g} s{option}", [rank]
+                    f"rank {rank}, which {what}, has not answered for {waited_s:.3g} s{absent}{option}", [rank]
                 )
             time.sleep(0.005 if waited_s < 1 else 0.02)
     value: bytes = meeting.store.get(key)

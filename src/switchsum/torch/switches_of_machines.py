@@ -136,7 +136,7 @@ def fail(meeting: Meeting, error: Exception) -> None:
 def follow(meeting: Meeting, hosts: Sequence[str]) -> LocalServices | None:
     """Start what rank 0 asks of this rank, if it does; raises LocalError, and what rank 0 has failed with."""
     # Rank 0 waits as long for all to come, and says for whom it has waited in vain.
-    tasks = fetch(meeting, _TASKS, "looks for switch and controller or starts them", 0, 5)
+    tasks = fetch(meeting, _TASKS, "looks for switch and controller or starts them", 0, 5, has_machine=True)
     has_switch = tasks["ranks"].get(str(meeting.rank))
     if has_switch is None:
         return None
