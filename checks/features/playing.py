@@ -213,6 +213,8 @@ class Processes:
 
     def _play_job(self, orders: Sequence[Order], job: str) -> list[Report]:
         has_wires = orders[0].row["link"] == "veth"
+        if orders[0].turn and orders[0].row["event"] == "replaced":
+            self._places[has_wires].pop(INJURED).end()
         places = self._ready(len(orders), has_wires=has_wires)
         for order, place in zip(orders, places, strict=True):
             link = self._fleet.link_of(order.row, order.rank)

@@ -362,10 +362,9 @@ def main() -> None:
     for line in sys.stdin:
         words = json.loads(line)
         order = Order(**{**words, "members": tuple(words["members"])})
-        is_new = not order.turn or order.number != latest  # a newcomer was in no job of this row
-        latest = order.number
-        if is_new or (order.row["event"] == "replaced" and order.member == INJURED):
+        if not order.turn or order.number != latest:  # a newcomer was in no job of this row
             kept = {}
+        latest = order.number
         try:
             seat = take(order)
         except SwitchsumError as error:

@@ -9,6 +9,8 @@ import sys
 from dataclasses import replace
 from itertools import combinations
 from pathlib import Path
+from queue import SimpleQueue
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -17,7 +19,7 @@ pytest.importorskip("torch", reason="PyTorch is not installed (make torch)")
 
 import torch.distributed as dist
 
-from checks.features import covering, groups, judging
+from checks.features import covering, groups, judging, playing
 from checks.features.columns import COLUMNS, RULES, is_possible
 from checks.features.covering import cover, possible_rows
 from checks.features.judging import Judge
@@ -153,6 +155,36 @@ def test_an_event_makes_a_second_job_with_those_who_take_part_then() -> None:
     assert members("newcomer") == [(0, 1, 2), (0, 1, 2, 3)]
     third = orders_of(PLAIN, 5)[0][2]
     assert (type(third), third.member) == (Order, 2)
+
+
+class Stub:
+    """A rank's process that has nothing to do."""
+
+    ended: list[int] = []  # noqa: RUF012 - of the test that replaces it
+
+    def __init__(self, *_: Any) -> None:
+        self.process = SimpleNamespace(poll=lambda: None)
+        self.reports: SimpleQueue[Any] = SimpleQueue()
+        self.reports.put({"ready": True})
+
+    def order(self, order: Order) -> None:
+        self.rank = order.rank
+        self.reports.put({"turn": order.turn})
+
+    def end(self) -> None:
+        self.ended.append(self.rank)
+
+
+def test_a_rank_that_is_replaced_is_another_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(playing, "Place", Stub)
+    monkeypatch.setattr(Stub, "ended", [])
+    fleet: Any = SimpleNamespace(controller="", scratch="", wires=[], link_of=lambda *_: "shm:x")
+    for event in ("newcomer", "replaced"):
+        processes = playing.Processes(fleet)
+        for orders in orders_of(PLAIN | {"event": event, "link": "shm"}, 5):
+            reports = processes._play_job(orders, "job")
+            assert reports == [{"turn": orders[0].turn}] * len(orders)
+        assert Stub.ended == [1] * (event == "replaced")
 
 
 def test_a_compressor_whose_ranks_rotate_differently_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
