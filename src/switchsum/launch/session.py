@@ -7,8 +7,11 @@ start at once, the job, and last the workers, which join it.  When one process f
 from __future__ import annotations
 
 import os
+import signal
 import sys
-from collections.abc import Sequence
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -18,13 +21,14 @@ from switchsum.launch.options import Links, RunOptions
 from switchsum_protocol import rpc
 from switchsum_protocol.clients.controller_client import ControllerClient
 from switchsum_protocol.clients.starting import ANSWER_S, LAUNCHER_VARIABLE
-from switchsum_protocol.errors import UsageError
+from switchsum_protocol.errors import SwitchsumError, UsageError
 from switchsum_switch.bmv2 import process as bmv2
 from switchsum_switch.kernels.cache import has, open_store
 from switchsum_switch.kernels.sources import source_digest
 from switchsum_switch.kernels.turns import WORKERS
+from switchsum_switch.notices import QUIET_S, say
 from switchsum_switch.process.children import OURSELVES, Child, Children
-from switchsum_switch.process.ending import ended_by_signals, scratch_folder
+from switchsum_switch.process.ending import ended_by_signals, scratch_folder, shell_code
 from switchsum_switch.process.runtime_directory import PROFILE_VARIABLE
 from switchsum_switch.process.start_limit import start_limit
 from switchsum_switch.process.trace_files import merge
@@ -32,6 +36,8 @@ from switchsum_switch.wires.headers import format_ip, format_mac
 
 JOB = "run"
 LOOPBACK = 0x7F_00_00_01
+INTERRUPTED = shell_code(-signal.SIGINT)
+"""Exit code of a shell's command that Ctrl-C has ended."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -101,9 +107,45 @@ def check_writable(path: Path) -> None:
         raise UsageError(f"cannot write {path}: {error.strerror}") from error
 
 
+@contextmanager
+def _ending_told(workers: int) -> Iterator[None]:
+    """Say at once that a signal ends the job: to end all of its processes may take seconds."""
+    try:
+        yield
+    except SystemExit as ended:  # `ended_by_signals` raises it, and nothing else here
+        why = "interrupted" if ended.code == INTERRUPTED else "told to end"
+        say(f"{why}: ends the switch, the controller and {ranks_in_words(workers)}")
+        raise
+
+
+def ranks_in_words(workers: int) -> str:
+    """Write a number of ranks."""
+    return f"{workers} rank{'s' * (workers > 1)}"
+
+
+@contextmanager
+def _start_told(controller: str, workers: int) -> Iterator[None]:
+    """Say once, after two seconds, how many ranks have joined, if not all have: Python and numpy take a while."""
+
+    def look() -> None:
+        with suppress(SwitchsumError), ControllerClient(controller, timeout_s=QUIET_S) as client:
+            job = client.show_job(rpc.JobRequest(job=JOB))
+            joined = sum(member.state != "expected" for member in job.members)
+            if job.state == "waiting" and not job.has_ended and joined < workers:
+                say(f"after {QUIET_S:g} s {joined} of {ranks_in_words(workers)} have joined: the others are starting")
+
+    timer = threading.Timer(QUIET_S, look)
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
+
+
 def _run(options: RunOptions, path: str, scratch: str, planned: tree.TreePlan | None) -> int:
     """Run a job with files in the folder `scratch`; `path` is that of a BMv2, empty for the embedded switch."""
-    with Children(scratch) as children:
+    with Children(scratch) as children, _ending_told(options.workers):
         off = wires.OFFLOADS if path else wires.TCP_OFFLOADS
         laid: Sequence[wires.Wire]
         starting: list[Daemon] = []
@@ -132,7 +174,8 @@ def _run(options: RunOptions, path: str, scratch: str, planned: tree.TreePlan | 
                 _start_worker(children, options, rank, controller, switch, laid[rank] if laid else None, meeting)
                 for rank in range(options.workers)
             ]
-            failed, code = children.wait(workers)
+            with _start_told(controller, options.workers):
+                failed, code = children.wait(workers)
         if failed is not None:
             sys.stderr.write(f"switchsum: {failed.ending(code)}; the job is over\n")
             return code or 1
