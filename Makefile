@@ -101,10 +101,10 @@ soak: $(STAMP) ## random jobs on 8 workers with loss and kills, for SECONDS (180
 soak-starts: $(STAMP) ## kill and stop parts of a system while the ranks of a job join, TRIALS (200) times
 	$(BIN)/python -m checks.soak.starts --trials $(or $(TRIALS),200) $(ARGS)
 
-features: torch ## every three features together, on ranks whose results are rebuilt in numpy, for SECONDS (600) (ARGS='--seed 7 --row 12')
+features: $(STAMP) torch ## every three features together, on ranks whose results are rebuilt in numpy, for SECONDS (600) (ARGS='--seed 7 --row 12')
 	$(BIN)/python -m checks.features --seconds $(or $(SECONDS),600) $(ARGS)
 
-late: torch ## delay a random rank inside its backward pass, in each step another, and see that it is named with its bucket
+late: $(STAMP) torch ## delay a random rank inside its backward pass, in each step another, and see that it is named with its bucket
 	$(BIN)/python -m pytest tests/pytorch/test_late_ranks.py $(ARGS)
 
 situations: $(STAMP) ## play thirty situations of jobs with real processes, and look whether explain names each first (15 quiet minutes; ARGS='--only loses', or '--drill 10' to be asked)
@@ -113,7 +113,7 @@ situations: $(STAMP) ## play thirty situations of jobs with real processes, and 
 late-ranks: $(STAMP) ## train with a rank at half speed: all wait for it, go on with a quorum, or do without it (two minutes)
 	$(BIN)/switchsum run -n 4 -- $(BIN)/python -m checks.bench.late_ranks $(ARGS)
 
-endings: torch ## end STARTS (100) PyTorch jobs of two ranks in each way there is, and look what is left of them
+endings: $(STAMP) torch ## end STARTS (100) PyTorch jobs of two ranks in each way there is, and look what is left of them
 	$(BIN)/python -m checks.soak.endings --starts $(or $(STARTS),100) $(ARGS)
 
 bench: $(STAMP) ## measure; ONLY=switch, programs, interfaces, tables, kernels, allreduce, udp, links, veth, loss, scaling, start, load or train for a part
@@ -140,7 +140,7 @@ papers: $(STAMP) ## sweeps after figures of papers, small, in virtual time, with
 validate: $(STAMP) ## simulated times beside times measured over veth links (root, a quiet machine, 8 minutes; ARGS=--quick)
 	$(SUDO) $(BIN)/python -m checks.lab.validate $(ARGS)
 
-bench-sparse: torch ## sparse allreduces beside gloo and others' on slow links, with plots (root; half an hour; ARGS='--workers 4 --rate 1gbit')
+bench-sparse: $(STAMP) torch ## sparse allreduces beside gloo and others' on slow links, with plots (root; half an hour; ARGS='--workers 4 --rate 1gbit')
 	$(BIN)/python -m pip install --quiet 'matplotlib>=3.8'
 	$(BIN)/python -m checks.lab.sparse $(ARGS)
 	$(BIN)/python -m checks.lab.sparse --publish
@@ -180,7 +180,7 @@ site: $(STAMP) ## build the site into build/site (warnings are errors); nothing 
 	$(BIN)/python -m tools.site_pages build/pages
 	$(BIN)/zensical build --clean --strict
 
-examples: torch ## the four trainings in full, each beside gloo, and their curves in docs/images
+examples: $(STAMP) torch ## the four trainings in full, each beside gloo, and their curves in docs/images
 	$(BIN)/python -m pip install --quiet 'matplotlib>=3.8'
 	mkdir -p build
 	$(BIN)/switchsum run -n 4 --terminal -- $(BIN)/python examples/digits.py --gloo --curves build/digits.json
@@ -188,15 +188,16 @@ examples: torch ## the four trainings in full, each beside gloo, and their curve
 	  $(BIN)/torchrun --nproc-per-node 4 examples/$$name.py --curves build/$$name.json || exit 1; done
 	$(BIN)/python examples/curves.py docs/images/examples build/digits.json build/images.json build/words.json build/gpt.json
 
-bench-train: torch ## steps of the examples beside gloo, on links of 200 Mbit/s, 1 Gbit/s and none (links need root)
+bench-train: $(STAMP) torch ## steps of the examples beside gloo, on links of 200 Mbit/s, 1 Gbit/s and none (links need root)
 	$(BIN)/python -m checks.bench --only train $(ARGS)
 
 torch: $(TORCH_STAMP) ## add PyTorch: for training with it, and for the benchmark to compare with
 
-$(TORCH_STAMP): $(STAMP)
+# No tools of developers either, unless EXTRAS are named; targets that test PyTorch ask for $(STAMP).
+$(TORCH_STAMP): $(if $(filter file,$(origin EXTRAS)),$(DEMO_STAMP),$(STAMP))
 	@echo "installing PyTorch into $(VENV): what pip does not have comes from the network, some hundred MB"
 	@rm -f $(VENV)/installed-torch-*
-	$(BIN)/python -m pip install --no-compile --editable ./switch --editable '.[$(EXTRAS),torch]' $(if $(TORCH),torch==$(TORCH))
+	$(BIN)/python -m pip install --no-compile --editable ./switch --editable '.[$(if $(filter file,$(origin EXTRAS)),demo,$(EXTRAS)),torch]' $(if $(TORCH),torch==$(TORCH))
 	@touch $@
 
 torch-tests: torch ## run PyTorch's own tests on the backend, and write docs/results/pytorch-tests.md (ARGS=--quick: a minute's worth)

@@ -23,7 +23,7 @@ from switchsum_protocol import rpc
 from switchsum_protocol.errors import UsageError
 from switchsum_protocol.frame import Flag
 from switchsum_protocol.rpc import WorkerInfo
-from tests.situations.made_up import MADE_UP
+from tests.situations.made_up import MADE_UP, ended
 
 
 def facts(*workers: WorkerInfo, state: str = "running", members: tuple[str, ...] = ("admitted",) * 3) -> Facts:
@@ -92,7 +92,7 @@ def test_an_aggregator_that_does_not_answer_is_named_and_no_link_is_blamed_for_i
         gone = replace(known, job=replace(known.job, state=state), workers=waits, away=["spare"])
         [found] = [one for one in explain(gone) if one.kind != "taken"]
         assert found.kind == "switch"
-        assert found.text == "The aggregator spare does not answer; 3 ranks wait for it."
+        assert found.text == "The aggregator 'spare' does not answer; 3 ranks wait for it."
     assert "does not answer" not in explain(replace(known, away=["leaf"]))[0].text
     assert is_over(known.job, "spare")
 
@@ -100,7 +100,8 @@ def test_an_aggregator_that_does_not_answer_is_named_and_no_link_is_blamed_for_i
 def test_how_often_a_job_met_a_taken_slot_is_said() -> None:
     said = [one for one in explain(sharing()) if one.kind == "taken"]
     assert [one.text for one in said] == [
-        "25 % of its 100 contributions came to a slot that another job held. They went on to spare, which took longer."
+        "25 % of its 100 contributions came to a slot that another job held. They went on to the "
+        "aggregator 'spare', which took longer."
     ]
     held = [replace(cell(slot, 1, 1), job=job) for slot, job in enumerate(["b", "b", "c", "a"])]
     [named] = [one for one in explain(replace(sharing(), slots=held)) if one.kind == "taken"]
@@ -262,6 +263,9 @@ CASES = {
     "nothing begins": facts(members=("seen", "expected")),
     "a rank has ended, the others raise or wait": facts(*BUSY, members=("admitted", "lost", "admitted")),
     "a rank has joined, but may not add yet": facts(members=("seen", "joined")),
+    "all ranks have raised `OperationMismatch` and ended": made_up("other size"),
+    "the job has ended with lost ranks": ended(broken="lost", broken_ranks=[2]),
+    "a job with shared slots stands still": made_up("the aggregator is stopped"),
     "a rank does not report": facts(*BUSY[:2], replace(BUSY[2], age_s=9.0)),
     "the switch is gone, and all ranks wait": facts(*BUSY, state="stalled"),
     "all ranks wait, and nobody is missing": facts(*(replace(one, waiting_s=4.0) for one in BUSY)),

@@ -1,7 +1,7 @@
 """A link of UDP with conditions, as a process: proxy.py LISTEN TARGET CONDITIONS, where CONDITIONS is JSON.
 
-`loss` is the share of frames that is lost each way, `delay_ms` what each way takes, `rate_mbit` what goes up at most
-(a queue of five seconds, so that nothing is lost).
+`loss` is the share of frames that is lost each way, `loss_down` that on the way back alone, `delay_ms` what each way
+takes, `rate_mbit` what goes up at most (a queue of five seconds, so that nothing is lost).
 """
 
 from __future__ import annotations
@@ -33,7 +33,9 @@ def endpoint(bind: int | None = None, connect: int | None = None) -> socket.sock
 def main() -> None:
     """Forward frames until the process is ended."""
     listen, target, conditions = int(sys.argv[1]), int(sys.argv[2]), json.loads(sys.argv[3])
-    loss, delay_s = conditions.get("loss", 0.0), conditions.get("delay_ms", 0.0) / 1e3
+    lost = conditions.get("loss", 0.0)
+    loss = {True: lost, False: conditions.get("loss_down", lost)}  # by way: up, down
+    delay_s = conditions.get("delay_ms", 0.0) / 1e3
     byte_s, began = 8e-6 / conditions["rate_mbit"] if "rate_mbit" in conditions else 0.0, time.monotonic()
     front = endpoint(bind=listen)
     up: dict[Any, socket.socket] = {}
@@ -52,7 +54,7 @@ def main() -> None:
             else:
                 data, way, peer = ready.recv(65536), False, back[ready]
             now = time.monotonic()
-            if random.random() < loss:
+            if random.random() < loss[way]:
                 continue
             due = now + delay_s
             if byte_s and way:

@@ -13,7 +13,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
 
-from switchsum.launch.session import daemon
+from switchsum.launch.daemons import daemon
 from switchsum_switch.bmv2.process import free_port
 from switchsum_switch.process.children import Child, Children
 

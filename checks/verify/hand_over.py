@@ -109,7 +109,7 @@ class _Switch:
                 self._note(What.CLOSE)
                 self.gate = Gate.CLOSED
 
-    def query(self, cells: Sequence[tuple[int, int]]) -> list[Cell]:
+    def read_numbers(self, cells: Sequence[tuple[int, int]]) -> list[Cell]:
         self._note(What.QUERY)
         return [
             Cell(slot=slot, version=version, number=HIGH + state.number, seen=state.seen)

@@ -172,6 +172,14 @@ class JobInfo:
     """Seconds since the first of its ranks joined, while others are still to come; -1: none has, or all have."""
     held_up: str = ""
     """Why such an operation cannot begin, in words; empty: nothing holds it up."""
+    has_ended: bool = False
+    """Members were admitted, all of them have gone, and no others have been admitted since."""
+    broken: str = ""
+    """What has broken it, now or before it ended: `mismatch` or `lost`; empty: nothing has."""
+    broken_ranks: list[int] = field(default_factory=list)
+    """Which ranks did."""
+    broken_text: str = ""
+    """How their calls differ, in words."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -6,7 +6,6 @@ that returns an exit code in `switchsum.runners`.  switchsum itself imports none
 
 from __future__ import annotations
 
-from importlib.metadata import entry_points
 from typing import Any, Final
 
 from switchsum_protocol.errors import UsageError
@@ -17,6 +16,8 @@ RUNNERS: Final = "switchsum.runners"
 
 def names(group: str) -> tuple[str, ...]:
     """Return the names that installed distributions have in a group."""
+    from importlib.metadata import entry_points  # noqa: PLC0415 - a switch and a controller start without it
+
     return tuple(sorted(entry_points(group=group).names))
 
 
@@ -27,6 +28,8 @@ def load(group: str, name: str, asked: str) -> Any:
         UsageError: no distribution that is installed here has it.
 
     """
+    from importlib.metadata import entry_points  # noqa: PLC0415 - as above
+
     for entry in entry_points(group=group, name=name):
         return entry.load()
     raise UsageError(f"{asked} is a part of the laboratory, which is not installed: pip install ./lab (in the clone)")

@@ -25,5 +25,16 @@ def register() -> None:
 
 
 def _create(options: Any, backend_options: Any) -> Any:
-    """Make a process group, when one is asked for."""
-    return import_module("switchsum.torch.groups").create(options, backend_options)
+    """Make a process group, when one is asked for.
+
+    Its imports take about as long as a switch and a controller to start, so these are started first.
+    """
+    from torch.distributed import is_initialized  # noqa: PLC0415
+
+    services = import_module("switchsum.torch.services")
+    try:
+        if not is_initialized():  # groups of some ranks use what the group of all has started
+            services.begin_early(options.group_rank, options.group_size)
+        return import_module("switchsum.torch.groups").create(options, backend_options)
+    finally:
+        services.drop_begun()

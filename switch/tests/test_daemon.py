@@ -17,6 +17,7 @@ from support.timing import eventually
 from switchsum_protocol.errors import SwitchsumError, TransportError
 from switchsum_switch.daemon.cpu import MAX_WAITING, CpuPort
 from switchsum_switch.daemon.daemon import Config, ProgramConfig, SwitchProcess
+from switchsum_switch.execution.pipeline import Pipeline
 from switchsum_switch.messages.p4runtime import Code, P4RuntimeError, v1
 from switchsum_switch.messages.samples import METHOD, SERVICE
 from switchsum_switch.ports.base import CPU_PORT, Batch, PortCounter, PortGroup, PortTable
@@ -98,6 +99,42 @@ def station(number: int, action: str, *params: bytes) -> Any:
     for index, value in enumerate(params):
         entry.action.action.params.add(param_id=index + 1, value=value)
     return entry
+
+
+def test_an_expected_program_is_loaded_before_a_client_sets_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    loaded: list[bytes] = []
+    load = Pipeline.load
+
+    def note(text: bytes, **options: Any) -> Pipeline:
+        loaded.append(text)
+        return load(text, **options)
+
+    monkeypatch.setattr(Pipeline, "load", note)
+    expected = PROGRAM.read_bytes()
+    with MemorySwitch(made_config(expected=expected)) as switch:
+        assert loaded == [expected]
+        client = Client(switch.address, election_id=1)
+        client.arbitrate()
+        client.set_config(config=config())
+        assert loaded == [expected]
+        client.insert(table_entry=station(1, "forward", b"\x03"))
+        switch.receive(1, frame(1))
+        assert switch.sent(1) == [(3, frame(1))]
+        client.set_config(config=config())  # anew, with empty tables
+        assert loaded == [expected, expected]
+        client.close()
+
+
+def test_another_program_than_the_expected_one_is_loaded() -> None:
+    other = (Path(__file__).parent / "programs" / "arithmetic.json").read_bytes()
+    with MemorySwitch(made_config(expected=other)) as switch:
+        client = Client(switch.address, election_id=1)
+        client.arbitrate()
+        client.set_config(config=config())
+        client.insert(table_entry=station(1, "forward", b"\x03"))
+        switch.receive(1, frame(1))
+        assert switch.sent(1) == [(3, frame(1))]
+        client.close()
 
 
 def test_frames_meet_what_clients_write(switch: MemorySwitch, client: Client) -> None:

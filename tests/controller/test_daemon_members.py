@@ -137,6 +137,15 @@ def test_members_hear_what_each_of_them_has_issued(switch: AnySwitch, start: Sta
     assert compare(0, wait_s=0.0) == ["sum 0", "", ""]
     with ThreadPoolExecutor(3) as pool:
         assert list(pool.map(compare, range(3))) == [["sum 0", "sum 1", "sum 2"]] * 3
+    differ = "rank 0 issued sum 0; rank 1 issued sum 1; rank 2 issued sum 2"
+    assert (show(running).broken, show(running).broken_text) == ("mismatch", differ)
+    for worker in workers:
+        assert not show(running).has_ended
+        running.client.leave(member_rpc.LeaveRequest(job="a", nonce=worker.request.nonce))
+    ended = show(running)  # which those are told who look at the job afterwards
+    assert (ended.has_ended, ended.broken, ended.broken_text) == (True, "mismatch", differ)
+    admit(join_all(running, switch, size=3))
+    assert (show(running).has_ended, show(running).broken) == (False, "")
 
 
 def test_survivors_form_a_job_of_their_own(switch: AnySwitch, start: Start) -> None:

@@ -141,3 +141,18 @@ def test_a_controller_that_stands_by_ends_by_a_signal_that_comes_while_another_o
     finally:
         for number, handler in zip((signal.SIGINT, signal.SIGTERM), former, strict=True):
             signal.signal(number, handler)
+
+
+def test_a_launched_controller_waits_until_its_switch_listens(monkeypatch: pytest.MonkeyPatch) -> None:
+    looks = iter([False, False, True])
+    asked = []
+
+    def look(address: str) -> bool:
+        asked.append(address)
+        return next(looks)
+
+    monkeypatch.setattr(command, "is_listening", look)
+    command.await_switch("unix:/there", lambda: False)
+    assert asked == ["unix:/there"] * 3
+    command.await_switch("unix:/there", lambda: True)  # it is to stop
+    assert len(asked) == 3

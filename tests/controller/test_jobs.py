@@ -6,7 +6,7 @@ from collections.abc import Callable
 import pytest
 
 from switchsum_controller.jobs.job import Job
-from switchsum_controller.jobs.machines import Incarnation, IncarnationState, Member, MemberState
+from switchsum_controller.jobs.machines import Fault, FaultKind, Incarnation, IncarnationState, Member, MemberState
 from switchsum_controller.jobs.registry import MAX_FORMER, RETURN_S, UNVISITED_S, Jobs
 from switchsum_protocol.errors import NoCapacity, NotAdmitted, RankTaken, UnknownJob, UsageError, WorldSizeMismatch
 from switchsum_protocol.reports import WorkerReport
@@ -75,6 +75,43 @@ def test_the_next_incarnation_gathers_while_the_last_one_drains() -> None:
     jobs.leave(second)
     assert jobs.hello(join(jobs, 1), 1, address(1), 2, 0.0)
     assert job.is_complete
+
+
+def test_how_an_incarnation_has_ended_is_kept_until_the_next_one_begins() -> None:
+    jobs = make_jobs()
+    job = create(jobs, workers=3)
+    nonces = run(jobs)
+    assert (job.has_ended, job.fault) == (False, None)
+    for nonce in nonces:
+        jobs.leave(nonce)
+    assert (job.has_ended, job.fault) == (True, None)  # in order
+    nonces = run(jobs, now=20.0)
+    assert not job.has_ended
+    jobs.heartbeat(nonces[0], 26.0)
+    jobs.tick(26.0)  # two of three are lost, both because of what one of them knows
+    jobs.heartbeat(nonces[0], 31.0)
+    jobs.tick(33.0)
+    assert not job.has_ended
+    jobs.leave(nonces[0])
+    assert (job.has_ended, job.fault) == (True, Fault(kind=FaultKind.LOST, ranks=[1, 2]))
+    nonces = run(jobs, now=40.0)
+    assert (job.has_ended, job.fault) == (False, None)
+
+
+def test_ranks_that_differ_are_why_others_are_lost() -> None:
+    jobs = make_jobs()
+    job = create(jobs)
+    differ = Fault(kind=FaultKind.MISMATCH, ranks=[1], text="rank 1 issued max; rank 0 issued sum")
+    for told in (differ, None):
+        first, _ = run(jobs)
+        assert job.live is not None
+        job.live.fault = told
+        job.live.agreement.mismatch = "" if told else "rank 1 asks with other terms"
+        jobs.heartbeat(first, 6.0)
+        jobs.tick(6.0)
+        jobs.leave(first)
+        expected = told or Fault(kind=FaultKind.MISMATCH, ranks=[], text="rank 1 asks with other terms")
+        assert (job.has_ended, job.fault) == (True, expected)
 
 
 def test_silence_loses_a_member_and_a_replacement_moves_everybody_on() -> None:

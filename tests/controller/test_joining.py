@@ -59,7 +59,7 @@ def test_a_switch_that_ends_while_a_job_is_admitted_refuses_nobody(
 ) -> None:
     running = start()
     create(running)
-    query, ends = Session.query, [1]
+    read_numbers, ends = Session.read_numbers, [1]
 
     def end_first(self: Session, cells: list[tuple[int, int]]) -> list[Cell]:
         if ends:
@@ -67,9 +67,9 @@ def test_a_switch_that_ends_while_a_job_is_admitted_refuses_nobody(
             self._client._stream.cancel()
             eventually(lambda: not self.is_connected)
             raise SwitchLost("the switch is gone")
-        return query(self, cells)
+        return read_numbers(self, cells)
 
-    monkeypatch.setattr(Session, "query", end_first)
+    monkeypatch.setattr(Session, "read_numbers", end_first)
     workers = join_all(running, switch)
     ready = admit(workers)
     assert not ends

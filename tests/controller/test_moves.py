@@ -386,7 +386,7 @@ class Connection:
                 self._spend()
                 self._site.obey(apply([[write]], self.current))
 
-    def query(self, slots: Sequence[int]) -> list[Cell]:
+    def read_numbers(self, slots: Sequence[int]) -> list[Cell]:
         cells = self._site.adds.cells
         return [
             Cell(

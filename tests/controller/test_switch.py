@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import queue
+import random
 from dataclasses import replace
 from importlib.resources import files
 from pathlib import Path
@@ -243,6 +244,24 @@ def test_cells_are_read_cleared_and_asked_for_again_when_frames_are_lost(
     connected.clear([found[3]])
     assert connected.query(cells)[3].seen == 0
     assert connected.query([]) == []
+    connected.close()
+
+
+def test_numbers_are_what_queries_tell_of_cells(switch: AnySwitch, monkeypatch: pytest.MonkeyPatch) -> None:
+    connected, _ = connect(switch)
+    connected.write(diff(connected.read_state(), STATE, ADMISSION))
+    is_bmv2 = connected.find_limits() == BMV2_LIMITS
+    draw = random.Random(61)
+    slots = draw.sample(range(1024), 12)
+    for slot in slots[::2]:
+        set_number(connected, slot=slot, number=draw.randrange(1 << 32), seen=draw.randrange(1 << 32))
+    cells = [(slot, version) for slot in slots for version in (0, 1)]
+    told = [(cell.slot, cell.version, cell.number if cell.seen else 0, cell.seen) for cell in connected.query(cells)]
+    assert sum(seen > 0 for *_, seen in told) == len(slots[::2])
+    if not is_bmv2:  # which has nothing but queries
+        monkeypatch.setattr(connected, "query", lambda cells: pytest.fail(f"{len(cells)} queries"))
+    found = connected.read_numbers(cells)
+    assert [(cell.slot, cell.version, cell.number if cell.seen else 0, cell.seen) for cell in found] == told
     connected.close()
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -14,7 +16,7 @@ from support.timing import patience
 from switchsum_protocol.errors import CollectiveTimeout, LocalError, SwitchsumError, UsageError, WorkerLost
 
 torch = pytest.importorskip("torch", reason="PyTorch is not installed (make torch)")
-from switchsum.torch import groups, rendezvous  # noqa: E402  (it needs torch)
+from switchsum.torch import groups, rendezvous, services  # noqa: E402  (it needs torch)
 from switchsum.torch.store import MACHINE, STARTS, Meeting, fetch, gather, tell_error  # noqa: E402  (it needs torch)
 
 dist = torch.distributed
@@ -159,3 +161,79 @@ def test_an_error_of_another_rank_keeps_its_kind() -> None:
     tell_error(Meeting(store, 0, 2, 1.0), "place", UsageError("no link"))
     with pytest.raises(UsageError, match="rank 0: no link"):
         fetch(Meeting(store, 1, 2, 1.0), "place", "decides", 0)
+
+
+IMPORTS = """
+import sys, torch
+before = set(sys.modules)
+import switchsum.torch.services
+print(*set(sys.modules) - before)
+import switchsum.torch.groups
+print(*set(sys.modules) - before)
+"""
+
+
+def test_a_rank_imports_little_before_it_starts_a_switch_and_no_more_than_its_group_needs() -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", IMPORTS], check=True, capture_output=True, text=True, timeout=patience(50)
+    )
+    first, both = (set(line.split()) for line in done.stdout.splitlines())
+    heavy = {"grpc", "typer", "llvmlite", "numba", "switchsum_controller", "switchsum_protocol.rpc"}
+    assert first.isdisjoint({*heavy, "switchsum_host"})
+    assert "switchsum_host.connect" in both
+    unused = {f"switchsum.torch.{name}" for name in ("hooks", "outer", "averaging", "elastic", "compression")}
+    assert both.isdisjoint({*heavy - {"grpc", "llvmlite"}, *unused, "switchsum_host.compress"})
+
+
+@pytest.mark.parametrize(
+    ("environment", "rank", "size", "begins"),
+    [
+        ({"LOCAL_WORLD_SIZE": "4"}, 0, 4, True),
+        ({"OMPI_COMM_WORLD_LOCAL_SIZE": "4"}, 0, 4, True),
+        ({"LOCAL_WORLD_SIZE": "4"}, 1, 4, False),
+        ({"LOCAL_WORLD_SIZE": "1"}, 0, 1, False),
+        ({"LOCAL_WORLD_SIZE": "2"}, 0, 4, False),  # others are on another machine
+        ({}, 0, 4, False),  # nobody says where the others are
+        ({"LOCAL_WORLD_SIZE": "4", "SWITCHSUM_CONTROLLER": "unix:/there"}, 0, 4, False),
+        ({"LOCAL_WORLD_SIZE": "4", "SWITCHSUM_LINK": "virtual:/there"}, 0, 4, False),
+    ],
+)
+def test_rank_0_starts_early_where_all_ranks_are_on_its_machine_and_have_no_controller(
+    monkeypatch: pytest.MonkeyPatch, environment: dict[str, str], rank: int, size: int, begins: bool
+) -> None:
+    for name in (*services._ON_THIS_MACHINE, *services._NAMES_A_SWITCH):
+        monkeypatch.delenv(name, raising=False)
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value)
+    happened: list[str] = []
+    monkeypatch.setattr(services.LocalServices, "begin_alone", lambda self: happened.append("began"))
+    services.begin_early(rank, size)
+    assert happened == ["began"] * begins
+    [*begun] = services._begun
+    assert len(begun) == begins
+    services.drop_begun()  # the group was not made
+    assert not services._begun
+    assert all(not one.scratch.exists() for one in begun)
+
+
+def test_what_was_started_early_is_what_the_group_gets(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("LOCAL_WORLD_SIZE", "2")
+    monkeypatch.delenv("SWITCHSUM_CONTROLLER", raising=False)
+    monkeypatch.delenv("SWITCHSUM_LINK", raising=False)
+    began = []
+
+    def begin(self: Any) -> None:
+        began.append(self)
+        self.p4runtime = "unix:/there"
+
+    monkeypatch.setattr(services.LocalServices, "begin_alone", begin)
+    monkeypatch.setattr(services.LocalServices, "await_alone", lambda self: None)
+    services.begin_early(0, 2)
+    taken = services.start_alone()
+    assert began == [taken]
+    services.drop_begun()
+    assert taken.scratch.exists()  # it is the group's
+    other = services.start_alone()
+    assert began == [taken, other]
+    for one in (taken, other):
+        one.stop()

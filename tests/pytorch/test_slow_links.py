@@ -11,7 +11,8 @@ import pytest
 pytest.importorskip("torch", reason="PyTorch is not installed (make torch)")
 pytest.importorskip("sklearn", reason="scikit-learn is not installed")
 
-from checks.lab import machine_trainings, slow_links
+from checks.bench.records import provenance
+from checks.lab import in_turns, machine_trainings, slow_links
 from checks.lab.convergence_results import Results
 from checks.lab.convergence_tasks import TASKS
 from checks.lab.convergence_times import Measured
@@ -148,3 +149,51 @@ def test_machines_with_an_ordinary_switch_are_the_first_table_of_the_page() -> N
     found = page.partition(machine_trainings.BEGIN)[2].partition(machine_trainings.END)[0]
     assert found == machine_trainings.between(Results.read(machine_trainings.KEPT))
     assert "|---" not in page.partition(machine_trainings.BEGIN)[0]
+
+
+def in_turns_results(turns: int) -> Results:
+    """Return turns at 10 Mbit/s in which we are twice as fast, and half a turn at 200."""
+    times: dict[str, dict[str, Any]] = {}
+    for turn in range(1, turns + 1):
+        for backend, ms in (("switchsum", 20.0 + turn), ("gloo", 40.0 + 2 * turn)):
+            ways = {ALONE_OVER[backend]: 12.0, in_turns.STREAMED[backend]: ms}
+            times[f"gpt/10mbit/{backend}/{turn}"] = {**provenance(None), "ms": ways}
+    times["gpt/200mbit/switchsum/1"] = {**provenance(None), "ms": {"alone": 12.0}}
+    return Results(trained={}, times=times)
+
+
+def test_turns_are_compared_one_by_one_and_half_a_turn_counts_for_nothing(tmp_path: Path) -> None:
+    kept = in_turns_results(5)
+    assert in_turns.taken_of(kept, "200mbit") == {}
+    assert in_turns.taken_of(kept, "10mbit")["gloo, streaming 50 in 4"] == [42.0, 44.0, 46.0, 48.0, 50.0]
+    *_, row = in_turns.table(kept)
+    assert "| 23 ms a step | gloo 46 | gloo 2 (2 to 2) | 5 turns" in row
+    assert "without communication a step takes 12 ms here, 12 ms beside gloo" in row
+    page = tmp_path / "page.md"
+    page.write_text(f"before {in_turns.BEGIN}{in_turns.END} after")
+    for _ in range(2):  # a second time in place of the first
+        in_turns.publish(kept, [page])
+        text = page.read_text()
+        assert (text.count(in_turns.BEGIN), text.count(row)) == (1, 1)
+    in_turns.publish(Results(trained={}, times={}), [page])
+    assert page.read_text() == f"before {in_turns.BEGIN}{in_turns.END} after"
+    assert all(one.read_text().count(in_turns.BEGIN) == 1 for one in in_turns.PAGES)
+
+
+def test_turns_go_on_where_they_ended_and_keep_no_half_job(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    played: list[tuple[str, str]] = []
+
+    def trained(backend: str, rate: str, asked: Measured) -> tuple[dict[str, dict[str, list[float]]], int]:
+        played.append((backend, rate))
+        fails = len(played) == 2
+        return ({} if fails else {in_turns.TASK: {way: [1.0, 3.0] for way in asked.ways}}), int(fails)
+
+    monkeypatch.setattr(in_turns, "trained", trained)
+    monkeypatch.setattr("os.geteuid", lambda: 0)
+    path = tmp_path / "kept.json"
+    failed = in_turns.measure(("10mbit",), 2, path)
+    assert failed == ["gpt/10mbit/gloo/1 ended with code 1, and has []"]
+    assert len(played) == 4
+    assert in_turns.measure(("10mbit",), 2, path) == []
+    assert played[4:] == [("gloo", "10mbit")]
+    assert all(row["ms"].keys() and {*row["ms"].values()} == {2.0} for row in Results.read(path).times.values())

@@ -174,12 +174,20 @@ def dropped(known: Facts) -> Facts:
     return replace(lossy(known, list(range(RANKS)), 0.02), ports=rpc.PortList(ports=ports))
 
 
+def ended(**values: object) -> Facts:
+    """Return facts of a job whose ranks have all gone."""
+    return state(facts(), *(["expected"] * RANKS), has_ended=True, **values)
+
+
+SUM: Final = "allreduce (sum) of"
+DIFFER: Final = f"rank 2 issued {SUM} int32[200000]; ranks 0, 1, 3 issued {SUM} float32[200000]"
 MADE_UP: Final[dict[str, Callable[[], Facts]]] = {
     "healthy": facts,
     "late 5 ms": lambda: facts(calls_of(lambda _, rank: 5.0 * (rank == 2))),
     "pauses of one rank": lambda: facts(calls_of(lambda step, rank: 500.0 * (rank == 2 and step % 25 == 24))),
     "pauses that wander": lambda: facts(calls_of(lambda step, rank: 500.0 * ((step + 7 * rank) % 25 == 0))),
     "compiles": lambda: stands(14.0, missing=[2]),
+    "other size": lambda: ended(broken="mismatch", broken_ranks=[2], broken_text=DIFFER),
     "a slow bucket": lambda: facts(calls_of(lambda _, rank: 15.0 * (rank == 2))),
     "a link loses": lambda: lossy(facts(calls_of(steady, moving_ms=10.0)), [2], 0.03),
     "a rank is not started": lambda: state(facts(), "seen", "seen", "seen", "expected", starting_s=75.0),

@@ -17,7 +17,7 @@ from checks.situations.play import judge
 from checks.situations.table import SITUATIONS, Situation
 from switchsum.cli.top import shown
 from switchsum.view.alerts import alerts
-from switchsum.view.explain import explain
+from switchsum.view.explain import explain, headline
 from switchsum.view.facts import Facts, Overview
 from switchsum.view.ranks import told_rows
 from switchsum.view.rules import RULES, Level
@@ -25,10 +25,10 @@ from switchsum.view.symptoms import GRACE_S, SYMPTOMS
 from switchsum.view.words import percent
 from switchsum_protocol import rpc
 
-from .made_up import MADE_UP, calls_of, changed, facts, lossy, state, steady
+from .made_up import DIFFER, MADE_UP, calls_of, changed, ended, facts, lossy, state, steady
 
 BY_NAME = {one.name: one for one in SITUATIONS}
-PROCESSES = {"other dtype", "other size", "the controller is stopped", "a rank dies"}
+PROCESSES = {"other dtype", "the controller is stopped", "a rank dies"}
 """Situations whose sentence is no finding: tests/host/test_join.py and tests/system have these."""
 
 
@@ -70,6 +70,8 @@ def test_every_rule_has_a_symptom_and_every_symptom_a_rule() -> None:
         "ranks are lost",  # tests/test_explain.py has these
         *(
             "ranks are lost",
+            "the job has ended with lost ranks",
+            "the job has ended",
             "nobody has joined",
             "no frame has come",
             "all have come",
@@ -98,6 +100,52 @@ def test_nothing_is_said_only_where_ranks_wait_for_a_small_share(seed: int) -> N
         assert (first.kind == "waits") <= (waits > 0.1), (waits, first.text)
     if first.kind == "late":
         assert first.ranks == [culprit] or culprit is None
+
+
+def test_how_a_job_has_ended_is_said_until_it_begins_anew() -> None:
+    for values, kind, text in (
+        ({}, "nobody", "All ranks have left, and the job has ended: it waits for ranks 0-3 to be started again."),
+        ({"broken": "lost", "broken_ranks": [1]}, "lost", "The job has ended, because rank 1 was lost: "),
+        ({"broken": "lost", "broken_ranks": [1, 3]}, "lost", "The job has ended, because ranks 1 and 3 were lost: "),
+        ({"broken": "mismatch", "broken_ranks": [2], "broken_text": DIFFER}, "mismatch", f"The ranks .*job: {DIFFER}"),
+    ):
+        [found] = explain(ended(**values))
+        assert found.kind == kind
+        assert re.match(text.replace("(", r"\(").replace(")", r"\)").replace("[", r"\["), found.text), found.text
+        assert found.ranks == values.get("broken_ranks", [0, 1, 2, 3])
+        anew = state(ended(**values), "seen", "expected", "expected", "expected", starting_s=3.0)
+        assert [one.kind for one in explain(anew)] == ["starting"]
+    [found] = explain(state(facts(), *(["expected"] * 4)))
+    assert found.text == "No rank has joined: the job waits for ranks 0-3."
+
+
+def test_ranks_that_end_by_a_mismatch_are_not_lost_ones() -> None:
+    known = state(
+        facts(), "lost", "admitted", "lost", "admitted", broken="mismatch", broken_ranks=[2], broken_text=DIFFER
+    )
+    first, *others = explain(known)
+    assert (first.kind, first.ranks) == ("mismatch", [2])
+    assert "lost" not in [one.kind for one in others]
+
+
+def test_a_tree_is_shown_as_one() -> None:
+    job = facts().job
+    for tree, said in (
+        ([], "of the switch"),
+        ([["leaf2", "spine1"], ["leaf1", "spine1"]], "of a tree of 3 switches: leaf1 and leaf2 below spine1"),
+        ([[f"leaf{one}", "spine1"] for one in range(8)], "of a tree of 9 switches"),
+        ([["leaf1", "spine1", "0"], ["leaf1", "spine2", "1"]], "of 2 trees over 3 switches"),
+    ):
+        assert headline(replace(facts(), job=replace(job, tree=tree))).endswith(f"slots 0 to 255 {said}")
+
+
+def test_words_fit_one_rank_and_several() -> None:
+    for ranks, its in (([1], "its socket has"), ([0, 1, 2, 3], "their sockets have")):
+        found = [one for one in explain(lossy(facts(), ranks, 0.03)) if one.kind == "link"]
+        assert any(its in one.advice for one in found), found
+    wanders = facts(calls_of(lambda step, rank: 500.0 * ((step + 7 * rank) % 25 == 0)))
+    [first, *_] = explain(wanders)
+    assert ", and 1 more rank now and then." in first.text
 
 
 def test_ranks_that_start_are_not_missed_within_a_minute() -> None:

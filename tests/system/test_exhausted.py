@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 from support.timing import patience
-from switchsum.launch.session import daemon
+from switchsum.launch.daemons import daemon
 from switchsum_host.links import shm, udp  # noqa: F401  (which open_transport imports: it takes a descriptor)
 from switchsum_host.links.names import open_transport
 from switchsum_protocol import member_rpc

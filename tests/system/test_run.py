@@ -419,8 +419,27 @@ def test_a_signal_ends_a_job_with_all_that_its_ranks_started(
         os.kill(job.pid, number)  # as a scheduler does it
         _, errors = job.communicate(timeout=patience(60))
         assert (job.returncode, b"Traceback" in errors) == (128 + number, False), errors
+        why = "interrupted" if number == signal.SIGINT else "told to end"
+        assert f"switchsum: {why}: ends the switch, the controller and 2 ranks\n".encode() in errors
         assert eventually(lambda: nothing_is_left(token, namespaces))
         assert not list((tmp_path / "tmp").iterdir())
+
+
+def test_a_start_that_takes_long_is_told(tmp_path: Path) -> None:
+    waits = tmp_path / "go"
+    code = (
+        "import os, pathlib, time, switchsum\n"
+        f"while os.environ['RANK'] == '1' and not pathlib.Path({str(waits)!r}).exists(): time.sleep(0.01)\n"
+        "with switchsum.connect() as comm: comm.barrier()"
+    )
+    command = [sys.executable, "-m", "switchsum", "run", "-n", "2", "--", *python(code)]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as job:
+        assert job.stderr is not None
+        told = next((line for line in job.stderr if "of 2 ranks have joined" in line), "")
+        waits.touch()
+        job.communicate(timeout=patience(60))
+    assert re.fullmatch(r"switchsum: after 2 s [01] of 2 ranks have joined: the others are starting\n", told)
+    assert job.returncode == 0
 
 
 @pytest.mark.parametrize(("switch", "number"), [*over(SHM, signal.SIGKILL), *over(VETH, signal.SIGKILL)])

@@ -7,7 +7,7 @@ from typing import Final
 
 from switchsum_protocol.rpc import LEAST_QUORUM
 
-from .machines import Incarnation, Member, MemberState
+from .machines import Fault, Incarnation, Member, MemberState
 from .slots import SlotRange
 
 MAX_NUMBER: Final = 0xFFFF
@@ -50,6 +50,10 @@ class Job:
     """Under which job numbers members send over their links beyond the first."""
     live: Incarnation | None = None
     """The incarnation whose entries are on the switch."""
+    has_ended: bool = False
+    """Its latest incarnation was live, has ended, and no other has begun."""
+    fault: Fault | None = None
+    """What had broken that one. None: all have left in order, or were told to join again."""
     reforming: set[int] = field(default_factory=set)
     """Nonces of the live members that want to continue without those that are lost."""
     reformed: dict[int, int] = field(default_factory=dict)

@@ -238,6 +238,26 @@ class Member:
             self.gone = next(_goings)
 
 
+class FaultKind(StrEnum):
+    """How an incarnation ends other than by all its members leaving in order."""
+
+    MISMATCH = "mismatch"
+    """Members have called different collectives."""
+    LOST = "lost"
+    """Members were lost, and the others have gone."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fault:
+    """What has broken an incarnation."""
+
+    kind: FaultKind
+    ranks: list[int]
+    """Which members have done it."""
+    text: str = ""
+    """How their calls differ, in words."""
+
+
 @dataclass(slots=True, kw_only=True)
 class Incarnation:
     """One run of a job: its members under one epoch."""
@@ -267,12 +287,21 @@ class Incarnation:
     """Figures of late ranks in its collectives. None: no member has reported any."""
     agreement: Agreement = field(default_factory=Agreement)
     """Agreement on who takes part in operations that may go on without some ranks."""
+    fault: Fault | None = None
+    """What has broken it first, as far as the controller knows. None: nothing has."""
     held_up: str = ""
     """Switch or link that the job waits for although all members have come, in words. Empty: none."""
 
     def step(self, event: IncarnationEvent) -> None:
         """Make a transition; raises ProtocolError if there is none."""
         self.state = transition(INCARNATION_TRANSITIONS, self.state, event)
+
+    @property
+    def broken_by(self) -> Fault | None:
+        """What has broken it: where members differ, they end, and are lost, because of that."""
+        if self.agreement.mismatch and (self.fault is None or self.fault.kind is FaultKind.LOST):
+            return Fault(kind=FaultKind.MISMATCH, ranks=[], text=self.agreement.mismatch)
+        return self.fault
 
     def begin_move(self, text: str) -> None:
         """Note that it is to move, and why; `rerouting` carries it out."""

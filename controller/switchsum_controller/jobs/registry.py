@@ -33,7 +33,7 @@ from switchsum_switch.wires.headers import Address
 
 from .job import MAX_NUMBER, Job, new_incarnation
 from .links import check_rates
-from .machines import Door, Incarnation, IncarnationEvent, Member, MemberEvent, MemberState
+from .machines import Door, Fault, FaultKind, Incarnation, IncarnationEvent, Member, MemberEvent, MemberState
 from .reported import Reported
 from .slots import SlotRange, first_fit, longest_free
 
@@ -400,6 +400,9 @@ class Jobs:
             member.step(MemberEvent.SILENCE)
             if member.state is not MemberState.LOST:
                 self._end(member, NotAdmitted("the controller heard nothing from this rank in time: connect again"))
+            elif incarnation.fault is None:
+                together = [one.rank for _, other, one in silent if other is incarnation]
+                incarnation.fault = Fault(kind=FaultKind.LOST, ranks=together)
             self._after_departure(job, incarnation)
         for job in self:
             if job.is_vacant:
@@ -424,6 +427,7 @@ class Jobs:
             member.step(MemberEvent.ADMIT)
         incarnation.step(IncarnationEvent.ADMIT)
         incarnation.first_number = first_number
+        job.has_ended, job.fault = False, None
         job.live, job.gathering = incarnation, new_incarnation(incarnation.epoch + 1, job.workers)
         job.reforming.clear()
 
@@ -456,7 +460,7 @@ class Jobs:
             incarnation.step(IncarnationEvent.GONE)
             return
         incarnation.step(IncarnationEvent.LAST_GONE)
-        job.live = None
+        job.live, job.has_ended, job.fault = None, True, incarnation.broken_by
         if not incarnation.ranks(MemberState.LOST):
             job.vacant_s = math.inf  # all have left in order: an ephemeral job ends, and its slots are free
         for rank in incarnation.ranks(MemberState.LOST):

@@ -11,12 +11,13 @@ from typing import Final
 from switchsum_protocol import member_rpc, reports, rpc_codec
 from switchsum_protocol.errors import ControllerUnreachable, NotAdmitted, SwitchLost, VersionMismatch
 from switchsum_protocol.frame import WIRE_VERSION
+from switchsum_protocol.issued import compared, issuers
 from switchsum_protocol.speaks import speaks
 
 from ..jobs import links
 from ..jobs.calls import Calls
 from ..jobs.job import Job
-from ..jobs.machines import Incarnation, Member, MemberState
+from ..jobs.machines import Fault, FaultKind, Incarnation, Member, MemberState
 from ..jobs.registry import RETURN_S, Jobs
 from ..plan.windows import window_slots
 from ..trees import rails
@@ -230,8 +231,12 @@ class Members:
                 present = [one for one in incarnation.members if one.state is MemberState.ADMITTED]
                 if last or all(one.issued for one in present):
                     break
+            issued = [one.issued for one in incarnation.members]
+            if text := compared(issued):
+                first = issuers(issued)[0][0]
+                incarnation.fault = Fault(kind=FaultKind.MISMATCH, ranks=first, text=reports.printable(text))
             self._tell_whole_job(job, incarnation)
-            return member_rpc.CompareReply(operations=[one.issued for one in incarnation.members])
+            return member_rpc.CompareReply(operations=issued)
 
     def _tell_whole_job(self, job: Job, incarnation: Incarnation) -> None:
         """Have those hear it, too, who are absent from an operation whose ranks differ: it ends the job for all."""

@@ -63,7 +63,7 @@ def _bring(connection: SwitchConnection, branches: Sequence[Branch]) -> None:
         if admitted:
             connection.write_difference(_with(before, [_silenced(entry) for entry in admitted]))
         slots = branches[0].slots.indices()
-        connection.clear([cell for cell in connection.query(slots) if cell.seen])
+        connection.clear([cell for cell in connection.read_numbers(slots) if cell.seen])
     state = _with(connection.current, [*wanted.entries.values(), *wanted.groups.values()])
     for table in (UPLINK, FROM_ABOVE):
         for entry in state.table(table):

@@ -48,7 +48,7 @@ def job_info(
 ) -> rpc.JobInfo:
     """Describe a job by its live incarnation or, without one, by the next; it is stalled unless its switches are up."""
     shown = job.live or job.gathering
-    agreement = shown.agreement
+    agreement, broken = shown.agreement, job.live.broken_by if job.live is not None else job.fault
     return rpc.JobInfo(
         job=job.name,
         number=job.number,
@@ -78,6 +78,10 @@ def job_info(
         given_model=[[rank, count] for rank, count in sorted(agreement.given_model.items())],
         refused_terms=[[rank, count] for rank, count in sorted(agreement.refused.items())],
         held_up=agreement.held_up,
+        has_ended=job.has_ended,
+        broken="" if broken is None else broken.kind,
+        broken_ranks=[] if broken is None else broken.ranks,
+        broken_text="" if broken is None else broken.text,
         ephemeral=job.ephemeral,
         starting_s=_starting_s(shown.members, now),
         members=[

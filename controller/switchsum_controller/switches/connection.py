@@ -177,6 +177,11 @@ class SwitchConnection:
         with self._explained():
             return self.need().query([(slot, version) for slot in slots for version in (0, 1)])
 
+    def read_numbers(self, slots: Sequence[int]) -> list[Cell]:
+        """Read number and contributors alone of both versions of slots that no frame changes meanwhile."""
+        with self._explained():
+            return self.need().read_numbers([(slot, version) for slot in slots for version in (0, 1)])
+
     def count_events(self) -> dict[int, tuple[int, int]]:
         """Return packets and bytes by reason."""
         with self._explained():

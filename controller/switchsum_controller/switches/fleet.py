@@ -154,18 +154,18 @@ class Fleet:
 
         `there` are those of a job that shares slots, at the fallback, which is called `at`.
         """
-        cells = {} if slots is None else self.query(slots.indices(), but=at)
+        cells = {} if slots is None else self.read_numbers(slots.indices(), but=at)
         if there is not None:
-            cells[at] = self.connections[at].query(there.indices())
+            cells[at] = self.connections[at].read_numbers(there.indices())
         first_number, spent = plan_numbers(cell for of_switch in cells.values() for cell in of_switch)
         unfit = set(spent)
         for name, of_switch in cells.items():
             self.connections[name].clear([cell for cell in of_switch if cell in unfit])
         return first_number
 
-    def query(self, slots: Sequence[int], but: str = "") -> dict[str, list[Cell]]:
-        """Read both versions of slots of each switch but one."""
-        return {name: one.query(slots) for name, one in self.needed.items() if not but or name != but}
+    def read_numbers(self, slots: Sequence[int], but: str = "") -> dict[str, list[Cell]]:
+        """Read number and contributors of both versions of slots of each switch but one."""
+        return {name: one.read_numbers(slots) for name, one in self.needed.items() if not but or name != but}
 
     def ask(self, question: Callable[[str, SwitchConnection], Answer]) -> dict[str, Answer]:
         """Return the answers of the switches that are there, each asked with its name; raises SwitchLost if none is."""

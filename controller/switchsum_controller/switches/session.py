@@ -2,6 +2,7 @@
 
 Cells are registers, and BMv2 does not let P4Runtime read registers.  So the controller asks the P4 program itself: it
 sends a query frame by packet-out, and the program answers with a state frame by packet-in.  That works on every switch.
+Where registers can be read, `read_numbers` reads all cells of a job at once: a job's start waits for it.
 Packet-outs and packet-ins may be lost, so `_exchange` sends again what was not answered.
 """
 
@@ -17,7 +18,7 @@ from typing import Any, Final
 from switchsum_protocol.errors import SwitchLost
 from switchsum_protocol.frame import AT, MAX_WORKERS, REASONS, Header, Kind, Reason
 from switchsum_protocol.wire import Packet, build_frame, parse_frame
-from switchsum_switch.messages.p4runtime import Code, P4RuntimeError, parse_p4info, v1
+from switchsum_switch.messages.p4runtime import Code, P4RuntimeError, decode_uint, parse_p4info, v1
 from switchsum_switch.messages.samples import SampledFrame, SampleRequest
 from switchsum_switch.process.start_limit import HINT, start_limit
 from switchsum_switch.wires.headers import Address
@@ -30,7 +31,11 @@ from .lldp import LLDP_HEAD
 from .schema import Schema, decode_group, encode_group
 
 CELL_MEMBERS: Final = "SwitchIngress.dispatch.cells.seen_members"
-"""Register array with one value for each cell; a slot has two cells."""
+"""Register array with one value for each cell; a slot has two cells.  Its low half is the bitmap of contributors."""
+CELL_TAGS: Final = "SwitchIngress.dispatch.cells.tags"
+"""Register array of what the contributions to a cell have in common; the first 32 of its bits are the number."""
+_TAG_BEHIND_NUMBER: Final = 88
+"""Bits of a tag behind the number (`SLOT_ALL_BUT_NUMBER` in p4src/slot.p4)."""
 COUNTERS: Final = ("SwitchIngress.reply.events", "SwitchEgress.events")
 MEMBER_EVENTS: Final = "SwitchIngress.reply.member_events"
 """Counter by multicast group, rank and reason, of what is not CONTRIBUTED."""
@@ -115,6 +120,8 @@ class Session:
         self._on_hello = on_hello
         self._on_lldp = on_lldp
         self._answers: queue.SimpleQueue[Header] = queue.SimpleQueue()
+        self._has_registers = False
+        """P4Runtime reads this switch's registers, as far as `find_limits` has found."""
         self._client = P4RuntimeClient(
             address, device_id=device_id, election_id=election_id, on_packet=self._take_packet, on_end=on_end
         )
@@ -170,6 +177,7 @@ class Session:
             if error.code is Code.UNIMPLEMENTED:
                 return BMV2_LIMITS
             raise
+        self._has_registers = True
         return Limits()
 
     def read_state(self) -> SwitchState:
@@ -203,6 +211,32 @@ class Session:
     def query(self, cells: Sequence[tuple[int, int]]) -> list[Cell]:
         """Read cells, given as (slot, version), by query frames to the switch's own address."""
         return self._exchange(Kind.QUERY, cells)
+
+    def read_numbers(self, cells: Sequence[tuple[int, int]]) -> list[Cell]:
+        """Read number and contributors alone of cells, given as (slot, version), that no frame changes meanwhile."""
+        if not self._has_registers:
+            return self.query(cells)
+        indices = [2 * slot + version for slot, version in cells]
+        members = self._read_registers(CELL_MEMBERS, indices)
+        tags = self._read_registers(CELL_TAGS, [index for index in indices if members[index]])
+        return [
+            Cell(
+                slot=slot,
+                version=version,
+                number=tags.get(2 * slot + version, 0) >> _TAG_BEHIND_NUMBER,
+                seen=members[2 * slot + version] & 0xFFFF_FFFF,
+            )
+            for slot, version in cells
+        ]
+
+    def _read_registers(self, name: str, indices: Sequence[int]) -> dict[int, int]:
+        """Return the values of cells of a register array, by index."""
+        if not indices:
+            return {}
+        found = self._client.read([self._schema.register_cell(name, index) for index in indices])
+        return {
+            entity.register_entry.index.index: decode_uint(entity.register_entry.data.bitstring) for entity in found
+        }
 
     def clear(self, cells: Sequence[Cell]) -> None:
         """Set cells to the state of cells that were never used."""

@@ -176,17 +176,3 @@ def _in_vain(ranks: list[int]) -> WorkerLost:
         "ranks call the same collectives, as often as each other",
         ranks[0],
     )
-
-
-def compared(operations: Sequence[str]) -> str:
-    """Say which ranks issued what, those that differ from most first; empty where all have said the same."""
-    issuers: dict[str, list[int]] = {}
-    for rank, operation in enumerate(operations):
-        issuers.setdefault(operation or "nothing that is known of", []).append(rank)
-    if len(issuers) < 2:
-        return ""
-    parts = [
-        f"{_ranks(ranks)} issued {operation}"
-        for operation, ranks in sorted(issuers.items(), key=lambda item: (len(item[1]), item[1]))
-    ]
-    return "; ".join(parts)

@@ -28,6 +28,7 @@ from switchsum_protocol.errors import (
     WorkerLost,
 )
 from switchsum_protocol.frame import Flag, Header, Kind, payload_bytes
+from switchsum_protocol.issued import compared
 from switchsum_protocol.wire import build_frame, nonce_fields
 from switchsum_switch.connections.quiet_grpc import grpc
 from switchsum_switch.notices import QUIET_S, ranks_of, say, waiting_for
@@ -35,7 +36,7 @@ from switchsum_switch.process.start_limit import start_limit
 from switchsum_switch.wires.headers import Address
 
 from ..links.base import Indices, Transport
-from .awaiting import Absence, Waiter, compared, cut
+from .awaiting import Absence, Waiter, cut
 
 if TYPE_CHECKING:
     from switchsum_protocol.reports import WorkerReport

@@ -32,6 +32,8 @@ if TYPE_CHECKING:
     from switchsum_controller.switches.session import Build
     from switchsum_controller.trees.fabric import Fabric
 
+LAUNCHED_S = 0.005
+"""Pause between two looks for a switch that the launcher has started as well."""
 STANDBY_S = 0.25
 """Pause between two looks for a controller whose place may be vacant."""
 
@@ -196,6 +198,12 @@ def read_fleet(path: Path, options: ControllerOptions, program: Build) -> Fabric
             time.sleep(1.0)
 
 
+def await_switch(address: str, is_stopping: Callable[[], bool]) -> None:
+    """Wait until a switch listens, or this controller is to stop: a failed attempt would cost more time."""
+    while not is_stopping() and not is_listening(address):
+        time.sleep(LAUNCHED_S)
+
+
 def load_program(lanes_per_frame: int) -> Build:
     """Return a lane build as the controller takes it."""
     from switchsum import p4src
@@ -223,6 +231,8 @@ def serve(
         if web is not None:
             pages = WebServer(LocalSource(daemon.users), web, daemon.upkeep.fail)
             greet(f"page at {pages.url}, metrics at {pages.url}metrics")
+        if is_launched():  # with its switch, which takes longer to start
+            await_switch(config.switch_address, lambda: daemon.upkeep.is_stopping)
         # A switch that refuses the program today may be another one tomorrow, but a launcher has no other one.
         daemon.upkeep.run(
             on_connected=lambda: announce(controller=service.address, web=pages and pages.url),

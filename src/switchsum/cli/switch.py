@@ -15,6 +15,7 @@ from switchsum.cli.fields import takes
 from switchsum.cli.output import greet, log_daemon
 from switchsum.cli.remote import LAST_SWITCH_PORT, DeviceOption, check_address
 from switchsum.cli.switches import list_switches, show_switch
+from switchsum.launch.builds import read_lanes
 from switchsum_protocol.errors import UsageError
 from switchsum_switch.connections.addresses import LAST_PORT, is_number
 from switchsum_switch.connections.serving import allow_many_descriptors
@@ -77,6 +78,10 @@ class SwitchOptions:
     device_id: DeviceOption = 0
     mac: Annotated[str, typer.Option(help="The switch's own Ethernet address, for --udp.")] = "02:00:00:00:00:fe"
     ip: Annotated[str, typer.Option(help="The switch's own IPv4 address, for --udp.")] = "10.0.0.254"
+    prepare: Annotated[
+        str | None,
+        typer.Option(metavar="LANES", help="Compile switchsum's program for frames of so many lanes at the start."),
+    ] = None
     verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Log more.")] = False
 
 
@@ -104,6 +109,7 @@ def aggregator(options: SwitchOptions) -> None:
 
 def run_switch(options: SwitchOptions, listen: str, what: str) -> None:
     """Run the embedded switch until interrupted."""
+    from switchsum import p4src
     from switchsum_protocol.frame import AGGREGATION_PORT
     from switchsum_switch.daemon.daemon import Config, UdpConfig, start_interruptible
     from switchsum_switch.ports.sampling import serve_samples
@@ -114,6 +120,7 @@ def run_switch(options: SwitchOptions, listen: str, what: str) -> None:
     log_daemon(what, verbose=options.verbose)
     report_progress()
     check_address(listen)
+    lanes = None if options.prepare is None else read_lanes(options.prepare, "--prepare")
     allow_many_descriptors()
     own = Address(mac=read_mac(options.mac), ip=read_ip(options.ip), port=AGGREGATION_PORT)
     udp_config = None
@@ -129,6 +136,7 @@ def run_switch(options: SwitchOptions, listen: str, what: str) -> None:
         engine=options.engine.value,
         shm=options.shm,
         interfaces=read_interfaces(options.interface or ()),
+        expected=None if lanes is None else p4src.load(lanes).device_config,
         udp=udp_config,
         pcap=options.pcap,
         services=(serve_samples,),

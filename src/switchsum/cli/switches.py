@@ -9,7 +9,6 @@ import typer
 
 from switchsum.cli.output import JsonOption, WatchOption, print_json, print_records, repeat
 from switchsum.cli.remote import CONTROLLER, ControllerOption, connect_to_look
-from switchsum.view.rounds import parts_of
 from switchsum_protocol.errors import LocalError, UsageError
 
 if TYPE_CHECKING:
@@ -77,6 +76,8 @@ def _find(switches: list[SwitchInfo], name: str | None) -> SwitchInfo:
 
 def trees_at(job: JobInfo, name: str) -> list[dict[str, Any]]:
     """Describe the trees of a job that pass a switch: the ranks there, the switch above and those below."""
+    from switchsum.view.rounds import parts_of  # a switch that starts waits for what this file imports
+
     rows = []
     for number, parents, switches in parts_of(job):
         ranks = [rank for rank, switch in switches.items() if switch == name] if job.window_slots else []

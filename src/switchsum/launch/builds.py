@@ -29,12 +29,12 @@ SharedSlotsOption = Annotated[
 ]
 
 
-def read_lanes(text: str) -> int | None:
+def read_lanes(text: str, option: str = "--lanes") -> int | None:
     """Return which build of the P4 program was asked for, None for auto; raises UsageError."""
     if text == AUTO:
         return None
     if text not in map(str, LANE_BUILDS):
-        raise UsageError(f"--lanes must be {', '.join(map(str, LANE_BUILDS))} or {AUTO}, not {text}")
+        raise UsageError(f"{option} must be {', '.join(map(str, LANE_BUILDS))} or {AUTO}, not {text}")
     return int(text)
 
 

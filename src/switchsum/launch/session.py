@@ -1,30 +1,34 @@
 """One job on one machine, from start to end: a switch, a controller and the workers.
 
-The order matters: wires first, since the switch opens its interfaces when it starts; then the switch, the controller,
-the job, and last the workers, which join it.  When one process fails, all are ended.
+The order matters: wires first, since the switch opens its interfaces when it starts; then switch and controller, which
+start at once, the job, and last the workers, which join it.  When one process fails, all are ended.
 """
 
 from __future__ import annotations
 
 import os
+import signal
 import sys
-from collections.abc import Callable, Mapping, Sequence
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 from switchsum.launch import runs, tree, wires
+from switchsum.launch.daemons import Daemon, daemon
 from switchsum.launch.options import Links, RunOptions
 from switchsum_protocol import rpc
 from switchsum_protocol.clients.controller_client import ControllerClient
 from switchsum_protocol.clients.starting import ANSWER_S, LAUNCHER_VARIABLE
-from switchsum_protocol.errors import UsageError
+from switchsum_protocol.errors import SwitchsumError, UsageError
 from switchsum_switch.bmv2 import process as bmv2
 from switchsum_switch.kernels.cache import has, open_store
 from switchsum_switch.kernels.sources import source_digest
 from switchsum_switch.kernels.turns import WORKERS
+from switchsum_switch.notices import QUIET_S, say
 from switchsum_switch.process.children import OURSELVES, Child, Children
-from switchsum_switch.process.ending import ended_by_signals, scratch_folder
-from switchsum_switch.process.ready import READY_FD, await_ready
+from switchsum_switch.process.ending import ended_by_signals, scratch_folder, shell_code
 from switchsum_switch.process.runtime_directory import PROFILE_VARIABLE
 from switchsum_switch.process.start_limit import start_limit
 from switchsum_switch.process.trace_files import merge
@@ -32,9 +36,8 @@ from switchsum_switch.wires.headers import format_ip, format_mac
 
 JOB = "run"
 LOOPBACK = 0x7F_00_00_01
-READY_S = 600.0
-"""How long switch and controller may take to start.  If one of them ends, that is seen at once.  To compile everything
-takes half a minute of one core; two minutes were too short on a machine where twenty processes wanted that core."""
+INTERRUPTED = shell_code(-signal.SIGINT)
+"""Exit code of a shell's command that Ctrl-C has ended."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -104,18 +107,55 @@ def check_writable(path: Path) -> None:
         raise UsageError(f"cannot write {path}: {error.strerror}") from error
 
 
+@contextmanager
+def _ending_told(workers: int) -> Iterator[None]:
+    """Say at once that a signal ends the job: to end all of its processes may take seconds."""
+    try:
+        yield
+    except SystemExit as ended:  # `ended_by_signals` raises it, and nothing else here
+        why = "interrupted" if ended.code == INTERRUPTED else "told to end"
+        say(f"{why}: ends the switch, the controller and {ranks_in_words(workers)}")
+        raise
+
+
+def ranks_in_words(workers: int) -> str:
+    """Write a number of ranks."""
+    return f"{workers} rank{'s' * (workers > 1)}"
+
+
+@contextmanager
+def _start_told(controller: str, workers: int) -> Iterator[None]:
+    """Say once, after two seconds, how many ranks have joined, if not all have: Python and numpy take a while."""
+
+    def look() -> None:
+        with suppress(SwitchsumError), ControllerClient(controller, timeout_s=QUIET_S) as client:
+            job = client.show_job(rpc.JobRequest(job=JOB))
+            joined = sum(member.state != "expected" for member in job.members)
+            if job.state == "waiting" and not job.has_ended and joined < workers:
+                say(f"after {QUIET_S:g} s {joined} of {ranks_in_words(workers)} have joined: the others are starting")
+
+    timer = threading.Timer(QUIET_S, look)
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
+
+
 def _run(options: RunOptions, path: str, scratch: str, planned: tree.TreePlan | None) -> int:
     """Run a job with files in the folder `scratch`; `path` is that of a BMv2, empty for the embedded switch."""
-    with Children(scratch) as children:
+    with Children(scratch) as children, _ending_told(options.workers):
         off = wires.OFFLOADS if path else wires.TCP_OFFLOADS
         laid: Sequence[wires.Wire]
+        starting: list[Daemon] = []
         if planned is not None:
             layout = tree.lay_out(children, options, planned, Path(scratch), off)
             switch, laid = _start_tree(children, options, layout, path, Path(scratch)), layout.laid
         else:
             laid = _lay_wires(children, options, off) if options.link_kind is Links.VETH else []
-            switch = _start_switch(children, options, laid, path, Path(scratch))
-        controller = _start_controller(children, options, switch, laid, Path(scratch))
+            switch = _start_switch(children, options, laid, path, Path(scratch), starting)
+        controller = _start_controller(children, options, switch, laid, Path(scratch), starting)
         with ControllerClient(controller, timeout_s=start_limit(ANSWER_S)) as client:
             client.create_job(
                 rpc.CreateJobRequest(
@@ -134,36 +174,12 @@ def _run(options: RunOptions, path: str, scratch: str, planned: tree.TreePlan | 
                 _start_worker(children, options, rank, controller, switch, laid[rank] if laid else None, meeting)
                 for rank in range(options.workers)
             ]
-            failed, code = children.wait(workers)
+            with _start_told(controller, options.workers):
+                failed, code = children.wait(workers)
         if failed is not None:
             sys.stderr.write(f"switchsum: {failed.ending(code)}; the job is over\n")
             return code or 1
         return 0
-
-
-def daemon(
-    children: Children,
-    name: str,
-    command: Sequence[str],
-    meanwhile: Callable[[], object] = bool,
-    environment: Mapping[str, str] = os.environ,
-) -> tuple[Child, dict[str, object]]:
-    """Start a `switchsum` command, call `meanwhile`, and wait until it is ready; raises LocalError."""
-    reading, writing = os.pipe()
-    try:
-        child = children.start(
-            name,
-            [*OURSELVES, *command],
-            # Whoever steps through a worker in plain Python still wants a switch that is quick.
-            environment={**environment, READY_FD: str(writing), "NUMBA_DISABLE_JIT": "0"},
-            prefix=True,
-            pass_fds=[writing],
-        )
-        os.close(writing)
-        meanwhile()
-        return child, await_ready(child, reading, start_limit(READY_S), children)
-    finally:
-        os.close(reading)
 
 
 def compile_for_workers(children: Children, links: Links) -> None:
@@ -180,9 +196,17 @@ def lacks_workers_code() -> bool:
 
 
 def _start_switch(
-    children: Children, options: RunOptions, laid: Sequence[wires.Wire], path: str, scratch: Path
+    children: Children,
+    options: RunOptions,
+    laid: Sequence[wires.Wire],
+    path: str,
+    scratch: Path,
+    starting: list[Daemon],
 ) -> Switch:
-    """Start the embedded switch, or the BMv2 at `path`, with its sockets in the folder `scratch`."""
+    """Start the embedded switch, or the BMv2 at `path`, with its sockets in the folder `scratch`.
+
+    What is not ready yet is put into `starting`: the controller starts meanwhile.
+    """
     if path:
         compile_for_workers(children, options.link_kind)
         running = bmv2.start(children, path, [wire.end for wire in laid], f"{scratch}/p4runtime")
@@ -190,7 +214,8 @@ def _start_switch(
     # Paths, and not names with this process's number: a process of another container may have the same number.
     places = {Links.SHM: f"{scratch}/links", Links.UDP: f"127.0.0.1:{bmv2.free_port()}", Links.VETH: None}
     place = places[options.link_kind]
-    command = ["switch", "--listen", f"unix:{scratch}/p4runtime"]
+    p4runtime = f"unix:{scratch}/p4runtime"
+    command = ["switch", "--listen", p4runtime, "--prepare", str(options.effective_lanes_per_frame)]
     if place is not None:
         command += [f"--{options.link_kind}", place]
     for wire in laid:
@@ -199,8 +224,9 @@ def _start_switch(
         command += ["--pcap", options.pcap]
     if options.verbose:
         command.append("--verbose")
-    _, facts = daemon(children, "switch", command, lambda: compile_for_workers(children, options.link_kind))
-    return Switch(p4runtime=str(facts["p4runtime"]), link=place and f"{options.link_kind}:{place}")
+    starting.append(Daemon(children, "switch", command))
+    compile_for_workers(children, options.link_kind)
+    return Switch(p4runtime=p4runtime, link=place and f"{options.link_kind}:{place}")
 
 
 def _start_tree(children: Children, options: RunOptions, layout: tree.Layout, path: str, scratch: Path) -> Switch:
@@ -224,8 +250,14 @@ def _start_tree(children: Children, options: RunOptions, layout: tree.Layout, pa
 
 
 def _start_controller(
-    children: Children, options: RunOptions, switch: Switch, laid: Sequence[wires.Wire], scratch: Path
+    children: Children,
+    options: RunOptions,
+    switch: Switch,
+    laid: Sequence[wires.Wire],
+    scratch: Path,
+    starting: list[Daemon],
 ) -> str:
+    """Start the controller, and wait for it and for what is `starting`; return its address."""
     command = ["controller", "--listen", f"unix:{scratch}/controller"]
     command += ["--fleet" if switch.has_fleet else "--switch", switch.p4runtime]
     command += ["--lanes", str(options.effective_lanes_per_frame)]
@@ -238,7 +270,12 @@ def _start_controller(
         command += ["--web", options.web]
     if options.verbose:
         command.append("--verbose")
-    _, facts = daemon(children, "controller", command)
+    starting.append(Daemon(children, "controller", command))
+    try:
+        facts = [one.ready() for one in starting][-1]
+    finally:
+        for one in starting:
+            one.let_go()
     if options.web is not None:
         sys.stderr.write(f"switchsum: page at {facts['web']}, metrics at {facts['web']}metrics\n")
     return str(facts["controller"])

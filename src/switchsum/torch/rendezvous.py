@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Final, TypeVar
+from typing import TYPE_CHECKING, Final, TypeVar
 
 from switchsum.torch import switches_of_machines
 from switchsum.torch.gloo import LOOPBACK, is_loopback, own_address
@@ -21,12 +21,15 @@ from switchsum_host.api.communicator import Communicator
 from switchsum_host.api.join import CALL_S
 from switchsum_host.connect import connect
 from switchsum_host.links.warm import warm_up
-from switchsum_protocol import member_rpc, rpc
-from switchsum_protocol.clients.controller_client import ControllerClient
+from switchsum_protocol import member_rpc
 from switchsum_protocol.clients.starting import ANSWER_S, note_launcher
 from switchsum_protocol.errors import NoCapacity, RankTaken, UnknownJob, UsageError
 from switchsum_switch.notices import QUIET_S, ranks_of, say, waiting_for
 from switchsum_switch.process.start_limit import start_limit
+
+if TYPE_CHECKING:
+    from switchsum_protocol import rpc
+    from switchsum_protocol.clients.controller_client import ControllerClient
 
 SWITCH_SLOTS: Final = 1024
 """Slots of a switch (p4src/config.p4)."""
@@ -168,13 +171,18 @@ def _make_job(place: Place, meeting: Meeting) -> None:
 
 
 def _make_job_anew(place: Place, meeting: Meeting) -> None:
-    remove_job(place)  # an incarnation that was killed
     if not place.is_of_some:
+        remove_job(place)  # an incarnation that was killed
         _create_job(place, meeting, None)
         return
+    from switchsum_protocol import rpc  # noqa: PLC0415 - rank 0 alone makes jobs, and each rank's start waits for imports
+
     most, fewest = GROUP_SLOTS
     with _sharing:
         jobs = _call(place, "ListJobs", member_rpc.Empty(), rpc.JobList).jobs
+        if any(job.job == place.job for job in jobs):
+            remove_job(place)
+            jobs = [job for job in jobs if job.job != place.job]
         slots = max(fewest, min(most, (SWITCH_SLOTS - sum(job.slot_count for job in jobs)) // GROUP_SHARE))
         while True:
             try:
@@ -198,6 +206,8 @@ def _no_room(jobs: Sequence[rpc.JobInfo], error: NoCapacity) -> str:
 
 
 def _create_job(place: Place, meeting: Meeting, slots: int | None) -> None:
+    from switchsum_protocol import rpc  # noqa: PLC0415 - as above
+
     # Rank 0 removes it; ephemeral, for rank 0 may be killed.
     request = rpc.CreateJobRequest(
         job=place.job, workers=meeting.size, slots=slots, timeout_s=meeting.timeout_s, ephemeral=True
@@ -207,6 +217,8 @@ def _create_job(place: Place, meeting: Meeting, slots: int | None) -> None:
 
 def await_leaving(place: Place) -> None:
     """Wait until nobody is in a job any more, for a few seconds: some may still need an answer of the switch."""
+    from switchsum_protocol import rpc  # noqa: PLC0415 - as above
+
     deadline = time.monotonic() + LEAVE_S
     here: list[int] = []
     with _one_connection(place), waiting_for(lambda: f"{ranks_of(place.job, here)} to leave"):
@@ -220,6 +232,8 @@ def await_leaving(place: Place) -> None:
 
 def remove_job(place: Place) -> None:
     """Remove a job, whoever is still in it, if there is one."""
+    from switchsum_protocol import rpc  # noqa: PLC0415 - as above
+
     try:
         _call(place, "RemoveJob", rpc.RemoveJobRequest(job=place.job, force=True), member_rpc.Empty)
     except UnknownJob:
@@ -285,6 +299,8 @@ def _beacon(meeting: Meeting) -> str | None:
 @contextmanager
 def _one_connection(place: Place) -> Iterator[None]:
     """Have this thread's calls of a controller share a connection, which takes longer to open than a call to answer."""
+    from switchsum_protocol.clients.controller_client import ControllerClient  # noqa: PLC0415 - as above
+
     with ControllerClient(place.controller, timeout_s=CALL_S, waits=True) as client:
         _of_thread.client = client
         try:

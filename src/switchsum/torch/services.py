@@ -1,4 +1,8 @@
-"""A switch and a controller as children of a rank, for a training that was given neither."""
+"""A switch and a controller as children of a rank, for a training that was given neither.
+
+Both take a second to start, and so do the imports of a rank.  So rank 0 starts them before it imports what groups need
+(`begin_early`), where its launcher says that all ranks share its machine.  This module imports little for that.
+"""
 
 from __future__ import annotations
 
@@ -11,20 +15,25 @@ import time
 from collections.abc import Mapping
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
+from switchsum.launch.daemons import Daemon, daemon
 from switchsum.launch.runs import findable
-from switchsum.launch.session import daemon
-from switchsum_protocol import rpc
-from switchsum_protocol.clients.controller_client import ControllerClient
 from switchsum_protocol.errors import SwitchsumError
-from switchsum_protocol.frame import LANE_BUILDS
-from switchsum_switch.connections.tls import VARIABLE
 from switchsum_switch.notices import ranks_of, waiting_for
 from switchsum_switch.process.children import Children
 
+if TYPE_CHECKING:
+    from switchsum_protocol import rpc
+
+LANES: Final = 2048
+"""Lanes of a frame on one machine, the longest build (`LANE_BUILDS`): shared memory carries frames of any length."""
 LEAVE_S: Final = 5.0
 """Seconds that the other ranks may take to leave before their job, or their switch, ends."""
+
+_ON_THIS_MACHINE: Final = ("LOCAL_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_SIZE", "MPI_LOCALNRANKS")
+"""Variables in which torchrun, Open MPI and MPICH say how many ranks this machine has."""
+_NAMES_A_SWITCH: Final = ("SWITCHSUM_CONTROLLER", "SWITCHSUM_LINK")
 
 
 class LocalServices:
@@ -43,6 +52,7 @@ class LocalServices:
         """The controller's address; it may be another rank's."""
         self._findable = ExitStack()
         """Open while commands in another terminal can find the controller."""
+        self._starting: list[Daemon] = []
         atexit.register(self.stop)
 
     def start_switch(self, listen: str = "", udp: str = "", tls: Path | None = None) -> None:
@@ -51,11 +61,17 @@ class LocalServices:
         command += ["--udp", udp] if udp else []
         self.p4runtime = str(self._start("switch", command, tls)["p4runtime"])
 
-    def start_controller(self) -> None:
-        """Start the controller of this switch alone; raises LocalError."""
+    def begin_alone(self) -> None:
+        """Start the switch, and a controller of it alone, without waiting for them; raises LocalError."""
+        self.p4runtime = f"unix:{self.scratch}/p4runtime"
+        command = ["switch", "--listen", self.p4runtime, "--shm", f"{self.scratch}/links", "--prepare", str(LANES)]
+        self._starting.append(Daemon(self._children, "switch", command))
         command = ["controller", "--listen", f"unix:{self.scratch}/controller", "--switch", self.p4runtime]
-        command += ["--lanes", str(max(LANE_BUILDS))]  # shared memory carries frames of any length
-        self.controller = str(self._start("controller", command)["controller"])
+        self._starting.append(Daemon(self._children, "controller", [*command, "--lanes", str(LANES)]))
+
+    def await_alone(self) -> None:
+        """Wait for what `begin_alone` has started; raises LocalError."""
+        self.controller = str([one.ready() for one in self._starting][-1]["controller"])
         self._findable.enter_context(findable(self.controller))
 
     def start_fleet(self, listen: str, fleet: Mapping[str, Any], lanes_per_frame: int, tls: Path) -> None:
@@ -68,6 +84,8 @@ class LocalServices:
         self._findable.enter_context(findable(local))
 
     def _start(self, name: str, command: list[str], tls: Path | None = None) -> dict[str, object]:
+        from switchsum_switch.connections.tls import VARIABLE  # noqa: PLC0415 - which imports gRPC
+
         environment = os.environ if tls is None else {**os.environ, VARIABLE: str(tls)}
         return daemon(self._children, name, command, environment=environment)[1]
 
@@ -81,10 +99,14 @@ class LocalServices:
                 self._await_members()
         finally:
             self._findable.close()
+            for one in self._starting:
+                one.let_go()
             self._children.stop(at_once=True)  # nobody is in a job any more, and their files are removed below
             shutil.rmtree(self.scratch, ignore_errors=True)
 
     def _await_members(self) -> None:
+        from switchsum_protocol.clients.controller_client import ControllerClient  # noqa: PLC0415 - as above
+
         deadline = time.monotonic() + LEAVE_S
         here: dict[str, list[int]] = {}
 
@@ -107,12 +129,39 @@ def ranks_in(job: rpc.JobInfo) -> list[int]:
     return [member.rank for member in job.members if member.state in ("joined", "seen", "admitted")]
 
 
+_begun: list[LocalServices] = []
+"""What `begin_early` has started and no group has taken yet, one at most."""
+
+
+def begin_early(rank: int, size: int) -> None:
+    """Start a switch and its controller, if a group of all ranks is sure to need them; raises LocalError.
+
+    So it is where rank 0's launcher says that all ranks are on one machine, and nobody has named a controller.
+    """
+    here = next((os.environ[name] for name in _ON_THIS_MACHINE if name in os.environ), "")
+    if rank or size < 2 or here != str(size) or any(os.environ.get(name) for name in _NAMES_A_SWITCH):
+        return
+    services = LocalServices()
+    _begun.append(services)
+    services.begin_alone()
+
+
+def drop_begun() -> None:
+    """End what no group has taken: there is none, or it has started other services."""
+    while _begun:
+        _begun.pop().stop()
+
+
 def start_alone() -> LocalServices:
     """Start a switch on shared memory and its controller, for the ranks of one machine; raises LocalError."""
-    services = LocalServices()
+    from switchsum_host.links.warm import warm_up  # noqa: PLC0415 - `begin_early` does without
+
+    services = _begun.pop() if _begun else LocalServices()
     try:
-        services.start_switch()  # meanwhile another rank compiles what ranks run
-        services.start_controller()
+        if not services.p4runtime:
+            services.begin_alone()
+        warm_up(services.link)  # while they start; another rank compiles what is not in the cache
+        services.await_alone()
     except BaseException:
         services.stop()
         raise

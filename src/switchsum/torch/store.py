@@ -130,7 +130,7 @@ def fetch(meeting: Meeting, key: str, what: str, rank: int, extra_s: float = 0.0
                 raise CollectiveTimeout(
                     f"rank {rank}, which {what}, has not answered for {waited_s:.3g} s{absent}{option}", [rank]
                 )
-            time.sleep(0.005 if waited_s < 1 else 0.02)
+            time.sleep(0.001 if waited_s < 0.1 else 0.005 if waited_s < 1 else 0.02)
     value: bytes = meeting.store.get(key)
     found = json.loads(value)
     if isinstance(found, dict) and "error" in found:

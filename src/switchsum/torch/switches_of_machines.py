@@ -24,7 +24,6 @@ from typing import Any, Final
 from switchsum.torch.gloo import own_address
 from switchsum.torch.services import LocalServices
 from switchsum.torch.store import STARTS, Meeting, fetch, tell_error
-from switchsum_controller.trees.fabric import MOST_TREES
 from switchsum_protocol.builds import largest_build
 from switchsum_protocol.errors import UsageError
 from switchsum_switch.connections import tls
@@ -181,6 +180,8 @@ def _part(rank: int, beacon: str, *, udp: str = "", p4runtime: str = "", link: s
 
 def _fleet(own: Part, parts: dict[int, Part]) -> dict[str, Any]:
     """Return the file of `switchsum controller --fleet`."""
+    from switchsum_controller.trees.fabric import MOST_TREES  # noqa: PLC0415 - ranks of one machine need no controller
+
     having = [part for part in (own, *parts.values()) if part.p4runtime]
     switches = {part.name: {"p4runtime": part.p4runtime, "udp": part.udp} for part in having}
     # One root's link would carry all other machines' values; where each is the root of a tree, it carries its share.

@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 from switchsum.view.facts import Facts
 from switchsum.view.findings import Finding
 from switchsum.view.late import stands
+from switchsum.view.rounds import trees_of
 from switchsum.view.rules import RULES, Level, Rule
 from switchsum.view.symptoms import SYMPTOMS, Symptom
-from switchsum.view.words import slots_text
+from switchsum.view.words import listed, slots_text
+
+MOST_SWITCHES: Final = 6
+"""Number of switches of a tree that are named one by one."""
 
 
 def explain(facts: Facts) -> list[Finding]:
@@ -59,4 +65,20 @@ def headline(facts: Facts) -> str:
     state = job.state
     if stands(facts.workers):
         state = f"has stood still for {max(one.waiting_s for one in facts.workers if one.age_s >= 0):.0f} s"
-    return f"job {job.job}: {state}, {job.workers} ranks, {which} {slots_text(job)} of the switch"
+    return f"job {job.job}: {state}, {job.workers} ranks, {which} {slots_text(job)} of {_switches(facts)}"
+
+
+def _switches(facts: Facts) -> str:
+    """Name the switches that a job's sums pass: one, a tree of a few by name, or how many there are."""
+    trees = trees_of(facts.job)
+    names = {name for parents in trees.values() for pair in parents.items() for name in pair}
+    if not names:
+        return "the switch"
+    if len(trees) > 1:
+        return f"{len(trees)} trees over {len(names)} switches"
+    [parents] = trees.values()
+    below: dict[str, list[str]] = {}
+    for child, above in sorted(parents.items()):
+        below.setdefault(above, []).append(child)
+    levels = [f"{listed(children)} below {above}" for above, children in sorted(below.items())]
+    return f"a tree of {len(names)} switches{f': {listed(levels)}' if len(names) <= MOST_SWITCHES else ''}"

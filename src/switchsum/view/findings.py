@@ -11,7 +11,7 @@ class Finding:
 
     kind: str
     """`straggler`, `late`, `waits`, `left out`, `silent`, `lost`, `starting`, `missing`, `switch`, `link`,
-    `congested`, `taken`, `nobody` or `fine`."""
+    `congested`, `taken`, `mismatch`, `nobody` or `fine`."""
     text: str
     """Finding in one short sentence: who is to blame, by how much, and who suffers."""
     details: str = ""

@@ -263,7 +263,7 @@ def more_said(late: Late, does: str, busy: float | None) -> str:
     place = f", call {late.place + 1} of {late.calls_per_step} in each step" if late.calls_per_step > 1 else ""
     network = ": it is not the network" if does == COMPUTES else ""  # else it may wait for data that come by one
     return (
-        f"The others wait for it, for {late.since_s:.0f} s or longer. It loses that time before {late.kind}{place}. "
+        f"This has gone on for at least {late.since_s:.0f} s. The rank loses the time before {late.kind}{place}. "
         f"It {does} for {percent(late.own_share)} of its time{core}{network}. "
         f"Without this delay the job would be {percent(late.gain)} faster."
     )

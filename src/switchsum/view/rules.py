@@ -69,12 +69,37 @@ RULES: Final = (
         "where they were.",
     ),
     Rule(
+        symptom="ranks have made different calls",
+        level=Level.LOST,
+        kind="mismatch",
+        sentence="The ranks made different calls, which has ended the job: {issued}.",
+        details="{places}",
+        advice="All ranks must make the same calls in the same order, on arrays of one shape and dtype. Correct the "
+        "program, and start all ranks again.",
+    ),
+    Rule(
+        symptom="the job has ended with lost ranks",
+        level=Level.LOST,
+        kind="lost",
+        sentence="The job has ended, because {who} {were} lost: the process ended, or its machine could not be "
+        "reached.",
+        advice="Read the last lines that it printed. Then start all ranks again.",
+    ),
+    Rule(
         symptom="ranks are lost",
         level=Level.LOST,
         kind="lost",
         sentence="{Who} {are} lost: the process has ended, or its machine cannot be reached.",
         details="{places}",
         advice="Read the last lines that it printed. Then start the job, or that rank, again.",
+    ),
+    Rule(
+        symptom="the job has ended",
+        level=Level.ABSENT,
+        kind="nobody",
+        sentence="All ranks have left, and the job has ended: it waits for {who} to be started again.",
+        advice="Start the workers again, or remove the job:",
+        command="switchsum job remove {job}",
     ),
     Rule(
         symptom="nobody has joined",
@@ -226,7 +251,7 @@ RULES: Final = (
         kind="link",
         sentence="{Who} {lose} {lost}{effect}.",
         details="{counted}.{places}",
-        advice="See what the card has dropped, on {host}, and at the switch's port:",
+        advice="See what the card{s} {have} dropped, on {host}, and at the switch's port{s}:",
         command="ip -s link show",
     ),
     Rule(
@@ -235,7 +260,7 @@ RULES: Final = (
         kind="link",
         sentence="{Who} {lose} {lost}{effect}.",
         details="{counted}.{places}",
-        advice="See what its socket has dropped (d in skmem), on {host}, and then the devices on the way:",
+        advice="See what {its} socket{s} {have} dropped (d in skmem), on {host}, and then the devices on the way:",
         command="ss -uam",
     ),
     Rule(
@@ -314,7 +339,7 @@ RULES: Final = (
         level=Level.BESIDE,
         kind="taken",
         sentence="{taken} of its {sent} contributions came to a slot that another job held. They went on to "
-        "{fallback}, which took longer.",
+        "the aggregator {fallback}, which took longer.",
         details="{held}",
         advice="Give the job slots of its own, or share more of them.",
     ),

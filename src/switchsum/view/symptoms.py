@@ -91,6 +91,7 @@ class Symptom:
 def of_ranks(facts: Facts, ranks: list[int]) -> dict[str, object]:
     """Return the words that depend on how many ranks there are, and those of where the first one is."""
     worker = next((one for one in facts.workers if one.rank == ranks[0]), None)
+    hosts = {one.host for one in facts.workers if one.rank in ranks}
     return {
         "who": ranks_text(ranks),
         "Who": capital(called(facts, ranks)),
@@ -98,7 +99,9 @@ def of_ranks(facts: Facts, ranks: list[int]) -> dict[str, object]:
         "have": verb(ranks, "has", "have"),
         "it": verb(ranks, "it", "them"),
         "rank": ranks[0],
-        "host": (worker.host if worker else "") or "its machine",
+        "host": (hosts.pop() if len(hosts) == 1 else "") or verb(ranks, "its machine", "their machines"),
+        "its": verb(ranks, "its", "their"),
+        "s": verb(ranks, "", "s"),
         "pid": (worker.pid if worker else 0) or "PID",
     }
 
@@ -131,7 +134,7 @@ def has_lost_fallback(facts: Facts) -> bool:
 def _aggregator_away(facts: Facts) -> list[Symptom]:
     if not has_lost_fallback(facts):
         return []
-    words = {"fallback": facts.job.fallback, "members": _members_wait(facts)}
+    words = {"fallback": repr(facts.job.fallback), "members": _members_wait(facts)}
     return [Symptom(words=words, cause=f"aggregator {facts.job.fallback}")]
 
 
@@ -157,9 +160,30 @@ def _switch(facts: Facts, name: str) -> str:
     return f"{f'switch {name}' if name else 'the switch'}{f' at {at}' if at else ''}"
 
 
+def _differ(facts: Facts) -> list[Symptom]:
+    """Ranks have called different collectives, and nobody has begun anew."""
+    job = facts.job
+    if job.broken != "mismatch" or (job.has_ended and not _is_empty(facts)):
+        return []
+    ranks = job.broken_ranks
+    return [Symptom(words={"issued": job.broken_text, "places": places(facts, ranks).strip()}, ranks=ranks)]
+
+
+def _is_empty(facts: Facts) -> bool:
+    return all(one.state == "expected" for one in facts.job.members)
+
+
+def _ended_with_lost(facts: Facts) -> list[Symptom]:
+    job = facts.job
+    if not job.has_ended or job.broken != "lost" or not _is_empty(facts):
+        return []
+    ranks = job.broken_ranks
+    return [Symptom(words=of_ranks(facts, ranks) | {"were": verb(ranks, "was", "were")}, ranks=ranks)]
+
+
 def _lost(facts: Facts) -> list[Symptom]:
     lost = [one.rank for one in facts.job.members if one.state == "lost"]
-    if not lost:
+    if not lost or facts.job.broken == "mismatch":  # which has ended them
         return []
     return [Symptom(words=of_ranks(facts, lost) | {"places": places(facts, lost).strip()}, ranks=lost)]
 
@@ -172,11 +196,12 @@ def _starts(facts: Facts) -> bool:
     return 0 <= facts.job.starting_s < GRACE_S
 
 
-def _nobody(facts: Facts) -> list[Symptom]:
+def _nobody(facts: Facts, *, again: bool) -> list[Symptom]:
+    """Nobody is there: before a job begins, or `again` after it has ended in order."""
     expected = _absent(facts, "expected")
-    if not expected or len(expected) < len(facts.job.members):
+    if not expected or not _is_empty(facts) or facts.job.has_ended != again or facts.job.broken:
         return []
-    return [Symptom(words=of_ranks(facts, expected), ranks=expected)]
+    return [Symptom(words=of_ranks(facts, expected) | {"job": quote(facts.job.job)}, ranks=expected)]
 
 
 def _starting(facts: Facts) -> list[Symptom]:
@@ -552,7 +577,7 @@ def _waits(facts: Facts) -> list[Symptom]:
         step = "step" if found.calls_per_step > 1 else "call"
         often = listed([f"rank {rank} {_times(count)}" for rank, count in _most(found.times)])
         rest = len(found.times) - MOST_TOLD
-        more = f", and {rest} more ranks now and then" if rest > 0 else ""
+        more = f", and {rest} more rank{'s' * (rest > 1)} now and then" if rest > 0 else ""
         wander = f": pauses of {duration(found.late_s)} wander, in the last {found.steps} {step}s {often}{more}"
     words = {"waiting": percent(spent["waiting"]), "seconds": f"{SHARES_S:.0f} s", "wander": wander}
     return [Symptom(words=words | {"shares": _shares(spent), "job": quote(facts.job.job)}, share=spent["waiting"])]
@@ -626,7 +651,7 @@ def _taken(facts: Facts) -> list[Symptom]:
     words = {
         "taken": percent(taken / sent),
         "sent": f"{sent:,}",
-        "fallback": facts.job.fallback,
+        "fallback": repr(facts.job.fallback),
         "held": f"Of its {facts.job.slot_count} slots {each} now." if held else "",
     }
     return [Symptom(words=words)]
@@ -635,8 +660,11 @@ def _taken(facts: Facts) -> list[Symptom]:
 SYMPTOMS: Final[dict[str, Callable[[Facts], Iterable[Symptom]]]] = {
     "aggregator is away": _aggregator_away,
     "switch is away": _switch_away,
+    "ranks have made different calls": _differ,
+    "the job has ended with lost ranks": _ended_with_lost,
     "ranks are lost": _lost,
-    "nobody has joined": _nobody,
+    "the job has ended": lambda facts: _nobody(facts, again=True),
+    "nobody has joined": lambda facts: _nobody(facts, again=False),
     "ranks are starting": _starting,
     "ranks have not joined": _not_joined_here,
     "ranks that a launcher starts have not joined": _not_joined_launched,

@@ -14,7 +14,7 @@ from dataclasses import replace
 from multiprocessing.connection import Listener
 from typing import Any
 
-from switchsum.launch import session, wires
+from switchsum.launch import daemons, session, wires
 from switchsum.launch.options import JUMBO_MTU, MTU, RunOptions, rate_bits
 from switchsum_controller.switches.client import P4RuntimeClient, Pipeline
 from switchsum_controller.switches.schema import Schema, encode_group
@@ -147,7 +147,7 @@ class _Real:
         command = ["switch", "--listen", f"unix:{self._scratch}/p4runtime"]
         for end in ends:
             command += ["--interface", str(end)]
-        _, facts = session.daemon(self._children, "switch", command)
+        _, facts = daemons.daemon(self._children, "switch", command)
         return str(facts["p4runtime"]), 1 << 15
 
     def _load(self, client: P4RuntimeClient, world: World) -> None:

@@ -90,8 +90,8 @@ class SwitchSession:
                 else:
                     self._state.put(one.item)
 
-    def query(self, cells: Sequence[tuple[int, int]]) -> list[Cell]:
-        """Read cells, given as (slot, version), by query frames."""
+    def read_numbers(self, cells: Sequence[tuple[int, int]]) -> list[Cell]:
+        """Read cells, given as (slot, version), by query frames: nobody waits for them in virtual time."""
         return [self._exchange(Kind.QUERY, slot, version) for slot, version in cells]
 
     def clear(self, cells: Sequence[Cell]) -> None:

@@ -6,9 +6,9 @@ const WIDE = { SWITCH: 150, GAP: 14, FOLDED: 168, DOTS: 8 }, NARROW = { SWITCH: 
 let size = WIDE;
 const called = (name) => name || "switch";
 // How a rank looks that a sentence names, by the sentence's kind, and what its box says.
-const LOOKS = { straggler: "stopped", lost: "stopped", silent: "slow", late: "slow", link: "slow", congested: "slow", missing: "absent", nobody: "absent", starting: "absent" };
+const LOOKS = { straggler: "stopped", lost: "stopped", mismatch: "stopped", silent: "slow", late: "slow", link: "slow", congested: "slow", missing: "absent", nobody: "absent", starting: "absent" };
 const SAYS = {
-  straggler: (row) => `awaited ${number(Math.round(row.named.since_s))} s`, lost: () => "is lost", silent: () => "reports nothing",
+  straggler: (row) => `awaited ${number(Math.round(row.named.since_s))} s`, lost: () => "is lost", mismatch: () => "calls differently", silent: () => "reports nothing",
   late: (row) => row.does, link: (row) => (row.lost_share ? `loses ${percent(row.lost_share)}` : "link is slow or dead"), congested: (row) => `${percent(row.marked_share)} marked`,
   missing: () => "has not joined", nobody: () => "has not joined", starting: () => "is still to come",
 };

@@ -96,6 +96,8 @@ class Config:
     """P4Runtime's device id; simple_switch_grpc's is 0 too."""
     engine: EngineName = "native"
     program: ProgramConfig | None = None
+    expected: bytes | None = None
+    """BMv2 JSON that a client will probably set: it is compiled before the switch listens, and not while that waits."""
     switch: Switch | None = None
     """A switch with its program, in place of `program`: it can be written and read by names while it runs.  Its clock,
     queues and ports are those of the process."""
@@ -140,17 +142,18 @@ class SwitchProcess:
         manager = TrafficManager(queues) if given is None else given.traffic_manager
         status = Liveness(range(PORTS)) if given is None else given.pipeline.state.ports
         self._departures = Departures(manager, self.clock, self._send)
-        self.device: Device[Pipeline] = Device(
-            lambda data: Pipeline.load(
+
+        def load(data: bytes) -> Pipeline:
+            return Pipeline.load(
                 data,
                 engine=config.engine,
                 drop_port=config.drop_port,
                 queues=queues,
                 ports=status,
                 passes=config.max_passes,
-            ),
-            self.clock,
-        )
+            )
+
+        self.device: Device[Pipeline] = Device(_first_expected(config.expected, load), self.clock)
         self.service = Service(config.device_id, self.device, self._packet_out, self.fail)
         self._output = Output()
         self._batch = Batch(BATCH_FRAMES)
@@ -339,6 +342,20 @@ class SwitchProcess:
         action = v1.SetForwardingPipelineConfigRequest.VERIFY_AND_COMMIT
         prepared = self.device.prepare(action, config) if loaded is None else self.device.adopt(config, loaded)
         self.device.apply(action, config, prepared)
+
+
+def _first_expected(expected: bytes | None, load: Callable[[bytes], Pipeline]) -> Callable[[bytes], Pipeline]:
+    """Load what is expected; return a function that loads programs, and has this one already when it comes first."""
+    loaded = [] if expected is None else [(expected, load(expected))]
+
+    def take(data: bytes) -> Pipeline:
+        try:  # one step, for calls of several threads
+            text, pipeline = loaded.pop()
+        except IndexError:
+            return load(data)
+        return pipeline if text == data else load(data)
+
+    return take
 
 
 def _open_taps(config: Config, clock: Clock) -> Iterator[Tap]:
