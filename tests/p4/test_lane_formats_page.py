@@ -85,7 +85,8 @@ def test_what_is_generated_follows(changed: Path) -> None:
     assert "[9] = { bits = 32, value_bits = 16 }," in (changed / "src/switchsum/packets/switchsum.lua").read_text()
 
 
-def test_its_tests_and_those_of_scapys_layer_pass(changed: Path) -> None:
+@pytest.mark.slow
+def test_its_tests_pass(changed: Path) -> None:
     options = ("-m", "pytest", "-q", "-c", "/dev/null", "--rootdir=.")
     assert "passed" in run(changed, *options, "tests/protocol/test_frame.py", "tests/protocol/test_lanes.py")
 
@@ -94,6 +95,7 @@ def test_both_ways_to_write_it_are_alike(changed: Path) -> None:
     assert "both are alike" in run(changed, "-c", KERNEL)
 
 
+@pytest.mark.slow
 def test_what_plans_and_simulates_takes_it(changed: Path) -> None:
     said = run(
         changed, "-m", "switchsum", "plan", "--machines", "4", "--rate", "1gbit", "--model", "1MB", "--lanes", "wide16"
@@ -103,6 +105,7 @@ def test_what_plans_and_simulates_takes_it(changed: Path) -> None:
     assert "(128, 'wide16')" in said
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(600)
 def test_a_job_uses_it(compiled: Path) -> None:
     (compiled / "job.py").write_text(JOB)
@@ -111,6 +114,7 @@ def test_a_job_uses_it(compiled: Path) -> None:
     assert {f"rank {rank} is done" for rank in range(3)} <= set(re.findall(r"rank \d is done", said))
 
 
+@pytest.mark.slow
 def test_the_program_does_as_the_definition(compiled: Path) -> None:
     options = ("-m", "pytest", "-q", "-c", "/dev/null", "--rootdir=.", "-p", "no:cacheprovider")
     said = run(compiled, *options, "tests/p4/test_widening.py", "-k", f"WIDE16 and interpreter-{LANES}")
