@@ -66,6 +66,7 @@ def test_what_is_generated_follows(changed: Path) -> None:
     assert "| 48 | hops | 2 |" in (changed / "docs/wire.md").read_text()
 
 
+@pytest.mark.slow
 def test_its_tests_pass(changed: Path) -> None:
     not_compiled = "--deselect=tests/protocol/test_frame.py::test_the_compiled_program_has_the_same_header"
     said = run(
@@ -74,6 +75,7 @@ def test_its_tests_pass(changed: Path) -> None:
     assert "passed" in said
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(600)
 def test_a_job_runs_with_it(compiled: Path) -> None:
     (compiled / "job.py").write_text(JOB)
@@ -82,6 +84,7 @@ def test_a_job_runs_with_it(compiled: Path) -> None:
     assert {f"rank {rank} is done" for rank in range(2)} <= set(re.findall(r"rank \d is done", said))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("engine", ["interpreter", "native"])
 def test_switches_count(compiled: Path, engine: str) -> None:
     assert "answers are counted" in run(compiled, "-c", ANSWERS.format(lanes=LANES, engine=engine))
