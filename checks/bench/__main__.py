@@ -33,6 +33,7 @@ PARTS = (
     "switch",
     "programs",
     "interfaces",
+    "loopback",
     "tables",
     "kernels",
     "allreduce",

@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import random
 import shutil
+import socket
 import sys
 from collections.abc import Sequence
 from dataclasses import replace
@@ -18,8 +19,8 @@ import numpy as np
 import numpy.typing as npt
 
 from checks.bench.choice import Choice
-from checks.bench.program_cases import ENTERS, FRAME_BYTES, PROGRAMS, Program, station_frames
-from checks.bench.public_programs import no_entries, public_programs
+from checks.bench.program_cases import ENTERS, FORWARD, FRAME_BYTES, PROGRAMS, Program
+from checks.bench.public_programs import public_programs
 from checks.bench.records import Record, Samples, beside, record
 from switchsum.testing.bmv2 import Bmv2Program
 from switchsum_switch.kernels.decorators import kernel
@@ -38,9 +39,6 @@ from switchsum_switch.wires.datagrams import (
 from switchsum_switch.wires.messages import Addresses, Indices, SendWords, grow_buffers
 
 TAKES: Final = ("runs", "public")
-FORWARD: Final = Program(
-    name="forward", what="no tables", fill=no_entries, frames=station_frames
-)  # what the kernel allows
 SWITCHES: Final = {
     "embedded": (sys.executable, "-c", "from switchsum_switch.__main__ import main; main()"),
     "bmv2": ("simple_switch_grpc",),
@@ -132,22 +130,26 @@ class Controlled:
 class Driver:
     """Keeps frames in flight through a switch."""
 
-    def __init__(self, switch: Bmv2Program, frames: Sequence[bytes], in_flight: int) -> None:
-        for link in switch.sockets:
+    def __init__(self, links: Sequence[socket.socket], frames: Sequence[bytes], in_flight: int) -> None:
+        """Drive `frames` of one length through the first of the links; they come back through all of them."""
+        for link in links:
             grow_buffers(link)
-        descriptors = np.array([link.fileno() for link in switch.sockets], np.int64)
+        descriptors = np.array([link.fileno() for link in links], np.int64)
         watched = watch(list(descriptors))
         rows = np.frombuffer(b"".join(frames), np.uint8).reshape(len(frames), -1)
         addresses = rows.ctypes.data + np.arange(len(frames), dtype=np.int64) * rows.shape[1]
         self._keep = rows, watched
+        self.came = 0
+        """Frames that came out in all measurements."""
         self._arguments = (
             *(descriptors, watched.ctypes.data, DatagramSender().words, addresses),
-            *(np.full(len(frames), rows.shape[1], np.int32), DatagramReceiver(2 * FRAME_BYTES).words, in_flight),
+            *(np.full(len(frames), rows.shape[1], np.int32), DatagramReceiver(2 * rows.shape[1]).words, in_flight),
         )
 
     def measure(self) -> float:
         """Return frames a second that came out; raises RuntimeError if too many were lost."""
         came, lost, took_ns = _drive(*self._arguments, SECONDS)
+        self.came += came
         if lost > MOST_LOST * came:
             raise RuntimeError(f"{lost} frames were lost, {came} came through")
         return float(came / took_ns * 1e9)
@@ -210,7 +212,7 @@ def rate(program: Program, switch: str, runs: int) -> Samples:
         target = Controlled(running, program.p4info)
         program.fill(target)
         target.flush()
-        driver = Driver(running, program.frames(random.Random(3)), IN_FLIGHT[switch])
+        driver = Driver(running.sockets, program.frames(random.Random(3)), IN_FLIGHT[switch])
         driver.measure()
         return Samples.of(driver.measure, runs)
 

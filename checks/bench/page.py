@@ -89,6 +89,7 @@ PAGES: Final = {
             "switch.": "Contributions",
             "programs.": "Programs, files to files",
             "interfaces.": "Programs, over veth pairs",
+            "loopback.": "A router between UDP sockets, without root",
             "tables.": "Programs with large tables, files to files",
             "load.": "Loading the program",
         },

@@ -198,6 +198,12 @@ def learned_frames(rng: random.Random) -> list[bytes]:
     return made
 
 
+def no_entries(_target: Target) -> None:
+    """Write nothing: the program has all it needs."""
+
+
+FORWARD: Final = Program(name="forward", what="no tables", fill=no_entries, frames=station_frames)
+"""Does nothing but forward: what the ways allow on which frames come and go."""
 PROGRAMS: Final = (
     Program(name="router", what=f"{ROUTES:,} routes", fill=fill_router, frames=routed_frames),
     Program(name="firewall", what=f"{RULES} rules of 32 masks", fill=fill_firewall, frames=filtered_frames),

@@ -18,7 +18,7 @@ from typing import Final
 
 from checks.bench.choice import Choice
 from checks.bench.pcap_files import FILE_HEAD, RECORD_HEAD, run_files, write_pcap
-from checks.bench.program_cases import ENTERS, FRAME_BYTES, PORTS, PROGRAMS, Program
+from checks.bench.program_cases import ENTERS, FORWARD, FRAME_BYTES, PORTS, PROGRAMS, Program
 from checks.bench.public_programs import public_programs
 from checks.bench.records import Record, Samples, beside, record
 from switchsum_switch.bmv2.simple_switch import SimpleSwitch
@@ -132,16 +132,18 @@ def _bytes_out(program: Program, frames: list[bytes]) -> int:
 def run(choice: Choice) -> list[Record]:
     """Measure every program."""
     with_bmv2 = shutil.which("simple_switch_grpc") is not None
-    records = []
-    for program in (*PROGRAMS, *public_programs(choice.public)):
+    records, allowed = [], 0.0
+    for program in (FORWARD, *PROGRAMS, *public_programs(choice.public)):
         bmv2_runs = min(choice.runs, BMV2_RUNS)
         runs_of_each = f"runs: native {choice.runs}, interpreter 1, BMv2 {bmv2_runs}"
         conditions = f"{program.what}, frames of {FRAME_BYTES} bytes, pcap files to pcap files, {runs_of_each}"
         bmv2 = bmv2_rate(program, bmv2_runs) if with_bmv2 else None
         for engine in ENGINES:
             runs = choice.runs if engine == "native" else 1
-            alone = record(
-                f"programs.{program.name}.{engine}", own_rate(program, engine, runs), "packets/s", conditions
-            )
+            ours = own_rate(program, engine, runs)
+            alone = record(f"programs.{program.name}.{engine}", ours, "packets/s", conditions)
+            if engine == "native":
+                allowed = allowed or ours.median
+                alone.more["of forwarding alone"] = ours.median / allowed
             records.append(alone if bmv2 is None else beside(alone, "bmv2", bmv2))
     return records

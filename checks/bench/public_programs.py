@@ -26,6 +26,7 @@ from checks.bench.program_cases import (
     Target,
     filtered_frames,
     frame,
+    no_entries,
     routes,
     rules,
 )
@@ -83,10 +84,6 @@ def balanced(rng: random.Random) -> list[bytes]:
         udp = frame(rng.getrandbits(32), 0x0A00_0001, (rng.getrandbits(16), 80))
         made.append(udp[: _IPV4 + 9] + bytes([_TCP]) + udp[_IPV4 + 10 :])
     return made
-
-
-def no_entries(_target: Target) -> None:
-    """Write nothing: the program has all it needs."""
 
 
 def source_routed(rng: random.Random) -> list[bytes]:

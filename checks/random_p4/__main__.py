@@ -9,6 +9,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections import Counter
 from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 from typing import Final
@@ -36,7 +37,10 @@ def compiled(text: str) -> tuple[bytes | None, str]:
         source, made = Path(folder) / "random.p4", Path(folder) / "random.json"
         source.write_text(text)
         command = [COMPILER, "-o", str(made), str(source)]
-        done = subprocess.run(command, capture_output=True, text=True, timeout=COMPILE_S, check=False)
+        try:
+            done = subprocess.run(command, capture_output=True, text=True, timeout=COMPILE_S, check=False)
+        except subprocess.TimeoutExpired:  # on a machine with much else to do
+            return None, f"error: no end within {COMPILE_S} s"
         return (made.read_bytes(), "") if done.returncode == 0 and made.exists() else (None, done.stderr)
 
 
@@ -110,6 +114,30 @@ def report(folder: Path, seed: int, program: Program, found: Finding | str, bmv2
         print(f"{seed}: {final}", flush=True)
 
 
+class Record:
+    """What came of each program, in a file from which a later run goes on; None: nowhere."""
+
+    def __init__(self, path: Path | None) -> None:
+        self._path = path
+        self.counts: Counter[str] = Counter()
+        self.tally = Tally()
+        self.following = 0
+        """The first seed behind those of the file."""
+        for line in path.read_text().splitlines() if path is not None and path.exists() else ():
+            seed, outcome, packets, entries, frames = json.loads(line)
+            self.counts[outcome] += 1
+            self.tally.packets, self.tally.entries, self.tally.frames = packets, entries, frames
+            self.following = seed + 1
+
+    def add(self, seed: int, outcome: str) -> None:
+        """Note a program; the sums of packets, entries and frames are those up to now."""
+        self.counts[outcome] += 1
+        if self._path is not None:
+            tally = self.tally
+            with self._path.open("a") as file:
+                file.write(json.dumps([seed, outcome, tally.packets, tally.entries, tally.frames]) + "\n")
+
+
 def main(arguments: Sequence[str]) -> int:
     """Run the check; return its exit code."""
     parser = argparse.ArgumentParser(prog="python -m checks.random_p4", description=__doc__)
@@ -120,6 +148,9 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("--small", action="store_true", help="programs of a few statements")
     parser.add_argument("--no-bmv2", action="store_true", help="compare interpreter and native code alone")
     parser.add_argument("--out", type=Path, default=Path("build/random_p4"), help="where programs that differ go")
+    parser.add_argument(
+        "--record", type=Path, help="add a line for each program to this file, and go on behind its last"
+    )
     parser.add_argument("--keep", type=Path, help="add each compiled program to this file, a line of JSON each")
     options = parser.parse_args(arguments)
     if options.show:
@@ -129,14 +160,15 @@ def main(arguments: Sequence[str]) -> int:
         print(f"{COMPILER} is not on PATH")
         return 2
     bmv2 = not options.no_bmv2 and shutil.which("simple_switch_grpc") is not None
-    until, same, refused, different, tally = time.monotonic() + options.seconds, 0, 0, 0, Tally()
-    for seed in range(options.seed, options.seed + options.programs):
+    record = Record(options.record)
+    tally, until = record.tally, time.monotonic() + options.seconds
+    for seed in range(max(options.seed, record.following), options.seed + options.programs):
         if time.monotonic() >= until:
             break
         program = generate(seed, options.small)
         text, said = compiled(program.text())
         if text is None:
-            refused += 1
+            record.add(seed, "refused")
             lines = [line for line in said.splitlines() if "error" in line or "Bug" in line]
             print(f"{seed}: p4c: {(lines or ['nothing'])[0]}", flush=True)
             continue
@@ -144,20 +176,21 @@ def main(arguments: Sequence[str]) -> int:
             with options.keep.open("a") as kept:
                 kept.write(json.dumps(json.loads(text), separators=(",", ":")) + "\n")
         if (found := compare(text, bmv2, tally=tally)) == NO_PROGRAM:
-            refused += 1
+            record.add(seed, "refused")
             print(f"{seed}: {found}", flush=True)
             continue
         if found is None:
-            same += 1
-            if same % TOLD == 0:
-                print(f"{seed}: {same} without a difference, {tally.packets} packets", flush=True)
+            record.add(seed, "same")
+            if record.counts["same"] % TOLD == 0:
+                print(f"{seed}: {record.counts['same']} without a difference, {tally.packets} packets", flush=True)
             continue
-        different += 1
+        record.add(seed, "different")
         report(options.out, seed, program, found, bmv2)
-    sides = "interpreter, native code and BMv2" if bmv2 else "interpreter and native code"
-    print(f"{sides}: {same} programs without a difference, {different} with one; p4c or BMv2 refuses {refused}")
+    sides, counts = "interpreter, native code and BMv2" if bmv2 else "interpreter and native code", record.counts
+    print(f"{sides}: {counts['same']} programs without a difference, {counts['different']} with one; ", end="")
+    print(f"p4c or BMv2 refuses {counts['refused']}")
     print(f"{tally.packets} packets, {tally.entries} entries, {tally.frames} frames that left")
-    return 1 if different else 0
+    return 1 if counts["different"] else 0
 
 
 if __name__ == "__main__":

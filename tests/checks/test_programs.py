@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from checks.bench import interfaces, pcap_files
+from checks.bench import interfaces, loopback, pcap_files
 from checks.bench.pcap_files import read_pcap, run_files, write_pcap
 from checks.bench.program_cases import ENTERS, FRAME_BYTES, PORTS, PROGRAMS, Program, frame, rules
 from checks.bench.public_programs import public_programs, public_routes, source_routed
@@ -117,3 +117,13 @@ def test_frames_come_through_interfaces(switch: str, monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(interfaces, "LOST_S", patience(0.5))
     monkeypatch.setenv(START_VARIABLE, str(patience(120)))
     assert interfaces.rate(BY_NAME["balancer"], switch, 1).median > 100
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", [loopback.NOTHING, "forward", "router"])
+def test_frames_come_through_udp_peers(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(interfaces, "SECONDS", 0.3)
+    monkeypatch.setattr(interfaces, "LOST_S", patience(0.5))
+    samples, frame_us = loopback.rates(name, loopback.ROUTER.frames, 1)
+    assert samples.median > 100
+    assert frame_us > 0

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Collection
 from functools import cache
+from pathlib import Path
 from random import Random
 
 import pytest
 
+from checks.random_p4 import __main__ as random_p4
 from checks.random_p4.__main__ import main, shrunk
 from checks.random_p4.generate import generate
 
@@ -83,3 +86,22 @@ def test_a_program_is_cut_down_to_the_statements_that_matter() -> None:
 def test_the_command_shows_a_program(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["--show", "--seed", "4"]) == 0
     assert capsys.readouterr().out == generate(4).text()
+
+
+def test_a_run_goes_on_behind_its_record(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also after a program for which p4c finds no end."""
+    monkeypatch.setattr(random_p4, "COMPILE_S", 1)
+    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
+    (tmp_path / random_p4.COMPILER).write_text("#!/bin/sh\nexec sleep 60\n")
+    (tmp_path / random_p4.COMPILER).chmod(0o755)
+    record = tmp_path / "record"
+    arguments = ["--seed", "7", "--no-bmv2", "--small", "--record", str(record)]
+    assert main([*arguments, "--programs", "1"]) == 0
+    (tmp_path / random_p4.COMPILER).write_text("#!/bin/sh\necho 'Compiler Bug' >&2\nexit 1\n")
+    assert main([*arguments, "--programs", "3"]) == 0
+    made = [json.loads(line)[:2] for line in record.read_text().splitlines()]
+    assert made == [[seed, "refused"] for seed in (7, 8, 9)]
+    record.write_text(record.read_text() + json.dumps([10, "same", 60, 5, 40]) + "\n")
+    found = random_p4.Record(record)
+    assert (found.following, dict(found.counts)) == (11, {"refused": 3, "same": 1})
+    assert (found.tally.packets, found.tally.entries, found.tally.frames) == (60, 5, 40)

@@ -19,6 +19,7 @@ alone, so that the code itself contains no address and can be cached.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Final
 
 from ..program import ir
@@ -274,7 +275,7 @@ def place_layout(program: ir.Program, layout: Layout) -> PlaceLayout:
     return PlaceLayout(tuple(layout.pointers[slot] for slot in slots), sizes, layout.hot_bytes)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class RowLayout:
     """A row of a table: numbers of action and choice (32 bits each), key, parameters of the action; little-endian.
 
@@ -285,37 +286,37 @@ class RowLayout:
 
     spec: TableSpec
 
-    @property
+    @cached_property
     def exact(self) -> bool:
         """Return whether every key field is exact."""
         return all(key.kind is MatchKind.EXACT for key in self.spec.keys)
 
-    @property
+    @cached_property
     def filtered(self) -> bool:
         """Return whether a filter says which tuples are searched; if not, they are in the order of their ranks."""
         return self.spec.prioritised
 
-    @property
+    @cached_property
     def key_bits(self) -> int:
         """Return the width of the number that the fields other than ranges make, a multiple of 64."""
         return 64 * words(sum(key.width for key in self.spec.keys if key.kind is not MatchKind.RANGE))
 
-    @property
+    @cached_property
     def value_offset(self) -> int:
         """Return the offset of the key's number."""
         return 8 if self.exact else MASK_OFFSET + self.key_bits // 8
 
-    @property
+    @cached_property
     def tuple_stride(self) -> int:
         """Return the bytes from one tuple to the next."""
         return TUPLE_MASK_OFFSET + -(-2 * self.key_bits // 128) * 16
 
-    @property
+    @cached_property
     def range_offset(self) -> int:
         """Return the offset of low and high of the first range."""
         return self.value_offset + self.key_bits // 8
 
-    @property
+    @cached_property
     def params_offset(self) -> int:
         """Return the offset of an action's first parameter."""
         ranges = sum(words(key.width) for key in self.spec.keys if key.kind is MatchKind.RANGE)
@@ -326,7 +327,7 @@ class RowLayout:
         before = self.spec.actions[action].params[:index]
         return self.params_offset + 8 * sum(words(param.width) for param in before)
 
-    @property
+    @cached_property
     def stride(self) -> int:
         """Return the bytes from one row to the next."""
         longest = max(8 * sum(words(param.width) for param in action.params) for action in self.spec.actions)

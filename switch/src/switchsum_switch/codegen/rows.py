@@ -9,12 +9,13 @@ They are brought up to date before the next batch, not after each change: contro
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import lru_cache
 
 import numpy as np
 import numpy.typing as npt
 
 from ..state.profiles import MOST_CHOICES
-from ..state.tables import NO_ACTION, Entry, Match, MatchKind, Table, combined
+from ..state.tables import NO_ACTION, Combined, Entry, MatchKind, Table
 from ..state.tuple_space import Place, Rank
 from .filters import TupleFilter
 from .keys import hash_key, tag_of
@@ -63,10 +64,19 @@ class TableRows:
         self._context = context
         self._stale = stale
         self._layout = RowLayout(spec)
-        # Properties of the layout that each entry needs; they are computed anew at each use.
-        self._stride, self._value_offset = self._layout.stride, self._layout.value_offset
-        self._key_bytes = self._layout.key_bits // 8
-        self._actions = {action.name: index for index, action in enumerate(spec.actions)}
+        layout = self._layout
+        # What each entry needs, in the form in which it is quickest: controllers write many at once.
+        self._stride, self._value_offset, self._exact = layout.stride, layout.value_offset, layout.exact
+        self._key_bits, self._key_bytes = layout.key_bits, layout.key_bits // 8
+        self._range_bytes = [8 * words(key.width) for key in spec.keys if key.kind is MatchKind.RANGE]
+        self._actions = {
+            action.name: (
+                index,
+                [(layout.param_offset(index, at), 8 * words(param.width)) for at, param in enumerate(action.params)],
+            )
+            for index, action in enumerate(spec.actions)
+        }
+        """Number of each action, and offset and bytes of each of its parameters."""
         # Row 0 is the default action.  A table without a key has no other row.
         capacity = spec.size if spec.keys else 0
         # Behind the entries' rows: a row that does nothing, for empty groups, and a row for each member of the profile.
@@ -74,6 +84,8 @@ class TableRows:
         self._nothing = capacity + 1
         self._rows = _aligned_rows(capacity + 1 + members, self._layout.stride)
         self._bytes = memoryview(self._rows.data).cast("B")
+        self._hashes = memoryview(np.zeros(capacity + 1, np.uint64).data)
+        """Of the keys, by row."""
         self._choices = np.zeros((MOST_CHOICES if members else 0, 2), np.uint64)
         self._lists: dict[int, npt.NDArray[np.uint32]] = {}
         if members:
@@ -97,25 +109,25 @@ class TableRows:
         context[METERS] = table.meter.cells.ctypes.data if table.meter else 0
         table.attach(self)
 
-    def put(self, row: int, entry: Entry) -> None:
+    def put(self, row: int, entry: Entry, key: Combined) -> None:
         """Write an entry to a row; it is new there, or only its action has changed."""
         profile = self._table.profile
         self._put_action(row, entry.action, entry.params)
         if entry.via is not None and profile is not None:
             self._write(row, CHOICE_OFFSET, profile.number_of(entry.via), 4)
-        self._put_key(row, entry.match)
-        if self._layout.exact:
+        self._put_key(row, key)
+        if self._exact:
             self._occupy(row, row)
 
     def remove(self, row: int, entry: Entry) -> None:
         """Remove the entry of a row."""
-        if self._layout.exact:
+        if self._exact:
             self._free(self._probe(row))
 
     def link(self, row: int, rank: Rank, place: Place) -> None:
         """Let lookups find a row that was written."""
-        self._write(row, RANK_OFFSET, _encoded(rank), 16)
-        self._write(row, NEXT_OFFSET, place.after, 4)
+        start = row * self._stride + RANK_OFFSET
+        self._bytes[start : start + 20] = (_encoded(rank) | place.after << 128).to_bytes(20, "little")
         if place.before:
             self._write(place.before, NEXT_OFFSET, row, 4)
         else:
@@ -190,22 +202,22 @@ class TableRows:
         self._tuples[number, offset : offset + size] = np.frombuffer(value.to_bytes(size, "little"), np.uint8)
 
     def _put_action(self, row: int, name: str, params: tuple[int, ...]) -> None:
-        action = self._actions[name]
+        action, places = self._actions[name]
         self._write(row, 0, action, 4)
-        for index, (value, param) in enumerate(zip(params, self._layout.spec.actions[action].params, strict=True)):
-            self._write(row, self._layout.param_offset(action, index), value, 8 * words(param.width))
+        for value, (offset, size) in zip(params, places, strict=True):
+            self._write(row, offset, value, size)
 
-    def _put_key(self, row: int, match: tuple[Match, ...]) -> None:
-        layout = self._layout
-        value, mask, ranges = combined(match, layout.spec.keys)
-        self._write(row, layout.value_offset, value, layout.key_bits // 8)
-        if layout.exact:
+    def _put_key(self, row: int, key: Combined) -> None:
+        value, mask, ranges = key
+        bits, size = self._key_bits, self._key_bytes
+        if self._exact:
+            self._write(row, self._value_offset, value, size)
+            self._hashes[row] = hash_key(value, bits)
             return
-        self._write(row, MASK_OFFSET, mask, layout.key_bits // 8)
-        offset = layout.range_offset
-        widths = (key.width for key in layout.spec.keys if key.kind is MatchKind.RANGE)
-        for width, (low, high) in zip(widths, ranges, strict=True):
-            size = 8 * words(width)
+        self._write(row, MASK_OFFSET, mask | value << bits, 2 * size)
+        self._hashes[row] = hash_key(value, bits, _seed_of(mask, bits))
+        offset = self._layout.range_offset
+        for size, (low, high) in zip(self._range_bytes, ranges, strict=True):
             self._write(row, offset, low, size)
             self._write(row, offset + size, high, size)
             offset += 2 * size
@@ -218,40 +230,37 @@ class TableRows:
         start = row * self._stride + offset
         return int.from_bytes(self._bytes[start : start + self._key_bytes], "little")
 
-    def _hash(self, row: int) -> int:
-        """Return the hash of a row's key."""
-        bits = 8 * self._key_bytes
-        seed = 0 if self._layout.exact else hash_key(self._number(row, MASK_OFFSET), bits)
-        return hash_key(self._number(row, self._value_offset), bits, seed)
-
     def _occupy(self, row: int, after: int) -> None:
         """Write a row to the slot of `after`, which has the same key, or to a free one."""
-        state = self._hash(row)
+        state = self._hashes[row]
         slot = self._search(state, after)
         self._occupied += not self._slots[slot]
         self._slots[slot], self._tags[slot] = row, tag_of(state)
         if 4 * self._occupied > len(self._slots):
-            rows = self._slots[self._slots > 0].tolist()
+            rows = [one for one in self._slots.tolist() if one]
             self._make_slots(4 * len(self._slots))
             for one in rows:
                 self._occupy(one, 0)
 
     def _make_slots(self, count: int) -> None:
         """Make free slots: few at first, so that those of many switches fit a processor's cache."""
-        self._slots, self._tags = np.zeros(count, np.uint32), np.zeros(count, np.uint8)
+        slots, tags = np.zeros(count, np.uint32), np.zeros(count, np.uint8)
+        # Python reads a cell of these in a third of the time that an array takes.
+        self._slots, self._tags = memoryview(slots.data), memoryview(tags.data)
         self._slots_mask, self._occupied = count - 1, 0
-        self._context[SLOTS], self._context[TAGS] = self._slots.ctypes.data, self._tags.ctypes.data
+        self._context[SLOTS], self._context[TAGS] = slots.ctypes.data, tags.ctypes.data
         self._context[SLOTS_MASK] = self._slots_mask
 
     def _probe(self, row: int) -> int:
         """Return the slot that holds a row."""
-        return self._search(self._hash(row), row)
+        return self._search(self._hashes[row], row)
 
     def _search(self, state: int, wanted: int) -> int:
         """Return the slot that holds a row with that hash; if none does, the free slot for it."""
-        slot = state & self._slots_mask
-        while self._slots[slot] not in (0, wanted):
-            slot = (slot + 1) & self._slots_mask
+        slots, mask = self._slots, self._slots_mask
+        slot = state & mask
+        while (found := slots[slot]) and found != wanted:
+            slot = (slot + 1) & mask
         return slot
 
     def _free(self, free: int) -> None:
@@ -259,14 +268,20 @@ class TableRows:
         mask, following = self._slots_mask, free
         while True:
             following = (following + 1) & mask
-            moved = int(self._slots[following])
+            moved = self._slots[following]
             if not moved:
                 break
-            if (following - self._hash(moved)) & mask >= (following - free) & mask:
+            if (following - self._hashes[moved]) & mask >= (following - free) & mask:
                 self._slots[free], self._tags[free] = moved, self._tags[following]
                 free = following
         self._slots[free] = self._tags[free] = 0
         self._occupied -= 1
+
+
+@lru_cache(maxsize=1 << 12)
+def _seed_of(mask: int, bits: int) -> int:
+    """Return what the hashes of the keys of a tuple begin with."""
+    return hash_key(mask, bits)
 
 
 def _encoded(rank: Rank) -> int:

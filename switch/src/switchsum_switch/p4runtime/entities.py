@@ -7,13 +7,14 @@ from typing import Any, Final
 
 from switchsum_switch.messages.p4runtime import Code, Outcome, v1
 
+from ..errors import ProgramError, StateError
 from ..state.clock import Clock
 from ..state.state import ProgramState
 from .arrays import Counters, Meters, Registers
 from .digest_entries import DigestEntries
 from .idle import IdleTimeouts
 from .profile_entries import Profiles
-from .refusal import Refused, invalid, refusals
+from .refusal import Refused, as_refused, invalid, refusals
 from .replication import ReplicationEngine
 from .schema import bind
 from .table_entries import DELETE, INSERT, MODIFY, TableEntries
@@ -25,6 +26,7 @@ Reader = Callable[[Any], Iterator[Any]]
 Permits = Callable[[Any], bool]
 """Whether a client may write an entity."""
 
+_DONE: Final = Outcome()
 _ABORTED: Final = Outcome(code=Code.ABORTED, message="another update of this atomic batch failed")
 
 
@@ -117,9 +119,10 @@ class Entities:
         try:
             if permits is not None and not permits(update.entity):
                 raise Refused(Code.PERMISSION_DENIED, "the role may not write this entity")
-            with self.state.lock, refusals():
-                return Outcome(), self._write(update)
-        except Refused as refused:
+            with self.state.lock:
+                return _DONE, self._write(update)
+        except (Refused, StateError, ProgramError) as error:
+            refused = as_refused(error)
             return Outcome(code=refused.code, message=refused.message), _nothing
 
     def _write(self, update: Any) -> Undo:

@@ -50,11 +50,12 @@ class Form:
     """Bits in messages."""
     strings: Strings | None = None
     """Messages have strings."""
+    is_own: bool = field(init=False)
+    """Messages have the value as the program has it."""
 
-    @property
-    def is_own(self) -> bool:
-        """Whether messages have the value as the program has it."""
-        return self.strings is None and self.shown == self.width
+    def __post_init__(self) -> None:
+        """Note whether the form is P4's own, which is asked for each value."""
+        object.__setattr__(self, "is_own", self.strings is None and self.shown == self.width)
 
     def decode(self, data: bytes, what: str) -> int:
         """Read the value of a message; raises Refused, with OUT_OF_RANGE for one that does not fit (section 8.4)."""

@@ -37,7 +37,14 @@ def refusals() -> Iterator[None]:
     try:
         yield
     except (StateError, ProgramError) as error:
-        raise Refused(_CODES.get(type(error), Code.FAILED_PRECONDITION), str(error)) from error
+        raise as_refused(error) from error
+
+
+def as_refused(error: Refused | StateError | ProgramError) -> Refused:
+    """Return an error of the switch as a refusal with its canonical code."""
+    if isinstance(error, Refused):
+        return error
+    return Refused(_CODES.get(type(error), Code.FAILED_PRECONDITION), str(error))
 
 
 def invalid(message: str) -> Refused:

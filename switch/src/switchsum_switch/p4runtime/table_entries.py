@@ -22,7 +22,7 @@ from ..state.meters import MeterRates
 from ..state.tables import Entry, Match
 from .refusal import invalid
 from .schema import Schema, TableSchema, lookup
-from .targets import Undo, drop_set, encode_target, make_target, undone
+from .targets import Undo, drop_set, encode_target, make_entry, undone
 from .translate import (
     check_colours,
     decode_action,
@@ -69,9 +69,9 @@ class TableEntries:
             return self._write_default(kind, schema, message)
         if schema.const and kind != MODIFY:
             raise ReadOnly(f"the entries of table {schema.name} are const")
-        key, prioritised = _key(schema, message.match), schema.table.spec.prioritised
-        if message.priority < 1 if prioritised else message.priority != 0:
-            need = "above 0" if prioritised else "0, for the table has no priorities"
+        key, priority = _key(schema, message.match), message.priority
+        if (priority < 1) if schema.table.prioritised else priority:
+            need = "above 0" if schema.table.prioritised else "0, for the table has no priorities"
             raise invalid(f"the priority of an entry of table {schema.name} is {need}, not {message.priority}")
         if kind == DELETE:
             return self._delete(schema, key, message.priority)
@@ -160,26 +160,29 @@ class TableEntries:
     def _insert(self, schema: TableSchema, key: tuple[Match, ...], message: Any) -> Undo:
         if not message.HasField("action"):
             raise invalid("a new entry needs an action")
-        counts = decode_counts(message.counter_data)
-        target, drop = make_target(schema, message.action)
-        entry = replace(target, match=key, priority=message.priority, idle_timeout_ns=message.idle_timeout_ns)
+        table, priority = schema.table, message.priority
         # Everything that can be refused is decoded before the insert, except that meters check their rates themselves.
-        with undone(drop):
-            schema.table.insert(entry)
+        counts = decode_counts(message.counter_data) if message.HasField("counter_data") else None
+        entry, drop = make_entry(schema, key, priority, message.idle_timeout_ns, message.action)
+        try:
+            table.insert(entry)
+        except BaseException:
+            drop()
+            raise
         if message.HasField("meter_config"):
             try:
-                schema.table.set_direct_meter(entry, decode_rates(message.meter_config, schema.meter_kind))
+                table.set_direct_meter(entry, decode_rates(message.meter_config, schema.meter_kind))
             except SwitchsumError:
-                schema.table.delete(key, message.priority)
+                table.delete(key, priority)
                 drop()
                 raise
-        if message.HasField("counter_data"):
-            schema.table.set_direct_counter(entry, *counts)
-        restore_note = self._note((schema.identifier, key, message.priority), message)
+        if counts is not None:
+            table.set_direct_counter(entry, *counts)
+        restore_note = self._note((schema.identifier, key, priority), message)
 
         def undo() -> None:
             restore_note()
-            schema.table.delete(key, message.priority)
+            table.delete(key, priority)
             drop()
 
         return undo
@@ -193,10 +196,9 @@ class TableEntries:
             decode_counts(message.counter_data)
             if schema.table.meter:
                 undo.append(_set_meter(schema, old, message, "meter_config", "meter_counter_data"))
-            target, drop = make_target(schema, message.action)
+            new, drop = make_entry(schema, old.match, old.priority, message.idle_timeout_ns, message.action)
             with undone(drop):
-                timeout_ns = message.idle_timeout_ns
-                schema.table.modify(replace(target, match=old.match, priority=old.priority, idle_timeout_ns=timeout_ns))
+                schema.table.modify(new)
             again = drop_set(schema, old)
             undo += [drop, lambda: schema.table.modify(old), again]
         elif schema.ages and message.idle_timeout_ns != old.idle_timeout_ns:
@@ -259,6 +261,8 @@ class TableEntries:
 
     def _note(self, place: RowPlace, source: Any) -> Undo:
         """Store the metadata of `source`, a TableEntry or a Note; return a function that restores the old."""
+        if not self._notes and not source.metadata and not source.controller_metadata:
+            return _nothing
         old = self._notes.get(place)
         new = Note(metadata=source.metadata, controller_metadata=source.controller_metadata)
         self._put_note(place, new)
@@ -321,9 +325,11 @@ def _key(schema: TableSchema, matches: Any) -> tuple[Match, ...]:
 
 
 def _check_resources(schema: TableSchema, message: Any) -> None:
-    if message.HasField("meter_config") or message.HasField("meter_counter_data"):
+    if message.HasField("meter_config"):
         _require_meter(schema, message)
-    check_colours(message.meter_counter_data)
+    if message.HasField("meter_counter_data"):
+        _require_meter(schema, message)
+        check_colours(message.meter_counter_data)
     if message.HasField("counter_data"):
         _require_counter(schema)
     if message.HasField("time_since_last_hit"):

@@ -7,12 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 from switchsum_switch.messages.p4runtime import encode_uint, v1
 
 from ..state.profiles import ONE_SHOT, Profile, SetAction, Watch
-from ..state.tables import Entry, Group, Member
+from ..state.tables import Entry, Group, Match, Member
 from .refusal import invalid
 from .schema import TableSchema
 from .translate import PORT_BITS, decode_action, decode_action_of, decode_value, encode_action, encode_action_of
@@ -21,20 +22,20 @@ Undo = Callable[[], object]
 """Takes a write back; called under the same lock, for the newest write first."""
 
 
-def make_target(schema: TableSchema, message: Any) -> tuple[Entry, Undo]:
-    """Read a TableAction; return an entry without a match that leads there, and what takes back what it needed.
-
-    Raises Refused.
-    """
+def make_entry(
+    schema: TableSchema, match: tuple[Match, ...], priority: int, idle_timeout_ns: int, message: Any
+) -> tuple[Entry, Undo]:
+    """Read a TableAction; return an entry that leads there, and what takes back what it needed.  Raises Refused."""
+    made = partial(Entry, match=match, priority=priority, idle_timeout_ns=idle_timeout_ns)
     profile = schema.table.profile
     if not isinstance(profile, Profile):
         action, params = decode_action(schema, message, as_default=False)
-        return Entry(match=(), action=action, params=params), _nothing
+        return made(action=action, params=params), _nothing
     match message.WhichOneof("type"):
         case "action_profile_member_id":
-            return Entry(match=(), via=Member(message.action_profile_member_id)), _nothing
+            return made(via=Member(message.action_profile_member_id)), _nothing
         case "action_profile_group_id":
-            return Entry(match=(), via=Group(message.action_profile_group_id)), _nothing
+            return made(via=Group(message.action_profile_group_id)), _nothing
         case "action_profile_action_set":
             wanted = message.action_profile_action_set
             if profile.has_members:
@@ -43,7 +44,7 @@ def make_target(schema: TableSchema, message: Any) -> tuple[Entry, Undo]:
                 )
             modes = wanted.action_selection_mode, wanted.size_semantics
             group = profile.add_set(_decode_set(schema, wanted), modes=modes)
-            return Entry(match=(), via=group), lambda: profile.drop_set(group)
+            return made(via=group), lambda: profile.drop_set(group)
     raise invalid(f"table {schema.name} takes members, groups and sets of actions, not {message.WhichOneof('type')}")
 
 

@@ -192,11 +192,15 @@ class Entry:
     """The control plane is told when no packet has hit the entry for so long; 0: never."""
 
 
+Combined = tuple[int, int, Ranges]
+"""Value and mask of all key fields but ranges, side by side, the first field highest; and the ranges."""
+
+
 class Mirror(Protocol):
     """A native engine's copy of a table; the table tells it of every change, under the pipeline's lock."""
 
-    def put(self, row: int, entry: Entry) -> None:
-        """Write an entry to a row; it is new there, or only its action has changed."""
+    def put(self, row: int, entry: Entry, key: Combined) -> None:
+        """Write an entry to a row; it is new there, or only its action has changed.  `key`: of `combined`."""
 
     def remove(self, row: int, entry: Entry) -> None:
         """Remove the entry of a row."""
@@ -273,6 +277,9 @@ class Table:
         self._entries: dict[int, Entry] = {}
         self._free: list[int] = []
         self._masked = any(key.mask is not None for key in spec.keys)
+        self._prioritised = spec.prioritised
+        self._kinds = [(_KINDS[key.kind], key) for key in spec.keys]
+        self._actions = {action.name: action for action in spec.actions}
         self._exact = all(key.kind is MatchKind.EXACT for key in spec.keys)
         self._by_value: dict[tuple[int, ...], int] = {}
         self._space = TupleSpace()
@@ -295,7 +302,7 @@ class Table:
                 self.profile.attach(mirror)
             mirror.set_default(*self.default)
             for row, entry in self._entries.items():
-                mirror.put(row, entry)
+                mirror.put(row, entry, combined(entry.match, self.spec.keys))
             for row, place in self._space.places():
                 mirror.link(row, self._space.ranks[row], place)
 
@@ -324,7 +331,7 @@ class Table:
             row = self._find(entry.match, entry.priority)
             self._entries[row] = entry
             if self._mirror:
-                self._mirror.put(row, entry)
+                self._mirror.put(row, entry, combined(entry.match, self.spec.keys))
 
     def delete(self, match: tuple[Match, ...], priority: int = 0) -> int | None:
         """Remove the entry with this match and priority, and return its age; raises EntryMissing or ReadOnly."""
@@ -356,6 +363,11 @@ class Table:
                 self._mirror.set_default(action, params)
 
     @property
+    def prioritised(self) -> bool:
+        """Whether entries have a priority."""
+        return self._prioritised
+
+    @property
     def has_initial_default(self) -> bool:
         """Whether the default action is the one that the program gives."""
         return self.default == self._initial_default
@@ -378,6 +390,7 @@ class Table:
             for row in list(self._entries):
                 self._remove(row)
             for row, age, entry in content.entries:
+                self._rows[entry.match, entry.priority] = row
                 self._place(row, entry, age)
             rows = range(1, max(self._entries, default=0))
             self._free = [row for row in rows if row not in self._entries]
@@ -509,13 +522,17 @@ class Table:
         return self.meter, self._find(entry.match, entry.priority)
 
     def _add(self, entry: Entry, age: int | None = None) -> None:
-        key = (entry.match, entry.priority)
-        if key in self._rows:
-            raise EntryExists(f"table {self.spec.name} already has an entry {_text(*key)}")
-        if len(self._rows) >= self.spec.size:
-            raise TableFull(f"table {self.spec.name} is full ({self.spec.size} entries)")
+        held = len(self._rows)
         # Rows of deleted entries are used again, so that the rows in use stay below the table's size.
-        row = self._free.pop() if self._free else len(self._rows) + 1
+        row = self._free[-1] if self._free else held + 1
+        # One step finds out whether the key is new and takes it: hashes of keys are dear.
+        if self._rows.setdefault((entry.match, entry.priority), row) != row:
+            raise EntryExists(f"table {self.spec.name} already has an entry {_text(entry.match, entry.priority)}")
+        if held >= self.spec.size:
+            del self._rows[entry.match, entry.priority]
+            raise TableFull(f"table {self.spec.name} is full ({self.spec.size} entries)")
+        if self._free:
+            self._free.pop()
         if self.spec.has_counters:
             self.counts[row] = 0
         if self.meter:
@@ -527,19 +544,19 @@ class Table:
         self._place(row, entry, age)
 
     def _place(self, row: int, entry: Entry, age: int | None) -> None:
-        """Put an entry into a row that is free."""
-        self._rows[entry.match, entry.priority] = row
+        """Put an entry into a row that is free, and whose number its key has."""
+        key = combined(entry.match, self.spec.keys)
         self._entries[row] = entry
         if self._mirror:
-            self._mirror.put(row, entry)
+            self._mirror.put(row, entry, key)
         if self._exact:
             self._by_value[_values(entry.match)] = row
             return
         assert age is not None
-        longest = max((match.prefix_len for match in entry.match if isinstance(match, Lpm)), default=0)
         # A table with both LPM and ternary fields goes by priority alone (P4Runtime specification, "Match Format").
-        rank = (-(entry.priority if self.spec.prioritised else longest), age, row)
-        place = self._space.add(rank, *combined(entry.match, self.spec.keys))
+        best = entry.priority if self._prioritised else _longest(entry.match)
+        rank = (-best, age, row)
+        place = self._space.add(rank, *key)
         if self._mirror:
             self._mirror.link(row, rank, place)
 
@@ -564,14 +581,14 @@ class Table:
         spec = self.spec
         if len(entry.match) != len(spec.keys):
             raise BadEntry(f"table {spec.name} has {len(spec.keys)} key fields, the entry {len(entry.match)}")
-        for match, key in zip(entry.match, spec.keys, strict=True):
-            if type(match) is not _KINDS[key.kind]:
+        for match, (kind, key) in zip(entry.match, self._kinds, strict=True):
+            if type(match) is not kind:
                 raise BadEntry(f"key {key.name} of table {spec.name} is {key.kind.value}, not {match}")
             problem = _problem(match, key.width)
             if problem:
                 raise BadEntry(f"key {key.name} of table {spec.name}: {problem}")
-        if spec.prioritised != (entry.priority > 0):
-            need = "needs a priority above 0" if spec.prioritised else "has no priorities"
+        if self._prioritised != (entry.priority > 0):
+            need = "needs a priority above 0" if self._prioritised else "has no priorities"
             raise BadEntry(f"table {spec.name} {need}, the entry has {entry.priority}")
         if entry.priority > MOST_PRIORITY:
             raise BadEntry(f"priority {entry.priority} is above {MOST_PRIORITY}, the largest that P4Runtime has")
@@ -590,7 +607,7 @@ class Table:
 
     def check_action(self, name: str, params: tuple[int, ...]) -> None:
         """Raise BadEntry unless the table has that action and it takes these parameters."""
-        action = self.spec.action(name)
+        action = self._actions.get(name) or self.spec.action(name)
         if len(params) != len(action.params):
             raise BadEntry(f"action {name} has {len(action.params)} parameters, {len(params)} given")
         for value, param in zip(params, action.params, strict=True):
@@ -605,28 +622,27 @@ def _compared(match: Match, key: KeySpec) -> Match:
     return replace(match, value=match.value & key.mask)
 
 
-def combined(match: tuple[Match, ...], keys: tuple[KeySpec, ...]) -> tuple[int, int, Ranges]:
-    """Return value and mask of all fields but ranges, side by side, the first field highest; and the ranges."""
+def combined(match: tuple[Match, ...], keys: tuple[KeySpec, ...]) -> Combined:
+    """Return value and mask of all fields but ranges, and the ranges."""
     value = mask = 0
-    ranges = []
+    ranges: Ranges = ()
     for field, key in zip(match, keys, strict=True):
+        width = key.width
         if isinstance(field, Range):
-            ranges.append((field.low, field.high))
-        else:
-            value = value << key.width | field.value
-            mask = mask << key.width | _mask_of(field, key.width)
-    return value, mask, tuple(ranges)
+            ranges += ((field.low, field.high),)
+            continue
+        value = value << width | field.value
+        if isinstance(field, Ternary):
+            mask = mask << width | field.mask
+            continue
+        full = (1 << width) - 1
+        mask = mask << width | (full ^ full >> field.prefix_len if isinstance(field, Lpm) else full)
+    return value, mask, ranges
 
 
-def _mask_of(match: Exact | Lpm | Ternary, width: int) -> int:
-    """Return the bits of a key field that a match compares."""
-    full = (1 << width) - 1
-    match match:
-        case Lpm(_, length):
-            return full ^ (full >> length)
-        case Ternary(_, mask):
-            return mask
-    return full
+def _longest(match: tuple[Match, ...]) -> int:
+    """Return the length of the longest prefix of a match."""
+    return max((one.prefix_len for one in match if isinstance(one, Lpm)), default=0)
 
 
 def _values(match: tuple[Match, ...]) -> tuple[int, ...]:
@@ -641,6 +657,14 @@ def _text(match: tuple[Match, ...], priority: int) -> str:
 def _problem(match: Match, width: int) -> str:
     """Return what is wrong with a match of a field of that width; an empty text if nothing is."""
     full = (1 << width) - 1
+    # First what is usual, in a third of the time of what follows.
+    if isinstance(match, Ternary) and 0 <= match.value <= match.mask <= full and not match.value & ~match.mask:
+        return ""
+    if isinstance(match, Lpm) and 0 <= match.prefix_len <= width and 0 <= match.value <= full:
+        if not match.value & full >> match.prefix_len:
+            return ""
+    elif isinstance(match, Exact) and 0 <= match.value <= full:
+        return ""
     match match:
         case Exact(value) if not 0 <= value <= full:
             return f"{value:#x} does not fit {width} bits"
