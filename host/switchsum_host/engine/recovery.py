@@ -170,6 +170,7 @@ def recall(state: State, index: int) -> None:
     row = 2 * index + (~state.slots[index].number & 1)
     if 0 < state.rows[row].sequence <= state.core[0].sending.consumed:
         _mark(state, row, _RECALL)
+        state.rows[row].repeated_at = 0.0  # what comes now may be the answer to this
         queue_frame(state, row)
         state.core[0].progress.counts[Count.RECALLED] += 1
 
