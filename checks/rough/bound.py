@@ -129,6 +129,28 @@ def fullest_column(blocks: int, slots: int, part: float) -> int:
     return length
 
 
+def mean_lateness_s(late: float, late_by_s: float, frames: int, most_s: float) -> float:
+    """Return by how much the latest of the frames of a round is late on average.
+
+    Each is late with the same probability, by a time between 0 and `late_by_s` that is equally likely.  Beyond `most_s`
+    nobody waits for it: by then a repeat has come.
+
+    Example:
+        >>> round(mean_lateness_s(1.0, 1.0, 1, 10.0), 6)
+        0.5
+        >>> round(mean_lateness_s(0.05, 3.0, 20, 1.0), 3)  # most rounds have a late frame, and need a repeat
+        0.571
+
+    """
+    if late == 0.0 or late_by_s == 0.0:
+        return 0.0
+    most_s = min(most_s, late_by_s)
+    # The chance that no frame is later than x is (1 - late + late x / late_by_s) ^ frames; this is the integral of the
+    # others' from 0 to `most_s`.
+    to = 1 - late + late * most_s / late_by_s
+    return most_s - late_by_s / (late * (frames + 1)) * (to ** (frames + 1) - (1 - late) ** (frames + 1))
+
+
 def mean_tries(loss: float, frames: int, members: int) -> float:
     """Return how often contributions are sent on average until those of all members, and their results, have come.
 

@@ -13,10 +13,12 @@ from switchsum.topologies import Cable, Network
 from switchsum_lab.simulation.conditions import Link
 from switchsum_protocol.frame import FRAME_BYTES, payload_bytes
 
-from .bound import FIRST, Limits, Phase, fullest_column, mean_tries, shortest_s
+from .bound import FIRST, Limits, Phase, fullest_column, mean_lateness_s, mean_tries, shortest_s
 
 HOPS: Final[Mapping[str, int]] = {"star": 1, "racks": 2, "two spines": 2, "three levels": 3}
 """Links from a host to the root, by shape."""
+TRUNKS: Final[Mapping[str, int]] = {"star": 0, "racks": 2, "two spines": 2, "three levels": 6}
+"""Links between switches in a tree, by shape."""
 BURST_BPS: Final = 1e13
 """Rate at which a token bucket lets frames pass: as good as at once."""
 MOST_LOSS: Final = 0.01
@@ -198,6 +200,12 @@ class Cell:
         return self.trip_s + 2 * self.far_s + 2 * there + self.batch_s
 
     @property
+    def lateness_s(self) -> float:
+        """By how much a round is longer on average because a frame is late: a repeat comes one round trip later."""
+        links = self.hosts + TRUNKS[self.shape]
+        return mean_lateness_s(self.late, self.late_by_s, 2 * links, self.trip_alone_s)
+
+    @property
     def frame_s(self) -> float:
         """What a contribution of each job takes on the slowest link."""
         return max(one.frame_s for one in self.limits)
@@ -214,7 +222,7 @@ class Cell:
             frame_s = max(frame_s, self.jobs / (self.shared_slots / self.trip_alone_s + others))
         host = Limits(
             frame_s=frame_s,
-            trip_s=self.trip_alone_s,
+            trip_s=self.trip_alone_s + self.lateness_s,
             window=window,
             first=FIRST * self.trees,
             short=window if self.numbers.startswith("float") else 0,

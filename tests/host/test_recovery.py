@@ -607,3 +607,66 @@ def test_probes_are_few_and_what_the_switch_holds_comes_last(
     held: set[int], core: dict[str, float], repeated: list[int]
 ) -> None:
     assert probed(held, **core) == repeated
+
+
+@pytest.mark.parametrize(
+    ("options", "own_s", "timeout_s", "tries"),
+    [
+        ({"timeout_s": 10.0}, None, 1.0, 7),
+        ({"timeout_s": 10.0}, None, 8.0, 4),  # the path may be that slow, and four are still several
+        ({"timeout_s": 1800.0, "switch_timeout_s": 20.0}, None, 1.0, 7),
+        ({"timeout_s": 1800.0, "switch_timeout_s": 20.0}, 4.0, 0.5, 7),
+        ({"timeout_s": 1800.0, "switch_timeout_s": 20.0}, math.inf, 1.0, 7),
+    ],
+)
+def test_a_call_has_several_tries_before_its_time_out(
+    options: dict[str, float], own_s: float | None, timeout_s: float, tries: int
+) -> None:
+    job = Alone(ClusterConfig(workers=2, window_slots=2, **options))  # type: ignore[arg-type]
+    job.submit(np.ones(2 * job.config.lanes_per_frame, np.int32))
+    job.frames()
+    if own_s is not None:
+        job.engine.limit(0, own_s)
+    facts = {"timeouts": 3, "timeout_s": timeout_s, "timeout_max_s": 8.0, "moved_at": NOW}
+    for name, value in (facts | {"smoothed_s": timeout_s}).items():
+        know(job.core["recovery"], name, value)
+    call_s = min(own_s or math.inf, options["timeout_s"], options.get("switch_timeout_s", math.inf))
+    found = 0
+    while job.engine.wake_at <= NOW + call_s:
+        job.engine.poll(job.engine.wake_at)
+        found += bool(job.frames())
+    assert found >= tries
+
+
+def test_pauses_are_as_before_once_a_call_with_a_short_time_out_is_over() -> None:
+    job = Alone(ClusterConfig(workers=1, window_slots=1))
+    for _ in range(2):
+        before = float(job.core["recovery"]["pause_max_s"])
+        job.submit(np.ones(1, np.int32))
+        job.engine.limit(job.engine.submitted - 1, 0.5)
+        assert job.core["recovery"]["pause_max_s"] == 0.5 / 8
+        for frame in job.frames():
+            for answer_to in job.answers(frame):
+                job.feed(answer_to)
+        job.engine.note(0.0)
+        job.engine.events().clear()
+        assert job.core["recovery"]["pause_max_s"] == before
+
+
+@pytest.mark.parametrize("recalls", [False, True])
+def test_the_answer_to_a_round_that_is_recalled_says_nothing_of_a_repeat_long_before(recalls: bool) -> None:
+    """Else what a call has waited for somebody counts as a round trip, and time-outs grow to that."""
+    job = Alone(ClusterConfig(workers=2, window_slots=1))
+    job.submit(np.ones(2 * job.config.lanes_per_frame, np.int32))
+    [first] = job.frames()
+    job.engine.poll(job.engine.wake_at)  # nobody knows yet that this repeat is needless
+    assert len(job.frames()) == 1
+    job.feed(job.result(first), 0.5)
+    job.frames()
+    if recalls:
+        for _ in range(2):
+            job.engine.poll(job.engine.wake_at)
+            job.frames()
+        assert job.engine.counts[Count.RECALLED] == 1
+    assert job.feed(job.result(first), 3.0) == Count.DUPLICATE
+    assert np.isinf(np.asarray(job.engine.state.congestion)[0]["answer_s"]) == recalls

@@ -45,6 +45,8 @@ from .state import ARRAYS, CORE, OPERATIONS, Count, Held, State, allocate, array
 
 MOST_AT_FIRST: Final = 64
 """Contributions with lanes that members of a large job send at first."""
+TRIES: Final = 8.0
+"""A call's time-out is at least so many pauses between repeats: with 30 % loss about half of all tries fail."""
 LONGEST_STEP_S = 0.5
 """Most seconds between two calls of `poll` that count as silence: the worker itself may have been stopped."""
 
@@ -130,13 +132,13 @@ class Engine:
         arrays_of(self.state, self._arrays)
         self.address = address_of(self._arrays)
         """Address of the arrays, for compiled code."""
+        self._limits: dict[int, tuple[float, float]] = {}
+        """Operations with a time-out of their own: its seconds, and how long it was silent when they began."""
         self._fill_core(lead)
         self._operations: dict[int, tuple[Operation, Array | None, npt.NDArray[np.uint8] | None]] = {}
         """Operations that have not finished, with the array of each, and a byte for each block of integers."""
         self._events: deque[Outcome] = deque()
         self._silence_s = 0.0
-        self._limits: dict[int, tuple[float, float]] = {}
-        """Operations with a time-out of their own: its seconds, and how long it was silent when they began."""
         self._unheard_s = 0.0
         self._received = 0
         self._polled_at = 0.0
@@ -182,8 +184,9 @@ class Engine:
             "recovery": {
                 "threshold": config.reorder_threshold,
                 "common": -1,
-                "timeout_s": min(config.probe_initial_s, config.timeout_s / 8),  # or a late rank would be a lost switch
-                "initial_s": min(config.probe_initial_s, config.timeout_s / 8),
+                "timeout_s": min(config.probe_initial_s, self._longest_pause_s()),
+                "initial_s": min(config.probe_initial_s, self._longest_pause_s()),
+                "pause_max_s": self._longest_pause_s(),
                 "floor_s": config.probe_floor_s,
                 "granularity_s": config.granularity_s,
                 "timeout_max_s": config.probe_max_s,
@@ -276,6 +279,16 @@ class Engine:
         """Give an operation under way a time-out of its own in place of the member's; infinity: it has none."""
         if serial in self._operations:
             self._limits[serial] = timeout_s, self._silence_s
+            self._set_pauses()
+
+    def _set_pauses(self) -> None:
+        """Have repeats follow one another so soon that each call has several tries before its time-out."""
+        self.state.core["recovery"]["pause_max_s"] = self._longest_pause_s()
+
+    def _longest_pause_s(self) -> float:
+        config = self._config
+        known = (config.timeout_s, config.switch_timeout_s, *(timeout_s for timeout_s, _ in self._limits.values()))
+        return min(one for one in known if one is not None) / TRIES
 
     def note(self, now: float) -> None:
         """Look at what the loop has noted, and give up if there was no progress, no answer or a refusal."""
@@ -368,6 +381,7 @@ class Engine:
                 del self._operations[serial]
                 if self._limits:
                     self._limits.pop(serial, None)
+                    self._set_pauses()
         words[_FINISHED_COUNT] = 0
         if self._error is not None and not self._told:
             self._events.append(Failed(error=self._error))

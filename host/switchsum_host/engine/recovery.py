@@ -62,7 +62,7 @@ _FEW_SILENCES: Final = 4
 """After so many time-outs without any answer each repeats twice as many as the one before.  Earlier, the path may have
 become slow: where a token bucket is empty, the next answer may come only after a thousand round trips."""
 _ALL_PROBED_S: Final = 2.0
-"""Within that time probes repeat all that waits, however long their pauses have become."""
+"""Within that time, or in two pauses if these are longer, probes repeat all that waits."""
 _CREDIT: Final = 2
 """Frames that are taken for lost when the result of a repeat has passed them, and nothing better has come lately."""
 _FEW_DOUBTS: Final = 4
@@ -123,11 +123,26 @@ def wake_at(state: State) -> float:
 
 @inner
 def probe_at(core: Core) -> Scalar:
-    """Return the time of the next probe."""
+    """Return the time of the next probe: a call that has a time-out has several tries before it is over."""
+    return core.recovery.moved_at + min(_backed_off_s(core), _longest_pause_s(core.recovery))
+
+
+@inner
+def _longest_pause_s(recovery: RecoveryState) -> Scalar:
+    """Return how long a pause may last at most: `pause_max_s`, which is a part of what a call may take.
+
+    A time-out that has become longer without being doubled may last twice as long, for the path may be that slow.
+    """
+    return min(max(recovery.timeout_s, recovery.pause_max_s), 2 * recovery.pause_max_s)
+
+
+@inner
+def _backed_off_s(core: Core) -> Scalar:
+    """Return the time-out, doubled for each one that nothing has come in (RFC 6298, 5.5)."""
     recovery = core.recovery
     most_s = min(_UNTIMED_S, recovery.timeout_max_s) if _is_untimed(recovery) else recovery.timeout_max_s
     longest = min(_MOST_TIMES * max(recovery.timeout_s, recovery.floor_s), most_s)
-    return recovery.moved_at + min(_doubled(core, recovery.timeouts), longest)
+    return min(_doubled(core, recovery.timeouts), longest)
 
 
 @inner
@@ -170,6 +185,7 @@ def recall(state: State, index: int) -> None:
     row = 2 * index + (~state.slots[index].number & 1)
     if 0 < state.rows[row].sequence <= state.core[0].sending.consumed:
         _mark(state, row, _RECALL)
+        state.rows[row].repeated_at = 0.0  # what comes now may be the answer to this
         queue_frame(state, row)
         state.core[0].progress.counts[Count.RECALLED] += 1
 
@@ -247,7 +263,7 @@ def resend_outstanding(state: State, now: float) -> None:
     recovery.resend_at = now + recovery.resend_pause_s
     recovery.resend_pause_s *= 2
     if recovery.unanswered > 0:
-        recovery.resend_pause_s = min(recovery.resend_pause_s, recovery.timeout_max_s)
+        recovery.resend_pause_s = min(recovery.resend_pause_s, recovery.timeout_max_s, _longest_pause_s(recovery))
 
 
 @inner
@@ -542,7 +558,9 @@ def probe(state: State, now: float) -> None:
     left: Scalar = np.int64(_PROBES_AT_ONCE)
     if core.member.in_tree == 0:  # in a tree each would be passed on, by links that may be full
         left <<= min(max(recovery.silent - _FEW_SILENCES, 0), _MOST_DOUBLINGS)
-    left = max(left, np.int64(core.progress.waiting * (probe_at(core) - recovery.moved_at) / _ALL_PROBED_S))
+    pause_s, backed_off_s = probe_at(core) - recovery.moved_at, _backed_off_s(core)
+    all_probed_s = max(_ALL_PROBED_S, min(backed_off_s, 2 * pause_s))
+    left = max(left, np.int64(core.progress.waiting * pause_s / all_probed_s))
     # The oldest, so that each has its turn; the others from the first slot on: several workers may have to repeat
     # the same one, and so all look for it in the same order.
     oldest = _oldest(state, bound, 0)

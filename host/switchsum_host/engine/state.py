@@ -269,6 +269,8 @@ class RecoveryState(Record):
     has_lanes: Int64
     """1: a contribution with lanes has been sent."""
     timeout_max_s: Float64
+    pause_max_s: Float64
+    """Longest pause that doubling makes: a part of the shortest time-out of a call, or of the switch."""
     floor_s: Float64
     """Upper bound of the least time-out."""
     granularity_s: Float64

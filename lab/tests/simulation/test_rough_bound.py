@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from checks.rough.bound import Limits, Phase, fullest_column, mean_tries, shortest_s
+from checks.rough.bound import Limits, Phase, fullest_column, mean_lateness_s, mean_tries, shortest_s
 from checks.rough.cells import Cell, Trouble
 from checks.rough.drawing import KINDS, cells, draw
 
@@ -93,6 +93,26 @@ def test_tries_are_those_of_the_unluckiest_member() -> None:
     fails = 1 - 0.7**2
     drawn = sum(1 - (1 - fails**times) ** 4 for times in range(200))
     assert mean_tries(0.3, 2, 4) == pytest.approx(drawn, abs=1e-4)
+
+
+@pytest.mark.parametrize("late", [0.001, 0.05, 0.5])
+@pytest.mark.parametrize(("frames", "late_by_s", "most_s"), [(1, 1.0, 9.0), (12, 3.0, 1.0), (20, 0.5, 1.0)])
+def test_the_lateness_of_a_round_is_the_mean_of_what_is_drawn(
+    late: float, frames: int, late_by_s: float, most_s: float
+) -> None:
+    random = np.random.default_rng(3)
+    drawn = np.where(random.random((100_000, frames)) < late, random.random((100_000, frames)) * late_by_s, 0.0)
+    latest = np.minimum(drawn.max(axis=1), most_s)
+    error = 5 * latest.std() / math.sqrt(len(latest)) + 1e-9
+    assert mean_lateness_s(late, late_by_s, frames, most_s) == pytest.approx(latest.mean(), abs=error)
+
+
+def test_late_frames_cost_time_where_the_window_sets_the_pace_and_none_where_the_link_does() -> None:
+    far = Cell(kind="twice", trip_s=0.1, slots=8, blocks=800, late=0.05, late_by_s=0.3, numbers="int8")
+    assert far.bound_s == pytest.approx(100 * (far.trip_alone_s + far.lateness_s), rel=1e-3)
+    assert 0.1 < far.lateness_s / far.trip_alone_s < 1.0
+    slow = replace(far, rate_bps=1e6, slots=256)
+    assert slow.bound_s < replace(slow, late=0.0).bound_s + 10 * slow.lateness_s
 
 
 @pytest.mark.parametrize(("blocks", "slots", "part"), [(2453, 128, 0.36), (1000, 256, 0.6), (90, 100, 0.2)])
