@@ -114,8 +114,8 @@ def _entry(made: Any, tags: Sequence[Tag]) -> tuple[Made, bytes]:
     parts = _Parts()
     call = f"target({', '.join(parts.expression(tag) for tag in tags)})"
     head = f"def stub({', '.join([*parts.names, 'results'])}):"
-    # Numba compiles functions of Python alone, and the number of arguments is another for each kernel, so that no closure
-    # has them: the stub is source.
+    # Numba compiles functions of Python alone, and each kernel has another number of arguments, so no closure takes
+    # them: the stub is source.
     source = "\n    ".join((head, *(line.format(call) for line in lines)))
     scope = {**parts.scope, "target": made, "carray": numba.carray, "pointer": pointer}
     scope |= {"np": np, "count": len(results)}
