@@ -144,7 +144,7 @@ def test_members_hear_what_each_of_them_has_issued(switch: AnySwitch, start: Sta
     assert (show(running).broken, show(running).broken_text) == ("mismatch", differ)
     for worker in workers:
         assert not show(running).has_ended
-        running.client.leave(member_rpc.LeaveRequest(job="a", nonce=worker.request.nonce))
+        running.client.leave(worker.request)
     ended = show(running)  # which those are told who look at the job afterwards
     assert (ended.has_ended, ended.broken, ended.broken_text) == (True, "mismatch", differ)
     admit(join_all(running, switch, size=3))
