@@ -123,6 +123,9 @@ def test_members_are_cut_off_when_their_job_is_removed_or_resized(switch: AnySwi
         assert admit(join_all(running, switch, size=3)).slot_count == 8
 
 
+OPERATION = "all_reduce (SUM) of float32[262656], gradient bucket 1 (layers.2.bias to layers.2.weight), call"
+
+
 def test_members_hear_what_each_of_them_has_issued(switch: AnySwitch, start: Start) -> None:
     running = start()
     create(running, workers=3)
@@ -131,17 +134,17 @@ def test_members_hear_what_each_of_them_has_issued(switch: AnySwitch, start: Sta
 
     def compare(rank: int, wait_s: float = LONG_S) -> list[str]:
         nonce = workers[rank].request.nonce
-        request = member_rpc.CompareRequest(job="a", nonce=nonce, operation=f"sum {rank}", wait_s=wait_s)
+        request = member_rpc.CompareRequest(job="a", nonce=nonce, operation=f"{OPERATION} {rank}", wait_s=wait_s)
         return running.client.compare(request).operations
 
-    assert compare(0, wait_s=0.0) == ["sum 0", "", ""]
+    assert compare(0, wait_s=0.0) == [f"{OPERATION} 0", "", ""]
     with ThreadPoolExecutor(3) as pool:
-        assert list(pool.map(compare, range(3))) == [["sum 0", "sum 1", "sum 2"]] * 3
-    differ = "rank 0 issued sum 0; rank 1 issued sum 1; rank 2 issued sum 2"
+        assert list(pool.map(compare, range(3))) == [[f"{OPERATION} {rank}" for rank in range(3)]] * 3
+    differ = "; ".join(f"rank {rank} issued {OPERATION} {rank}" for rank in range(3))  # all of it, however long
     assert (show(running).broken, show(running).broken_text) == ("mismatch", differ)
     for worker in workers:
         assert not show(running).has_ended
-        running.client.leave(member_rpc.LeaveRequest(job="a", nonce=worker.request.nonce))
+        running.client.leave(worker.request)
     ended = show(running)  # which those are told who look at the job afterwards
     assert (ended.has_ended, ended.broken, ended.broken_text) == (True, "mismatch", differ)
     admit(join_all(running, switch, size=3))

@@ -247,6 +247,25 @@ def test_cells_are_read_cleared_and_asked_for_again_when_frames_are_lost(
     connected.close()
 
 
+def test_a_new_group_costs_bmv2_alone_two_further_writes(switch: AnySwitch, monkeypatch: pytest.MonkeyPatch) -> None:
+    connected, _ = connect(switch)
+    before, is_bmv2 = connected.read_state(), connected.find_limits() == BMV2_LIMITS
+    write, written = connected._client.write, []
+
+    def note(updates: list[Any], *more: Any) -> None:
+        written.append(len(updates))
+        write(updates, *more)
+
+    monkeypatch.setattr(connected._client, "write", note)
+    steps = diff(before, STATE, ADMISSION)
+    connected.write(steps)
+    groups = sum(any(isinstance(one.item, Group) for one in step) for step in steps)
+    assert groups
+    assert len(written) == len(steps) + 2 * groups * is_bmv2
+    connected.write(diff(STATE, before, ADMISSION))
+    connected.close()
+
+
 def test_numbers_are_what_queries_tell_of_cells(switch: AnySwitch, monkeypatch: pytest.MonkeyPatch) -> None:
     connected, _ = connect(switch)
     connected.write(diff(connected.read_state(), STATE, ADMISSION))

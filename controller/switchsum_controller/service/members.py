@@ -38,6 +38,8 @@ LEAST_PAUSE_S: Final = 0.001
 """Of a call that waits for a moment which has come."""
 MOST_UNTIL_LOST_S: Final = RETURN_S + 1.0
 """Seconds that others wait for a rank whose connection has ended: then it is lost. Shorter than a worker's call."""
+MOST_ISSUED: Final = 1000
+"""Characters of the sentence that says which ranks have issued what; each operation may name layers."""
 UNLIMITED_GROWTH_BYTES: Final = 0xFFFF
 
 
@@ -234,7 +236,9 @@ class Members:
             issued = [one.issued for one in incarnation.members]
             if text := compared(issued):
                 first = issuers(issued)[0][0]
-                incarnation.fault = Fault(kind=FaultKind.MISMATCH, ranks=first, text=reports.printable(text))
+                incarnation.fault = Fault(
+                    kind=FaultKind.MISMATCH, ranks=first, text=reports.printable(text, MOST_ISSUED)
+                )
             self._tell_whole_job(job, incarnation)
             return member_rpc.CompareReply(operations=issued)
 
@@ -248,7 +252,7 @@ class Members:
             if whole.live is not None and subset is not None and not whole.live.agreement.mismatch:
                 ranks = sorted(subset.ranks)
                 said = "; ".join(f"rank {ranks[rank]} issued {what}" for rank, what in sorted(issued.items()))
-                whole.live.agreement.mismatch = reports.printable(said)
+                whole.live.agreement.mismatch = reports.printable(said, MOST_ISSUED)
                 self._keeper.changed.notify_all()
 
     def leave(self, request: member_rpc.LeaveRequest) -> member_rpc.Empty:

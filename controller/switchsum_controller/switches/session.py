@@ -121,7 +121,7 @@ class Session:
         self._on_lldp = on_lldp
         self._answers: queue.SimpleQueue[Header] = queue.SimpleQueue()
         self._has_registers = False
-        """P4Runtime reads this switch's registers, as far as `find_limits` has found."""
+        """P4Runtime reads this switch's registers, as far as `find_limits` has found: it is none of BMv2's."""
         self._client = P4RuntimeClient(
             address, device_id=device_id, election_id=election_id, on_packet=self._take_packet, on_end=on_end
         )
@@ -196,14 +196,14 @@ class Session:
     def write(self, steps: Sequence[Sequence[Write]], timeout_s: float | None = None) -> None:
         """Carry out writes, one step after the other; the switch has `timeout_s` for each answer, if that is given.
 
-        A new group is inserted, deleted and inserted again.  BMv2 keeps the replicas of groups when a program is
-        loaded, and an insert adds to them: without the delete every packet would be copied twice.
+        On BMv2 a new group is inserted, deleted and inserted again.  BMv2 keeps the replicas of groups when a program
+        is loaded, and an insert adds to them: without the delete every packet would be copied twice.
         """
         for step in steps:
             new_groups = [
                 write.item for write in step if write.change is Change.INSERT and isinstance(write.item, Group)
             ]
-            if new_groups:
+            if new_groups and not self._has_registers:
                 self._client.write([_update(Change.INSERT, encode_group(group)) for group in new_groups], timeout_s)
                 self._client.write([_update(Change.DELETE, encode_group(group)) for group in new_groups], timeout_s)
             self._client.write([_update(write.change, self._entity(write.item)) for write in step], timeout_s)
