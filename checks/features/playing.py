@@ -17,7 +17,7 @@ from typing import Any, Final
 
 from checks.soak.world import TreeWorld
 from switchsum.launch import wires
-from switchsum.launch.session import daemon
+from switchsum.launch.daemons import daemon
 from switchsum.testing.cluster import ClusterConfig
 from switchsum.testing.local import communicators
 from switchsum_protocol import rpc

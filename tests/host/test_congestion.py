@@ -221,3 +221,49 @@ def test_the_shortest_time_of_a_round_trip_says_whether_queues_stand() -> None:
     # The first result of a round trip ends the one before, if enough of its rounds were timed.
     assert recent_s == [math.inf] * SLOTS + [1.0] * SLOTS + [1.5] * SLOTS
     assert float(window(alone)["least_s"][0]) == 1.0
+
+
+@pytest.mark.parametrize("granularity_s", [0.0, 0.05])
+def test_where_much_was_lost_a_window_is_spread_over_a_round_trip(granularity_s: float) -> None:
+    """Not where a driver is as late as that at its clock."""
+    alone = Alone(CONFIG)
+    here = window(alone)
+    here["is_paced"], here["least_s"], here["has_started"] = 1, 0.5, 1
+    for name, value in (("granularity_s", granularity_s), ("timeout_s", 1.0), ("initial_s", 1.0)):
+        alone.core["recovery"][name] = value
+    alone.submit(np.ones(SLOTS * CONFIG.lanes_per_frame, np.int32))
+    gap_s = 0.5 / (1.25 * SLOTS)
+    at_s = {0.0: len(alone.frames())}
+    while sum(at_s.values()) < SLOTS:
+        now = alone.engine.wake_at
+        alone.engine.poll(now)
+        at_s[round(now / gap_s, 6)] = len(alone.frames())
+    assert at_s == (dict.fromkeys(map(float, range(SLOTS)), 1) if granularity_s == 0.0 else {0.0: SLOTS})
+
+
+@pytest.mark.parametrize(("lost", "is_paced"), [(4, 0), (5, 1)])
+def test_a_few_losses_do_not_spread_a_window(lost: int, is_paced: int) -> None:
+    alone = Alone(CONFIG)
+    alone.submit(np.ones(SLOTS * CONFIG.lanes_per_frame, np.int32))
+    alone.frames()
+    known = {"passed": SLOTS + 3, "overtaken": SLOTS + 3, "arrived": SLOTS + 3, "common": 0}
+    for name, value in known.items():
+        at = alone.core["recovery"][name]
+        alone.core["recovery"][name] = value if at.ndim == 0 else [value, *at[1:]]
+    alone.engine.state.last_sent[lost:] = SLOTS + 2  # they are newer
+    alone.engine.poll(0.001)
+    assert alone.engine.counts[Count.OVERTAKEN] == len(alone.frames()) == lost
+    assert window(alone)["is_paced"][0] == is_paced
+
+
+def test_after_a_loss_one_contribution_is_sent_for_two_results() -> None:
+    """Where none is sent until enough have come, no result shows what else is lost."""
+    alone = Alone(CONFIG)
+    alone.submit(np.ones(6 * SLOTS * CONFIG.lanes_per_frame, np.int32))
+    frames = alone.frames()
+    here = window(alone)
+    here["cut_to"], here["has_started"], here["is_open"] = SLOTS / 2, 1, 1
+    sent = [len(answer(alone, [frame])) for frame in frames]
+    assert sent == [0, 1] * (SLOTS // 2)
+    assert here["cut_to"][0] == 0.0
+    assert SLOTS / 2 <= here["limit"][0] < SLOTS / 2 + 1

@@ -17,10 +17,10 @@ import torch
 import torch.distributed as dist
 
 from switchsum_host.api import parts
-from switchsum_host.api.awaiting import compared
 from switchsum_host.api.communicator import Communicator
 from switchsum_host.api.record import Record, call_of, digest_of
 from switchsum_protocol.errors import OperationMismatch
+from switchsum_protocol.issued import compared
 
 SHOWN_BYTES: Final = 512
 """Bytes that each rank shows the others: a digest, and as much of the text as has room."""
