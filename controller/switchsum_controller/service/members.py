@@ -12,11 +12,12 @@ from switchsum_protocol import member_rpc, reports, rpc_codec
 from switchsum_protocol.errors import ControllerUnreachable, NotAdmitted, SwitchLost, VersionMismatch
 from switchsum_protocol.frame import WIRE_VERSION
 from switchsum_protocol.speaks import speaks
+from switchsum_protocol.states import MemberState
 
 from ..jobs import links
 from ..jobs.calls import Calls
 from ..jobs.job import Job
-from ..jobs.machines import Incarnation, Member, MemberState
+from ..jobs.machines import Incarnation, Member
 from ..jobs.registry import RETURN_S, Jobs
 from ..plan.windows import window_slots
 from ..trees import rails

@@ -19,6 +19,7 @@ from switchsum_protocol import rpc
 from switchsum_protocol.clients.controller_client import ControllerClient
 from switchsum_protocol.errors import SwitchsumError
 from switchsum_protocol.frame import LANE_BUILDS
+from switchsum_protocol.states import HOLDING
 from switchsum_switch.connections.tls import VARIABLE
 from switchsum_switch.notices import ranks_of, waiting_for
 from switchsum_switch.process.children import Children
@@ -104,7 +105,7 @@ class LocalServices:
 
 def ranks_in(job: rpc.JobInfo) -> list[int]:
     """Return the ranks that have joined a job and have not left it."""
-    return [member.rank for member in job.members if member.state in ("joined", "seen", "admitted")]
+    return [member.rank for member in job.members if member.state in HOLDING]
 
 
 def start_alone() -> LocalServices:
