@@ -229,6 +229,9 @@ def test_advice_fits_why_a_job_was_refused() -> None:
     [found] = alerts(seen(there, refused=refused(3, UnknownJob("there is no job 'large' (switchsum job list)"))))
     assert found.text == "There is no job 'large'. There are: 'a'."
     assert "It has no slots; 9 are free" in found.details
-    [found] = alerts(seen(there, refused=refused(3, WorldSizeMismatch("job 'large' has 2 ranks, not 4"))))
+    [found] = alerts(seen(there, refused=refused(3, WorldSizeMismatch("job 'large' has 2 ranks, not 4", 4))))
     assert "create" not in found.text
     assert found.command == "switchsum job resize large --workers 4"
+    # A number in the sentence is no size: here it is one of links, and another size would not help.
+    [found] = alerts(seen(there, refused=refused(3, WorldSizeMismatch("rank 3 comes with 2 links, not 1"))))
+    assert (found.advice, found.command) == ("", "")

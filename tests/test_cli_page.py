@@ -17,10 +17,9 @@ from switchsum_controller.jobs.machines import (
     INCARNATION_TRANSITIONS,
     MEMBER_TRANSITIONS,
     IncarnationEvent,
-    IncarnationState,
     MemberEvent,
-    MemberState,
 )
+from switchsum_protocol.states import JobState, MemberState
 
 DOCS = Path(__file__).parent.parent / "docs"
 
@@ -88,7 +87,7 @@ def rows(page: str, first: str) -> Iterator[list[str]]:
     ("states", "events", "transitions"),
     [
         (MemberState, MemberEvent, MEMBER_TRANSITIONS),
-        (IncarnationState, IncarnationEvent, INCARNATION_TRANSITIONS),
+        (JobState, IncarnationEvent, INCARNATION_TRANSITIONS),
     ],
 )
 def test_state_machines_are_drawn_as_they_are(

@@ -13,7 +13,6 @@ from enum import IntEnum
 from typing import Final, NamedTuple
 
 from switchsum import p4src
-from switchsum_controller.jobs.machines import MemberState
 from switchsum_controller.jobs.slots import Cell
 from switchsum_controller.service import keeper
 from switchsum_controller.service.config import Config
@@ -22,6 +21,7 @@ from switchsum_controller.tables.entries import Change, Entry, SwitchState, Writ
 from switchsum_controller.tables.names import ADMISSION
 from switchsum_controller.trees.fabric import ONLY
 from switchsum_protocol.slot_rules import SWITCH_ADDRESS
+from switchsum_protocol.states import MemberState
 from switchsum_switch.wires.headers import Address
 
 from .switches import LANES, NUMBERS, State

@@ -73,7 +73,14 @@ class RankTaken(JoinRefused):
 
 
 class WorldSizeMismatch(JoinRefused):
-    """The member's world size is not the job's."""
+    """The member's world size, or the number of its links, is not the job's.
+
+    `world_size` is the one that the member has; 0: it is about links.
+    """
+
+    def __init__(self, message: str, world_size: int = 0) -> None:
+        super().__init__(message)
+        self.world_size = world_size
 
 
 class VersionMismatch(JoinRefused):

@@ -325,6 +325,8 @@ class RefusalInfo:
     age_s: float = 0.0
     times: int = 1
     """How often something was refused of this job since the controller was started."""
+    world_size: int = 0
+    """World size of a member that was refused since the job has another one; 0: it was for another reason."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

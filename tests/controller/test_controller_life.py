@@ -8,11 +8,11 @@ import hypothesis.strategies as st
 from hypothesis import settings
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from switchsum_controller.jobs.machines import IncarnationState, MemberState
 from switchsum_controller.jobs.registry import Jobs
 from switchsum_controller.tables.entries import SwitchState, diff
 from switchsum_controller.tables.names import ADMISSION
 from switchsum_protocol.errors import JoinRefused, NoCapacity, NotAdmitted
+from switchsum_protocol.states import JobState, MemberState
 
 from .planned import SLOTS, address, apply, make_jobs, make_settings, plan, rebuilt
 
@@ -122,7 +122,7 @@ class ControllerLife(RuleBasedStateMachine):
         except (NotAdmitted, NoCapacity):
             return
         assert member in incarnation.members
-        assert incarnation.state is not IncarnationState.OVER
+        assert incarnation.state is not JobState.OVER
 
     @rule(data=st.data())
     def leave(self, data: st.DataObject) -> None:
@@ -173,7 +173,7 @@ class ControllerLife(RuleBasedStateMachine):
                 admitted = job.live.ranks(MemberState.ADMITTED)
                 whole = len(admitted) == job.workers
                 assert admitted
-                assert job.live.state is (IncarnationState.RUNNING if whole else IncarnationState.DRAINING)
+                assert job.live.state is (JobState.RUNNING if whole else JobState.DRAINING)
 
 
 ControllerLife.TestCase.settings = settings(max_examples=100, stateful_step_count=40, deadline=None)

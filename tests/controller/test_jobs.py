@@ -6,10 +6,11 @@ from collections.abc import Callable
 import pytest
 
 from switchsum_controller.jobs.job import Job
-from switchsum_controller.jobs.machines import Fault, FaultKind, Incarnation, IncarnationState, Member, MemberState
+from switchsum_controller.jobs.machines import Fault, FaultKind, Incarnation, Member
 from switchsum_controller.jobs.registry import MAX_FORMER, RETURN_S, UNVISITED_S, Jobs
 from switchsum_protocol.errors import NoCapacity, NotAdmitted, RankTaken, UnknownJob, UsageError, WorldSizeMismatch
 from switchsum_protocol.reports import WorkerReport
+from switchsum_protocol.states import JobState, MemberState
 from switchsum_switch.wires.headers import Address
 
 TIMEOUT_S = 8.0
@@ -45,7 +46,7 @@ def run(jobs: Jobs, name: str = "a", now: float = 0.0) -> list[int]:
     return nonces
 
 
-def state(jobs: Jobs, name: str = "a") -> IncarnationState | None:
+def state(jobs: Jobs, name: str = "a") -> JobState | None:
     live = jobs.find(name).live
     return live.state if live else None
 
@@ -56,9 +57,9 @@ def test_a_job_lives_until_its_last_member_has_left_and_can_be_run_again() -> No
     for epoch in (1, 2, 3):
         first, second = run(jobs)
         assert job.live is not None
-        assert (job.live.epoch, state(jobs)) == (epoch, IncarnationState.RUNNING)
+        assert (job.live.epoch, state(jobs)) == (epoch, JobState.RUNNING)
         jobs.leave(first)
-        assert state(jobs) is IncarnationState.DRAINING
+        assert state(jobs) is JobState.DRAINING
         jobs.leave(second)
         assert state(jobs) is None
 

@@ -9,12 +9,11 @@ from switchsum_controller.jobs.machines import (
     MEMBER_TRANSITIONS,
     Incarnation,
     IncarnationEvent,
-    IncarnationState,
     Member,
     MemberEvent,
-    MemberState,
 )
 from switchsum_protocol.errors import ProtocolError
+from switchsum_protocol.states import JobState, MemberState
 
 # What each event may meet, said once more in words of its own: from-states for every (event, to-state).
 MEMBER_STORY = {
@@ -46,8 +45,8 @@ def test_every_event_in_every_state_of_a_member(state: MemberState, event: Membe
         assert member.state is state
 
 
-@pytest.mark.parametrize(("state", "event"), list(itertools.product(IncarnationState, IncarnationEvent)))
-def test_every_event_in_every_state_of_an_incarnation(state: IncarnationState, event: IncarnationEvent) -> None:
+@pytest.mark.parametrize(("state", "event"), list(itertools.product(JobState, IncarnationEvent)))
+def test_every_event_in_every_state_of_an_incarnation(state: JobState, event: IncarnationEvent) -> None:
     incarnation = Incarnation(epoch=1, members=[], state=state)
     if state in INCARNATION_STORY[event]:
         incarnation.step(event)
@@ -60,5 +59,5 @@ def test_every_event_in_every_state_of_an_incarnation(state: IncarnationState, e
 
 def test_every_state_can_be_reached_and_what_is_over_stays_over() -> None:
     assert {MemberState.EXPECTED, *MEMBER_TRANSITIONS.values()} == set(MemberState)
-    assert {IncarnationState.WAITING, *INCARNATION_TRANSITIONS.values()} == set(IncarnationState)
-    assert not [state for state, _ in INCARNATION_TRANSITIONS if state is IncarnationState.OVER]
+    assert {JobState.WAITING, *INCARNATION_TRANSITIONS.values()} == set(JobState)
+    assert not [state for state, _ in INCARNATION_TRANSITIONS if state is JobState.OVER]

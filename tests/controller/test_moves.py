@@ -10,7 +10,7 @@ from dataclasses import replace
 
 import pytest
 
-from switchsum_controller.jobs.machines import Door, Incarnation, MemberState
+from switchsum_controller.jobs.machines import Door, Incarnation
 from switchsum_controller.jobs.registry import Jobs
 from switchsum_controller.jobs.slots import Cell
 from switchsum_controller.plan.plan import Identity, Settings, branches_of, plan_all
@@ -24,6 +24,7 @@ from switchsum_controller.trees.forest import switches_of
 from switchsum_protocol.errors import SwitchLost, UsageError
 from switchsum_protocol.frame import LANE_BYTES, Flag, Header, Kind, payload_bytes
 from switchsum_protocol.slot_rules import Replies
+from switchsum_protocol.states import MemberState
 from switchsum_protocol.tree_rules import TreeMember, TreeSwitch, Upstream
 from switchsum_protocol.wire import Packet, build_frame, parse_frame
 from switchsum_switch.wires.headers import Address

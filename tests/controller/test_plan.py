@@ -7,7 +7,6 @@ import math
 
 import pytest
 
-from switchsum_controller.jobs.machines import IncarnationState, MemberState
 from switchsum_controller.plan.plan import Loss
 from switchsum_controller.plan.rebuild import rebuild
 from switchsum_controller.switches.schema import decode_group, encode_group
@@ -25,6 +24,7 @@ from switchsum_controller.tables.names import (
     UPLINK,
 )
 from switchsum_protocol.errors import NotAdmitted
+from switchsum_protocol.states import JobState, MemberState
 
 from .planned import HERE, SCHEMA, SLOTS, address, apply, find, make_jobs, make_settings, plan, rebuilt, running_job
 
@@ -254,7 +254,7 @@ def test_after_a_restart_members_stand_where_they_stood() -> None:
     live = again.find("a").live
     assert live is not None
     assert [member.state for member in live.members] == ["left", "lost", "admitted"]
-    assert (live.state, live.first_number) == (IncarnationState.DRAINING, 7)
+    assert (live.state, live.first_number) == (JobState.DRAINING, 7)
     with pytest.raises(NotAdmitted):
         again.heartbeat(left, 100.0)
     assert again.heartbeat(lost, 100.0)[2].state is MemberState.LOST

@@ -6,8 +6,9 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from switchsum_protocol.rpc import LEAST_QUORUM
+from switchsum_protocol.states import MemberState
 
-from .machines import Fault, Incarnation, Member, MemberState
+from .machines import Fault, Incarnation, Member
 from .slots import SlotRange
 
 MAX_NUMBER: Final = 0xFFFF

@@ -17,10 +17,11 @@ from collections.abc import Callable, Collection, Sequence
 
 from switchsum_protocol.errors import UsageError, WorldSizeMismatch
 from switchsum_protocol.frame import MOST_LINKS
+from switchsum_protocol.states import MemberState
 from switchsum_switch.wires.headers import format_ip, format_mac
 
 from .job import Job
-from .machines import Incarnation, MemberState
+from .machines import Incarnation
 
 
 def check_rates(job: Job, rank: int, rates: Sequence[float]) -> None:

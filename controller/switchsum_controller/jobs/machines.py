@@ -25,6 +25,7 @@ from itertools import count
 from typing import Final, TypeVar
 
 from switchsum_protocol.errors import ProtocolError
+from switchsum_protocol.states import GONE, HOLDING, JobState, MemberState
 from switchsum_switch.wires.headers import Address
 
 from .agreement import Agreement
@@ -35,24 +36,6 @@ TOLD_MOVES: Final = 4
 """Moves of a job that are kept in words."""
 
 
-class MemberState(StrEnum):
-    """The state of a rank of an incarnation."""
-
-    EXPECTED = "expected"
-    """No member holds the rank."""
-    JOINED = "joined"
-    """A member holds it; its address is not known yet."""
-    SEEN = "seen"
-    """The switch has seen its hello, so that its address and port are known."""
-    ADMITTED = "admitted"
-    """The switch has its entries."""
-    LEFT = "left"
-    """It has left after it was admitted."""
-    LOST = "lost"
-    """It was admitted, and has been silent for too long."""
-
-
-GONE: Final = (MemberState.LEFT, MemberState.LOST)
 _goings: Final = count(1)
 
 
@@ -93,18 +76,6 @@ MEMBER_TRANSITIONS: Final = {
 }
 
 
-class IncarnationState(StrEnum):
-    """The state of an incarnation of a job."""
-
-    WAITING = "waiting"
-    """The members are joining."""
-    RUNNING = "running"
-    """All members are admitted."""
-    DRAINING = "draining"
-    """Some members have left or are lost; the switch still serves the others."""
-    OVER = "over"
-
-
 class IncarnationEvent(StrEnum):
     """An event in the life of an incarnation."""
 
@@ -117,14 +88,14 @@ class IncarnationEvent(StrEnum):
 
 
 INCARNATION_TRANSITIONS: Final = {
-    (IncarnationState.WAITING, IncarnationEvent.ADMIT): IncarnationState.RUNNING,
-    (IncarnationState.WAITING, IncarnationEvent.ABANDON): IncarnationState.OVER,
-    (IncarnationState.RUNNING, IncarnationEvent.GONE): IncarnationState.DRAINING,
-    (IncarnationState.RUNNING, IncarnationEvent.LAST_GONE): IncarnationState.OVER,
-    (IncarnationState.RUNNING, IncarnationEvent.ABANDON): IncarnationState.OVER,
-    (IncarnationState.DRAINING, IncarnationEvent.GONE): IncarnationState.DRAINING,
-    (IncarnationState.DRAINING, IncarnationEvent.LAST_GONE): IncarnationState.OVER,
-    (IncarnationState.DRAINING, IncarnationEvent.ABANDON): IncarnationState.OVER,
+    (JobState.WAITING, IncarnationEvent.ADMIT): JobState.RUNNING,
+    (JobState.WAITING, IncarnationEvent.ABANDON): JobState.OVER,
+    (JobState.RUNNING, IncarnationEvent.GONE): JobState.DRAINING,
+    (JobState.RUNNING, IncarnationEvent.LAST_GONE): JobState.OVER,
+    (JobState.RUNNING, IncarnationEvent.ABANDON): JobState.OVER,
+    (JobState.DRAINING, IncarnationEvent.GONE): JobState.DRAINING,
+    (JobState.DRAINING, IncarnationEvent.LAST_GONE): JobState.OVER,
+    (JobState.DRAINING, IncarnationEvent.ABANDON): JobState.OVER,
 }
 S = TypeVar("S")
 E = TypeVar("E")
@@ -185,7 +156,7 @@ class Member:
     @property
     def holds_rank(self) -> bool:
         """Whether nobody else may have its rank: one that has left or is lost may be followed."""
-        return self.state in (MemberState.JOINED, MemberState.SEEN, MemberState.ADMITTED)
+        return self.state in HOLDING
 
     @property
     def is_cut_off(self) -> bool:
@@ -266,7 +237,7 @@ class Incarnation:
     """16 bits."""
     members: list[Member]
     """Members by rank."""
-    state: IncarnationState = IncarnationState.WAITING
+    state: JobState = JobState.WAITING
     first_number: int = 0
     """Number of the first round of all its slots; known from RUNNING on."""
     has_rails: bool = False

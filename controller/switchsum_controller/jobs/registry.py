@@ -29,11 +29,12 @@ from switchsum_protocol.errors import (
 from switchsum_protocol.frame import MAX_WORKERS
 from switchsum_protocol.member_rpc import MOST_IN_FLIGHT
 from switchsum_protocol.rpc import LEAST_QUORUM, check_least_quorum, check_slots, check_timeout
+from switchsum_protocol.states import MemberState
 from switchsum_switch.wires.headers import Address
 
 from .job import MAX_NUMBER, Job, new_incarnation
 from .links import check_rates
-from .machines import Door, Fault, FaultKind, Incarnation, IncarnationEvent, Member, MemberEvent, MemberState
+from .machines import Door, Fault, FaultKind, Incarnation, IncarnationEvent, Member, MemberEvent
 from .reported import Reported
 from .slots import SlotRange, first_fit, longest_free
 
@@ -264,7 +265,8 @@ class Jobs:
         job = self.find(name)
         if world_size != job.workers:
             raise WorldSizeMismatch(
-                f"job {name!r} has {job.workers} workers, not {world_size}: change it with `switchsum job resize`"
+                f"job {name!r} has {job.workers} workers, not {world_size}: change it with `switchsum job resize`",
+                world_size,
             )
         if not 0 <= rank < job.workers:
             raise RankTaken(f"job {name!r} has ranks 0 to {job.workers - 1}, not {rank}")

@@ -26,10 +26,11 @@ from dataclasses import astuple, dataclass, field, replace
 from typing import Final
 
 from switchsum_protocol.rpc import LEAST_QUORUM
+from switchsum_protocol.states import MemberState
 from switchsum_switch.wires.headers import Address
 
 from ..jobs.job import Job
-from ..jobs.machines import Incarnation, Member, MemberState
+from ..jobs.machines import Incarnation, Member
 from ..jobs.registry import Jobs
 from ..tables.entries import Entry, Group, Replica, SwitchState
 from ..tables.names import (

@@ -15,12 +15,13 @@ from typing import Any
 from switchsum_protocol.errors import UsageError
 from switchsum_protocol.frame import MOST_WORKERS
 from switchsum_protocol.rpc import LEAST_QUORUM
+from switchsum_protocol.states import JobState, MemberState
 from switchsum_switch.wires.headers import Address
 
 from ..jobs.agreement import Agreement
 from ..jobs.job import Job, new_incarnation
 from ..jobs.links import named
-from ..jobs.machines import Door, Incarnation, IncarnationState, Member, MemberState
+from ..jobs.machines import Door, Incarnation, Member
 from ..jobs.registry import Jobs
 from ..jobs.slots import SlotRange
 from ..tables.entries import Entry, SwitchState
@@ -160,7 +161,7 @@ def _rebuild_live(job: Job, record: dict[str, Any], state: SwitchState, now: flo
     live = Incarnation(
         epoch=int(record["epoch"]),
         members=[members[rank] for rank in range(job.workers)],
-        state=IncarnationState.DRAINING if record["left"] or record["lost"] else IncarnationState.RUNNING,
+        state=JobState.DRAINING if record["left"] or record["lost"] else JobState.RUNNING,
         first_number=int(record["first_number"]),
         has_rails=bool(record.get("has_rails", False)),
         down={int(link) for link in record.get("down", [])},

@@ -17,10 +17,11 @@ from typing import Final
 from switchsum_protocol import reports
 from switchsum_protocol.agreement_rpc import GO_ON, AgreeReply, AgreeRequest, Terms
 from switchsum_protocol.errors import NoCapacity, NotAdmitted, OperationMismatch, RemoteError, UsageError, WorkerLost
+from switchsum_protocol.states import MemberState
 
 from ..jobs.agreement import MOST_GROUPS, Agreement, Decision, Subset
 from ..jobs.job import Job
-from ..jobs.machines import Incarnation, MemberState
+from ..jobs.machines import Incarnation
 from ..jobs.registry import MAX_NAME
 from .keeper import Keeper
 from .members import Members

@@ -13,11 +13,12 @@ from switchsum_protocol.errors import ControllerUnreachable, NotAdmitted, Switch
 from switchsum_protocol.frame import WIRE_VERSION
 from switchsum_protocol.issued import compared, issuers
 from switchsum_protocol.speaks import speaks
+from switchsum_protocol.states import MemberState
 
 from ..jobs import links
 from ..jobs.calls import Calls
 from ..jobs.job import Job
-from ..jobs.machines import Fault, FaultKind, Incarnation, Member, MemberState
+from ..jobs.machines import Fault, FaultKind, Incarnation, Member
 from ..jobs.registry import RETURN_S, Jobs
 from ..plan.windows import window_slots
 from ..trees import rails

@@ -11,10 +11,11 @@ from typing import Final
 from switchsum_protocol import reports, rpc
 from switchsum_protocol.errors import UsageError
 from switchsum_protocol.frame import Reason
+from switchsum_protocol.states import STALLED, MemberState, SwitchPresence
 
 from ..jobs.job import Job
 from ..jobs.links import rates_of
-from ..jobs.machines import Member, MemberState
+from ..jobs.machines import Member
 from ..jobs.registry import Jobs
 from ..jobs.slots import Cell, SlotRange
 from ..plan.plan import Loss, Settings, live_members
@@ -26,7 +27,6 @@ from ..tables.names import ADMISSION, RESULT_ADDRESS
 from ..trees.fabric import Fabric
 from ..trees.rails import links_of_job
 
-STALLED: Final = "stalled"
 GONE: Final = "#{} (gone)"
 """What stands for the name of a job that is not there any more, and still holds a slot."""
 MOST_CALLS: Final = 256
@@ -102,10 +102,9 @@ def job_info(
 
 def _starting_s(members: Iterable[Member], now: float) -> float:
     """Return for how long some ranks have been there while others are still to come; -1: that is not so."""
-    waiting = (MemberState.EXPECTED, MemberState.JOINED, MemberState.SEEN)
-    if not any(one.state in waiting[:2] for one in members):
+    if not any(one.state in (MemberState.EXPECTED, MemberState.JOINED) for one in members):
         return -1.0
-    joined = [one.joined_s for one in members if one.state in waiting[1:]]
+    joined = [one.joined_s for one in members if one.state in (MemberState.JOINED, MemberState.SEEN)]
     return round(max(0.0, now - min(joined)), 3) if joined else -1.0
 
 
@@ -306,7 +305,7 @@ def switch_list(connections: Mapping[str, SwitchConnection]) -> rpc.SwitchList:
             rpc.SwitchInfo(
                 switch=name,
                 p4runtime=one.address,
-                state="away" if not one.is_up else "settled" if one.is_settled else "unsettled",
+                state=_presence(one),
                 entries=len(one.current.entries) if one.is_up else 0,
                 groups=len(one.current.groups) if one.is_up else 0,
                 trouble=one.trouble,
@@ -314,6 +313,12 @@ def switch_list(connections: Mapping[str, SwitchConnection]) -> rpc.SwitchList:
             for name, one in connections.items()
         ]
     )
+
+
+def _presence(one: SwitchConnection) -> SwitchPresence:
+    if not one.is_up:
+        return SwitchPresence.AWAY
+    return SwitchPresence.SETTLED if one.is_settled else SwitchPresence.UNSETTLED
 
 
 def _pair(ends: frozenset[End]) -> tuple[End, End]:

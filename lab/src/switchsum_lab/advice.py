@@ -65,6 +65,8 @@ class Way:
     """Bytes in the busiest direction of the busiest link, headers included."""
     bound: str
     """Name of the busiest link."""
+    is_ring: bool = False
+    """It is the ring of the hosts, which the others are compared with."""
 
 
 def ways(question: Question) -> list[Way]:
@@ -73,7 +75,8 @@ def ways(question: Question) -> list[Way]:
     up, down = (share * size * question.density * _stretch(question) for share in _SHARES[question.lanes])
     total = machines * ranks
     tcp = (question.mtu + ETHERNET_BYTES + _OVERHEAD) / (question.mtu - _TCP_BYTES)
-    found = [("gloo's ring, float32", 2 * (total - 1) / total * size * tcp, "every machine's link")]
+    ring = "gloo's ring, float32"
+    found = [(ring, 2 * (total - 1) / total * size * tcp, "every machine's link")]
     others = machines - 1
     if machines == 1:
         return [Way(name="shared memory: one switch on the machine", seconds=0.0, link_bytes=0, bound="no link")]
@@ -90,7 +93,13 @@ def ways(question: Question) -> list[Way]:
         (f"a switch on each machine, for a part of the values{within and ' of all'}", each, "every machine's link")
     )
     made = [
-        Way(name=name, seconds=8 * carried / question.rate_bps, link_bytes=round(carried), bound=bound)
+        Way(
+            name=name,
+            seconds=8 * carried / question.rate_bps,
+            link_bytes=round(carried),
+            bound=bound,
+            is_ring=name == ring,
+        )
         for name, carried, bound in found
     ]
     return sorted(made, key=lambda way: way.seconds)
@@ -102,7 +111,7 @@ def advice(question: Question) -> list[str]:
         return ["All ranks are on one machine: no link bounds them, and shared memory moves the values."]
     found = []
     best = ways(question)[0]
-    ring = next(way for way in ways(question) if way.name.startswith("gloo"))
+    ring = next(way for way in ways(question) if way.is_ring)
     if not question.has_switch and question.ranks == 1 and (question.lanes, question.density) == ("int32", 1.0):
         found.append(
             "Dense float32 gains nothing over a ring here: one rank a machine, and no programmable switch in the "

@@ -221,6 +221,26 @@ def test_workers_may_send_more_slowly_than_they_receive() -> None:
         assert refused.value.axis == axis
 
 
+@pytest.mark.parametrize(
+    ("axis", "cell"),
+    [
+        ("workers", Cell(links="shm", workers=40)),
+        ("workers", Cell(links="veth", workers=300, topology="leaf-spine,16,1,20")),
+        ("rate_mbit", Cell(links="shm", rate_mbit=100.0)),
+        ("mtu", Cell(links="udp", mtu=9000)),
+        ("mtu", Cell(links="veth", mtu=70_000)),
+        ("switch", Cell(links="udp", switch="bmv2")),
+        ("switch", Cell(links="veth", switch="no-such-switch")),
+        # The sentence speaks of a rate, and it is the links that do not go with a topology.
+        ("links", Cell(links="veth@200,veth@100", workers=4, topology="leaf-spine,2,1,2")),
+    ],
+)
+def test_options_of_run_that_do_not_go_together_are_reported_at_the_axis_that_sets_them(axis: str, cell: Cell) -> None:
+    with pytest.raises(Impossible) as refused:
+        real.check(cell)
+    assert refused.value.axis == axis
+
+
 def test_another_systems_protocol_adds_the_same_arrays_on_the_same_links() -> None:
     ours, other = (simulated.run(Cell(workers=3, bytes=SIZE, protocol=name), 0) for name in ("switchsum", "switchml"))
     assert other.right

@@ -15,6 +15,7 @@ from switchsum.view import spans
 from switchsum.view.alerts import slots_taken
 from switchsum.view.facts import gather
 from switchsum_protocol.errors import ControllerUnreachable, SwitchLost, UnknownJob, UsageError
+from switchsum_protocol.states import STALLED
 
 if TYPE_CHECKING:
     from switchsum_protocol.clients.controller_client import ControllerClient
@@ -105,7 +106,7 @@ def _overview(clients: dict[str, ControllerClient], *, as_json: bool) -> None:
         except (UnknownJob, ControllerUnreachable):  # it has ended meanwhile
             continue
         except SwitchLost as error:
-            known = {"state": "stalled", "ranks": 0, "what is wrong": str(error)}
+            known = {"state": STALLED, "ranks": 0, "what is wrong": str(error)}
         else:
             wrong = " ".join(one.text for one in view.explain(facts) if one.kind != "fine")
             known = {"state": facts.job.state, "ranks": facts.job.workers, "what is wrong": wrong or "nothing"}

@@ -10,13 +10,14 @@ import typer
 
 from switchsum.cli.output import JsonOption, WatchOption, print_records, repeat
 from switchsum.cli.remote import CONTROLLER, ControllerOption, connect, connect_to_look
-from switchsum.view.facts import LIVE, away_text
+from switchsum.view.facts import away_text
 from switchsum.view.losses import split_repeated
 from switchsum.view.rounds import ranks_of, switches_in
 from switchsum.view.words import runs
 from switchsum_protocol import rpc
 from switchsum_protocol.errors import UsageError
 from switchsum_protocol.frame import NO_BLOCK, Flag, Reason
+from switchsum_protocol.states import LIVE
 
 if TYPE_CHECKING:
     from switchsum_protocol.clients.controller_client import ControllerClient

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import re
 import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Annotated
@@ -35,6 +37,28 @@ MOST_WIRES = 253
 """Most workers with wires of our own making below several switches: the next address is the switches'."""
 
 
+class OptionError(UsageError):
+    """An option of `switchsum run` is wrong, or does not go with the others; `option` is its field in `RunOptions`."""
+
+    def __init__(self, option: str, message: str) -> None:
+        super().__init__(message)
+        self.option = option
+
+
+@contextmanager
+def _about(option: str) -> Iterator[None]:
+    """Let a UsageError name the option whose value was read."""
+    try:
+        yield
+    except UsageError as error:
+        raise OptionError(option, str(error)) from error
+
+
+def _field_of(option: str) -> str:
+    """Return the field of `RunOptions` that an option such as `--clock-factor` sets."""
+    return option.removeprefix("--").replace("-", "_")
+
+
 class Links(StrEnum):
     """The links between workers and the switch."""
 
@@ -54,17 +78,19 @@ def read_links(text: str) -> tuple[Links, tuple[float, ...]]:
     parts = [part.strip().partition("@") for part in text.split(",")]
     kinds = {kind for kind, _, _ in parts}
     if len(kinds) > 1 or not kinds <= set(Links):
-        raise UsageError(
-            f"--links takes shm, udp or veth, or several of one kind such as veth@200,veth@100, not {text!r}"
+        raise OptionError(
+            "links", f"--links takes shm, udp or veth, or several of one kind such as veth@200,veth@100, not {text!r}"
         )
     kind = Links(parts[0][0])
     if kind is Links.SHM and (len(parts) > 1 or parts[0][1]):
-        raise UsageError("shm is a single link without a rate: use --links udp,udp or veth@200,veth@100")
+        raise OptionError("links", "shm is a single link without a rate: use --links udp,udp or veth@200,veth@100")
     if len(parts) > MOST_LINKS:
-        raise UsageError(f"a worker has 1 to {MOST_LINKS} links, not {len(parts)}")
+        raise OptionError("links", f"a worker has 1 to {MOST_LINKS} links, not {len(parts)}")
     rates = [_link_rate(rate, text) if at else 0.0 for _, at, rate in parts]
     if len({rate > 0 for rate in rates}) > 1:
-        raise UsageError(f"some links of {text!r} have a rate and some have none: give a rate to all or to none")
+        raise OptionError(
+            "links", f"some links of {text!r} have a rate and some have none: give a rate to all or to none"
+        )
     return kind, tuple(rates) if len(parts) > 1 or rates[0] else ()
 
 
@@ -74,8 +100,9 @@ def _link_rate(rate: str, text: str) -> float:
     except ValueError:
         mbit = 0.0
     if not _LEAST_MBIT <= mbit <= _MOST_MBIT:
-        raise UsageError(
-            f"a link's rate is a number of Mbit/s, {_LEAST_MBIT:g} to {_MOST_MBIT:,.0f}, not {rate!r} in {text!r}"
+        raise OptionError(
+            "links",
+            f"a link's rate is a number of Mbit/s, {_LEAST_MBIT:g} to {_MOST_MBIT:,.0f}, not {rate!r} in {text!r}",
         )
     return mbit
 
@@ -155,33 +182,38 @@ class RunOptions:
         """Refuse options that exclude each other or are out of range; raises UsageError."""
         read_links(self.links)
         if self.baseline is None:
-            read_lanes(self.lanes)
-        read_slots(self.slots)
+            with _about("lanes"):
+                read_lanes(self.lanes)
+        with _about("slots"):
+            read_slots(self.slots)
         most = MAX_WORKERS if self.topology is None else MOST_WORKERS
         if not 1 <= self.workers <= most:
             hint = "" if self.topology or self.workers < 1 else ": --topology for a tree of switches with more"
-            raise UsageError(f"a job has 1 to {most} workers, not {self.workers}{hint}")
-        check_timeout(self.timeout_s)
+            raise OptionError("workers", f"a job has 1 to {most} workers, not {self.workers}{hint}")
+        with _about("timeout_s"):
+            check_timeout(self.timeout_s)
         self._check_baseline()
         self._check_virtual()
         if not self.command:
-            raise UsageError("no command: switchsum run -n 4 -- python train.py")
+            raise OptionError("command", "no command: switchsum run -n 4 -- python train.py")
         if not 0 <= self.loss < 1:
-            raise UsageError(f"a loss probability is at least 0 and less than 1, not {self.loss}")
+            raise OptionError("loss", f"a loss probability is at least 0 and less than 1, not {self.loss}")
         self._check_wires()
         is_name = self.switch not in ("embedded", "bmv2") and "/" not in self.switch
         if is_name and shutil.which(self.switch) is None:
-            raise UsageError(f"--switch must be embedded, bmv2 (found on PATH) or a path, not {self.switch!r}")
+            raise OptionError(
+                "switch", f"--switch must be embedded, bmv2 (found on PATH) or a path, not {self.switch!r}"
+            )
         self._check_topology()
         if not self.is_embedded and self.link_kind is not Links.VETH:
-            raise UsageError("BMv2 takes frames from interfaces only: add --links veth")
+            raise OptionError("switch", "BMv2 takes frames from interfaces only: add --links veth")
         if not self.is_embedded and self.pcap is not None:
-            raise UsageError("--pcap records the embedded switch only: for BMv2, capture on its interfaces")
+            raise OptionError("pcap", "--pcap records the embedded switch only: for BMv2, capture on its interfaces")
 
     def _check_baseline(self) -> None:
         """Refuse what another system's protocol does not have; raises UsageError."""
         if self.servers is not None and (self.baseline is None or self.servers < 1):
-            raise UsageError("--servers is a whole number from 1 on, and needs --baseline")
+            raise OptionError("servers", "--servers is a whole number from 1 on, and needs --baseline")
         if self.baseline is None:
             return
         given: dict[str, object] = {
@@ -193,16 +225,17 @@ class RunOptions:
         given |= {"--topology": self.topology, "--fail": self.fail, "--clock-factor": self.clock_factor}
         for name, is_given in given.items():
             if is_given:
-                raise UsageError(f"{name} cannot be used with --baseline")
+                raise OptionError(_field_of(name), f"{name} cannot be used with --baseline")
         if not self.virtual_time and self.link_kind is not Links.VETH:
-            raise UsageError(
+            raise OptionError(
+                "links",
                 f"--links {self.links} carries only frames of our own protocol: --baseline needs --links veth or "
-                "--virtual-time"
+                "--virtual-time",
             )
         if self.link_count > 1:
-            raise UsageError(f"--baseline takes one link for each worker, not --links {self.links}")
+            raise OptionError("links", f"--baseline takes one link for each worker, not --links {self.links}")
         if self.lanes != AUTO and not (self.lanes.isascii() and self.lanes.isdigit() and int(self.lanes)):
-            raise UsageError(f"--lanes of another protocol must be a number or {AUTO}, not {self.lanes}")
+            raise OptionError("lanes", f"--lanes of another protocol must be a number or {AUTO}, not {self.lanes}")
 
     def _check_virtual(self) -> None:
         """Refuse what is of real time in virtual time, and the other way round; raises UsageError."""
@@ -217,46 +250,46 @@ class RunOptions:
         }
         for name, is_given in (real if self.virtual_time else simulated).items():
             if is_given:
-                raise UsageError(
-                    f"{name} {'cannot be used' if self.virtual_time else 'can only be used'} with --virtual-time"
-                )
+                can = "cannot be used" if self.virtual_time else "can only be used"
+                raise OptionError(_field_of(name), f"{name} {can} with --virtual-time")
         if not 0 <= self.clock_factor < 1e9:
-            raise UsageError(f"a clock's factor must be 0 or more, not {self.clock_factor:g}")
+            raise OptionError("clock_factor", f"a clock's factor must be 0 or more, not {self.clock_factor:g}")
         if self.virtual_time and self.workers < 2:
-            raise UsageError("a job in virtual time needs at least 2 ranks")
+            raise OptionError("workers", "a job in virtual time needs at least 2 ranks")
 
     def _check_wires(self) -> None:
         """Refuse a rate or an MTU that links do not have; raises UsageError."""
         if self.rate is not None:
             rate_bits(self.rate)
             if not self._has_wires:
-                raise UsageError("--rate needs --links veth or --virtual-time")
+                raise OptionError("rate", "--rate needs --links veth or --virtual-time")
         if self.mtu is not None:
             if not self._has_wires:
-                raise UsageError("--mtu needs --links veth or --virtual-time")
+                raise OptionError("mtu", "--mtu needs --links veth or --virtual-time")
             if self.mtu > MOST_MTU:
-                raise UsageError(f"an MTU is at most {MOST_MTU}, not {self.mtu}")
+                raise OptionError("mtu", f"an MTU is at most {MOST_MTU}, not {self.mtu}")
             if self.baseline is None and self.effective_lanes_per_frame > largest_build(self.mtu):
-                raise UsageError(
-                    f"frames of {self.lanes_per_frame} lanes do not fit --mtu {self.mtu}: leave --lanes or --mtu out"
+                raise OptionError(
+                    "mtu",
+                    f"frames of {self.lanes_per_frame} lanes do not fit --mtu {self.mtu}: leave --lanes or --mtu out",
                 )
 
     def _check_topology(self) -> None:
         """Refuse what a tree of switches does not have; raises UsageError."""
         if self.rate is not None and any(self.link_rates):
-            raise UsageError("links have their rates in --links or in --rate, not in both")
+            raise OptionError("rate", "links have their rates in --links or in --rate, not in both")
         if self.topology is None:
             return
         if self.link_count > 1 or (self.link_rates and self.link_kind is not Links.VETH):
-            raise UsageError(
-                "with --topology a worker has one link, and only veth takes a rate, as in --links veth@200"
+            raise OptionError(
+                "links", "with --topology a worker has one link, and only veth takes a rate, as in --links veth@200"
             )
         if self.link_kind is Links.VETH and self.workers > MOST_WIRES:
-            raise UsageError(
-                f"--links veth has addresses for {MOST_WIRES} workers, not {self.workers}: use --links shm"
+            raise OptionError(
+                "workers", f"--links veth has addresses for {MOST_WIRES} workers, not {self.workers}: use --links shm"
             )
         if self.pcap is not None:
-            raise UsageError("--pcap records a single switch: leave out either --pcap or --topology")
+            raise OptionError("pcap", "--pcap records a single switch: leave out either --pcap or --topology")
 
     @property
     def _has_wires(self) -> bool:
@@ -330,5 +363,5 @@ def rate_bits(rate: str) -> float:
     match = _RATE.fullmatch(rate)
     bits = float(match[1]) * _RATE_UNITS[match[2]] if match else 0.0
     if not _LEAST_MBIT * 1e6 <= bits <= _MOST_MBIT * 1e6:
-        raise UsageError(f"a rate is 1kbit to 1000000gbit, as in 200mbit or 1gbit, not {rate!r}")
+        raise OptionError("rate", f"a rate is 1kbit to 1000000gbit, as in 200mbit or 1gbit, not {rate!r}")
     return bits

@@ -32,6 +32,7 @@ from switchsum_protocol.errors import (
     WorkerLost,
     WorldSizeMismatch,
 )
+from switchsum_protocol.states import MemberState
 from switchsum_switch.notices import ranks_of, say, waiting_for
 from switchsum_switch.process.runtime_directory import controller_address
 
@@ -314,7 +315,7 @@ class ElasticGroup:
 
 def _is_waited_in(job: rpc.JobInfo) -> bool:
     """Return whether a new rank waits in a job of two, and lives."""
-    return any(member.rank == 1 and member.state in ("joined", "seen") for member in job.members)
+    return any(member.rank == 1 and member.state in (MemberState.JOINED, MemberState.SEEN) for member in job.members)
 
 
 def _named(name: str, value: str | None, variable: str) -> str:

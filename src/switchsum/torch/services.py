@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any, Final
 from switchsum.launch.daemons import Daemon, daemon
 from switchsum.launch.runs import findable
 from switchsum_protocol.errors import SwitchsumError
+from switchsum_protocol.states import HOLDING
 from switchsum_switch.notices import ranks_of, waiting_for
 from switchsum_switch.process.children import Children
 
@@ -126,7 +127,7 @@ class LocalServices:
 
 def ranks_in(job: rpc.JobInfo) -> list[int]:
     """Return the ranks that have joined a job and have not left it."""
-    return [member.rank for member in job.members if member.state in ("joined", "seen", "admitted")]
+    return [member.rank for member in job.members if member.state in HOLDING]
 
 
 _begun: list[LocalServices] = []

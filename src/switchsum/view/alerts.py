@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from difflib import get_close_matches
 from shlex import quote
 from typing import Final
@@ -14,6 +13,7 @@ from switchsum.view.findings import Alert, Finding
 from switchsum.view.symptoms import NO_WAIT
 from switchsum.view.words import capital, listed, percent, ranks_text
 from switchsum_protocol import rpc
+from switchsum_protocol.states import MemberState
 
 MINUTE_S: Final = 60
 HOUR_S: Final = 3600
@@ -76,11 +76,12 @@ def refusal(one: rpc.RefusalInfo, there: list[Facts], free_slots: int) -> Alert:
         more = more or f"It has no slots; {slots_taken(jobs, free_slots)}."
         text = f"There is no job {one.job!r}.{f' {meant}' if meant else ''}"
         return Alert(kind="refused", text=text, details=f"{who}.{when} {more}", jobs=[one.job])
-    size = re.search(r"not (\d+)", one.reason)
-    resize = f"switchsum job resize {quote(one.job)} --workers {size[1] if size else 'N'}"
+    resize = f"switchsum job resize {quote(one.job)} --workers {one.world_size}"
     advice, command = {
         "NoCapacity": (f"{slots_owned(jobs, free_slots)}.", ""),
-        "WorldSizeMismatch": ("Start as many ranks as the job has, or give it another size:", resize),
+        "WorldSizeMismatch": ("Start as many ranks as the job has, or give it another size:", resize)
+        if one.world_size
+        else ("", ""),
         "RankTaken": (
             "Give each process its own rank. A rank that has died is replaced once it is known to be lost.",
             "",
@@ -103,7 +104,9 @@ def _right_name(wrong: str, jobs: list[rpc.JobInfo]) -> tuple[str, str]:
     near = get_close_matches(wrong, [job.job for job in jobs], 1)
     if not near:
         return (f"There are: {', '.join(repr(job.job) for job in jobs[:MOST_OWNERS])}." if jobs else ""), ""
-    absent = [one.rank for job in jobs if job.job == near[0] for one in job.members if one.state == "expected"]
+    absent = [
+        one.rank for job in jobs if job.job == near[0] for one in job.members if one.state == MemberState.EXPECTED
+    ]
     return f"Is {near[0]!r} meant?", f"{near[0]!r} waits for {ranks_text(absent)}." if absent else f"{near[0]!r} runs."
 
 

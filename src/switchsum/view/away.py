@@ -10,13 +10,14 @@ from switchsum.view.findings import Alert
 from switchsum.view.late import WAITING_S
 from switchsum.view.words import capital, listed
 from switchsum_protocol import rpc
+from switchsum_protocol.states import SwitchPresence
 
 START: Final = "Start it again{where}. What waits goes on where it was."
 
 
 def away(seen: Overview) -> list[Alert]:
     """Say which switches are away and which links are gone; links that lead to such a switch are not told apart."""
-    gone = [one for one in seen.switches.switches if one.state == "away"]
+    gone = [one for one in seen.switches.switches if one.state == SwitchPresence.AWAY]
     names = [one.switch for one in gone]
     found = [_of_switch(seen, one) for one in gone]
     faults = [text for text in seen.links.faults if not any(_tells_of(text, name) for name in names)]

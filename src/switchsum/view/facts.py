@@ -12,6 +12,7 @@ from switchsum.view.pace import Pace
 from switchsum_protocol import rpc
 from switchsum_protocol.errors import RemoteError, SwitchLost, UnknownJob
 from switchsum_protocol.reports import JobCalls
+from switchsum_protocol.states import LIVE, SwitchPresence
 
 MOST_SLOTS: Final = 256
 """Slots of a job that are read: a member has no more in flight."""
@@ -19,8 +20,6 @@ LOOKS: Final = 8
 """Readings of slots, one after the other, of which `gather` adds up whose contributions come last."""
 LOOK_S: Final = 0.03
 """Pause between two of them."""
-LIVE: Final = ("running", "draining")
-"""States of a job whose entries are on the switch."""
 
 
 class Source(Protocol):
@@ -188,7 +187,7 @@ def _facts(
     counters = {one.rank: one for one in counted.members if one.job == job.job}
     cells = _slots(source, job, workers, slots)
     # What was asked above may have shown that a switch does not answer.
-    gone = [one for one in source.switches().switches if one.state == "away" and is_over(job, one.switch)]
+    gone = [one for one in source.switches().switches if one.state == SwitchPresence.AWAY and is_over(job, one.switch)]
     arrivals = Arrivals()
     if isinstance(slots, Pace):
         if cells:

@@ -11,12 +11,13 @@ from switchsum.view.losses import loss_of, lost_of
 from switchsum.view.words import duration
 from switchsum_protocol import rpc
 from switchsum_protocol.reports import CallSpan
+from switchsum_protocol.states import MemberState
 
 STATES: Final = {
-    "expected": "has not joined",
-    "joined": "has joined, and no frame of it has come",
-    "seen": "has joined, and waits for the others",
-    "lost": "is lost",
+    MemberState.EXPECTED: "has not joined",
+    MemberState.JOINED: "has joined, and no frame of it has come",
+    MemberState.SEEN: "has joined, and waits for the others",
+    MemberState.LOST: "is lost",
 }
 """Words for states of members that do not take part."""
 Seen = dict[tuple[str, int], tuple[float, rpc.WorkerInfo]]
@@ -34,7 +35,7 @@ def rank_rows(job: rpc.JobInfo, workers: list[rpc.WorkerInfo], now: float, befor
             kept = before.get(key)
             if kept is None or kept[1].frames_sent != worker.frames_sent or kept[1].begun != worker.begun:
                 before[key] = now - worker.age_s, worker
-        rows.append(record(job.job, worker, states.get(worker.rank, "expected"), rates))
+        rows.append(record(job.job, worker, states.get(worker.rank, MemberState.EXPECTED), rates))
     return rows
 
 
@@ -90,7 +91,7 @@ def told_rows(facts: Facts, now: float, before: Seen) -> list[dict[str, Any]]:
 
 def what_it_does(row: Mapping[str, Any]) -> str:
     """Say in a few words what a rank does."""
-    if row["state"] != "admitted" or row["report_age_s"] < 0:
+    if row["state"] != MemberState.ADMITTED or row["report_age_s"] < 0:
         return STATES.get(row["state"], str(row["state"]))
     if row["waiting_s"] >= 1:
         return f"waits {row['waiting_s']:.0f} s, {row['operation'] or 'in a collective'}"

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from shlex import quote
 from typing import Final
 
-from switchsum.view.facts import LIVE, Facts
+from switchsum.view.facts import Facts
 from switchsum.view.late import (
     COMPUTES,
     SHARES_S,
@@ -30,6 +30,7 @@ from switchsum.view.words import called, capital, duration, listed, names, perce
 from switchsum_protocol import rpc
 from switchsum_protocol.frame import Reason
 from switchsum_protocol.reports import CallSpan
+from switchsum_protocol.states import LIVE, STALLED, MemberState
 
 OLD_S: Final = 5.0
 """Reports come once a second; older ones are of a worker that is stopped, or cannot reach the controller."""
@@ -43,7 +44,6 @@ GRACE_S: Final = 60.0
 """Ranks that are still to come are not missed before so many seconds after the first one."""
 TAKEN: Final = Reason.TAKEN.name.lower()
 """The counter of contributions that a shared slot's owner did not let in."""
-NEVER_A_MEMBER: Final = ("expected", "joined", "seen")
 FEW_ROUNDS: Final = 40
 """Rounds under way that say nothing about whose contributions come last."""
 FEW_LOOKS: Final = 4
@@ -128,7 +128,7 @@ def _moving(facts: Facts) -> float:
 def has_lost_fallback(facts: Facts) -> bool:
     """Whether the aggregator of a job's shared slots is away."""
     job = facts.job
-    return bool(job.fallback) and job.fallback in facts.away and job.state in ("stalled", *LIVE)
+    return bool(job.fallback) and job.fallback in facts.away and job.state in (STALLED, *LIVE)
 
 
 def _aggregator_away(facts: Facts) -> list[Symptom]:
@@ -141,7 +141,7 @@ def _aggregator_away(facts: Facts) -> list[Symptom]:
 def _switch_away(facts: Facts) -> list[Symptom]:
     job = facts.job
     is_needed = job.state in LIVE and (bool(facts.trouble) or "" in facts.away)
-    if job.state != "stalled" and not is_needed:
+    if job.state != STALLED and not is_needed:
         return []
     which = listed([_switch(facts, name) for name in facts.away or [""]])
     several = len(facts.away) > 1
@@ -170,7 +170,7 @@ def _differ(facts: Facts) -> list[Symptom]:
 
 
 def _is_empty(facts: Facts) -> bool:
-    return all(one.state == "expected" for one in facts.job.members)
+    return all(one.state == MemberState.EXPECTED for one in facts.job.members)
 
 
 def _ended_with_lost(facts: Facts) -> list[Symptom]:
@@ -182,13 +182,13 @@ def _ended_with_lost(facts: Facts) -> list[Symptom]:
 
 
 def _lost(facts: Facts) -> list[Symptom]:
-    lost = [one.rank for one in facts.job.members if one.state == "lost"]
+    lost = [one.rank for one in facts.job.members if one.state == MemberState.LOST]
     if not lost or facts.job.broken == "mismatch":  # which has ended them
         return []
     return [Symptom(words=of_ranks(facts, lost) | {"places": places(facts, lost).strip()}, ranks=lost)]
 
 
-def _absent(facts: Facts, *states: str) -> list[int]:
+def _absent(facts: Facts, *states: MemberState) -> list[int]:
     return [one.rank for one in facts.job.members if one.state in states]
 
 
@@ -198,24 +198,24 @@ def _starts(facts: Facts) -> bool:
 
 def _nobody(facts: Facts, *, again: bool) -> list[Symptom]:
     """Nobody is there: before a job begins, or `again` after it has ended in order."""
-    expected = _absent(facts, "expected")
+    expected = _absent(facts, MemberState.EXPECTED)
     if not expected or not _is_empty(facts) or facts.job.has_ended != again or facts.job.broken:
         return []
     return [Symptom(words=of_ranks(facts, expected) | {"job": quote(facts.job.job)}, ranks=expected)]
 
 
 def _starting(facts: Facts) -> list[Symptom]:
-    absent = _absent(facts, "expected", "joined")
+    absent = _absent(facts, MemberState.EXPECTED, MemberState.JOINED)
     if not absent or not _starts(facts):
         return []
-    absent = _absent(facts, "expected") or absent  # whose frames have not come has joined
-    here = len(facts.job.members) - len(_absent(facts, "expected"))
+    absent = _absent(facts, MemberState.EXPECTED) or absent  # whose frames have not come has joined
+    here = len(facts.job.members) - len(_absent(facts, MemberState.EXPECTED))
     words = of_ranks(facts, absent) | {"here": here, "members": len(facts.job.members)}
     return [Symptom(words=words | {"since": f"{facts.job.starting_s:.0f} s"}, ranks=absent)]
 
 
 def _not_joined(facts: Facts) -> list[Symptom]:
-    expected = _absent(facts, "expected")
+    expected = _absent(facts, MemberState.EXPECTED)
     here = [one.rank for one in facts.job.members if one.rank not in expected]
     if not expected or not here or _starts(facts):
         return []
@@ -233,14 +233,14 @@ def _not_joined_launched(facts: Facts) -> list[Symptom]:
 
 
 def _unseen(facts: Facts) -> list[Symptom]:
-    unseen = _absent(facts, "joined")
+    unseen = _absent(facts, MemberState.JOINED)
     if not unseen or _starts(facts):
         return []
     return [Symptom(words=of_ranks(facts, unseen) | {"places": places(facts, unseen).strip()}, ranks=unseen)]
 
 
 def _all_come(facts: Facts) -> list[Symptom]:
-    if not _absent(facts, "seen") or _absent(facts, "expected", "joined"):
+    if not _absent(facts, MemberState.SEEN) or _absent(facts, MemberState.EXPECTED, MemberState.JOINED):
         return []
     which = f"switch {listed(facts.away)}" if any(facts.away) else "a switch to be set up for them"
     return [Symptom(words={"switches": which})]

@@ -14,6 +14,7 @@ from switchsum.view.facts import Facts, Overview
 from switchsum.view.late import find_late, shares_now, stands
 from switchsum.view.losses import lost_of
 from switchsum_protocol.reports import CallSpan
+from switchsum_protocol.states import SwitchPresence
 
 RANK: Final = ("job", "rank")
 SWITCH: Final = ("switch", "reason")
@@ -91,7 +92,7 @@ def _controller(seen: Overview) -> Iterator[Metric]:
     up = GaugeMetricFamily("switchsum_switch_up", "1: the switch answers the controller.", labels=["switch"])
     states = {one.switch: one.state for one in seen.switches.switches} or {"": ""}
     for name, state in states.items():
-        up.add_metric([name], int(state != "away" and not (seen.trouble and len(states) == 1)))
+        up.add_metric([name], int(state != SwitchPresence.AWAY and not (seen.trouble and len(states) == 1)))
     yield up
 
 

@@ -15,7 +15,7 @@ from functools import cache
 from pathlib import Path
 from typing import IO, Any, Final
 
-from switchsum.launch.options import MTU, RunOptions, mtu_for
+from switchsum.launch.options import MTU, OptionError, RunOptions, mtu_for
 from switchsum.planning import runs
 from switchsum.planning.sources import read
 from switchsum_lab.sweeps import others, simulated_ranks
@@ -55,16 +55,8 @@ _OF_VIRTUAL_LINKS: Final = (
 )
 _OF_OUR_SWITCH: Final = ("loss", "topology", "slots", "switch", "fusion", "collective")
 _SLOTS: Final = 1024
-_AXIS_OF_WORD: Final = {
-    "workers": "workers",
-    "MTU": "mtu",
-    "mtu": "mtu",
-    "rate": "rate_mbit",
-    "BMv2": "switch",
-    "topology": "topology",
-    "switch": "switch",
-}
-"""Words of the errors of `RunOptions`, in the order in which they are looked for."""
+_AXIS_OF_OPTION: Final = {"rate": "rate_mbit"}
+"""Axes whose names are not those of the options of `RunOptions` that they set."""
 
 
 def check(cell: Cell) -> None:
@@ -88,10 +80,8 @@ def _check_ours(cell: Cell) -> None:
         options = options_of(cell)
         if options.effective_lanes_per_frame not in LANE_BUILDS:
             raise Impossible("lanes", f"a frame has {', '.join(map(str, LANE_BUILDS))} lanes, not {cell.lanes}")
-    except Impossible:
-        raise
-    except UsageError as error:
-        raise Impossible(_at_fault(str(error)), str(error)) from error
+    except OptionError as error:
+        raise Impossible(_AXIS_OF_OPTION.get(error.option, error.option), str(error)) from error
     if cell.slots is not None:
         try:
             check_slots(cell.slots, _SLOTS)
@@ -143,11 +133,6 @@ def _check_bmv2(switch: str) -> None:
         bmv2.find(switch)
     except LocalError as error:
         raise Impossible("switch", str(error)) from error
-
-
-def _at_fault(reason: str) -> str:
-    """Return the axis that an error of `RunOptions` is about."""
-    return next((name for word, name in _AXIS_OF_WORD.items() if word in reason), "links")
 
 
 @cache
