@@ -67,7 +67,10 @@ SLOWDOWNS: Final = (
     _recovery(
         "each repeat as often as results come",
         ("    return pause_s\n", "    return 0.0\n"),
-        ("        if is_evident and may_be_late:", "        if False and may_be_late:"),
+        (
+            "        elif slot.sent_at + recovery.reorder_s[path]",
+            "        elif False and slot.sent_at + recovery.reorder_s[path]",
+        ),
     ),
     _recovery("many frames at each time-out", ("_PROBES_AT_ONCE: Final = 2", "_PROBES_AT_ONCE: Final = 64")),
 )
