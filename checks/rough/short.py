@@ -1,4 +1,4 @@
-"""Fixed cells with bounds, forty and more: a test simulates all of them, in some ten seconds of a core.
+"""Forty fixed cells with bounds: a test simulates all of them, in ten seconds of a core.
 
 `bounds_of` says what a kind must hold, and `OWN` what some cells must hold instead.  A cell of the long run that falls
 is put into `CELLS`, as its line has it (`Cell.read`).
@@ -107,27 +107,6 @@ CELLS: Final[Mapping[str, Cell]] = {
     # Queues.
     "four-frames": Cell(
         kind="queue", rate_bps=100e6, slots=64, blocks=1500, queue_bytes=4 * _FRAME, host_queue_bytes=4 * _FRAME
-    ),
-    # Windows that are less than the link holds, but more than the queue does: they must not leave at once.
-    "bursts": Cell(
-        kind="queue",
-        rate_bps=4.4e9,
-        trip_s=0.044,
-        lanes=_JUMBO,
-        slots=32,
-        blocks=425,
-        queue_bytes=33_128,
-        host_queue_bytes=33_128,
-    ),
-    "bursts-of-trunks": Cell(
-        kind="queue",
-        shape="two spines",
-        rate_bps=123e6,
-        trip_s=0.0525,
-        slots=256,
-        blocks=2000,
-        queue_bytes=4 * _FRAME,
-        host_queue_bytes=4 * _FRAME,
     ),
     "hundredfold": Cell(
         kind="queue", shape="racks", rate_bps=100e6, host_times=100, slots=256, blocks=1500, queue_bytes=10 * _FRAME
@@ -244,10 +223,8 @@ CELLS: Final[Mapping[str, Cell]] = {
 OWN: Final[Mapping[str, Bounds]] = {
     # Short queues that drop and do not mark: a loss makes the window smaller only once a queue has stood for some round
     # trips, so that losses by chance do not.  Until then much is lost.
-    "four-frames": Bounds(share=0.7, repeats=10.0),
-    "hundredfold": Bounds(share=0.85, repeats=1.3),
-    "bursts": Bounds(share=SHARE, repeats=0.06),
-    "bursts-of-trunks": Bounds(share=0.75, repeats=0.07),
+    "four-frames": Bounds(share=0.7, repeats=7.0),
+    "hundredfold": Bounds(share=0.6, repeats=1.25),
     "jobs-with-short-queues": Bounds(share=0.3, repeats=2.2),
     "two-jobs": Bounds(share=SHARE, repeats=0.2),
     "tc-5-jumbo": Bounds(share=SHARE, repeats=0.05),

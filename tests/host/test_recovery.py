@@ -294,7 +294,6 @@ def overtaken(
     of_engine["member"]["asks_later"] = asks_later
     window = np.asarray(engine.state.congestion)
     window["least_s"], window["recent_s"] = 0.125, recent_s
-    window["loss_cut"] = 0.0  # as in memory, where repeats need not leave one after another
     known = {"passed": 8, "overtaken": 8, "arrived": 8, "searched": 0, "common": 0, "smoothed_s": 0.25, "timeout_s": 8}
     for name, value in (known | core | {"moved_at": now}).items():
         know(of_engine[0]["recovery"], name, value)

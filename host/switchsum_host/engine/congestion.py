@@ -9,16 +9,12 @@ result (`Flag.MARK`), one of the result itself to this rank alone.  So the windo
 * Without marks the window grows by one contribution in each round trip, up to the slots that the job has on the tree.
   Where nothing marks and frames wait in a queue, it grows by an eighth of that, and not at all if they wait long.
   After some round trips without any queue it grows by a quarter: the link may have become faster.
-* A loss takes a part away (`loss_cut`) while a queue stands, for then it is our own: one contribution for every two
-  results (rate halving; PRR, RFC 6937), so that results go on to show what else is lost.  It never takes what fills the
+* A loss takes a part away (`loss_cut`) while a queue stands, for then it is our own.  It never takes what fills the
   link.  With a queue that has just begun, or with none, a loss says little: networks lose frames that no queue dropped.
   Where frames wait in a deep queue (`is_deep`), a single loss will do.
 
 A queue stands if even the shortest round of each of the last round trips was longer than the shortest of all.  A late
 rank makes no queue grow: some rounds wait for it, and others do not.
-
-Where much is lost within a round trip, a window no longer leaves at once: contributions and repeats leave one after
-another, spread over the shortest round (`pace_s`).  Short queues drop what comes in bursts, though the link has room.
 
 A contribution that finds the window full is withheld, with its slot in phase `BLOCKED`.  It is sent when results have
 made room, in an order that is the same on all ranks (`_turn_of`), whatever each of them has lost: ranks whose windows
@@ -85,16 +81,6 @@ _STALE: Final = 8.0
 _QUIET: Final = 4
 """After so many round trips without a queue the window grows by `_PROBED` in each: the link may have become faster."""
 _PROBED: Final = 1 / 4
-_PACED: Final = 1.25
-"""A window is sent in a round trip's time, less a fifth: no slower than results come (RFC 9002, 7.7)."""
-_PACED_AT_START: Final = 2.0
-"""In slow start a window doubles meanwhile."""
-_COARSE: Final = 10.0
-"""Round trips of so many times the driver's lateness are long enough to send at times of one's choice in them."""
-_BURST: Final = 1 / 4
-"""With more than that part of the window lost in a round trip, and a few in all, queues are shorter than the window."""
-_ONE_FOR_TWO: Final = 1 / 2
-"""By so much each result makes the window smaller after a loss."""
 _FEWEST: Final = 2.0
 """No loss makes the window smaller than this."""
 _LEAST_CUT: Final = 0.35
@@ -126,43 +112,11 @@ def _room(here: CongestionState, slot: Slot) -> Scalar:
 
 
 @inner
-def is_full(state: State, slot: Slot, now: float) -> bool:
+def is_full(state: State, slot: Slot) -> bool:
     """Tell whether a slot's contribution must be withheld: the window is full, or others were there first."""
     here = state.congestion[slot.tree + slot.passes]
     others = here.in_flight - (slot.phase != Phase.IDLE)
-    return bool(here.withheld > 0 or others + 1 > _room(here, slot) or not _is_time(state.core[0], here, slot, now))
-
-
-@inner
-def _is_time(core: Core, here: CongestionState, slot: Slot, now: float) -> bool:
-    """Tell whether a contribution may be sent as far as time goes; if not, `paced_at` says when to look again."""
-    if now >= here.next_at or slot.block == NO_BLOCK:
-        return True
-    core.recovery.paced_at = min(core.recovery.paced_at, here.next_at)
-    return False
-
-
-@inner
-def note_sent(core: Core, here: CongestionState, now: float) -> None:
-    """Note that a contribution with lanes is sent now, and when the next one may be."""
-    if here.is_paced == 0:
-        return
-    trip_s: Scalar = here.least_s if here.least_s < np.inf else core.recovery.smoothed_s[0]
-    gap_s = pace_s(trip_s, here.limit, here.has_started == 0, core.recovery.granularity_s)
-    here.next_at = max(here.next_at, now - core.recovery.granularity_s) + gap_s
-
-
-@inner
-def pace_s(trip_s: float, window: float, is_slow_start: bool, granularity_s: float) -> float:
-    """Return the time between contributions that spreads a window over a round trip (RFC 9002, 7.7).
-
-    A window that leaves at once overflows short queues, though the link has room.  Where round trips are hardly longer
-    than the driver looks late at its clock, nothing is spread.
-    """
-    if trip_s <= _COARSE * granularity_s:
-        return 0.0
-    times = _PACED_AT_START if is_slow_start else _PACED
-    return trip_s / (times * max(window, 1.0))
+    return bool(here.withheld > 0 or others + 1 > _room(here, slot))
 
 
 @inner
@@ -220,13 +174,12 @@ def _turn_of(state: State, index: int) -> Scalar:
 
 
 @inner
-def has_room(state: State, tree: int, now: float) -> bool:
+def has_room(state: State, tree: int) -> bool:
     """Tell whether the contribution that was withheld first may be sent."""
     here = state.congestion[tree]
     if here.withheld == 0:
         return False
-    slot = state.slots[state.withheld[here.base]]
-    return bool(here.in_flight + 1 <= _room(here, slot) and _is_time(state.core[0], here, slot, now))
+    return bool(here.in_flight + 1 <= _room(here, state.slots[state.withheld[here.base]]))
 
 
 @inner
@@ -250,7 +203,7 @@ def note_round(state: State, slot: Slot, sequence: int, is_marked: bool, carries
         return
     if here.is_open == 0:
         here.is_open = 1
-        here.has_started = here.came = here.lost = 0
+        here.has_started = here.came = 0
         here.limit = min(here.limit, float(here.first))
     here.came += 1
     here.marked += is_marked
@@ -262,16 +215,11 @@ def note_round(state: State, slot: Slot, sequence: int, is_marked: bool, carries
         here.settled += slot.operation <= core.recovery.common and slot.sent_at >= core.recovery.common_at
     if sequence > here.ends:
         _end_round_trip(core, here, now)
-    if here.cut_to > 0.0:
-        # One for two results, until the window is as small as it is to be (rate halving, RFC 6937).  Without any, no
-        # result would show what else is lost, and each repeat would wait for a time-out.
-        here.limit = max(here.limit - _ONE_FOR_TWO, here.cut_to)
-        here.cut_to = 0.0 if here.limit == here.cut_to else here.cut_to
     if is_marked:
         here.is_marked = 1
         core.progress.counts[Count.MARKED] += 1
         _cut(core, here, sequence, max(here.share / 2, _LEAST_CUT), here.floor)
-    elif here.limit < here.most and here.cut_to == 0.0:
+    elif here.limit < here.most:
         if here.timed >= _FIRST_TIMED and _waited(here, here.shortest_s, _STANDING):
             here.has_started = 1  # what the window has grown to fills the link
         here.limit = min(here.limit + _growth(here), float(here.most))
@@ -338,17 +286,6 @@ def _cut(core: Core, here: CongestionState, sequence: int, part: float, least: f
         used = min(here.limit, float(here.in_flight))
         here.limit = max(used * (1.0 - part), least)
         here.has_started = 1
-        here.cut_to = 0.0
-
-
-@inner
-def _cut_for_loss(core: Core, here: CongestionState, sequence: int, part: float, least: float) -> None:
-    """Take a part of what is in flight away, as `_cut` does, but bit by bit."""
-    if sequence > here.cut_at:
-        used = min(here.limit, float(here.in_flight))
-        _cut(core, here, sequence, part, least)
-        if here.limit < used:
-            here.cut_to, here.limit = here.limit, used
 
 
 @inner
@@ -391,7 +328,7 @@ def _end_round_trip(core: Core, here: CongestionState, now: float) -> None:
         here.quiet = min(here.quiet, 0) - 1
     else:
         here.quiet = max(here.quiet, 0) + 1
-    here.came = here.marked = here.lost = 0
+    here.came = here.marked = 0
     here.ends = core.sending.sequence
 
 
@@ -478,13 +415,11 @@ def note_loss(state: State, tree: int, sequence: int) -> None:
         here.floor = LEAST if is_small else here.floor / 2
         here.limit = min(here.limit, here.floor)
     here.lost += 1
-    if here.loss_cut > 0 and here.lost > max(_FEW, _BURST * here.limit):
-        here.is_paced = 1
     if here.is_open == 0 and here.lost > 2 * _FEW + here.came / 4:
         here.has_started = 1
-        _cut_for_loss(core, here, sequence, 0.5, float(here.first))
+        _cut(core, here, sequence, 0.5, float(here.first))
     if here.loss_cut > 0 and (is_deep(here) or (here.quiet <= -_PERSISTENT and is_queued(here, _LOSSY))):
-        _cut_for_loss(core, here, sequence, here.loss_cut, max(1.0 + _fills(here), _FEWEST))
+        _cut(core, here, sequence, here.loss_cut, max(1.0 + _fills(here), _FEWEST))
 
 
 @inner

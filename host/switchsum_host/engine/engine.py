@@ -190,7 +190,6 @@ class Engine:
                 "floor_s": config.probe_floor_s,
                 "granularity_s": config.granularity_s,
                 "timeout_max_s": config.probe_max_s,
-                "paced_at": np.inf,
             },
             "progress": {"turn": config.turn},
         }

@@ -52,7 +52,7 @@ from switchsum_switch.kernels.memory import Scalar, bytes_at
 from .congestion import answered_s, has_many, is_busy, longest_trip_s, note_loss, shortest_s, time_answer
 from .header import fill_checksum
 from .rules import ACTIONS, Action, Event
-from .sending import acknowledge, contribute_blocked, queue_contribution, queue_frame, release_paced, send_withheld
+from .sending import acknowledge, contribute_blocked, queue_contribution, queue_frame, send_withheld
 from .state import MOST_TREES, NEVER, WAYS, Core, Count, Held, Outstanding, RecoveryState, Slot, State
 
 _REPEAT: Final = int(Flag.REPEAT)
@@ -108,7 +108,6 @@ def poll(state: State, now: float) -> None:
     """Do what time, and the transport's progress, allow."""
     contribute_blocked(state, now)
     repeat_overtaken(state, now)
-    release_paced(state, now)
     probe(state, now)
     resend_outstanding(state, now)
 
@@ -118,7 +117,7 @@ def wake_at(state: State) -> float:
     """Return when `poll` has something to do if no frame comes; infinity: never."""
     core = state.core[0]
     recovery = core.recovery
-    at: Scalar = min(probe_at(core), recovery.paced_at) if core.progress.waiting > 0 else recovery.paced_at
+    at: Scalar = probe_at(core) if core.progress.waiting > 0 else np.inf
     return min(at, recovery.resend_at) if recovery.unanswered + recovery.answered > 0 else at  # type: ignore[no-any-return]
 
 
@@ -474,7 +473,7 @@ def _pause_s(state: State, slot: Slot) -> Scalar:
 
 
 @inner
-def _has_credit(state: State, slot: Slot, now: float) -> bool:
+def _takes_credit(state: State, slot: Slot, now: float) -> bool:
     """Tell whether a slot is taken for lost though only results of repeats have passed it.
 
     A few go on such evidence alone.  Then each waits twice as long as the one before: if all of them are needless,
@@ -484,7 +483,11 @@ def _has_credit(state: State, slot: Slot, now: float) -> bool:
     doubts = min(max(recovery.doubts - _FEW_DOUBTS, 0), _ENDLESS)
     if has_many(state.core[0]):
         doubts = 0
-    return bool(recovery.credit > 0 and now >= slot.sent_at + round_s(state, slot) * ((1 << doubts) - 1))
+    if recovery.credit == 0 or now < slot.sent_at + round_s(state, slot) * ((1 << doubts) - 1):
+        return False
+    recovery.credit -= 1
+    recovery.doubts += 1
+    return True
 
 
 @inner
@@ -494,10 +497,8 @@ def repeat_overtaken(state: State, now: float) -> None:
     recovery = core.recovery
     progress = core.progress
     # While many wait, many more results are on their way: slots need not be looked through for each of them.
-    if (
-        now < recovery.asks_at
-        or progress.waiting == 0
-        or (progress.waiting > _MANY and recovery.arrived - recovery.searched < progress.waiting // 8)
+    if progress.waiting == 0 or (
+        progress.waiting > _MANY and recovery.arrived - recovery.searched < progress.waiting // 8
     ):
         return
     recovery.searched = recovery.arrived
@@ -510,23 +511,12 @@ def repeat_overtaken(state: State, now: float) -> None:
             continue
         if slot.operation > recovery.common or now < slot.sent_at + _pause_s(state, slot):
             continue
-        is_evident = state.last_sent[index] <= recovery.overtaken[path] - recovery.threshold
-        if not is_evident and not _has_credit(state, slot, now):
-            continue
-        may_be_late = (
-            recovery.reorder_s[path] > 0.0 and slot.sent_at + recovery.reorder_s[path] > recovery.delivered_at[path]
-        )
-        if is_evident and may_be_late:
+        if state.last_sent[index] > recovery.overtaken[path] - recovery.threshold:
+            if not _takes_credit(state, slot, now):
+                continue
+        elif slot.sent_at + recovery.reorder_s[path] > recovery.delivered_at[path] and recovery.reorder_s[path] > 0.0:
             continue
         if ACTIONS[slot.phase, Event.OVERTAKEN] == Action.REPEAT:
-            here = state.congestion[slot.tree + slot.passes]
-            if now < here.next_at:  # in their turn, as what is sent for the first time
-                recovery.asks_at = here.next_at
-                recovery.paced_at = min(recovery.paced_at, here.next_at)
-                recovery.searched = recovery.arrived - progress.waiting
-                return
-            recovery.credit -= not is_evident
-            recovery.doubts += not is_evident
             if slot.held == 0:
                 note_loss(state, slot.tree + slot.passes, state.last_sent[index])
             _repeat(state, index, now)

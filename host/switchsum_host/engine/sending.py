@@ -26,26 +26,13 @@ from switchsum_switch.kernels.mixing import mixed
 from switchsum_switch.wires.headers import LOWER_BYTES
 
 from .calls import keep_begin
-from .congestion import append, has_room, is_full, note_sent, take_first
+from .congestion import append, has_room, is_full, take_first
 from .dtypes import EXACT, INT8, INT64
 from .header import fill_checksum, put16, put32
 from .integers import ALL_ZERO
 from .kernels import bound_of, item_bytes, power_of_two
 from .rules import ACTIONS, PHASES, Action, Event
-from .state import (
-    MOST_TREES,
-    OPERATION,
-    OPERATIONS,
-    WHOLE,
-    Body,
-    Core,
-    Count,
-    OperationRecord,
-    Outstanding,
-    Phase,
-    Slot,
-    State,
-)
+from .state import OPERATION, OPERATIONS, WHOLE, Body, Core, Count, OperationRecord, Outstanding, Phase, Slot, State
 
 NO_RANK: Final = -1
 _ODD: Final = 0x9E37_79B1
@@ -196,7 +183,7 @@ def contribute(state: State, index: int, now: float) -> None:
     state.congestion[slot.tree + slot.passes].in_flight -= slot.phase != Phase.IDLE
     slot.passes = int(slot.tree == core.member.shared_tree and slot.way != 0 and slot.block != NO_BLOCK)
     state.congestion[slot.tree + slot.passes].in_flight += slot.phase != Phase.IDLE
-    if is_full(state, slot, now):
+    if is_full(state, slot):
         enter(state, slot, Event.ROW_HELD)
         core.progress.blocked -= 1
         state.congestion[slot.tree + slot.passes].in_flight -= 1
@@ -209,19 +196,7 @@ def contribute(state: State, index: int, now: float) -> None:
 def release(state: State, tree: int, now: float) -> None:
     """Send what was withheld, as far as the window has room."""
     for path in range(tree, tree + 1 + int(tree == state.core[0].member.shared_tree)):
-        while has_room(state, path, now):
-            send_withheld(state, path, now)
-
-
-@inner
-def release_paced(state: State, now: float) -> None:
-    """Send what only waited for its time."""
-    recovery = state.core[0].recovery
-    if now < recovery.paced_at:
-        return
-    recovery.paced_at = recovery.asks_at if recovery.asks_at > now else np.inf
-    for path in range(MOST_TREES):
-        while has_room(state, path, now):
+        while has_room(state, path):
             send_withheld(state, path, now)
 
 
@@ -419,9 +394,6 @@ def queue_contribution(state: State, index: int, row: int, now: float) -> None:
     state.slots[index].sent_at = now
     state.last_sent[index] = core.sending.sequence
     core.recovery.moved_at = now
-    slot = state.slots[index]
-    if slot.block != NO_BLOCK:
-        note_sent(core, state.congestion[slot.tree + slot.passes], now)
 
 
 @inner

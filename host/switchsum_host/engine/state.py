@@ -277,10 +277,6 @@ class RecoveryState(Record):
     """How late the driver has looked at its clock recently."""
     looked_at: Float64
     """When the driver last looked at its clock."""
-    paced_at: Float64
-    """When the first of those may be sent that wait for their time alone; infinity: there are none."""
-    asks_at: Float64
-    """When the next repeat of what was overtaken may be sent."""
     moved_at: Float64
     """When a frame was last queued or a result came."""
     unanswered: Int64
@@ -324,7 +320,7 @@ class CongestionState(Record):
     marked: Int64
     """Results in this round trip that were marked."""
     lost: Int64
-    """Contributions that were taken for lost in this round trip."""
+    """Contributions without lanes that were lost in this round trip."""
     ends: Int64
     """With the result of a contribution after this sequence the next round trip begins."""
     cut_at: Int64
@@ -371,12 +367,6 @@ class CongestionState(Record):
     """Round trips in a row that found no queue; below 0: that found one."""
     gain: Float64
     """Weight in the average `share` of the share of marked results in the newest round trip."""
-    cut_to: Float64
-    """What the window becomes bit by bit, after a loss; 0: it is what it is."""
-    is_paced: Int64
-    """1: much was lost in a round trip, so that contributions leave one after another."""
-    next_at: Float64
-    """When the next contribution with lanes may be sent, so that a window does not leave at once."""
 
 
 class Progress(Record):
