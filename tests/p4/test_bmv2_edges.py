@@ -107,3 +107,12 @@ def test_replicas_survive_a_reload_unless_their_groups_are_deleted_first() -> No
         assert results_after_reload(bmv2, delete=False) == 2
     with Bmv2(256) as bmv2:
         assert results_after_reload(bmv2, delete=True) == 1
+
+
+def test_a_group_whose_deletion_was_answered_too_late_does_not_stop_what_follows() -> None:
+    with Bmv2(256) as bmv2:
+        bmv2.set_group(GROUP, [(1, 0)])
+        bmv2.delete_group(GROUP)
+        bmv2._groups.add(GROUP)  # as where the answer came after the deadline
+        bmv2.reset()
+        bmv2.set_group(GROUP, [(1, 0)])

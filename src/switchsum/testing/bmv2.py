@@ -24,7 +24,7 @@ from switchsum_protocol.frame import AT, Kind
 from switchsum_switch.bmv2.process import AS_STARTED, START_S, ring_frames
 from switchsum_switch.bmv2.queue_depths import set_queue_depths, set_queue_rates
 from switchsum_switch.connections.addresses import is_listening
-from switchsum_switch.messages.p4runtime import parse_p4info, v1
+from switchsum_switch.messages.p4runtime import Code, P4RuntimeError, parse_p4info, v1
 from switchsum_switch.process.children import Child, Children
 from switchsum_switch.process.start_limit import HINT, start_limit
 from switchsum_switch.wires.headers import Address, parse_ip
@@ -219,9 +219,13 @@ class Bmv2Program:
         self._groups.add(group)
 
     def delete_group(self, group: int) -> None:
-        """Delete a multicast group."""
+        """Delete a multicast group; one that is not there is no error: an answer may have come too late."""
         entity = encode_group(Group(group=group, replicas=frozenset()))
-        self._client.write([v1.Update(type="DELETE", entity=entity)])
+        try:
+            self._client.write([v1.Update(type="DELETE", entity=entity)])
+        except P4RuntimeError as error:
+            if {failure.code for failure in error.failures} != {Code.NOT_FOUND}:
+                raise
         self._groups.discard(group)
 
     def send(self, port: int, frame: bytes) -> None:
