@@ -17,7 +17,7 @@ FILE: Final = HERE / "generated_tests.jsonl"
 
 
 @cache
-def tests() -> dict[str, list[tuple[str, str]]]:
+def made_of_ours() -> dict[str, list[tuple[str, str]]]:
     made: dict[str, list[tuple[str, str]]] = {}
     for line in FILE.read_text().splitlines():
         one = json.loads(line)
@@ -26,14 +26,14 @@ def tests() -> dict[str, list[tuple[str, str]]]:
 
 
 def test_there_are_a_hundred() -> None:
-    assert sum(map(len, tests().values())) >= 100
-    assert all("expect" in text or "packet" in text for found in tests().values() for _, text in found)
+    assert sum(map(len, made_of_ours().values())) >= 100
+    assert all("expect" in text or "packet" in text for found in made_of_ours().values() for _, text in found)
 
 
 @pytest.mark.parametrize("engine", ["interpreter", "native"])
-@pytest.mark.parametrize("program", sorted(tests()))
+@pytest.mark.parametrize("program", sorted(made_of_ours()))
 def test_a_program_passes_what_p4testgen_expects(program: str, engine: EngineName) -> None:
     text = (HERE / "programs" / f"{program}.json").read_bytes()
-    for name, stf in tests()[program]:
+    for name, stf in made_of_ours()[program]:
         problems = run_embedded(text, parse(stf, name), engine).problems
         assert not problems, f"{name}: {problems}\n{stf}"

@@ -104,5 +104,6 @@ def test_masks_that_change_nothing_are_left_out(name: str) -> None:
 
 @pytest.mark.parametrize("lanes", [128, 256, 2048])
 def test_the_builds_have_no_variables_of_p4c(lanes: int) -> None:
-    [scalars] = [kind for kind in json.loads(load(lanes).device_config)["header_types"] if kind["name"] == "scalars_0"]
-    assert not [name for name, *_ in scalars["fields"] if name.startswith("tmp")]
+    # Each costs every frame that passes where it is written.  The parser has one, for narrow contributions alone.
+    program = json.loads(load(lanes).device_config)
+    assert '["scalars", "tmp' not in json.dumps([program["actions"], program["pipelines"]])
