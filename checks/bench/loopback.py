@@ -151,8 +151,8 @@ def running(name: str) -> Iterator[tuple[list[socket.socket], int]]:
             end.close()  # their addresses are the switch's from now on
         code = f"from checks.bench.loopback import serve; serve({name!r}, {names!r})"
         process = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True)
+        assert process.stdout is not None
         try:
-            assert process.stdout is not None
             while (line := process.stdout.readline().strip()) != READY:
                 if not line and process.poll() is not None:
                     raise RuntimeError(f"the process with {name} has ended")
@@ -160,6 +160,7 @@ def running(name: str) -> Iterator[tuple[list[socket.socket], int]]:
         finally:
             process.terminate()
             process.wait()
+            process.stdout.close()
 
 
 def processor_s(pid: int) -> float:

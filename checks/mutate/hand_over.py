@@ -35,7 +35,11 @@ CODE: Final[dict[str, Change]] = {
         jobs, "if incarnation.ranks(MemberState.ADMITTED):", "if False:", keeper, "Jobs"
     ),
     "entries stay when the last member has gone": Change(
-        jobs, "LAST_GONE)\n        job.live = None\n", "LAST_GONE)\n", keeper, "Jobs"
+        jobs,
+        "job.live, job.has_ended, job.fault = None,",
+        "job.live, job.has_ended, job.fault = job.live,",
+        keeper,
+        "Jobs",
     ),
     "an incarnation has the epoch of the one before": Change(
         jobs,

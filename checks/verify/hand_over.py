@@ -90,6 +90,9 @@ class _Switch:
         self._note = note
         self._epochs: list[int] = []
 
+    def keeps_metadata(self, state: SwitchState) -> bool:
+        return True
+
     def write(self, steps: Sequence[Sequence[Write]], timeout_s: float | None = None) -> None:
         for write in itertools.chain(*steps):
             if isinstance(write.item, Entry) and write.item.table == ADMISSION and write.change is not Change.MODIFY:

@@ -36,6 +36,8 @@ class Peer:
     """Our `Communicator`, where it is ours."""
     counts: Callable[[], Counts | None] = lambda: None
     """Return what it has sent so far; None where nobody counts that."""
+    is_sent_later: bool = False
+    """When a call returns, the kernel may still have to send a part of what it has taken."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,7 +51,7 @@ class Counts:
 
     def since(self, before: Counts) -> Counts:
         """Return what was sent in between."""
-        return Counts(**{name: getattr(self, name) - getattr(before, name) for name in NAMES})
+        return Counts(**{name: max(getattr(self, name) - getattr(before, name), 0) for name in NAMES})
 
 
 NAMES: Final = tuple(one.name for one in fields(Counts))
@@ -106,6 +108,7 @@ def with_gloo() -> Iterator[Peer]:
         allreduce=lambda array: dist.all_reduce(torch.from_numpy(array)),
         barrier=dist.barrier,
         counts=tcp_counts,
+        is_sent_later=True,
     )
     dist.destroy_process_group()
 
@@ -131,6 +134,7 @@ def with_openmpi() -> Iterator[Peer]:
         allreduce=allreduce,
         barrier=lambda: library.MPI_Barrier(world),
         counts=tcp_counts,
+        is_sent_later=True,
     )
     library.MPI_Finalize()
 

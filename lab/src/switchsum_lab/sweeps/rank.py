@@ -19,7 +19,7 @@ import numpy as np
 from switchsum.launch.wires import BURST_BYTES
 from switchsum_lab.sweeps import memory, supports
 from switchsum_lab.sweeps.axes import Cell
-from switchsum_lab.sweeps.peers import PEERS, Peer, with_member
+from switchsum_lab.sweeps.peers import PEERS, Counts, Peer, with_member
 from switchsum_lab.sweeps.processor_time import session_seconds
 from switchsum_lab.sweeps.simulated_ranks import COMPRESSORS, call_of
 from switchsum_protocol import rpc
@@ -54,14 +54,15 @@ class Rank:
         comm = peer.comm
         has_memory = memory.count_anew()
         spend = np.ones(_SPENT_BYTES // 4, np.float32) if cell.links == "veth" and cell.rate_mbit is not None else None
-        spent_s = self._spend(spend)
+        spent_s, spent = self._spend(spend)
         peer.barrier()
         of_job = session_seconds() if peer.rank == 0 else 0.0
         peer.barrier()
+        before = peer.counts()
         if spend is not None:
             peer.allreduce(spend)
+            before = before if peer.is_sent_later else peer.counts()
         worked = time.process_time()
-        before = peer.counts()
         started = time.perf_counter()
         for number in range(cell.calls):
             if number:
@@ -71,10 +72,11 @@ class Rank:
             else:
                 peer.allreduce(array)
         seconds = (time.perf_counter() - started) / cell.calls
-        after = peer.counts()
+        after = None if peer.is_sent_later else peer.counts()
         most = memory.most_bytes() - self._joined_bytes - arrays_bytes
         peer.barrier()
         worked = time.process_time() - worked
+        after = after or peer.counts()
         of_job = session_seconds() - of_job - spent_s if peer.rank == 0 else 0.0
         tolerance = _TOLERANCE[8 if cell.collective in COMPRESSORS else FLOAT_FORMATS[lanes].value_bits]
         answer = {"began": started, "seconds": seconds, "right": supports.is_near(array, total, tolerance)}
@@ -83,7 +85,8 @@ class Rank:
         if has_memory:
             answer["memory_bytes"] = max(0, most)
         if before is not None and after is not None:
-            answer |= asdict(after.since(before))
+            sent = after.since(before)
+            answer |= asdict(sent.since(spent) if spent is not None and peer.is_sent_later else sent)
         peer.barrier()
         return answer
 
@@ -100,20 +103,26 @@ class Rank:
             self._drawn = key, own, total
         return self._drawn[1], self._drawn[2]
 
-    def _spend(self, spend: supports.Array | None) -> float:
-        """Spend what the links' buckets let pass at once; return the job's processor time for that, on rank 0.
+    def _spend(self, spend: supports.Array | None) -> tuple[float, Counts | None]:
+        """Spend what the links' buckets let pass at once; return what that took of the job's processors, and sent.
 
         A token bucket fills while nothing is sent, and what it holds passes beyond the link's rate.  So a figure would
         be of bucket and link.  The sum right before the clock runs spends it once more, without a barrier behind it.
+        Processor time is rank 0's to read.
         """
         if spend is None:
-            return 0.0
-        self._peer.barrier()
-        before = session_seconds() if self._peer.rank == 0 else 0.0
-        self._peer.barrier()
-        self._peer.allreduce(spend)
-        self._peer.barrier()
-        return session_seconds() - before if self._peer.rank == 0 else 0.0
+            return 0.0, None
+        peer = self._peer
+        peer.barrier()
+        worked = session_seconds() if peer.rank == 0 else 0.0
+        peer.barrier()
+        before = peer.counts()
+        peer.allreduce(spend)
+        after = None if peer.is_sent_later else peer.counts()
+        peer.barrier()
+        after = after or peer.counts()
+        worked = session_seconds() - worked if peer.rank == 0 else 0.0
+        return worked, after.since(before) if before is not None and after is not None else None
 
     def _keeps(self, own: supports.Array) -> bool:
         return own.nbytes <= _KEPT_BYTES
