@@ -97,3 +97,8 @@ def _run(program: bytes, test: Test, switch: SwitchName) -> Outcome:
     if switch == "bmv2":
         return run_bmv2(program, test)
     return run_embedded(program, test, switch)
+
+
+def cell(text: str) -> str:
+    """Return a text as a cell of a table."""
+    return text.replace("|", "\\|").replace("\n", " ")

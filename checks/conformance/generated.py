@@ -25,7 +25,7 @@ from typing import Any, Final
 from switchsum_protocol.errors import SwitchsumError
 from switchsum_switch.stf import parse
 
-from .cases import PASSED, Case, SwitchName, compile_case, outcome
+from .cases import PASSED, Case, SwitchName, cell, compile_case, outcome
 from .load import samples
 
 RECORD: Final = Path(__file__).with_name("generated.json")
@@ -118,20 +118,16 @@ def section(record: Mapping[str, Any]) -> Iterator[str]:
     yield "\nThe other samples have no tests:\n"
     yield "| why | samples |"
     yield "|---|---|"
-    yield from (f"| {_cell(reason)} | {count} |" for reason, count in reasons.most_common())
+    yield from (f"| {cell(reason)} | {count} |" for reason, count in reasons.most_common())
     failed = [f"{name.rpartition('/')[2]}: {text}" for name, row in tested.items() for text in row["failed"]]
     if failed:
         yield f"\n{len(failed)} tests do not pass here. {record.get('about_failed', '')}\n"
-        yield from (f"- {_cell(text)}" for text in failed)
+        yield from (f"- {cell(text)}" for text in failed)
 
 
 def _reason(why: str) -> str:
     """Return the kind of a reason, without a program's own names."""
     return "p4testgen ends with an error" if "rror" in why or "Bug" in why else why
-
-
-def _cell(text: str) -> str:
-    return text.replace("|", "\\|")
 
 
 def main() -> int:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from . import generated, minutes, public
-from .cases import PASSED, SWITCHES
+from .cases import PASSED, SWITCHES, cell
 from .published import LISTS, verdict
 
 NAMES: Final = {"interpreter": "embedded switch, interpreter", "native": "embedded switch, native", "bmv2": "BMv2"}
@@ -94,14 +94,10 @@ def _failures(cases: Sequence[Mapping[str, Any]], lists: Mapping[str, Any]) -> I
     yield "| test | embedded switch | BMv2 | 4ward's list | p4c's list of BMv2 |"
     yield "|---|---|---|---|---|"
     for case in failed:
-        interpreted, native, bmv2 = (_cell(case["results"].get(switch, "not run")) for switch in SWITCHES)
+        interpreted, native, bmv2 = (cell(case["results"].get(switch, "not run")) for switch in SWITCHES)
         ours = native if native == interpreted else f"interpreter: {interpreted}; native: {native}"
         said = " | ".join(verdict(lists, who, case["name"]) for who in PUBLISHED)
         yield f"| {case['name']} | {ours} | {bmv2} | {said} |"
-
-
-def _cell(text: str) -> str:
-    return text.replace("|", "\\|").replace("\n", " ")
 
 
 def _excluded(cases: Sequence[Mapping[str, Any]]) -> Iterator[str]:

@@ -32,7 +32,7 @@ from switchsum_switch.bmv2.simple_switch import SimpleSwitch
 from switchsum_switch.differ.search import Differ
 from switchsum_switch.stf import parse
 
-from .cases import PASSED, SWITCHES, SwitchName, outcome
+from .cases import PASSED, SWITCHES, SwitchName, cell, outcome
 from .load import load_seconds
 
 RECORD: Final = Path(__file__).with_name("public.json")
@@ -141,27 +141,23 @@ def section(record: Mapping[str, Any]) -> Iterator[str]:
     yield "|---|---|---|---|---|---|"
     for row in rows:
         if row["loaded"] != PASSED:
-            yield f"| {row['name']} | refused: {_cell(row['loaded'])} | | | | |"
+            yield f"| {row['name']} | refused: {cell(row['loaded'])} | | | | |"
             continue
         tests = row["tests"]
         said = f"{tests['native']}, {tests.get('bmv2', 'not run')} of {tests['made']}" if tests else ""
-        beside = "none" if row["bmv2"] == PASSED else f"none; BMv2: {_cell(row['bmv2'])}"
+        beside = "none" if row["bmv2"] == PASSED else f"none; BMv2: {cell(row['bmv2'])}"
         cells = [row["name"], f"{row['load_s']:.2f} s", f"{row['packets']}, {row['frames']}", str(row["entries"])]
-        yield f"| {' | '.join([*cells, _cell(row['difference']) or beside, said])} |"
+        yield f"| {' | '.join([*cells, cell(row['difference']) or beside, said])} |"
     if record.get("refused_by_p4c"):
         yield "\np4c 1.2.5 refuses these programs, so there is nothing to load:\n"
-        yield from (f"- {name}: {_cell(reason)}" for name, reason in record["refused_by_p4c"].items())
+        yield from (f"- {name}: {cell(reason)}" for name, reason in record["refused_by_p4c"].items())
     if record.get("about_missing"):
         yield "\np4testgen makes no tests for these programs:\n"
-        yield from (f"- {name}: {_cell(reason)}" for name, reason in record["about_missing"].items())
+        yield from (f"- {name}: {cell(reason)}" for name, reason in record["about_missing"].items())
     failed = [f"{row['name']}, {text}" for row in rows for text in row["failed"]]
     if failed:
         yield f"\nThese tests of p4testgen do not pass. {record.get('about_failed', '')}\n"
-        yield from (f"- {_cell(text)}" for text in failed)
-
-
-def _cell(text: str) -> str:
-    return text.replace("|", "\\|")
+        yield from (f"- {cell(text)}" for text in failed)
 
 
 def main() -> None:
