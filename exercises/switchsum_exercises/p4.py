@@ -15,7 +15,8 @@ from typing import Final, Protocol
 from switchsum_protocol.errors import UsageError
 from switchsum_switch.errors import ProgramError, StateError
 from switchsum_switch.execution.pipeline import Pipeline
-from switchsum_switch.state.tables import Entry, Exact
+from switchsum_switch.messages.matches import Exact
+from switchsum_switch.state.tables import Entry
 
 from . import Exercise
 from .driver import Attempt, Wrong

@@ -12,7 +12,7 @@ import weakref
 from dataclasses import dataclass, replace
 from functools import partial
 from numbers import Integral, Real
-from typing import TYPE_CHECKING, Final, TypeVar, cast
+from typing import TYPE_CHECKING, Final, TypeVar
 
 from switchsum_protocol.clients.starting import ANSWER_S
 from switchsum_protocol.errors import SwitchLost, TransportError, UsageError, VersionMismatch
@@ -34,12 +34,14 @@ if TYPE_CHECKING:
     from switchsum_switch.process.trace import Trace
 
     from .api.report import Reporter
-    from .engine.loop import Driver
 
 _log: Final = logging.getLogger("switchsum.host.connect")
 
 DEFAULT_SEED: Final = 0
 """The same for all: a program that is run again gets the same bits unless it wants others."""
+
+LEAST_ROWS: Final = 16
+"""Slots that a link has rows for also where fewer are in flight: answers to repeats wait there, too."""
 
 VIRTUAL: Final = "virtual:"
 """The name of a link to a simulation begins with it (`links/virtual.py`); the path of its Unix socket follows."""
@@ -117,6 +119,12 @@ def connect(
 
     """
     rank_variable, size_variable = launcher_variables()
+    _refuse_missing(
+        ("job", job, "SWITCHSUM_JOB"),
+        ("rank", rank, rank_variable),
+        ("world_size", world_size, size_variable),
+        ("link", link, "SWITCHSUM_LINK"),
+    )
     settings = _Settings(
         controller=controller or os.environ.get("SWITCHSUM_CONTROLLER") or _own_controller(),
         job=_setting("job", job, "SWITCHSUM_JOB", str),
@@ -227,19 +235,19 @@ def _connect_as(settings: _Settings) -> Communicator:
     )
     _log.info("connected over %s as rank %d of %d, epoch %d", settings.link, rank, world_size, membership.reply.epoch)
     defer_interrupts(communicator.queue)
-    membership.report = partial(_report, weakref.ref(communicator), settings.link, [])
+    membership.report = partial(_report, weakref.ref(communicator), weakref.ref(engine), settings.link, [])
     return communicator
 
 
 def _report(
-    reference: weakref.ref[Communicator], link: str, made: list[Reporter], job: str, nonce: int
+    of: weakref.ref[Communicator], on: weakref.ref[Engine], link: str, made: list[Reporter], job: str, nonce: int
 ) -> WorkerReport | None:
     """Return a communicator's report; the code for that is loaded for the first one, which no start waits for."""
     from .api.report import Reporter  # noqa: PLC0415
 
-    communicator = reference()
-    if not made and communicator is not None:
-        made.append(Reporter(communicator, host=socket.gethostname(), link=link))
+    communicator, engine = of(), on()
+    if not made and communicator is not None and engine is not None:
+        made.append(Reporter(communicator, engine, host=socket.gethostname(), link=link))
     return made[0](job, nonce) if made else None
 
 
@@ -249,7 +257,7 @@ def _join_simulation(settings: _Settings) -> Communicator:
 
     driver, membership = virtual.join(settings.link.removeprefix(VIRTUAL), settings.rank, settings.world_size)
     communicator = Communicator(
-        cast("Driver", driver),  # which has what a queue asks of one
+        driver,
         membership,
         rank=settings.rank,
         world_size=settings.world_size,
@@ -283,9 +291,10 @@ def _open(link: WorkerLink, membership: Membership) -> Transport:
             f"the switch adds frames of {lanes_per_frame} lanes, but this worker knows only "
             f"{LANE_BUILDS}: install one version"
         )
+    frame_bytes = FRAME_BYTES + payload_bytes(lanes_per_frame)
     return link.open(
-        rows=2 * MOST_IN_FLIGHT,
-        frame_bytes=FRAME_BYTES + payload_bytes(lanes_per_frame),
+        rows=2 * max(LEAST_ROWS, membership.most_in_flight(frame_bytes)),
+        frame_bytes=frame_bytes,
         switch=membership.switch,
         together=padding_bytes(max(LANE_BUILDS), membership.reply.growth_bytes) == 0,  # BMv2 cuts no super-frames
     )
@@ -362,16 +371,23 @@ def _check_seconds(name: str, seconds: object) -> None:
         raise UsageError(f"{name} must be a positive number of seconds, not {seconds!r}")
 
 
+def _refuse_missing(*settings: tuple[str, object, str]) -> None:
+    """Refuse settings that neither an argument nor a variable of the environment gives; raises UsageError."""
+    missing = {name: variable for name, value, variable in settings if value is None and not os.environ.get(variable)}
+    if missing:
+        *others, last = missing
+        raise UsageError(
+            f"no {', '.join(others)}{' and ' * bool(others)}{last} for this process: start the script with "
+            f"`switchsum run -n 4 -- python SCRIPT`, which sets {', '.join(missing.values())}, or pass "
+            f"connect({', '.join(f'{name}=...' for name in missing)})"
+        )
+
+
 def _setting(name: str, value: Value | None, variable: str, kind: type[Value]) -> Value:
     """Return an argument, or what the environment has in its place; raises UsageError."""
     if value is not None:
         return value
     text = os.environ.get(variable, "")
-    if not text:
-        raise UsageError(
-            f"{name} is missing: start the script with `switchsum run -n 4 -- python SCRIPT`, which sets {variable}, "
-            f"or pass connect({name}=...)"
-        )
     try:
         return kind(text)
     except ValueError:

@@ -125,15 +125,19 @@ class CollectiveTimeout(RemoteError, TimeoutError):
 
 
 class WorkerLost(RemoteError):
-    """A member died, stopped answering, or left while this rank waits for it.  `rank` is its rank."""
+    """A member died, stopped answering, or left while this rank waits for it.  `rank` is its rank.
 
-    def __init__(self, message: str, rank: int) -> None:
-        super().__init__(message)
+    `advice` is the end of the text that says how to go on without the member; empty: the text does not say.
+    """
+
+    def __init__(self, message: str, rank: int, advice: str = "") -> None:
+        super().__init__(message + advice)
         self.rank = rank
+        self.advice = advice
 
-    def __reduce__(self) -> tuple[type[WorkerLost], tuple[str, int]]:
+    def __reduce__(self) -> tuple[type[WorkerLost], tuple[str, int, str]]:
         """Pickle it with its rank: it goes to other processes."""
-        return type(self), (str(self), self.rank)
+        return type(self), (str(self).removesuffix(self.advice), self.rank, self.advice)
 
 
 class SwitchLost(RemoteError):

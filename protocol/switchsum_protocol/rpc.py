@@ -69,6 +69,10 @@ class CreateJobRequest:
     """The job shares slots with others, `slots` of them at most; None: all that are shared."""
     own_slots: int = 0
     """Slots that such a job reserves beside those that it shares."""
+    part_of_free: float = 1.0
+    """Reserve at most this part of the slots that are free, and at least one: the rest is left to jobs that follow."""
+    replaces: bool = False
+    """Remove a job of that name first, whoever is still in it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -118,6 +122,20 @@ class MemberInfo:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Move:
+    """A running job's move to other trees, or to fewer rails."""
+
+    why: str
+    what: str
+    """What it has now."""
+    away: list[str] = field(default_factory=list)
+    """Switches that stay away, and for which it was moved, by name."""
+
+    def __str__(self) -> str:
+        return f"{self.why}: {self.what}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class JobInfo:
     """One job as the controller knows it; `tree` names, for each switch below another one, the switch above."""
 
@@ -150,8 +168,8 @@ class JobInfo:
     link_rates: list[float] = field(default_factory=list)
     """As in `ReadyReply`."""
     links_down: list[int] = field(default_factory=list)
-    moved: list[str] = field(default_factory=list)
-    """The latest moves to other trees, in words: what was moved, and why."""
+    moved: list[Move] = field(default_factory=list)
+    """The latest moves to other trees, or to fewer rails."""
     trees_of_link: int = 1
     """Where links of a member lead to several switches: how many trees each has, those of the first link first."""
     least_quorum: float = LEAST_QUORUM
@@ -375,12 +393,23 @@ class LinkInfo:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class LinkFault:
+    """A link that was found but does not fit, or that a tree needs but that is gone."""
+
+    text: str
+    switches: list[str] = field(default_factory=list)
+    """Switches that it is about, by name."""
+
+    def __str__(self) -> str:
+        return self.text
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class LinkList:
     """The links between a controller's switches."""
 
     links: list[LinkInfo] = field(default_factory=list)
-    faults: list[str] = field(default_factory=list)
-    """Links that were found but do not fit, and links that a tree needs but that are gone, in words."""
+    faults: list[LinkFault] = field(default_factory=list)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -59,7 +59,7 @@ from switchsum_switch.wires.headers import Address
 
 from .frame import NO_BLOCK, Flag, Header, Kind, Reason
 from .serial import is_older
-from .slot_rules import Cell, Member, Replies
+from .slot_rules import AdmittedMember, Cell, Replies
 from .tree_rules import TreeMember, TreeSwitch
 from .wire import Packet, build_frame, parse_frame
 
@@ -181,7 +181,7 @@ class SharedSwitch(TreeSwitch):
     def _age(self) -> int:
         return self.now_us // AGE_US % _AGES
 
-    def _contribute(self, port: int, member: Member, packet: Packet) -> Replies:
+    def _contribute(self, port: int, member: AdmittedMember, packet: Packet) -> Replies:
         if not isinstance(member, SharedMember):
             return super()._contribute(port, member, packet)
         if member.is_at_fallback:
@@ -216,7 +216,7 @@ class SharedSwitch(TreeSwitch):
             for _, frame in answers[:1]
         ]
 
-    def _take_repeat(self, port: int, member: Member, cell: Cell, packet: Packet) -> Replies:
+    def _take_repeat(self, port: int, member: AdmittedMember, cell: Cell, packet: Packet) -> Replies:
         if not isinstance(member, SharedMember) or member.is_at_fallback:
             return super()._take_repeat(port, member, cell, packet)
         if cell.seen != member.everybody:
@@ -228,14 +228,14 @@ class SharedSwitch(TreeSwitch):
             return self._hand_in(fallback, cell, answer)
         return super()._take_repeat(port, member, cell, packet)
 
-    def _complete(self, member: Member, cell: Cell, header: Header) -> Replies:
+    def _complete(self, member: AdmittedMember, cell: Cell, header: Header) -> Replies:
         if isinstance(member, SharedMember) and not member.is_at_fallback:
             answer = self.answer(cell, header, Kind.RESULT)
             if self.is_kept_there(answer) and (fallback := self._fallback(header)):
                 return self._hand_in(fallback, cell, answer)
         return super()._complete(member, cell, header)
 
-    def _tell_members(self, member: Member, cell: Cell, answer: Header) -> Replies:
+    def _tell_members(self, member: AdmittedMember, cell: Cell, answer: Header) -> Replies:
         """Tell the relay alone, where workers stand behind another switch."""
         told = [one for one in self.members.values() if one.job == member.job and one.tree == member.tree]
         if not any(isinstance(one, SharedMember) and one.is_at_fallback for one in told):
@@ -313,7 +313,7 @@ class SharedSwitch(TreeSwitch):
         ]
 
 
-def _is_relay(member: Member) -> bool:
+def _is_relay(member: AdmittedMember) -> bool:
     return isinstance(member, TreeMember) and member.is_switch
 
 

@@ -107,7 +107,7 @@ Tag = tuple[int, int, int, int, int]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Member:
+class AdmittedMember:
     """What the switch knows of a member: its entry in the admission table, and where results go."""
 
     job: int
@@ -175,12 +175,12 @@ class ReferenceSwitch:
         self._takes_narrow = may_be_narrow(lanes_per_frame, self.growth_bytes)
         self.events: Counter[Reason] = Counter()
         """How often each reason occurred."""
-        self.members: dict[tuple[int, int, int, int, int, int, int], Member] = {}
+        self.members: dict[tuple[int, int, int, int, int, int, int], AdmittedMember] = {}
         """Entries of the admission table."""
         self.cells: dict[int, Cell] = {}
         """Cells by twice the slot plus the lowest bit of the number. A cell that is missing is unused."""
 
-    def admit(self, member: Member) -> None:
+    def admit(self, member: AdmittedMember) -> None:
         """Write a member's entry."""
         source = member.address
         key = (member.job, member.tree, member.rank, member.epoch, source.ip, source.port, member.port)
@@ -248,7 +248,7 @@ class ReferenceSwitch:
             return (whole, narrow_bytes(self.lanes_per_frame)) if is_widened else (whole,)
         return (0, max(0, payload_bytes(self.lanes_per_frame) - PADDING_LESS_BYTES))
 
-    def _reason_to_refuse(self, member: Member | None, header: Header, size: int) -> Reason | None:
+    def _reason_to_refuse(self, member: AdmittedMember | None, header: Header, size: int) -> Reason | None:
         if member is None:
             return Reason.NOT_ADMITTED
         if header.cookie != member.cookie:
@@ -281,7 +281,7 @@ class ReferenceSwitch:
         cell.flags = 0
         cell.asked = 0
 
-    def has_contributed(self, cell: Cell, member: Member) -> bool:
+    def has_contributed(self, cell: Cell, member: AdmittedMember) -> bool:
         """Rows 10 and 11: tell whether the member has contributed; a second contribution is not combined."""
         return bool(cell.seen & member.bit)
 
@@ -307,7 +307,7 @@ class ReferenceSwitch:
         cell.lanes[:whole] = result.astype(kind).view(np.uint8)
         return overflowed
 
-    def _contribute(self, port: int, member: Member, packet: Packet) -> Replies:
+    def _contribute(self, port: int, member: AdmittedMember, packet: Packet) -> Replies:
         header = packet.header
         tag = (int(header.operator), int(header.format), header.exponent, header.block, header.digest)
         cell = self.cell(header)
@@ -324,18 +324,18 @@ class ReferenceSwitch:
         self.events[Reason.COMPLETED] += 1
         return self._complete(member, cell, header)
 
-    def _take_repeat(self, port: int, member: Member, cell: Cell, packet: Packet) -> Replies:
+    def _take_repeat(self, port: int, member: AdmittedMember, cell: Cell, packet: Packet) -> Replies:
         """Rows 10 and 11: answer the sender alone."""
         complete = cell.seen == member.everybody
         self.events[Reason.REPEATED if complete else Reason.HELD] += 1
         answer = self.answer(cell, packet.header, Kind.RESULT if complete else Kind.HELD)
         return [(port, self.frame(packet.source, cell, answer))]
 
-    def _complete(self, member: Member, cell: Cell, header: Header) -> Replies:
+    def _complete(self, member: AdmittedMember, cell: Cell, header: Header) -> Replies:
         """Row 12: the round has its last contribution."""
         return self._tell_members(member, cell, self.answer(cell, header, Kind.RESULT))
 
-    def _tell_members(self, member: Member, cell: Cell, answer: Header) -> Replies:
+    def _tell_members(self, member: AdmittedMember, cell: Cell, answer: Header) -> Replies:
         members = [other for other in self.members.values() if other.job == member.job]
         return [
             (one.port, self.frame(one.address, cell, replace(answer, rank=one.rank, cookie=one.cookie)))

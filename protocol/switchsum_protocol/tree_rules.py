@@ -66,7 +66,7 @@ from switchsum_switch.wires.headers import Address
 
 from .frame import Flag, Header, Kind, Reason, payload_bytes
 from .serial import is_older
-from .slot_rules import Cell, Member, ReferenceSwitch, Replies
+from .slot_rules import AdmittedMember, Cell, ReferenceSwitch, Replies
 from .wire import Packet, build_frame
 
 _OF_RESULTS: Final = Flag.PAYLOAD | Flag.OVERFLOW | Flag.MISMATCH | Flag.MARK | Flag.SELECT
@@ -77,7 +77,7 @@ _REASONS: Final = frozenset(Reason) - {Reason.LOST_EGRESS}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TreeMember(Member):
+class TreeMember(AdmittedMember):
     """A member of one switch of a tree: a worker, or a switch below."""
 
     place: int
@@ -142,7 +142,7 @@ class TreeSwitch(ReferenceSwitch):
         """Row 14: tell whether a repeat to a final version asks for its result on behalf of others."""
         return bool(header.flags & (Flag.RECALL | Flag.FINAL))
 
-    def stands_for_all(self, member: Member, cell: Cell, header: Header) -> bool:
+    def stands_for_all(self, member: AdmittedMember, cell: Cell, header: Header) -> bool:
         """Rows 13, 14 and 19: tell whether a repeat or recall goes up, for all members that have asked since."""
         goes_anyhow = header.flags & Flag.RECALL and not cell.flags & Flag.FINAL
         return cell.asked == 0 or bool(cell.asked & member.bit or goes_anyhow)
@@ -151,7 +151,7 @@ class TreeSwitch(ReferenceSwitch):
         """Rows 16 to 18: tell whether what comes from above for a number is meant for what the version holds."""
         return cell.seen == upstream.everybody and cell.number == number and not cell.flags & Flag.FINAL
 
-    def _contribute(self, port: int, member: Member, packet: Packet) -> Replies:
+    def _contribute(self, port: int, member: AdmittedMember, packet: Packet) -> Replies:
         header = packet.header
         if not (isinstance(member, TreeMember) and member.is_switch):
             header = replace(header, flags=header.flags & _FROM_WORKERS)
@@ -171,13 +171,13 @@ class TreeSwitch(ReferenceSwitch):
         cell.flags |= packet.header.flags & (Flag.OVERFLOW | Flag.MISMATCH)
         return super()._merge(cell, packet, tag)
 
-    def _complete(self, member: Member, cell: Cell, header: Header) -> Replies:
+    def _complete(self, member: AdmittedMember, cell: Cell, header: Header) -> Replies:
         upstream = self._upstream(header)
         if upstream is None:
             return super()._complete(member, cell, header)
         return self._send_up(upstream, cell, header)
 
-    def _take_repeat(self, port: int, member: Member, cell: Cell, packet: Packet) -> Replies:
+    def _take_repeat(self, port: int, member: AdmittedMember, cell: Cell, packet: Packet) -> Replies:
         upstream = self._upstream(packet.header)
         if upstream is None or cell.seen != member.everybody:
             return super()._take_repeat(port, member, cell, packet)
@@ -190,7 +190,7 @@ class TreeSwitch(ReferenceSwitch):
         self.events[Reason.REPEATED] += 1
         return self._send_up(upstream, cell, packet.header)  # rows 13 and 14
 
-    def _tell_members(self, member: Member, cell: Cell, answer: Header) -> Replies:
+    def _tell_members(self, member: AdmittedMember, cell: Cell, answer: Header) -> Replies:
         """Tell the members of this tree: a worker is a member of each tree of its job."""
         tree = (member.job, member.tree, member.epoch)
         return [
@@ -250,7 +250,7 @@ class TreeSwitch(ReferenceSwitch):
             answer = replace(answer, flags=0, reason=header.reason)
         return self._tell_members(member, cell, answer)
 
-    def _become_final(self, member: Member, cell: Cell, packet: Packet) -> Replies:
+    def _become_final(self, member: AdmittedMember, cell: Cell, packet: Packet) -> Replies:
         """Rows 15 and 16: the frame's lanes and all that goes with them are the result; tell the members."""
         header = packet.header
         cell.tag = (int(header.operator), int(header.format), header.exponent, header.block, header.digest)

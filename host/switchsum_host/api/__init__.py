@@ -4,10 +4,17 @@
 |---|---|
 | `communicator.py` | `Communicator`: the collectives that users call |
 | `operation_queue.py` | operations under way: begun and brought to their end by one thread at a time; handles |
+| `driver.py` | what a communicator asks of the driver below it |
 | `collectives.py` | each collective as an operation of the engine, and how its result comes back |
 | `parts.py` | collectives in which ranks have parts of their own: reduce, broadcast, allgather |
+| `ragged.py` | gathering of parts that differ in length |
 | `steps.py` | collectives of several steps, in the background |
-| `sparse.py`, `bitmap.py`, `owners.py` | sparse sums: the union of all ranks' blocks first, then the values |
+| `sparse.py` | sparse sums, as callers have them |
+| `ways.py`, `supports.py` | the way of a sparse sum: the choice; what ranks know of each other's rows; their union |
+| `bitmap.py`, `places.py`, `owners.py` | rows as bits; as coded places; who has which |
+| `expected.py` | what goes along with the next first step of a sparse sum, since the last one was such |
+| `pairs.py` | sums of few rows, which ranks add themselves |
+| `scaled.py` | sums of few floats whose exponents all ranks know |
 | `quorum.py`, `missed.py` | sums that go on without ranks that are late: who takes part; what the late ones get |
 | `each.py`, `rough.py` | sums with an exponent for each value; sums of a byte a value |
 | `record.py` | what ranks must have alike in one call: one structure, one text, one digest |

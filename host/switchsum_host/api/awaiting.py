@@ -19,7 +19,7 @@ from switchsum_protocol.member_rpc import ReadyReply
 from switchsum_switch.notices import QUIET_S, ranks_of, say
 from switchsum_switch.wires.headers import ETHERNET_BYTES
 
-from ..engine.engine import Engine
+from .driver import CommunicatorDriver
 
 OLDER_S: Final = 1.0
 """Seconds after the news that a rank has left, in which older answers of the switch may still arrive."""
@@ -100,9 +100,9 @@ class Departures:
     switches of a tree, for which the bitmap of this one has no places.
     """
 
-    def __init__(self, engine: Engine, loads: int) -> None:
+    def __init__(self, driver: CommunicatorDriver, loads: int) -> None:
         """Watch what the switch answers, which has been given its program `loads` times."""
-        self._engine = engine
+        self._driver = driver
         self._loads = loads
         self._left: frozenset[int] = frozenset()
         self._look_at_s = 0.0
@@ -113,12 +113,12 @@ class Departures:
             return
         if left != self._left:
             self._left = left
-            self._engine.rank_left()
+            self._driver.note_departure()
             self._look_at_s = now_s + OLDER_S
         if now_s < self._look_at_s:
             return
         self._look_at_s = now_s + LOOK_S
-        if awaited := {rank for _, _, missing in self._engine.held_slots(earlier=False) for rank in missing} & left:
+        if awaited := {rank for _, _, missing in self._driver.held_slots(earlier=False) for rank in missing} & left:
             raise _in_vain(sorted(awaited))
 
 

@@ -10,6 +10,7 @@ import sys
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
+from enum import IntEnum
 from functools import cache
 from typing import Any, NamedTuple
 
@@ -36,6 +37,21 @@ class Ranks:
     """32-bit lanes in a frame of the switch."""
 
 
+class Way(IntEnum):
+    """How the ranks of a sparse sum find the union of their rows, and add the values."""
+
+    SAME = 0
+    """All ranks have the same rows, so that the values travel at once."""
+    PAIRS = 1
+    """Each rank gets the places and values of all others, and adds them itself."""
+    PLACES = 2
+    """Each rank gets the places of all others. Then the switch adds the values of the union."""
+    BITMAPS = 3
+    """The switch unites a bit for each row. Then it adds the values of the union."""
+    ALL = 4
+    """Nearly all rows are in the union: the switch adds all of them."""
+
+
 class Collective(NamedTuple):
     """What one rank does for a collective."""
 
@@ -50,9 +66,11 @@ class Collective(NamedTuple):
     holds: Array | None = None  # memory that is the collective's until then, if not that of `values`
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Options:
-    """How arrays are combined."""
+class Options(NamedTuple):
+    """How arrays are combined: what a caller has said beside the array.
+
+    A tuple, for each small sum makes one, and finds by it what was prepared for an earlier sum.
+    """
 
     operator: str = "sum"
     """One of `switchsum_host.engine.operation.OPERATORS`."""

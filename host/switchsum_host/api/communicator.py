@@ -11,7 +11,7 @@ import math
 import os
 import sys
 import weakref
-from collections.abc import Callable, Hashable, Iterator
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from functools import wraps
 from types import TracebackType
@@ -23,13 +23,14 @@ import numpy.typing as npt
 from switchsum_protocol.errors import SwitchsumError, UsageError
 
 from ..engine.calls import CALLS
-from ..engine.loop import Driver
 from ..engine.operation import EACH, INT4, Operation
 from . import collectives, parts
-from .collectives import Collective, Options, Ranks
-from .operation_queue import Handle, Member, OperationQueue
+from .collectives import Collective, Options, Ranks, Way
+from .driver import CommunicatorDriver
+from .operation_queue import CommunicatorMembership, Handle, OperationQueue
 
 if TYPE_CHECKING:
+    from .expected import Expected, Key
     from .missed import QuorumSum
     from .quorum import How, QuorumHow, Quorums
     from .sparse import SparseSum
@@ -54,14 +55,14 @@ def whole(method: Callable[P, Made]) -> Callable[P, Made]:
 
     @wraps(method)
     def call(*arguments: P.args, **options: P.kwargs) -> Made:
-        communicator: Any = arguments[0]
         try:
             result = method(*arguments, **options)
         except BaseException as error:
-            _note_foreign(communicator, error)
+            _note_foreign(arguments[0], error)
             raise
-        if communicator.queue.interrupts.is_asked_for:
-            communicator.queue.interrupts.raise_now()
+        interrupts = arguments[0].queue.interrupts  # type: ignore[attr-defined]
+        if interrupts.is_asked_for:
+            interrupts.raise_now()
         return result
 
     return call
@@ -103,8 +104,8 @@ class Communicator:
 
     def __init__(
         self,
-        driver: Driver,
-        membership: Member,
+        driver: CommunicatorDriver,
+        membership: CommunicatorMembership,
         *,
         rank: int,
         world_size: int,
@@ -119,7 +120,7 @@ class Communicator:
         """0 to world_size - 1."""
         self.world_size = world_size
         """Number of ranks."""
-        self.lanes_per_frame = driver.engine.lanes_per_frame
+        self.lanes_per_frame = driver.lanes_per_frame
         """32-bit lanes in a frame."""
         self.queue = OperationQueue(driver, membership, f"switchsum rank {rank}")
         """Collectives in flight. Only this package uses it."""
@@ -127,6 +128,10 @@ class Communicator:
         """The same facts for `collectives`."""
         self.supports = np.zeros(3, np.int64)
         """Rows that this rank had in sparse allreduces so far, that some rank had, and of the whole arrays."""
+        self.ways = np.zeros(len(Way), np.int64)
+        """How many sparse allreduces so far went each way."""
+        self.expected: dict[Key, Expected] = {}
+        """What the next ones are expected to be."""
         self._about = about
         self.connect_again = connect_again
         self._quorums: Quorums | None = None
@@ -158,13 +163,14 @@ class Communicator:
         from .statistics import Statistics  # noqa: PLC0415
 
         queue = self.queue
-        counts = queue.driver.engine.counts
-        return Statistics.of(counts, self.supports, collectives=queue.finished, collective_s=queue.seconds)
+        counts = queue.driver.counts
+        seconds = queue.seconds
+        return Statistics.of(counts, self.supports, self.ways, collectives=queue.finished, collective_s=seconds)
 
     @property
     def begun(self) -> int:
         """Collectives that were begun, those of several steps once for each."""
-        return self.queue.driver.engine.submitted
+        return self.queue.driver.submitted
 
     def note_purpose(self, purpose: object, first: int) -> None:
         """Have reports say by the text of `purpose` what the collectives from number `first` on are for.
@@ -181,9 +187,7 @@ class Communicator:
 
     def note_wait(self) -> None:
         """Take note that the program has waited for all collectives so far, in a way that is not seen here."""
-        state = getattr(self.queue.driver.engine, "state", None)
-        if state is not None:  # in virtual time the simulation has it
-            state.core[0]["calls"]["waits"] = 1
+        self.queue.driver.note_wait()
 
     @property
     def quorums(self) -> Quorums:
@@ -224,6 +228,7 @@ class Communicator:
     @overload
     def allreduce(self, array: Array, op: str = "sum", **how: Unpack[QuorumHow]) -> QuorumSum: ...
 
+    @whole
     def allreduce(
         self,
         array: Array,
@@ -280,10 +285,11 @@ class Communicator:
             A float sum of n ranks is off by at most n/2 steps of its block plus the rounding to its dtype
             (docs/accuracy.md). A block with a NaN or an infinity on any rank comes out all NaN on every rank.
 
-            With `block`, a call costs one bit for each block and two to four round trips.  If ranks have few blocks in
-            common, blocks are sorted by the ranks that have them.  This costs one more bit for each rank and block, and
-            one more round trip.  "auto" never sorts.  The error of a float sum, and the NaN, concern all blocks in the
-            same frame, and SumOverflow counts frames.
+            With `block`, a call costs up to one bit for each block and two to six round trips.  If ranks have few
+            blocks in common, blocks are sorted by the ranks that have them.  This costs one more bit for each rank and
+            block, and one more round trip.  "auto" never sorts.  The error of a float sum, and the NaN, concern all
+            blocks in the same frame, and SumOverflow counts frames.  Few blocks of floats travel to all ranks, which
+            add them: see `allreduce_sparse`.
 
         Example:
             >>> import numpy as np
@@ -292,47 +298,50 @@ class Communicator:
             [array([1, 1]), array([1, 1])]
 
         """
-        try:  # what `whole` does, sooner
-            if quorum is not None or patience_s is not None:
-                from .quorum import allreduce  # noqa: PLC0415 - few jobs go on without ranks
+        how = Options(op, lanes, narrow, saturate, label)
+        if quorum is not None or patience_s is not None:
+            from .quorum import allreduce  # noqa: PLC0415 - few jobs go on without ranks
 
-                how = Options(operator=op, lanes=lanes, narrow=narrow, saturate=saturate, label=label)
-                return allreduce(self, array, how, block, quorum, patience_s)
-            if block is not None:
-                how = Options(operator=op, lanes=lanes, narrow=narrow, saturate=saturate, label=label)
-                return self._blocks(array, block, how, background=False)().result()  # type: ignore[no-any-return]
-            self._enqueue_and_wait(self._allreduce(array, op, lanes, narrow, saturate, label))
-        except BaseException as error:
-            _note_foreign(self, error)
-            raise
-        if self.queue.interrupts.is_asked_for:
-            self.queue.interrupts.raise_now()
+            return allreduce(self, array, how, block, quorum, patience_s)
+        self._allreduce(array, how, block, stays=True).wait()
         return array
 
-    def _allreduce(self, array: Values, op: str, lanes: str, narrow: bool, saturate: bool, label: str) -> Handle:
+    def _allreduce(
+        self, array: Values, how: Options, block: int | str | None, *, stays: bool = False, background: bool = False
+    ) -> Handle:
+        """Begin an allreduce in place; raises UsageError or UnsupportedDtype."""
+        if block is not None:
+            return self._blocks(array, how, block, stays=stays)
+        return self._enqueue(self._prepared(array, how), stays=stays, background=background)
+
+    def _prepared(self, array: Values, how: Options) -> Handle:
         """Prepare an allreduce in place, unless there was one like it; raises UsageError or UnsupportedDtype."""
-        is_plain = type(array) is np.ndarray and array.flags.carray and array.dtype.isnative and lanes != INT4
+        is_plain = type(array) is np.ndarray and array.flags.carray and array.dtype.isnative and how.lanes != INT4
         key: Hashable = None
         if is_plain:
-            key = array.dtype, array.shape, str(op), str(lanes), bool(narrow), bool(saturate), str(label)
-            known = self._known.get(key)
+            key = array.dtype, array.shape, how
+            try:
+                known = self._known.get(key)
+            except TypeError:  # an option that is no option, which is refused below
+                is_plain, known = False, None
             if known is not None:
-                return Handle(self.queue, known, array, saturates=saturate)
-        how = Options(operator=op, lanes=lanes, narrow=narrow, saturate=saturate, label=label)
+                return Handle(self.queue, known, array, saturates=how.saturate)
         handle = self._made(lambda: collectives.allreduce(array, how, self.ranks))
-        if is_plain and not (narrow and array.dtype == np.float64):
+        if is_plain and not (how.narrow and array.dtype == np.float64):
             if len(self._known) >= MOST_KNOWN:
                 self._known.clear()
             self._known[key] = handle.operation
         return handle
 
-    def _blocks(self, array: Array, block: int | str, how: Options, background: bool) -> Callable[[], LastStep]:
-        """Return the steps of an allreduce in small blocks; raises what an allreduce of whole frames does."""
+    def _blocks(self, array: Values, how: Options, block: int | str, *, stays: bool = False) -> Handle:
+        """Begin an allreduce in small blocks; raises what an allreduce of whole frames does."""
         from . import sparse  # noqa: PLC0415 - many jobs add no sparse arrays
 
         with self.checked():
             sparse.check_blocks(array, how)
-        return lambda: sparse.allreduce_blocks(self, array, block, how, background)
+        return self.begin_steps(
+            lambda: sparse.allreduce_blocks(self, array, block, how, background=not stays), stays=stays
+        )
 
     @whole
     def allreduce_sparse(
@@ -374,9 +383,12 @@ class Communicator:
             SwitchsumError: What `allreduce` raises.
 
         Note:
-            A NaN or an infinity makes the frame that it travels in NaN: rows nearby in the union.  With `keep`, sums of
-            floats may travel in lanes of 8 bits first, rounded at random, and the largest ones then travel exactly
-            (Ok-Topk's global top-k).  Of nearly equal sums any may be kept.
+            How many rows each rank has decides in which way they are added; `statistics()` counts the ways.  Few rows
+            of floats travel to all ranks, which add them in the order of ranks, in float64, rounded once: then a NaN or
+            an infinity concerns its own sum alone.  In the other ways, and with `lanes`, it makes the frame that it
+            travels in NaN: rows nearby in the union.  With `keep`, sums of floats may travel in lanes of 8 bits first,
+            rounded at random, and the largest ones then travel exactly (Ok-Topk's global top-k).  Of nearly equal sums
+            any may be kept.
 
         Example:
             >>> import numpy as np
@@ -387,9 +399,9 @@ class Communicator:
             array([2., 1., 1., 0.], dtype=float32)
 
         """
-        how = Options(operator=op, lanes=lanes, label=label)
-        steps = self._sparse(indices, values, size, how, keep, background=False)
-        return steps().result()  # type: ignore[no-any-return]
+        how = Options(op, lanes, label=label)
+        total: SparseSum = self._sparse(indices, values, size, how, keep, stays=True).wait()
+        return total
 
     @whole
     def allreduce_sparse_async(
@@ -411,18 +423,21 @@ class Communicator:
             A `Handle`; its `wait` returns the `SparseSum`.
 
         """
-        how = Options(operator=op, lanes=lanes, label=label)
-        return self.begin_steps(self._sparse(indices, values, size, how, keep, background=True))
+        return self._sparse(indices, values, size, Options(op, lanes, label=label), keep)
 
     def _sparse(
-        self, indices: Values, values: Values, size: int, how: Options, keep: int | None, background: bool
-    ) -> Callable[[], LastStep]:
+        self, indices: Values, values: Values, size: int, how: Options, keep: int | None, *, stays: bool = False
+    ) -> Handle:
+        """Begin an allreduce of sparse arrays; raises UsageError."""
         from . import sparse  # noqa: PLC0415
 
         with self.checked():
             indices, values = sparse.given(indices, values, size)
         fault = sparse.fault_of_keep(keep, values.shape)
-        return lambda: sparse.allreduce_sparse(self, indices, values, size, how, background, keep=keep, fault=fault)
+        return self.begin_steps(
+            lambda: sparse.allreduce_sparse(self, indices, values, size, how, not stays, keep=keep, fault=fault),
+            stays=stays,
+        )
 
     @whole
     def allreduce_topk(
@@ -466,8 +481,8 @@ class Communicator:
             array([ 0.,  0., 17.], dtype=float32)
 
         """
-        steps = self._topk(array, k, density, Options(operator=op, lanes=lanes, label=label), keep, background=False)
-        return steps().result()  # type: ignore[no-any-return]
+        self._topk(array, k, density, Options(op, lanes, label=label), keep, stays=True).wait()
+        return array
 
     @whole
     def allreduce_topk_async(
@@ -487,19 +502,28 @@ class Communicator:
             A `Handle`; its `wait` returns the array.
 
         """
-        how = Options(operator=op, lanes=lanes, label=label)
-        return self.begin_steps(self._topk(array, k, density, how, keep, background=True))
+        return self._topk(array, k, density, Options(op, lanes, label=label), keep)
 
     def _topk(
-        self, array: Values, k: int | None, density: float | None, how: Options, keep: int | None, background: bool
-    ) -> Callable[[], LastStep]:
+        self,
+        array: Values,
+        k: int | None,
+        density: float | None,
+        how: Options,
+        keep: int | None,
+        *,
+        stays: bool = False,
+    ) -> Handle:
+        """Begin an allreduce of the largest values; raises UsageError."""
         from . import sparse  # noqa: PLC0415
 
         with self.checked():
             collectives.check_written("allreduce_topk", array)
         chosen, fault = sparse.largest_wanted(array, k, density)
         fault = fault or sparse.fault_of_keep(keep, (array.size,))
-        return lambda: sparse.allreduce_topk(self, array, chosen, how, background, keep=keep, fault=fault)
+        return self.begin_steps(
+            lambda: sparse.allreduce_topk(self, array, chosen, how, not stays, keep=keep, fault=fault), stays=stays
+        )
 
     @whole
     def reduce(
@@ -539,8 +563,8 @@ class Communicator:
             [array([1, 2]), array([2, 4])]
 
         """
-        how = Options(operator=op, lanes=lanes, narrow=narrow, saturate=saturate, label=label)
-        self._enqueue_and_wait(self._reduce(array, root, how))
+        how = Options(op, lanes, narrow, saturate, label)
+        self._begin(lambda: parts.reduce(array, root, how, self.ranks), stays=True).wait()
         return array
 
     @whole
@@ -581,9 +605,10 @@ class Communicator:
             [array([2, 4]), array([6, 8])]
 
         """
-        how = Options(operator=op, lanes=lanes, narrow=narrow, saturate=saturate, label=label)
-        result: Array = self._enqueue_and_wait(self._reduce_scatter(array, how, out))
-        return result
+        how = Options(op, lanes, narrow, saturate, label)
+        made = self._begin(lambda: parts.reduce_scatter(array, how, self.ranks, out=out), stays=True)
+        part: Array = made.wait()
+        return part
 
     @whole
     def broadcast(self, array: Array, root: int = 0, *, label: str = "") -> Array:
@@ -612,7 +637,7 @@ class Communicator:
             [array([8]), array([8])]
 
         """
-        self._enqueue_and_wait(self._broadcast(array, root, label))
+        self._begin(lambda: parts.broadcast(array, root, self.ranks, label=label), stays=True).wait()
         return array
 
     @whole
@@ -639,8 +664,60 @@ class Communicator:
             [[0, 5], [1, 5]]
 
         """
-        result: Array = self._enqueue_and_wait(self._allgather(array, out, label))
-        return result
+        stacked: Array = self._begin(
+            lambda: parts.allgather(array, self.ranks, out=out, label=label), stays=True
+        ).wait()
+        return stacked
+
+    @whole
+    def allgatherv(self, array: Array, *, sizes: Sequence[int] | None = None, label: str = "") -> list[Array]:
+        """Return the arrays of all ranks, bit by bit, which may have different lengths.
+
+        Args:
+            array: What this rank contributes, with at least one axis; any dtype but Python objects.  The dtype and all
+                axes but the first are the same on all ranks.
+            sizes: Length of each rank's first axis, the same list on all ranks.  None: ranks tell each other their
+                lengths first, in one more operation.
+            label: Names the call in errors; the same on all ranks.
+
+        Returns:
+            A new array for each rank, in the order of ranks.
+
+        Raises:
+            UsageError: The array has no axis, or `sizes` has not one length for each rank, or another one for this.
+            UnsupportedDtype: The array holds Python objects.
+            OperationMismatch: Ranks differ in dtype, in further axes, or in `sizes`.  Every rank raises it.
+            SwitchsumError: What `allreduce` raises.
+
+        Example:
+            >>> import numpy as np
+            >>> from switchsum.testing import on_ranks
+            >>> [part.tolist() for part in on_ranks(2, lambda comm: comm.allgatherv(np.arange(comm.rank + 1)))[0]]
+            [[0], [0, 1]]
+
+        """
+        gathered: list[Array] = self._allgatherv(array, sizes, label, stays=True).wait()
+        return gathered
+
+    @whole
+    def allgatherv_async(
+        self, array: npt.NDArray[Any], *, sizes: Sequence[int] | None = None, label: str = ""
+    ) -> Handle:
+        """Start an `allgatherv` and return at once; `array` stays as it is until the handle's `wait` has returned.
+
+        Returns:
+            A `Handle`; its `wait` returns the list of arrays.
+
+        """
+        return self._allgatherv(array, sizes, label)
+
+    def _allgatherv(self, array: Values, sizes: Sequence[int] | None, label: str, *, stays: bool = False) -> Handle:
+        """Begin a gathering of parts of different length; raises UsageError or UnsupportedDtype."""
+        from . import ragged  # noqa: PLC0415 - few jobs have parts of different length
+
+        with self.checked():
+            ragged.check(array, sizes, self.ranks)
+        return self.begin_steps(lambda: ragged.allgatherv(self, array, sizes, label, not stays), stays=stays)
 
     @whole
     def barrier(self, *, label: str = "") -> None:
@@ -653,7 +730,7 @@ class Communicator:
             SwitchsumError: What `allreduce` raises.
 
         """
-        self._enqueue_and_wait(self._made(lambda: collectives.barrier(label)))
+        self._begin(lambda: collectives.barrier(label), stays=True).wait()
 
     def compute(self, seconds: float) -> None:
         """Say that the computation before the next collective takes so many seconds of virtual time.
@@ -740,10 +817,7 @@ class Communicator:
             [[3, 3], [30, 30]]
 
         """
-        if block is not None:
-            how = Options(operator=op, lanes=lanes, narrow=narrow, saturate=saturate, label=label)
-            return self.begin_steps(self._blocks(array, block, how, background=True))
-        return self._enqueue(self._allreduce(array, op, lanes, narrow, saturate, label), background)
+        return self._allreduce(array, Options(op, lanes, narrow, saturate, label), block, background=background)
 
     @whole
     def reduce_async(
@@ -764,8 +838,8 @@ class Communicator:
             A `Handle`; its `wait` returns the array.
 
         """
-        how = Options(operator=op, lanes=lanes, narrow=narrow, saturate=saturate, label=label)
-        return self._enqueue(self._reduce(array, root, how), background)
+        how = Options(op, lanes, narrow, saturate, label)
+        return self._begin(lambda: parts.reduce(array, root, how, self.ranks), background=background)
 
     @whole
     def reduce_scatter_async(
@@ -786,8 +860,8 @@ class Communicator:
             A `Handle`; its `wait` returns this rank's part.
 
         """
-        how = Options(operator=op, lanes=lanes, narrow=narrow, saturate=saturate, label=label)
-        return self._enqueue(self._reduce_scatter(array, how, out), background)
+        how = Options(op, lanes, narrow, saturate, label)
+        return self._begin(lambda: parts.reduce_scatter(array, how, self.ranks, out=out), background=background)
 
     @whole
     def broadcast_async(
@@ -799,7 +873,7 @@ class Communicator:
             A `Handle`; its `wait` returns the array.
 
         """
-        return self._enqueue(self._broadcast(array, root, label), background)
+        return self._begin(lambda: parts.broadcast(array, root, self.ranks, label=label), background=background)
 
     @whole
     def allgather_async(
@@ -816,7 +890,7 @@ class Communicator:
             A `Handle`; its `wait` returns the stacked arrays.
 
         """
-        return self._enqueue(self._allgather(array, out, label), background)
+        return self._begin(lambda: parts.allgather(array, self.ranks, out=out, label=label), background=background)
 
     @whole
     def barrier_async(self, *, label: str = "", background: bool = True) -> Handle:
@@ -826,21 +900,9 @@ class Communicator:
             A `Handle`; its `wait` returns at the barrier's end.
 
         """
-        return self._enqueue(self._made(lambda: collectives.barrier(label)), background)
+        return self._begin(lambda: collectives.barrier(label), background=background)
 
-    def _reduce(self, array: Values, root: int, how: Options) -> Handle:
-        return self._made(lambda: parts.reduce(array, root, how, self.ranks))
-
-    def _reduce_scatter(self, array: Values, how: Options, out: Values | None) -> Handle:
-        return self._made(lambda: parts.reduce_scatter(array, how, self.ranks, out=out))
-
-    def _broadcast(self, array: Values, root: int, label: str) -> Handle:
-        return self._made(lambda: parts.broadcast(array, root, self.ranks, label=label))
-
-    def _allgather(self, array: Values, out: Values | None, label: str) -> Handle:
-        return self._made(lambda: parts.allgather(array, self.ranks, out=out, label=label))
-
-    # What all of them have in common.
+    # What all of them have in common.  A call that blocks begins with `stays`, and waits for the handle.
 
     def start(self, collective: Collective, *, stays: bool = False, background: bool = False) -> Handle:
         """Begin a collective; with `stays` drive it to its end, with `background` have a thread go on with it."""
@@ -848,11 +910,14 @@ class Communicator:
         self.queue.enqueue(handle, stays=stays, background=background)
         return handle
 
-    def begin_steps(self, steps: Callable[[], LastStep]) -> Handle:
-        """Begin a collective of several steps, of which `steps` takes all but the last, on a thread for them."""
+    def begin_steps(self, steps: Callable[[], LastStep], *, stays: bool = False) -> Handle:
+        """Begin a collective of several steps, of which `steps` takes all but the last.
+
+        A thread for them takes the steps; with `stays` the caller's thread does.
+        """
         from .steps import begin_steps  # noqa: PLC0415 - most jobs have no collective of several steps
 
-        return begin_steps(self.queue, steps)
+        return begin_steps(self.queue, steps, stays=stays)
 
     def break_off(self, error: SwitchsumError) -> NoReturn:
         """Break the communicator, and raise why."""
@@ -907,24 +972,20 @@ class Communicator:
             self.refuse()
             raise
 
-    def _enqueue(self, handle: Handle, background: bool) -> Handle:
+    def _begin(self, make: Callable[[], Collective], *, stays: bool = False, background: bool = False) -> Handle:
+        """Begin what a function returns; if it refuses the arguments, let the other ranks hear of it."""
+        return self._enqueue(self._made(make), stays=stays, background=background)
+
+    def _enqueue(self, handle: Handle, *, stays: bool = False, background: bool = False) -> Handle:
+        """Begin a collective, with `stays` and `background` as in `start`; return what its caller waits for."""
         if handle.operation.lanes == EACH:
             from . import each  # noqa: PLC0415
 
-            return self.begin_steps(lambda: each.last_step(self, handle))
-        self.queue.enqueue(handle, background=background)
-        if self.queue.interrupts.is_asked_for:  # nobody would have the handle
+            return self.begin_steps(lambda: each.last_step(self, handle, background=not stays), stays=stays)
+        self.queue.enqueue(handle, stays=stays, background=background)
+        if not stays and self.queue.interrupts.is_asked_for:  # nobody would have the handle
             self.queue.interrupts.raise_now()
         return handle
-
-    def _enqueue_and_wait(self, handle: Handle) -> Any:
-        """Begin a collective, stay with it to its end, and return its result."""
-        if handle.operation.lanes == EACH:
-            from . import each  # noqa: PLC0415
-
-            return each.enqueue(self, handle, background=False).wait()
-        self.queue.enqueue(handle, stays=True)
-        return handle.wait()
 
     def reform(self) -> Communicator:
         """Go on without the ranks that are lost.  This communicator is closed, and a new one is returned.
@@ -953,7 +1014,7 @@ class Communicator:
             self._quorums.close()
         self.queue.close()
         try:
-            rank, world_size = self.queue.membership.reform(self.queue.driver.engine.timeout_s)
+            rank, world_size = self.queue.membership.reform(self.queue.driver.timeout_s)
         finally:
             self.queue.membership.leave()
         return self.connect_again(rank=rank, world_size=world_size)

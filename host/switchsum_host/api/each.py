@@ -114,12 +114,8 @@ def _exponents_of(operation: Operation) -> Operation:
     return replace(operation, kind=kind, operator="max", dtype=_EXPONENT, words=str(operation), part=0, root=0)
 
 
-def enqueue(comm: Starts, handle: Handle, *, background: bool) -> Handle:
-    """Take the first step of a sum that a handle describes, and begin the last, whose handle this returns."""
-    return begin(comm, Collective(handle.operation, handle.values, handle.make_result), background=background)
-
-
-def last_step(comm: Starts, handle: Handle) -> LastStep:
-    """Do so in the background."""
-    last = enqueue(comm, handle, background=True)
+def last_step(comm: Starts, handle: Handle, *, background: bool) -> LastStep:
+    """Take the first step of a sum that a handle describes, and begin the last."""
+    collective = Collective(handle.operation, handle.values, handle.make_result)
+    last = begin(comm, collective, background=background)
     return LastStep(handle=last, finish=last.wait)

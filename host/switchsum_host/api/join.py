@@ -157,7 +157,6 @@ class Membership:
         self._has_news = threading.Event()
         self._thread = threading.Thread(target=self._attend, name=f"switchsum heartbeat {rank}", daemon=True)
         self._thread.start()
-        self._has_news.wait(ATTEND_S)  # before the caller compiles, or does what else keeps Python busy
 
     def _join(self) -> member_rpc.JoinReply:
         """Ask to become a member, again where the controller ends meanwhile, or its switch is away for a while."""
@@ -195,6 +194,14 @@ class Membership:
         if any(getattr(before, name) != getattr(reply, name) for name in fixed):
             raise NotAdmitted(f"the controller of job {self.job!r} has come back with another switch: connect again")
 
+    def most_in_flight(self, frame_bytes: int) -> int:
+        """Return the largest window that this member can be given, in frames of that length.
+
+        The controller gives all members the least of what each of them has asked for.
+        """
+        most, window_bytes = member_rpc.MOST_IN_FLIGHT, self._request.window_bytes
+        return max(1, min(most, window_bytes // frame_bytes)) if window_bytes else most
+
     def _check_launcher(self) -> None:
         """Raise SwitchLost if the controller has ended together with what had started it: none comes in its place."""
         if (ended := launcher_has_ended(self._client.address)) is not None:
@@ -211,6 +218,7 @@ class Membership:
         Raises CollectiveTimeout with the ranks that have not come, SwitchLost if it is the switch that is silent,
         ControllerUnreachable, or TransportError if the link does not take whole frames.
         """
+        self._has_news.wait(ATTEND_S)  # before the caller goes on: to compile, or do what else keeps Python busy
         end, waiter = time.monotonic() + timeout_s, Waiter(self.job, self.rank, timeout_s, self._patience.switch_s)
         hellos, written_for = self._write_all_hellos(links), self._links_of(links)
         seen, sent = False, 0
@@ -442,6 +450,7 @@ class Membership:
         """
         if self._stop.is_set():
             return
+        self._has_news.wait(ATTEND_S)  # the connection that is ended here is there, also where joining fails at once
         self._stop.set()
         gives_up = rpc_codec.details_of(error) if isinstance(error, CollectiveTimeout | SwitchLost) else ""
         request = member_rpc.LeaveRequest(job=self.job, nonce=self.reply.nonce, error=gives_up)

@@ -35,9 +35,9 @@ from switchsum_protocol.errors import (
 )
 
 from ..engine.engine import Failed, Finished, Outcome
-from ..engine.loop import Driver
 from ..engine.operation import Operation
 from .awaiting import Departures
+from .driver import CommunicatorDriver
 from .interrupts import Interrupts
 
 _log: Final = logging.getLogger("switchsum.host.api.operation_queue")
@@ -88,10 +88,14 @@ class Handle:
     memory: int | None = None
     """Address of the memory that it uses while it is under way."""
     saturates = False
+    make_result: Callable[[], Any] | None = None
+    """Puts the result where the caller wants it, and returns it. None: it is in `values`."""
     at_end: Callable[[], object] | None = None
     """Called when the switch has done its part, before its memory is let go."""
     holds: npt.NDArray[Any] | None = None
     """The array in whose memory it works while it is under way."""
+    _callbacks: deque[Callable[[Handle], object]] | None = None
+    _has_result = True
 
     def __init__(
         self,
@@ -111,14 +115,13 @@ class Handle:
         self.operation = operation
         self.values = self.holds = values
         self._queue = queue
-        self.make_result = finish
+        self._result: Any = values
         if saturates:
             self.saturates = True
-        self._callbacks: deque[Callable[[Handle], object]] = deque()
         if finish is not None:
+            self.make_result = finish
+            self._has_result = False
             self._lock = threading.RLock()  # a signal handler may wait for what it has interrupted the end of
-        self._has_result = finish is None
-        self._result: Any = values
 
     @property
     def is_done(self) -> bool:
@@ -135,6 +138,9 @@ class Handle:
             callback: Called with this handle, exactly once: at once if the collective is done.
 
         """
+        if self._callbacks is None:
+            vars(self).setdefault("_callbacks", deque())  # one, whichever thread is first
+        assert self._callbacks is not None
         self._callbacks.append(callback)
         if self.is_done:
             self.call_back()
@@ -234,7 +240,7 @@ class Memory:
         return start < end and place > 0 and self.intervals[place - 1][1] > start
 
 
-class Member(Protocol):
+class CommunicatorMembership(Protocol):
     """What keeps a rank's place in the job."""
 
     error: SwitchsumError | None
@@ -276,12 +282,12 @@ class FormerSteps(Protocol):
 
 
 class OperationQueue:
-    """One rank's operations under way, on an engine and its driver."""
+    """One rank's operations under way, on a driver."""
 
     steps: FormerSteps | None = None
     """Collectives of several operations, if there ever was one."""
 
-    def __init__(self, driver: Driver, membership: Member, name: str) -> None:
+    def __init__(self, driver: CommunicatorDriver, membership: CommunicatorMembership, name: str) -> None:
         """`name` the threads."""
         self.name = name
         self.driver = driver
@@ -293,6 +299,8 @@ class OperationQueue:
         self.is_dirty = False
         """Whether an operation is being touched, or something was raised while one was."""
         self.closed = False
+        self.is_inherited = False
+        """Whether this process was forked from the one to which the queue belongs."""
         self.is_open = True
         """Whether the link is."""
         self.finished = 0
@@ -309,11 +317,12 @@ class OperationQueue:
         self._waiters: set[int] = set()
         self._memory = Memory()
         self._loads = membership.loads
-        self._departures = Departures(driver.engine, membership.loads)
+        self._departures = Departures(driver, membership.loads)
         self._is_noted = driver.trace is not None or _log.isEnabledFor(logging.DEBUG)
         self._began: dict[int, tuple[float, str]] = {}
         after_heartbeat = weakref.WeakMethod(self._after_heartbeat)
         membership.on_heartbeat = lambda: (method := after_heartbeat()) and method()
+        _queues.add(self)
 
     # What callers do.
 
@@ -367,9 +376,7 @@ class OperationQueue:
 
     def overdue(self, seconds: float) -> CollectiveTimeout:
         """Return what to raise where something has not ended in so many seconds: it says who is missing."""
-        if self.driver.moves_alone:
-            return CollectiveTimeout(f"not done within {seconds:g} s")
-        return self.driver.engine.overdue(seconds)
+        return self.driver.overdue(seconds)
 
     def compute(self, seconds: float) -> None:
         """Let a computation take its time where that is virtual; raises what the communicator is broken by."""
@@ -447,7 +454,7 @@ class OperationQueue:
     # One thread at a time.
 
     def _take_turn(self, handle: Handle, *, begins: bool, stays: bool, background: bool) -> None:
-        if os.getpid() != self.pid:
+        if self.is_inherited:
             check_process(self.pid)
         own = threading.get_ident()
         if self._owner == own and self._turn.locked():
@@ -478,7 +485,7 @@ class OperationQueue:
             self._owner = 0
         if self.thread is not None:
             self._waiters.discard(own)
-            if self.under_way or self.driver.engine.awaits_switch:
+            if self.under_way or self.driver.awaits_switch:
                 self._wanted.set()
         if self.closed:
             self._close_link()
@@ -496,23 +503,22 @@ class OperationQueue:
         self._waiters.add(threading.get_ident())
 
     def _hand_over(self, handle: Handle, *, stays: bool) -> None:
-        """Hand an operation to the engine, and let the driver do one step."""
-        engine = self.driver.engine
-        while engine.is_full:
+        """Hand an operation to the driver, which does one step."""
+        driver = self.driver
+        while self.under_way and driver.is_full:
             self._pass_time()
         values, held = handle.values, handle.holds
         if self._memory.intervals and held is not None:
             self._wait_for_memory(held)
-        serial = engine.submitted
+        serial = driver.submitted
         self.under_way[serial] = handle
         if self._is_noted:
-            self._began[serial] = self.driver.clock(), str(handle.operation)
+            self._began[serial] = driver.clock(), str(handle.operation)
             _log.debug("collective %d begins: %s", serial, handle.operation)
         if self._loads != self.membership.loads:
             self._note_restart()
-        self._note_events(self.driver.submit(handle.operation, values, LONGEST_WAIT_S if stays else 0.0))
-        if (own_s := own_timeout_s.get()) is not None and not self.driver.moves_alone:
-            engine.limit(serial, own_s)
+        most_s = LONGEST_WAIT_S if stays else 0.0
+        self._note_events(driver.submit(handle.operation, values, most_s, own_timeout_s.get()))
         if not stays and handle.finished is None and held is not None and held.nbytes:
             start = handle.operation.addresses[0] if held is values else held.ctypes.data
             self._memory.hold(start, start + held.nbytes)
@@ -574,9 +580,9 @@ class OperationQueue:
             self._fail(error)
 
     def _note_restart(self) -> None:
-        """Let the engine know that the switch has been given its program again."""
+        """Let the driver know that the switch has been given its program again."""
         loads = self.membership.loads
-        self.driver.engine.restarted(self.driver.clock())
+        self.driver.note_restart()
         self._loads = loads
 
     def _note_events(self, events: deque[Outcome]) -> None:
@@ -629,7 +635,7 @@ class OperationQueue:
             self.interrupted()
         if self.is_over:
             return False
-        if self._waiters or not (self.under_way or self.driver.engine.awaits_switch):
+        if self._waiters or not (self.under_way or self.driver.awaits_switch):
             self._wanted.clear()
             return True
         if self.membership.error is not None:
@@ -642,13 +648,13 @@ class OperationQueue:
 
     def _after_heartbeat(self) -> None:
         """See to it that a restarted switch is told at once, and again; whoever drives does it, if anybody does."""
-        is_due = self._loads != self.membership.loads or self.driver.engine.is_due(self.driver.clock())
+        is_due = self._loads != self.membership.loads or self.driver.owes_switch
         if is_due and self._turn.acquire(blocking=False):
             try:
                 self._owner = threading.get_ident()
                 if not (self.is_over or self.is_dirty):
                     self._step(0.0)
-                    if self.driver.engine.awaits_switch:
+                    if self.driver.awaits_switch:
                         self._have_thread()
             finally:
                 self._owner = 0
@@ -657,7 +663,7 @@ class OperationQueue:
     def _inform_switch(self) -> None:
         """Tell a switch that was restarted what others may still need, as long as that makes sense."""
         end = self.driver.clock() + LONGEST_FAREWELL_S
-        while not self.is_dirty and self.driver.engine.awaits_switch and not self.error and self.driver.clock() < end:
+        while not self.is_dirty and self.driver.awaits_switch and not self.error and self.driver.clock() < end:
             self._step(LONGEST_WAIT_S)
 
     def _close_link(self) -> None:
@@ -673,10 +679,20 @@ class OperationQueue:
         # The system may have refused to start the thread, or an interrupt have come in between.
         if self.thread is not None and self.thread.is_alive() and self.thread is not threading.current_thread():
             self.thread.join()
-        self.driver.transport.close()
+        self.driver.close()
         self.membership.on_heartbeat = lambda: None  # no circle: what a closed communicator had mapped goes with it
-        if self.driver.trace is not None:
-            self.driver.trace.write()
+
+
+_queues: Final[weakref.WeakSet[OperationQueue]] = weakref.WeakSet()
+
+
+def _note_fork() -> None:
+    """Mark the queues that a forked child has inherited: each call would else ask the system for its process."""
+    for queue in _queues:
+        queue.is_inherited = True
+
+
+os.register_at_fork(after_in_child=_note_fork)
 
 
 def _work(reference: weakref.ref[OperationQueue], turn: threading.Lock, wanted: threading.Event) -> None:

@@ -18,7 +18,7 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from .bitmap import Indices, Words, count, words_for
+from .bitmap import Indices, Words, words_for
 
 MOST_RANKS: Final = 64
 """Sets of ranks are words."""
@@ -42,10 +42,10 @@ _HALF_BITS: Final = 16
 """Bits of the keys that numpy sorts by their digits, in linear time."""
 
 
-def counts(rank: int, ranks: int, own: Words) -> npt.NDArray[np.uint64]:
+def counts(rank: int, ranks: int, own: int) -> npt.NDArray[np.uint64]:
     """Return how many rows this rank has, at its place among all ranks'."""
     numbers = np.zeros(ranks, np.uint64)
-    numbers[rank] = count(own)
+    numbers[rank] = own
     return numbers
 
 

@@ -278,9 +278,9 @@ class Quorums:
         except (WorkerLost, CollectiveTimeout, OperationMismatch) as error:
             if len(ranks) < self._comm.world_size:
                 raise _of_job(error, ranks, self._membership.job) from error
-            if not isinstance(error, WorkerLost) or GO_ON in str(error):
+            if not isinstance(error, WorkerLost) or error.advice:
                 raise
-            raise WorkerLost(f"{error}{GO_ON}", error.rank) from error
+            raise WorkerLost(str(error), error.rank, GO_ON) from error
 
     def finish(self, agreed: Agreed, result: Values, keep: int) -> None:
         """Note the result of an operation, and keep a copy for ranks that were absent."""
@@ -316,7 +316,7 @@ class Quorums:
 
     def _ask(self, terms: Terms, is_whole: bool) -> AgreeReply:
         """Ask until there is a decision; a controller that ends meanwhile may be followed by another one."""
-        membership, timeout_s = self._membership, self._comm.queue.driver.engine.timeout_s
+        membership, timeout_s = self._membership, self._comm.queue.driver.timeout_s
         end = time.monotonic() + timeout_s
         while True:
             asked = time.monotonic()
@@ -398,8 +398,9 @@ class Quorums:
             if not gone:
                 raise
             raise WorkerLost(
-                f"rank {gone[0]} of job {membership.job!r} is gone, and was to take part in this operation{GO_ON}",
+                f"rank {gone[0]} of job {membership.job!r} is gone, and was to take part in this operation",
                 gone[0],
+                GO_ON,
             ) from error
         finally:
             membership.on_heartbeat = before
@@ -414,7 +415,8 @@ def _of_job(error: SwitchsumError, ranks: tuple[int, ...], job: str) -> Switchsu
     text = RANKS.sub(lambda found: found[1] + NUMBER.sub(lambda one: _name(int(one[0]), ranks), found[2]), str(error))
     text = GROUP.sub(repr(job), text)
     if isinstance(error, WorkerLost):
-        return WorkerLost(text + GO_ON, ranks[error.rank] if 0 <= error.rank < len(ranks) else error.rank)
+        rank = ranks[error.rank] if 0 <= error.rank < len(ranks) else error.rank
+        return WorkerLost(text, rank, "" if error.advice else GO_ON)
     if isinstance(error, CollectiveTimeout):
         return CollectiveTimeout(text, [ranks[rank] for rank in error.missing if rank < len(ranks)])
     return OperationMismatch(text, error.operation if isinstance(error, OperationMismatch) else "")

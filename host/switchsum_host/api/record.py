@@ -137,6 +137,7 @@ class Announced:
 
 COLLECTIVES: Final = frozenset({
     "allgather",
+    "allgatherv",
     "allreduce",
     "allreduce_sparse",
     "allreduce_topk",

@@ -21,6 +21,7 @@ from ..engine.operation import KNOWN
 from ..engine.state import Count
 
 if TYPE_CHECKING:
+    from ..engine.engine import Engine
     from .communicator import Communicator
 
 MOST_CALLS: Final = CALLS / 2
@@ -36,9 +37,16 @@ class Reporter:
     """
 
     def __init__(
-        self, communicator: Communicator, *, host: str, link: str, clock: Callable[[], float] = time.monotonic
+        self,
+        communicator: Communicator,
+        engine: Engine,
+        *,
+        host: str,
+        link: str,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._communicator = weakref.ref(communicator)
+        """Report of a communicator and of the engine that its driver runs."""
+        self._communicator, self._engine = weakref.ref(communicator), weakref.ref(engine)
         self._host, self._link = host[: member_rpc.MOST_TEXT], link[: member_rpc.MOST_TEXT]
         self._clock = clock
         self._seen = (-1, -1)
@@ -60,10 +68,10 @@ class Reporter:
             return None
 
     def _make(self, job: str, nonce: int) -> reports.WorkerReport | None:
-        communicator = self._communicator()
-        if communicator is None or communicator.queue.closed or os.getpid() != communicator.queue.pid:
+        communicator, engine = self._communicator(), self._engine()
+        if communicator is None or engine is None or communicator.queue.closed or os.getpid() != communicator.queue.pid:
             return None
-        engine, now = communicator.queue.driver.engine, self._clock()
+        now = self._clock()
         counts = engine.counts.tolist()
         begun, oldest = engine.progress
         seen = counts[Count.ROUNDS], begun

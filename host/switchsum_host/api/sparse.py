@@ -1,11 +1,15 @@
-"""Sparse allreduces: all ranks agree on the union of their supports first, then add the values there.
+"""Sparse allreduces: how many rows each rank has decides in which way they are added (`ways.py`).
 
-The union is an allreduce with "or" of one bit for each row (bitmap.py), its blocks of zeros skipped as ever.  The rows
-of the union are added side by side, in an ordinary sum. No index travels, and the sum is exact and in the same order
-everywhere. A block may hold rows from anywhere (OmniReduce's block fusion, SIGCOMM 2021).
+In a first step ranks tell each other how many rows they have, and a sketch of which ones.  Then they go one of these
+ways:
 
-If nearly every row is in the union, all rows are added, empty or not, because moving them would cost more (SparCML's
-switch, SC 2019). With bits for indices, a sparse sum takes at most 1/27 more bytes than the dense one.
+- All have the same rows: their values are added at once, in an ordinary sum.
+- Few rows in all: each rank gets the places and values of all others, and adds them (TopkA, and SparCML's allgather).
+- Otherwise ranks agree on the union of their rows, and add the rows of the union side by side, in an ordinary sum.
+  They find the union by getting each other's coded places, or by an allreduce with "or" of one bit for each row, its
+  blocks of zeros skipped as ever.  A block may hold rows from anywhere (OmniReduce's block fusion, SIGCOMM 2021).
+- If nearly every row is in the union, all rows are added, empty or not, because moving them would cost more (SparCML's
+  switch, SC 2019).
 
 Each of these functions does all but the last step, and returns that one under way: what comes after it in the same job
 may begin.
@@ -13,84 +17,40 @@ may begin.
 
 from __future__ import annotations
 
-import hashlib
 from dataclasses import dataclass
-from typing import Any, Final, NoReturn, Protocol
+from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
 
-from switchsum_protocol.errors import OperationMismatch, SumOverflow, SwitchsumError, UnsupportedDtype, UsageError
+from switchsum_protocol.errors import SumOverflow, UnsupportedDtype, UsageError
 from switchsum_protocol.frame import LANE_BYTES
 from switchsum_switch.kernels.loading import address_of
 
 from ..engine.kernels import scan
 from ..engine.operation import EACH, SKIP_ZEROS, Operation, check
-from . import bitmap, collectives, each, owners
+from . import bitmap, collectives, each, owners, scaled
 from .bitmap import Indices, Words
-from .collectives import Collective, Options, Ranks, check_written, is_integer, is_masked, native_values, returned
+from .collectives import Options, Way, check_written, is_integer, is_masked, native_values, returned
+from .expected import Expected, first_pairs
 from .operation_queue import Handle
+from .pairs import Pairs
 from .rough import rough_sums
 from .steps import LastStep
+from .supports import Agreed, Begins, Support, agree, may_pair, unite
+from .ways import ROUGH_UP_TO
 
 Array = npt.NDArray[Any]
 
-MAX_BITS_IN_ONE_STEP: Final = 1 << 19
-"""Bitmaps of at most this many bits, 64 kB, are united at once: they take about as long as two more round trips."""
-DENSE_FROM: Final = 31 / 32
-"""Share of rows from which on all rows are added. Leaving the rest out would save fewer bytes than the bitmap costs."""
-ROUGH_UP_TO: Final = 3 / 4
-"""Sums of which a smaller share is kept are found out roughly first: a byte for each, and then four for those kept."""
 AUTO_BLOCK: Final = 32
 """Values in the blocks that `block="auto"` looks at: larger ones would take more bytes, smaller ones little fewer."""
 AUTO_GAIN: Final = 0.9
 """Blocks of that size are packed together if they take at most this share of what the frames that hold them take."""
 
-_NO_COUNTS: Final = np.zeros(0, np.uint64)
-
-_FAULT: Final = 1
-_OVERFLOW: Final = 2
-"""Flags that ranks exchange with their bitmaps: a fault, an overflow."""
 MOST_ROWS: Final = 1 << 36
 """Most rows of a sparse array: their bitmap takes 8 GiB."""
 EXACT_IN_FLOAT32: Final = 2
 """Bytes of the integers that float32 holds all of."""
-
-
-class Begins(Protocol):
-    """What these steps need of a communicator."""
-
-    @property
-    def ranks(self) -> Ranks:
-        """Who takes part."""
-        ...
-
-    rank: int
-    world_size: int
-    supports: npt.NDArray[np.int64]
-
-    @property
-    def queue(self) -> each.Queues:
-        """What is in flight."""
-        ...
-
-    def start(self, collective: Collective, *, stays: bool = False, background: bool = False) -> Handle:
-        """Begin a collective, and drive it to its end if wanted."""
-        ...
-
-    def allreduce(self, array: Array, op: str = "sum", *, label: str = "") -> Array:
-        """Combine arrays in place."""
-        ...
-
-    def allreduce_async(
-        self, array: Array, op: str = "sum", *, lanes: str = "int32", saturate: bool = False, background: bool = True
-    ) -> Handle:
-        """Begin to combine arrays in place."""
-        ...
-
-    def break_off(self, error: SwitchsumError) -> NoReturn:
-        """Break the communicator, and raise why."""
-        ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -167,30 +127,58 @@ def allreduce_sparse(
     *,
     keep: int | None = None,
     fault: str = "",
+    name: str = "allreduce_sparse",
     call: str = "",
 ) -> LastStep:
     """See `Communicator.allreduce_sparse`; with a `fault` this rank only tells the others of it, and raises it.
 
-    `call` describes the call of which this one is a part: ranks must agree in it.
+    `name` and `call` describe the call of which this one is a part: ranks must agree in them.
     """
     size = max(size, 0)
-    words = np.zeros(bitmap.words_for(size), np.uint64)
     indices, values = _native(indices), _native(values)
     fault, overflow = fault or _fault(indices, values, size, how), False
-    if not fault:
+    if fault:
+        indices = np.zeros(0, np.int64)
+    else:
         indices, values, overflow = _sorted(indices, values)
-        bitmap.set_bits(words, indices)
-    called = call or _called("allreduce_sparse", how, values.dtype, ("rows", *values.shape[1:]), size=size, keep=keep)
-    own, counts = words.copy(), owners.counts(comm.ranks.rank, comm.ranks.world_size, words)
-    union = unite(comm, words, size, called, fault, overflow=overflow, counts=counts)
+    called = call or _called(name, how, values.dtype, ("rows", *values.shape[1:]), size=size, keep=keep)
+    support = Support(size, indices=indices)
+    width = int(np.prod(values.shape[1:]))
+    is_rough = keep is not None and values.dtype.kind not in "iu"
+    is_paired = not fault and may_pair(values.dtype, how)
+    rows = values.reshape(len(values), width) if is_paired else np.zeros((0, 1), np.float32)
+    has_scales = is_paired and values.dtype == np.float32
+    pairs, key = Pairs(comm, support, rows, how, called), (name, size, how.label)
+    expected = comm.expected.get(key, first_pairs(size, comm.world_size))
+    scales = values if has_scales else None
+    agreed = _first_step(
+        comm, pairs, support, called, fault, expected, is_paired=is_paired, values=scales, overflow=overflow
+    )
+
+    def chosen(union: Indices, sums: Array) -> SparseSum:
+        kept = slice(None) if keep is None else largest(sums, keep)
+        return SparseSum(indices=union[kept], values=sums[kept], size=size)
+
+    def added(union: Indices, sums: Array) -> SparseSum:
+        return chosen(union, sums.reshape(len(union), *values.shape[1:]))
+
+    sent = pairs.sent(agreed.each) if is_paired else ()
+    way = agreed.way(comm, key, values.dtype, how, width, keep=keep if is_rough else None, sent=sent)
+    if way.way is Way.PAIRS:
+        return pairs.begin(agreed.each, background, added)
+    union = unite(comm, support, agreed, way, called)
     compacted = np.zeros((len(union), *values.shape[1:]), values.dtype)
     bitmap.place(union, indices, _as_rows(values), _as_rows(compacted))
-    order = _order_of_rows(comm, own, union, compacted, counts, how) if keep is None else None
+    order = _order_of_rows(comm, support.words, union, compacted, agreed.counts, how) if keep is None else None
     if order is not None:
         compacted = compacted[order]
-    if keep is not None and keep < ROUGH_UP_TO * len(union) and values.dtype.kind not in "iu":
-        chosen = largest(rough_sums(comm, compacted), keep)
-        union, compacted = union[chosen], compacted[chosen]
+    if keep is not None and is_rough and keep < ROUGH_UP_TO * len(union):
+        large = largest(rough_sums(comm, compacted), keep)
+        union, compacted = union[large], compacted[large]
+    elif agreed.exponents is not None and way.way is Way.SAME:
+        divisor = comm.world_size if how.operator == "average" else 1
+        known = agreed.exponents
+        return scaled.begin(comm, compacted, known, divisor, background, lambda sums: chosen(union, sums))
     handle = _begin(comm, compacted, how, background)
 
     def finish() -> SparseSum:
@@ -198,10 +186,40 @@ def allreduce_sparse(
             sums = np.empty_like(compacted)
             sums[order] = compacted
             return SparseSum(indices=union, values=sums, size=size)
-        chosen = slice(None) if keep is None else largest(compacted, keep)
-        return SparseSum(indices=union[chosen], values=compacted[chosen], size=size)
+        return chosen(union, compacted)
 
     return LastStep(handle=handle, finish=finish)
+
+
+def _first_step(
+    comm: Begins,
+    pairs: Pairs,
+    support: Support,
+    called: str,
+    fault: str,
+    expected: Expected,
+    *,
+    is_paired: bool,
+    values: Array | None = None,
+    overflow: bool = False,
+) -> Agreed:
+    """Do the first step, with what is expected to go along, and wait for both; raises what `agree` does."""
+    try:
+        agreed = agree(
+            comm,
+            support,
+            called,
+            fault,
+            expected=expected,
+            values=values,
+            overflow=overflow,
+            meanwhile=lambda: pairs.begin_early(expected, is_empty=not is_paired),
+        )
+    except (UsageError, SumOverflow):
+        pairs.end_early()
+        raise
+    pairs.end_early()
+    return agreed
 
 
 def _order_of_rows(
@@ -237,7 +255,18 @@ def allreduce_topk(
     fault = fault or _fault_of_kind(array.dtype, how)  # before values are compared that have no order
     chosen = largest(flat, 0 if fault else k)
     call = _called("allreduce_topk", how, array.dtype, array.shape, keep=keep)
-    step = allreduce_sparse(comm, chosen, flat[chosen], array.size, how, background, keep=keep, fault=fault, call=call)
+    step = allreduce_sparse(
+        comm,
+        chosen,
+        flat[chosen],
+        array.size,
+        how,
+        background,
+        keep=keep,
+        fault=fault,
+        name="allreduce_topk",
+        call=call,
+    )
 
     def finish() -> Array:
         total: SparseSum = step.finish()
@@ -263,14 +292,29 @@ def allreduce_blocks(comm: Begins, array: Array, block: int | str, how: Options,
     words = np.zeros(bitmap.words_for(blocks), np.uint64)
     if not fault:
         bitmap.set_blocks(words, scan.address, operation.code, address_of(whole), whole.size, size)
-    own, counts = words.copy(), owners.counts(comm.ranks.rank, comm.ranks.world_size, words)
     called = _called("allreduce", how, array.dtype, array.shape, block=block)
-    union = unite(comm, words, blocks, called, fault, counts=counts)
+    support = Support(blocks, words=words)
+    is_paired = not fault and may_pair(whole.dtype, how)
+    rows = (
+        take_blocks(whole, size, support.indices) if is_paired and support.is_few else np.zeros((0, size), np.float32)
+    )
+    pairs, key = Pairs(comm, support, rows, how, called), ("allreduce", whole.size, how.label)
+    expected = comm.expected.get(key, Expected())
+    agreed = _first_step(comm, pairs, support, called, fault, expected, is_paired=is_paired)
+    way = agreed.way(comm, key, whole.dtype, how, size, sent=pairs.sent(agreed.each) if is_paired else ())
+    if way.way is Way.PAIRS:
+
+        def put(union: Indices, sums: Array) -> Array:
+            put_blocks(whole, size, union, sums)
+            return returned(whole, array)
+
+        return pairs.begin(agreed.each, background, put)
+    union = unite(comm, support, agreed, way, called)
     per_frame = comm.ranks.lanes_per_frame * LANE_BYTES * 8 // operation.format.bits
     own_bits = size * operation.format.value_bits
-    if block != "auto" and size < per_frame and owners.pays(counts, len(union), own_bits):
+    if block != "auto" and size < per_frame and owners.pays(agreed.counts, len(union), own_bits):
         is_short = int(union[-1]) == whole.size // size
-        union = union[_by_owners(comm, own, union, round(per_frame / size), but_last=is_short)]
+        union = union[_by_owners(comm, words, union, round(per_frame / size), but_last=is_short)]
     elif len(union) == blocks or (block == "auto" and not _gains(union, size, per_frame)):
         handle = _begin(comm, whole, how, background)
         return LastStep(handle=handle, finish=lambda: returned(whole, array))
@@ -329,64 +373,6 @@ def _native(array: Array) -> Array:
     return array if array.dtype.isnative else array.astype(array.dtype.newbyteorder("="))
 
 
-def unite(
-    comm: Begins,
-    words: Words,
-    bits: int,
-    called: str,
-    fault: str,
-    *,
-    overflow: bool = False,
-    counts: npt.NDArray[np.uint64] = _NO_COUNTS,
-) -> Indices:
-    """Return the rows that are in any rank's bitmap, in order; `counts` get to hold all ranks' numbers.
-
-    A rank that cannot go on takes part until here, so that the others hear of it. Raises UsageError if there is a
-    fault on any rank, SumOverflow if the values of one rank alone do not fit, and OperationMismatch if `called`
-    differs.
-    """
-    own = bitmap.count(words)
-    first = words if bits <= MAX_BITS_IN_ONE_STEP else _packed(words)
-    sizes = np.cumsum([len(first), len(counts)])
-    first = np.concatenate([first, counts, _facts(called, fault, overflow)])
-    how = Options(operator="or")
-    comm.start(collectives.allreduce(first, how, comm.ranks, kind="supports", words=called), stays=True).wait()
-    first, counts[:], facts = np.split(first, sizes)
-    if fault:
-        raise UsageError(fault)
-    if facts[0] & _FAULT:
-        raise UsageError("another rank gave arguments that cannot be added: see that rank's error")
-    if facts[1] & facts[2]:
-        comm.break_off(OperationMismatch(f"another rank issued another operation than this one's {called}", called))
-    if facts[0] & _OVERFLOW:
-        raise SumOverflow(f"on some rank, the sum of values of a repeated index does not fit its dtype in {called}")
-    if bits <= MAX_BITS_IN_ONE_STEP:
-        words = first
-    else:
-        which = bitmap.members(first)
-        masks = np.empty(len(which), np.uint8)
-        bitmap.masks_of(words, which, masks)
-        comm.allreduce(masks, "or")
-        octets = np.empty(int(np.bitwise_count(masks).sum()), np.uint8)
-        bitmap.take_octets(words, which, masks, octets)
-        comm.allreduce(octets, "or")
-        bitmap.put_octets(words, which, masks, octets)
-    union = bitmap.members(words)
-    comm.supports += np.array([own, len(union), bits])
-    return np.arange(bits) if len(union) >= DENSE_FROM * bits else union
-
-
-def _facts(called: str, fault: str, overflow: bool) -> Words:
-    """Return what ranks tell each other beside their bitmaps.
-
-    The digest of what they must agree in travels with its complement: unless all are the same, united digests and
-    united complements have bits in common.  A rank with a fault has nothing to agree in.
-    """
-    digest = int.from_bytes(hashlib.blake2b(called.encode(), digest_size=8).digest())
-    both = (0, 0) if fault else (digest, digest ^ 0xFFFF_FFFF_FFFF_FFFF)
-    return np.array([_FAULT * bool(fault) | _OVERFLOW * overflow, *both], np.uint64)
-
-
 def _called(call: str, how: Options, dtype: np.dtype[Any], shape: tuple[object, ...], **facts: object) -> str:
     """Describe a call: what all ranks must agree in, and what errors say that a rank has issued."""
     lanes = () if how.lanes == "int32" else (f"{how.lanes} lanes",)
@@ -394,14 +380,6 @@ def _called(call: str, how: Options, dtype: np.dtype[Any], shape: tuple[object, 
     given = "".join(f", {name}={value!r}" for name, value in facts.items() if value is not None)
     label = f"{how.label}: " if how.label else ""
     return f"{label}{call} ({options}) of {dtype.name}[{', '.join(map(str, shape))}]{given}"
-
-
-def _packed(words: Words) -> Words:
-    """Return a bitmap of the words that are not zero."""
-    packed = np.zeros(bitmap.words_for(len(words)), np.uint64)
-    octets = np.packbits(words != 0, bitorder="little")
-    packed.view(np.uint8)[: len(octets)] = octets
-    return packed
 
 
 def _fault_of_kind(dtype: np.dtype[Any], how: Options) -> str:

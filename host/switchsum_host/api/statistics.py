@@ -8,6 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ..engine.state import Count
+from .collectives import Way
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,13 +62,29 @@ class Statistics:
     """Rows that some rank had: what travelled of them."""
     sparse_all_rows: int
     """Rows of those arrays; over it, the two above are the densities of this rank and of the union."""
+    sparse_same: int
+    """Such allreduces in which all ranks had the same rows, so that their values travelled at once."""
+    sparse_pairs: int
+    """Those in which each rank got the places and values of all others, and added them itself."""
+    sparse_places: int
+    """Those in which ranks got each other's places first, and the switch added the values of the union."""
+    sparse_bitmaps: int
+    """Those in which a bit for each row said which rows some rank had."""
+    sparse_whole: int
+    """Those in which a rank had nearly all rows, so that all were added."""
 
     @classmethod
     def of(
-        cls, counts: npt.NDArray[np.int64], supports: npt.NDArray[np.int64], *, collectives: int, collective_s: float
+        cls,
+        counts: npt.NDArray[np.int64],
+        supports: npt.NDArray[np.int64],
+        ways: npt.NDArray[np.int64],
+        *,
+        collectives: int,
+        collective_s: float,
     ) -> Statistics:
-        """Read an engine's counters, and those of `Communicator.supports`."""
-        values = counts.tolist()
+        """Read an engine's counters, and those of `Communicator.supports` and `Communicator.ways`."""
+        values, ways_gone = counts.tolist(), ways.tolist()
         return cls(
             collectives=collectives,
             collective_s=collective_s,
@@ -92,4 +109,9 @@ class Statistics:
             sparse_rows=int(supports[0]),
             sparse_union_rows=int(supports[1]),
             sparse_all_rows=int(supports[2]),
+            sparse_same=ways_gone[Way.SAME],
+            sparse_pairs=ways_gone[Way.PAIRS],
+            sparse_places=ways_gone[Way.PLACES],
+            sparse_bitmaps=ways_gone[Way.BITMAPS],
+            sparse_whole=ways_gone[Way.ALL],
         )

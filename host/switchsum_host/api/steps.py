@@ -38,15 +38,15 @@ class LastStep:
         return self.finish()
 
 
-def begin_steps(queue: OperationQueue, steps: Callable[[], LastStep]) -> Handle:
+def begin_steps(queue: OperationQueue, steps: Callable[[], LastStep], *, stays: bool = False) -> Handle:
     """Begin several operations, all but the last of which `steps` begins and waits for, on a thread for them.
 
-    What is raised in their midst breaks the communicator.
+    With `stays` the caller's thread takes the steps.  What is raised in their midst breaks the communicator.
     """
     check_process(queue.pid)
     if queue.closed:
         raise UsageError("this communicator is closed: switchsum.connect makes another one")
-    if queue.driver.moves_alone:
+    if stays or queue.driver.moves_alone:
         return SteppedHandle(_begin_here(queue, steps), queue)
     if queue.steps is None:
         vars(queue).setdefault("steps", StepQueue(queue))  # one, whoever is first
@@ -55,7 +55,7 @@ def begin_steps(queue: OperationQueue, steps: Callable[[], LastStep]) -> Handle:
 
 
 def _begin_here(queue: OperationQueue, steps: Callable[[], LastStep]) -> Future[LastStep]:
-    """Take the steps on the caller's thread: in virtual time another thread would not hold up its process."""
+    """Take the steps on the caller's thread; in virtual time another thread would not hold up its process."""
     begun: Future[LastStep] = Future()
     try:
         begun.set_result(_all_but_last(queue, steps))

@@ -52,7 +52,7 @@ class EngineConfig:
     """Seconds without any answer after which the switch is lost; None: `timeout_s`.  Shorter if ranks may be late."""
     probe_initial_s: float = 0.2
     """Time-out before any round has been timed."""
-    probe_floor_s: float = 0.001
+    probe_min_s: float = 0.001
     """Upper bound of the least time-out, which is two rounds and the driver's granularity where that is less."""
     granularity_s: float = 0.001
     """How late a driver may look at its clock, at first.  The loop then measures this; virtual time is never late."""

@@ -22,11 +22,13 @@ hold other slots would wait for one another.  Should they do so, each second tim
 The way over the fallback has a small window of its own.  If it is full, owners also wait there for their last results.
 
 Others may fill a queue and not obey its marks, as most TCP does.  Then results are marked, however small the window is.
-So no mark takes it below a *floor*, 1 at first.  While most round trips have all results marked at it (see `in_vain`):
+So no mark takes it below a *minimum window*, 1 at first.  While most round trips have all results marked at it (see
+`in_vain`):
 
-* After `PATIENCE` round trips the floor grows to 2, then by one in every `_STEP`.  Above `_FEW` it grows in each, and a
-  loss halves it, as TCP's own window.  After `_STEP` round trips without marks it is 1 again.
-* A loss sets a smaller floor to 1, and the next try is after twice as many round trips: many jobs fill the queue then.
+* After `PATIENCE` round trips the minimum grows to 2, then by one in every `_STEP`.  Above `_FEW` it grows in each, and
+  a loss halves it, as TCP's own window.  After `_STEP` round trips without marks it is 1 again.
+* A loss sets a smaller minimum to 1, and the next try is after twice as many round trips: many jobs fill the queue
+  then.
 """
 
 from __future__ import annotations
@@ -53,6 +55,8 @@ _STEP: Final = 8
 """Round trips after which a loss of the last step is known: with 1, 32 jobs that all try lose a tenth of all frames."""
 _FEW: Final = 4.0
 _BLOCK_BITS: Final = 33
+_GAIN: Final = 1 / 8
+"""Part by which what rounds are thought to take follows those that say little (the gain of RFC 6298)."""
 _QUEUED: Final = 2.0
 """With a round trip of so many times the shortest one, half of what is in flight lies in queues."""
 _STANDING: Final = 1e-3
@@ -218,7 +222,7 @@ def note_round(state: State, slot: Slot, sequence: int, is_marked: bool, carries
     if is_marked:
         here.is_marked = 1
         core.progress.counts[Count.MARKED] += 1
-        _cut(core, here, sequence, max(here.share / 2, _LEAST_CUT), here.floor)
+        _cut(core, here, sequence, max(here.share / 2, _LEAST_CUT), here.min_window)
     elif here.limit < here.most:
         if here.timed >= _FIRST_TIMED and _waited(here, here.shortest_s, _STANDING):
             here.has_started = 1  # what the window has grown to fills the link
@@ -253,14 +257,13 @@ def _note_in_order(core: Core, here: CongestionState, sequence: int, since: floa
 def time_answer(core: Core, here: CongestionState, elapsed: float, now: float) -> None:
     """Note how long the answer to a repeat took, which waits for nobody.
 
-    Where that is longer than rounds are thought to be, it counts as one.  Where it is shorter, rounds wait for repeats;
-    but not in a tree, where answers come from a switch that is nearer.
+    Where that is longer than rounds are thought to be, they are so long now, unless a shorter one has just come.  Where
+    it is shorter, rounds wait for repeats; but not in a tree, where answers come from a switch that is nearer.
     """
     here.answer_s = elapsed
     here.answered_at = now
-    if shortest_s(here) < elapsed:
-        here.shortest_s = min(here.shortest_s, elapsed)
-        here.timed += 1
+    if here.recent_s < elapsed:
+        here.recent_s = min(here.shortest_s, elapsed)
     if core.member.in_tree == 0:
         here.usual_s = min(here.usual_s, (here.usual_s + elapsed) / 2)
 
@@ -301,26 +304,23 @@ def _end_round_trip(core: Core, here: CongestionState, now: float) -> None:
     if here.cut_at >= 0:
         here.share += here.gain * (here.marked / here.came - here.share)
     here.in_vain -= here.marked == 0
-    here.in_vain += here.marked == here.came and here.limit <= here.floor
+    here.in_vain += here.marked == here.came and here.limit <= here.min_window
     if here.in_vain <= -_STEP:
         here.in_vain = 0
-        here.floor = LEAST
-    elif here.floor > _FEW or here.in_vain >= (here.patience if here.floor <= LEAST else _STEP):
+        here.min_window = LEAST
+    elif here.min_window > _FEW or here.in_vain >= (here.patience if here.min_window <= LEAST else _STEP):
         here.in_vain = min(here.in_vain, 0)
-        here.floor = min(here.floor + 1.0, float(here.slots))
-        here.limit = max(here.limit, here.floor)
-    # Of few rounds, all may have waited for somebody's repeat.  So may, in a tree, all that were sent before their
-    # operation's first result: a rank that waited for its repeat begins late.  Where that is all that is known, a round
-    # trip counts as at most twice the one before, or time-outs of workers would follow one another.  At a single switch
-    # it says nothing of what is usual, for answers to repeats are timed there, too.
+        here.min_window = min(here.min_window + 1.0, float(here.slots))
+        here.limit = max(here.limit, here.min_window)
+    # Of few rounds, all may have waited for somebody's repeat.  So may all that were sent before the first result of
+    # their operation: a rank that waited for its repeat begins late.  If its time-out became the others' shortest round
+    # at once, time-outs would follow one another.  Yet such rounds are right where the path has become slow.
     if here.timed >= _FIRST_TIMED or (here.timed > 0 and now > here.timed_from + _STALE * here.recent_s):
-        known: Scalar = here.timed if core.member.in_tree == 0 else here.settled
-        is_known = known >= _FIRST_TIMED
-        here.recent_s = here.shortest_s if is_known else min(here.shortest_s, 2 * here.recent_s)
-        if is_known or core.member.in_tree == 1:
-            here.usual_s = max(here.recent_s, here.usual_s + (here.recent_s - here.usual_s) / 8)
-            if here.answered_at < here.timed_from:
-                _forget_answer(core, here)
+        is_known = here.settled >= _FIRST_TIMED
+        here.recent_s = here.shortest_s if is_known else min(here.shortest_s, (1.0 + _GAIN) * here.recent_s)
+        here.usual_s = max(here.recent_s, here.usual_s + _GAIN * (here.recent_s - here.usual_s))
+        if is_known and here.answered_at < here.timed_from:
+            _forget_answer(core, here)
         here.timed_from = now
         here.shortest_s = np.inf
         here.timed = here.settled = 0
@@ -407,13 +407,13 @@ def note_loss(state: State, tree: int, sequence: int) -> None:
     law that is what is in flight, times the shortest round, by the present one.
     """
     core, here = state.core[0], state.congestion[tree]
-    if here.floor > LEAST and sequence > here.lost_at:
+    if here.min_window > LEAST and sequence > here.lost_at:
         here.lost_at = core.sending.sequence
         here.in_vain = 0
-        is_small = here.floor <= _FEW
+        is_small = here.min_window <= _FEW
         here.patience = min(2 * here.patience, 4 * PATIENCE) if is_small else PATIENCE
-        here.floor = LEAST if is_small else here.floor / 2
-        here.limit = min(here.limit, here.floor)
+        here.min_window = LEAST if is_small else here.min_window / 2
+        here.limit = min(here.limit, here.min_window)
     here.lost += 1
     if here.is_open == 0 and here.lost > 2 * _FEW + here.came / 4:
         here.has_started = 1

@@ -187,9 +187,10 @@ class Engine:
                 "timeout_s": min(config.probe_initial_s, self._longest_pause_s()),
                 "initial_s": min(config.probe_initial_s, self._longest_pause_s()),
                 "pause_max_s": self._longest_pause_s(),
-                "floor_s": config.probe_floor_s,
+                "timeout_min_s": config.probe_min_s,
                 "granularity_s": config.granularity_s,
                 "timeout_max_s": config.probe_max_s,
+                "reordered_at": np.inf,
             },
             "progress": {"turn": config.turn},
         }
@@ -201,8 +202,8 @@ class Engine:
         for tree, first in enumerate(np.cumsum(config.trees)[:-1].tolist(), 1):
             trees[first:] = tree
         windows: dict[str, Any] = {
-            **{"gain": config.mark_gain, "share": 1.0, "ends": -1, "cut_at": -1, "floor": LEAST, "patience": PATIENCE},
-            **{"lost_at": -1, "loss_cut": config.loss_cut},
+            **{"gain": config.mark_gain, "share": 1.0, "ends": -1, "cut_at": -1, "min_window": LEAST},
+            **{"patience": PATIENCE, "lost_at": -1, "loss_cut": config.loss_cut},
             **dict.fromkeys(("least_s", "shortest_s", "recent_s", "lately_s", "answer_s"), np.inf),
         }
         for name, value in windows.items():

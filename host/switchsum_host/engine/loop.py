@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from switchsum_protocol.errors import SwitchLost, SwitchsumError
+from switchsum_protocol.errors import CollectiveTimeout, SwitchLost, SwitchsumError
 from switchsum_switch.kernels.decorators import inner
 from switchsum_switch.kernels.intrinsics import carray, pointer
 from switchsum_switch.kernels.loading import address_of
@@ -179,7 +179,10 @@ def look_again_at(state: State, now: float) -> float:
 
 
 class Driver:
-    """Drives one engine's loop on one link, from opening the link to opening it again; one thread at a time."""
+    """Drives one engine's loop on one link, from opening the link to opening it again; one thread at a time.
+
+    It has what a communicator asks of a driver (`switchsum_host.api.driver`).
+    """
 
     moves_alone = False
     """Whether frames move while nobody drives."""
@@ -188,6 +191,7 @@ class Driver:
         """Note in `trace`, if there is one, what the loop does."""
         self.engine = engine
         self.transport = transport
+        self.lanes_per_frame, self.timeout_s = engine.lanes_per_frame, engine.timeout_s
         self.clock = transport.now
         self.trace = trace
         self.kernels: tuple[Native, Native] = submit_and_run, run
@@ -209,16 +213,35 @@ class Driver:
         self._errors = functions.errors
         self._submit_and_run, self._run = (kernel.function for kernel in self.kernels)
 
-    def submit(self, operation: Operation, values: npt.NDArray[Any] | None, most_s: float) -> deque[Outcome]:
+    @property
+    def submitted(self) -> int:
+        """Operations that were ever begun, which is the serial number of the next one."""
+        return self.engine.submitted
+
+    @property
+    def is_full(self) -> bool:
+        """Whether another operation must wait until the oldest has ended."""
+        return self.engine.is_full
+
+    @property
+    def counts(self) -> npt.NDArray[np.int64]:
+        """What has happened so far, by `Count`."""
+        return self.engine.counts
+
+    def submit(
+        self, operation: Operation, values: npt.NDArray[Any] | None, most_s: float, timeout_s: float | None = None
+    ) -> deque[Outcome]:
         """Submit an operation on an array, and move frames as `step` does, in one native call; return what has ended.
 
-        The next `step` tells what else has happened, to the link or because nothing came.  Raises UsageError, and what
-        the link's own code has raised.
+        `timeout_s` takes the place of the engine's time-out.  The next `step` tells what else has happened, to the link
+        or because nothing came.  Raises UsageError, and what the link's own code has raised.
         """
         if self.transport.reopened != self._reopened:
             self._relink()  # or contributions would be packed into rows that nobody reads any more
         now = self.clock()
-        self.engine.adopt(operation, values, now)
+        serial = self.engine.adopt(operation, values, now)
+        if timeout_s is not None:
+            self.engine.limit(serial, timeout_s)
         self._submit_and_run(self._record, operation.address, now + most_s)
         errors = self._errors
         if errors and not isinstance(errors[-1], SwitchsumError):
@@ -243,6 +266,42 @@ class Driver:
 
     def compute(self, seconds: float) -> None:
         """Do nothing: outside virtual time, what the caller computes takes time by itself."""
+
+    def overdue(self, timeout_s: float) -> CollectiveTimeout:
+        """Say whom the slots wait for, for a caller that waits no longer."""
+        return self.engine.overdue(timeout_s)
+
+    def close(self) -> None:
+        """Close the link, and write the trace."""
+        self.transport.close()
+        if self.trace is not None:
+            self.trace.write()
+
+    def note_wait(self) -> None:
+        """Keep that somebody has waited since the latest operation was begun."""
+        self.engine.state.core[0]["calls"]["waits"] = 1
+
+    def note_restart(self) -> None:
+        """Have the engine tell a switch that was restarted what others may still need."""
+        self.engine.restarted(self.clock())
+
+    @property
+    def awaits_switch(self) -> bool:
+        """Whether a restarted switch has yet to answer about rounds that are over here."""
+        return self.engine.awaits_switch
+
+    @property
+    def owes_switch(self) -> bool:
+        """Whether a restarted switch is to be told again of rounds that are over here, though an answer came."""
+        return self.engine.is_due(self.clock())
+
+    def note_departure(self) -> None:
+        """Take what the switch has said so far for older than the news that a rank has left."""
+        self.engine.rank_left()
+
+    def held_slots(self, *, earlier: bool = True) -> list[tuple[int, int, list[int]]]:
+        """Return slot, round's number and missing ranks of what the switch has said to wait for."""
+        return self.engine.held_slots(earlier=earlier)
 
     def _move_frames(self, until: float) -> bool:
         """Run the loop; False: the switch has hung up.  Raises SwitchLost, and what the link's own code has raised."""

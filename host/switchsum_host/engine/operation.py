@@ -73,10 +73,10 @@ INT4_MOST_WORKERS: Final = 16
 LANES: Final = (*FLOAT_LANES, INT4)
 """All lanes that users may name."""
 _WAYS_OUT: Final = {
-    "float64": "allow narrow=True, or cast it to float32 first: array.astype(np.float32)",
+    "float64": "pass narrow=True, or make it float32 before the call: array = array.astype(np.float32)",
     "complex64": "reduce array.view(np.float32) instead",
     "complex128": "reduce array.astype(np.complex64).view(np.float32) instead",
-    "bool": "use op='or' or op='max', or cast it to int32 first: array.astype(np.int32)",
+    "bool": "use op='or' or op='max', or make it int32 before the call: array = array.astype(np.int32)",
 }
 MARKS: Final = int(OPERATION.fields["marks"][1]) // 8  # type: ignore[index]
 """Index of the field `marks` among the 64-bit words of an `OPERATION`; word 0 is the array's address."""

@@ -9,7 +9,7 @@ the switch answers with the result, or with `held` if others are missing.  Two r
   switch holds waits for somebody else's repeat, which takes as long as one's own: it gets twice a round's time, and
   each time twice as much.  In a tree with queues a switch's first member repeats at once, and the others a round later.
   A round's time is here what `round_s` says.  Once a repeat has proved needless, frames may come later than others by a
-  reordering window (RFC 8985).
+  reordering window, which ends by a timer if no further result comes (RFC 8985).
 * *probe*: nothing has come for a time-out (see `_set_timeout`).  Two frames are repeated; if others are missing too,
   results of those will pass them.  Without any answer it is twice the time.  After a few such times it is also twice as
   many at a single switch.  In a tree the longer time stays until the result of a contribution that was sent once (RFC
@@ -26,10 +26,10 @@ a second result comes, which is that answer (`note_answer`).  Both tell how long
 
 A round lasts as long as the slowest worker's recovery.  If time-outs followed rounds alone, they would follow one
 another, and grow without end where most rounds lose a frame somewhere.  So they are also bounded by the shortest rounds
-of round trips lately (`longest_trip_s`): these lost nothing, and waited in the queues that there are now.  Answers to
-repeats bound them, too (`answered_s`), for they wait for nobody: with many members each round loses something.  Where
-jobs share slots, what goes over their fallback takes longer: it has an order and times of its own (`Slot.way`), or
-claims would be repeated whenever rounds pass them.
+of round trips lately (`longest_trip_s`): these lost nothing, and waited in the queues that there are now.  Rounds that
+may have waited for a late rank count bit by bit.  Answers to repeats bound time-outs, too (`answered_s`), for they wait
+for nobody: with many members each round loses something.  Where jobs share slots, what goes over their fallback takes
+longer: it has an order and times of its own (`Slot.way`), or claims would be repeated whenever rounds pass them.
 
 What is lost, and what happens:
 
@@ -93,8 +93,10 @@ _MANY: Final = 32
 _MOST_DOUBLINGS: Final = 6
 _MOST_TIMES: Final = 1 << _MOST_DOUBLINGS
 _MOST_TIMES_HELD: Final = 8
-"""A pause grows to so many time-outs, or so many times their floor if that is more: a switch that is away, or a late
-worker, does not come earlier because rounds are short."""
+"""A pause grows to so many time-outs, or so many times the minimum time-out if that is more.
+
+A switch that is away, or a late worker, does not come earlier because rounds are short.
+"""
 _WAITED: Final = 1 / 16
 """A pause also grows to that part of what a slot has waited for a late worker, for it is small beside that."""
 _ENDLESS: Final = 20
@@ -117,7 +119,7 @@ def wake_at(state: State) -> float:
     """Return when `poll` has something to do if no frame comes; infinity: never."""
     core = state.core[0]
     recovery = core.recovery
-    at: Scalar = probe_at(core) if core.progress.waiting > 0 else np.inf
+    at: Scalar = min(probe_at(core), recovery.reordered_at) if core.progress.waiting > 0 else np.inf
     return min(at, recovery.resend_at) if recovery.unanswered + recovery.answered > 0 else at  # type: ignore[no-any-return]
 
 
@@ -141,7 +143,7 @@ def _backed_off_s(core: Core) -> Scalar:
     """Return the time-out, doubled for each one that nothing has come in (RFC 6298, 5.5)."""
     recovery = core.recovery
     most_s = min(_UNTIMED_S, recovery.timeout_max_s) if _is_untimed(recovery) else recovery.timeout_max_s
-    longest = min(_MOST_TIMES * max(recovery.timeout_s, recovery.floor_s), most_s)
+    longest = min(_MOST_TIMES * max(recovery.timeout_s, recovery.timeout_min_s), most_s)
     return min(_doubled(core, recovery.timeouts), longest)
 
 
@@ -220,7 +222,7 @@ def restore(state: State, now: float) -> None:
             _repeat(state, index, now)
             core.progress.counts[Count.PROBES] += 1
     recovery.resend_at = now
-    recovery.resend_pause_s = max(recovery.timeout_s, recovery.floor_s)
+    recovery.resend_pause_s = max(recovery.timeout_s, recovery.timeout_min_s)
 
 
 @inner
@@ -289,7 +291,7 @@ def note_result(state: State, index: int, carries: bool, now: float) -> None:
             recovery.evident_at = now
             if sequence > recovery.overtaken[path]:
                 recovery.overtaken[path] = sequence
-                recovery.delivered_at[path] = slot.sent_at
+                recovery.delivered_s[path] = now - slot.sent_at
         # One result of each batch will do.
         if (slot.named or carries) and recovery.timed_at != now:
             recovery.timed_at = now
@@ -373,6 +375,7 @@ def _note_spurious(state: State, index: int, now: float) -> None:
     recovery.reorder_s[path] = _REORDERED * trip_s
     if slot.repeats == 1:  # the first transmission has brought the result (RFC 4015)
         _learn(state, slot.way, now - state.rows[2 * index + (slot.number & 1)].first_at)
+        recovery.timeouts = 0
 
 
 @inner
@@ -389,7 +392,7 @@ def note_held(state: State, index: int, seen: int, now: float) -> None:
     if _is_untimed(recovery) and not (core.member.in_tree == 1 and _is_prompt(core, now - slot.sent_at)):
         return  # the others may begin seconds later, and pauses go on doubling
     waited_s = now - state.rows[2 * index + (slot.number & 1)].first_at
-    longest = max(_MOST_TIMES_HELD * max(recovery.timeout_s, recovery.floor_s), _WAITED * waited_s)
+    longest = max(_MOST_TIMES_HELD * max(recovery.timeout_s, recovery.timeout_min_s), _WAITED * waited_s)
     while recovery.timeouts > 0 and _doubled(core, recovery.timeouts) > longest:
         recovery.timeouts -= 1
 
@@ -398,7 +401,7 @@ def note_held(state: State, index: int, seen: int, now: float) -> None:
 def _guess(recovery: RecoveryState, elapsed: float) -> None:
     """Make the time-out shorter by what an answer took, as long as no round was timed."""
     if _is_untimed(recovery):
-        guess_s = max(_MOST_TRIPS * elapsed + recovery.granularity_s, recovery.floor_s)
+        guess_s = max(_MOST_TRIPS * elapsed + recovery.granularity_s, recovery.timeout_min_s)
         recovery.timeout_s = min(recovery.timeout_s, guess_s)
 
 
@@ -430,7 +433,7 @@ def _set_timeout(state: State) -> None:
     trip_s = longest_trip_s(state)
     most_s = _MOST_TRIPS * trip_s + _LATENESSES * recovery.granularity_s
     if longest_s > 0.0:
-        least_s = min(2 * trip_s + recovery.granularity_s, recovery.floor_s)
+        least_s = min(2 * trip_s + recovery.granularity_s, recovery.timeout_min_s)
         recovery.timeout_s = min(max(min(longest_s, most_s), least_s), recovery.timeout_max_s)
     else:
         recovery.timeout_s = min(recovery.timeout_s, most_s)
@@ -498,10 +501,13 @@ def repeat_overtaken(state: State, now: float) -> None:
     progress = core.progress
     # While many wait, many more results are on their way: slots need not be looked through for each of them.
     if progress.waiting == 0 or (
-        progress.waiting > _MANY and recovery.arrived - recovery.searched < progress.waiting // 8
+        progress.waiting > _MANY
+        and recovery.arrived - recovery.searched < progress.waiting // 8
+        and now < recovery.reordered_at
     ):
         return
     recovery.searched = recovery.arrived
+    recovery.reordered_at = np.inf
     for index in range(state.slots.size):
         if state.last_sent[index] > recovery.arrived - recovery.threshold:
             continue  # nearly always, and then the slot itself need not be looked at
@@ -514,8 +520,11 @@ def repeat_overtaken(state: State, now: float) -> None:
         if state.last_sent[index] > recovery.overtaken[path] - recovery.threshold:
             if not _takes_credit(state, slot, now):
                 continue
-        elif slot.sent_at + recovery.reorder_s[path] > recovery.delivered_at[path] and recovery.reorder_s[path] > 0.0:
-            continue
+        elif recovery.reorder_s[path] > 0.0:
+            at = slot.sent_at + recovery.delivered_s[path] + recovery.reorder_s[path]
+            if now < at:
+                recovery.reordered_at = min(recovery.reordered_at, at)
+                continue
         if ACTIONS[slot.phase, Event.OVERTAKEN] == Action.REPEAT:
             if slot.held == 0:
                 note_loss(state, slot.tree + slot.passes, state.last_sent[index])

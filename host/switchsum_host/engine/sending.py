@@ -269,20 +269,24 @@ def contribute_blocked(state: State, now: float) -> None:
 
 
 @inner
-def owner_of(operation: OperationRecord, block: int) -> Scalar:
-    """Return the rank whose part a block lies in, NO_RANK if that makes no difference or there is not one alone."""
+def owner_of(core: Core, operation: OperationRecord, block: int) -> Scalar:
+    """Return the rank whose part a block lies in, NO_RANK if that makes no difference or there is not one alone.
+
+    Behind the parts there may be values of all ranks (`switchsum_host.api.ragged`).
+    """
     if operation.part == 0 or block == NO_BLOCK:
         return NO_RANK
     first = first_in(operation, block)
     part = first // operation.part
+    owner = operation.root + part
     is_alone = (first + values_in(operation, block) - 1) // operation.part == part
-    return operation.root + part if is_alone else NO_RANK
+    return owner if is_alone and owner < core.member.workers else NO_RANK
 
 
 @inner
 def wants(core: Core, operation: OperationRecord, block: int) -> Scalar:
     """Tell whether this worker needs the result of a block."""
-    owner = owner_of(operation, block)
+    owner = owner_of(core, operation, block)
     return owner == NO_RANK or (owner == core.member.rank) != (operation.gathers == 1)
 
 
@@ -319,7 +323,7 @@ def _write_frame(state: State, index: int, row: int) -> None:
     put32(frame, AT.block, slot.block)
     put32(frame, AT.next_block, slot.next_block)
     put32(frame, AT.digest, operation.digest)
-    owner = owner_of(operation, slot.block)
+    owner = owner_of(core, operation, slot.block)
     if owner == NO_RANK:
         put32(frame, AT.bitmap, 0)
     else:

@@ -257,10 +257,12 @@ class RecoveryState(Record):
     smoothed_s: Annotated[Floats, "f8", WAYS]
     variation_s: Annotated[Floats, "f8", WAYS]
     """Variation of the times of rounds, by way: a round also lasts as long as others take to repeat what was lost."""
-    delivered_at: Annotated[Floats, "f8", MOST_TREES]
-    """When the newest contribution that `overtaken` counts was sent."""
+    delivered_s: Annotated[Floats, "f8", MOST_TREES]
+    """How long the newest round took that `overtaken` counts (RACK.rtt of RFC 8985)."""
     reorder_s: Annotated[Floats, "f8", MOST_TREES]
-    """Reordering window (RFC 8985): a contribution is overtaken by results of those sent so much later alone."""
+    """Reordering window (RFC 8985): so much longer than that round may one take whose result was overtaken."""
+    reordered_at: Float64
+    """When the first of these has taken as long as that; infinity: there is none."""
     spurious: Int64
     """Repeats that proved needless, for the result came sooner than any answer to them."""
     timeout_s: Float64
@@ -271,7 +273,7 @@ class RecoveryState(Record):
     timeout_max_s: Float64
     pause_max_s: Float64
     """Longest pause that doubling makes: a part of the shortest time-out of a call, or of the switch."""
-    floor_s: Float64
+    timeout_min_s: Float64
     """Upper bound of the least time-out."""
     granularity_s: Float64
     """How late the driver has looked at its clock recently."""
@@ -325,14 +327,14 @@ class CongestionState(Record):
     """With the result of a contribution after this sequence the next round trip begins."""
     cut_at: Int64
     """The last sequence when the window was made smaller: marks of what was sent before say nothing new."""
-    floor: Float64
+    min_window: Float64
     """The window does not become smaller than this."""
     in_vain: Int64
-    """Round trips with all results marked although the window was at its floor, less those with none marked."""
+    """Round trips with all results marked although the window was at its minimum, less those with none marked."""
     patience: Int64
-    """After so many such round trips the floor grows beyond 1."""
+    """After so many such round trips the minimum grows beyond 1."""
     lost_at: Int64
-    """The last sequence when the floor was made smaller for a loss."""
+    """The last sequence when the minimum was made smaller for a loss."""
     least_s: Float64
     """The shortest of these round trips."""
     shortest_s: Float64

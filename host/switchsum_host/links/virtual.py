@@ -1,7 +1,7 @@
 """A rank in virtual time: its collectives go to the process that simulates the network, and come back with the time.
 
-The engine and its link are in that process (`switchsum_lab.simulation.ranks`).  What is here is what an operation queue
-needs of a driver.  One thread of the rank talks to the other process at a time; the rank's arrays go there and back in
+The engine and its link are in that process (`switchsum_lab.simulation.ranks`).  What is here is what a communicator
+asks of a driver.  One thread of the rank talks to the other process at a time; the rank's arrays go there and back in
 files that both have mapped.
 """
 
@@ -23,7 +23,7 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from switchsum_protocol.errors import LocalError, SwitchLost, SwitchsumError, UsageError
+from switchsum_protocol.errors import CollectiveTimeout, LocalError, SwitchLost, SwitchsumError, UsageError
 
 from ..engine.engine import Finished, Outcome
 from ..engine.operation import Operation
@@ -107,45 +107,6 @@ def facts_of(operation: Operation) -> dict[str, Any]:
     return {name: getattr(operation, name) for name in _FACTS}
 
 
-class VirtualEngine:
-    """What a queue asks of an engine, where the engine is in another process."""
-
-    awaits_switch = False
-
-    def __init__(self, link: VirtualLink, joined: Joined, world_size: int) -> None:
-        self._link = link
-        self.lanes_per_frame, self.world_size, self.timeout_s = joined.lanes_per_frame, world_size, joined.timeout_s
-        self.submitted = 0
-        """Operations that were ever begun."""
-        self.under_way: dict[int, tuple[Operation, npt.NDArray[Any] | None, Shared | None]] = {}
-        """Operations that have not ended, with their values and the file of these."""
-
-    @property
-    def is_full(self) -> bool:
-        """Whether another operation must wait until the oldest has finished."""
-        return self.submitted - min(self.under_way, default=self.submitted) >= OPERATIONS
-
-    @property
-    def counts(self) -> npt.NDArray[np.int64]:
-        """What has happened so far, by `Count`."""
-        found = self._link.ask(AskCounts())
-        return np.zeros(len(Count), np.int64) if found is None else np.array(found, np.int64)
-
-    def is_due(self, now: float) -> bool:
-        """Return False: a switch in virtual time is not restarted."""
-        return False
-
-    def restarted(self, now: float) -> None:
-        """Do nothing."""
-
-    def rank_left(self) -> None:
-        """Do nothing: the other process says who waits in vain."""
-
-    def held_slots(self, *, earlier: bool = True) -> list[tuple[int, int, list[int]]]:
-        """Return nothing: the other process knows it."""
-        return []
-
-
 class VirtualLink:
     """The connection to the process that simulates."""
 
@@ -183,9 +144,6 @@ class VirtualLink:
                 return self._connection.recv()
             except (SwitchsumError, OSError, EOFError):
                 return None
-
-    def close(self) -> None:
-        """Do nothing: the rank leaves with its membership."""
 
     def leave(self, *, failed: bool) -> None:
         """Say that the rank leaves, and hang up."""
@@ -242,19 +200,39 @@ class SharedFiles:
 
 
 class VirtualDriver:
-    """A driver whose engine and link are in another process; `step` waits there."""
+    """A driver whose engine and link are in another process; `step` waits there.
+
+    It has what a communicator asks of a driver (`switchsum_host.api.driver`).
+    """
 
     moves_alone = True
     """Frames move while nobody drives."""
     trace = None
+    awaits_switch = owes_switch = False
+    """A switch in virtual time is not restarted."""
 
-    def __init__(self, link: VirtualLink, joined: Joined, rank: int, world_size: int) -> None:
-        self.transport = link
-        self.engine = VirtualEngine(link, joined, world_size)
+    def __init__(self, link: VirtualLink, joined: Joined, rank: int) -> None:
+        self.lanes_per_frame, self.timeout_s = joined.lanes_per_frame, joined.timeout_s
+        self.submitted = 0
+        """Operations that were ever begun."""
+        self._link = link
+        self._under_way: dict[int, tuple[Operation, npt.NDArray[Any] | None, Shared | None]] = {}
+        """Operations that have not ended, with their values and the file of these."""
         self._files = SharedFiles(joined.folder, rank)
         self._now_s = 0.0
         self._factor = joined.clock_factor
         self._back_at = time.monotonic()
+
+    @property
+    def is_full(self) -> bool:
+        """Whether another operation must wait until the oldest has ended."""
+        return self.submitted - min(self._under_way, default=self.submitted) >= OPERATIONS
+
+    @property
+    def counts(self) -> npt.NDArray[np.int64]:
+        """What has happened so far, by `Count`."""
+        found = self._link.ask(AskCounts())
+        return np.zeros(len(Count), np.int64) if found is None else np.array(found, np.int64)
 
     def clock(self) -> float:
         """Return the virtual time at which the last call came back."""
@@ -265,8 +243,13 @@ class VirtualDriver:
         self._charge()
         self._block(Compute(seconds=seconds))
 
-    def submit(self, operation: Operation, values: npt.NDArray[Any] | None, most_s: float) -> deque[Outcome]:
-        """Begin an operation; return nothing: `step` says what has happened, also to the simulation."""
+    def submit(
+        self, operation: Operation, values: npt.NDArray[Any] | None, most_s: float, timeout_s: float | None = None
+    ) -> deque[Outcome]:
+        """Begin an operation; return nothing: `step` says what has happened, also to the simulation.
+
+        The simulation has the time-outs, and none for single operations.
+        """
         with suppress(SwitchLost):
             self._charge()
         shared = None
@@ -274,9 +257,9 @@ class VirtualDriver:
             shared = self._files.take(values.nbytes)
             shared.values(values)[:] = values.reshape(-1)
         with suppress(SwitchLost):
-            self.transport.tell(Begin(facts=facts_of(operation), file="" if shared is None else shared.name))
-        self.engine.under_way[self.engine.submitted] = operation, values, shared
-        self.engine.submitted += 1
+            self._link.tell(Begin(facts=facts_of(operation), file="" if shared is None else shared.name))
+        self._under_way[self.submitted] = operation, values, shared
+        self.submitted += 1
         return deque()
 
     def step(self, most_s: float) -> deque[Outcome]:
@@ -287,15 +270,35 @@ class VirtualDriver:
         if most_s <= 0:
             return deque()
         self._charge()
-        waited_for = next(iter(self.engine.under_way.values()), None)
+        waited_for = next(iter(self._under_way.values()), None)
         answer = self._block(Wait(most_s=most_s, what="" if waited_for is None else str(waited_for[0])))
         for event in answer.events:
             if isinstance(event, Finished):
                 self._take_back(event.operation)
         return deque(answer.events)
 
+    def overdue(self, timeout_s: float) -> CollectiveTimeout:
+        """Name nobody: the simulation knows who is missing."""
+        return CollectiveTimeout(f"not done within {timeout_s:g} s")
+
+    def close(self) -> None:
+        """Do nothing: the rank leaves with its membership."""
+
+    def note_wait(self) -> None:
+        """Do nothing: the simulation sees each wait."""
+
+    def note_restart(self) -> None:
+        """Do nothing: a switch in virtual time is not restarted."""
+
+    def note_departure(self) -> None:
+        """Do nothing: the simulation says who waits in vain."""
+
+    def held_slots(self, *, earlier: bool = True) -> list[tuple[int, int, list[int]]]:
+        """Return nothing: the simulation knows it."""
+        return []
+
     def _take_back(self, serial: int) -> None:
-        _, values, shared = self.engine.under_way.pop(serial)
+        _, values, shared = self._under_way.pop(serial)
         if shared is not None and values is not None:
             values.reshape(-1)[:] = shared.values(values)
             self._files.give_back(shared)
@@ -306,9 +309,9 @@ class VirtualDriver:
             self._block(Compute(seconds=self._factor * (time.monotonic() - self._back_at)))
 
     def _block(self, message: Wait | Compute) -> Answer:
-        answer = self.transport.ask(message)
+        answer = self._link.ask(message)
         if not isinstance(answer, Answer):
-            if self.transport.is_closed:  # by a signal handler
+            if self._link.is_closed:  # by a signal handler
                 raise UsageError("this communicator was closed in the midst of a collective")
             raise SwitchLost("the simulation has ended")
         self._now_s = answer.now_s
@@ -349,4 +352,4 @@ def join(path: str, rank: int, world_size: int) -> tuple[VirtualDriver, VirtualM
     if joined.error is not None:
         link.leave(failed=True)
         raise joined.error
-    return VirtualDriver(link, joined, rank, world_size), VirtualMembership(link)
+    return VirtualDriver(link, joined, rank), VirtualMembership(link)

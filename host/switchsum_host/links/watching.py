@@ -230,10 +230,12 @@ class WatchingDriver(Driver):
         self._look()
         return super().step(most_s)
 
-    def submit(self, operation: Operation, values: npt.NDArray[Any] | None, most_s: float) -> deque[Outcome]:
+    def submit(
+        self, operation: Operation, values: npt.NDArray[Any] | None, most_s: float, timeout_s: float | None = None
+    ) -> deque[Outcome]:
         """Do what a driver does, and look at the links."""
         self._look()
-        return super().submit(operation, values, most_s)
+        return super().submit(operation, values, most_s, timeout_s)
 
     def _look(self) -> None:
         if self._watch.look(self.clock()):

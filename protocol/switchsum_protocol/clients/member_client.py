@@ -26,7 +26,8 @@ Reply = TypeVar("Reply")
 
 STATE_S: Final = 5.0
 """Seconds that gRPC may take to say whether there is a connection."""
-_AWAY: Final = (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED)
+_AWAY: Final = (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED, grpc.StatusCode.CANCELLED)
+"""Codes that a controller gives which is away, or ends: it cancels the calls that it has."""
 _COMMON: Final = (("grpc.enable_http_proxy", 0),)  # the controller is addressed directly, whatever http_proxy says
 _FOR_ONE_CALL: Final = (
     *_COMMON,

@@ -1,0 +1,331 @@
+"""Places of rows as few bits, and what a few words say of many places: a digest, and about how many there are in all.
+
+Places in rising order are coded as Elias and Fano did (1974): the lower bits of each as they are, side by side, and for
+the upper ones a bit per place at (upper + number of places before).  With a share of d of the rows that is at most
+log2(1/d) + 2 bits a place and some, wherever the places are, and how many follows from the number of places.
+
+The number of places that some rank has is estimated as Flajolet and Martin did (PCSA, 1985), from words that are united
+with "or".  The sum of all places' hashes is the same on all ranks if the places are.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from functools import cache, lru_cache
+from typing import Any, Final, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from switchsum_switch.kernels.decorators import inner, kernel
+from switchsum_switch.kernels.floats import restore_floats, usual_floats
+from switchsum_switch.kernels.loading import address_of
+from switchsum_switch.kernels.memory import Scalar, floats_at, longs_at
+from switchsum_switch.kernels.plain import wrapping
+
+from .bitmap import WORD_BITS, Indices, Words, trailing_zeros, words_for
+
+Floats = npt.NDArray[np.float32]
+Totals = npt.NDArray[np.float64]
+
+SKETCH_WORDS: Final = 64
+STRETCH_WORDS: Final = 4
+"""A bit for each of 256 stretches, or fewer: where bitmaps have frames of zeros."""
+_BUCKETS: Final = 2 * SKETCH_WORDS
+"""Each has 32 bits. The estimate is off by 0.78 / sqrt(128) = 7 % on average."""
+_BUCKET_SHIFT: Final = 64 - 7
+_LAST_LEVEL: Final = 31
+_CORRECTION: Final = 0.77351
+"""Flajolet's and Martin's phi."""
+_FEW_EMPTY: Final = 6
+"""With more empty buckets than this, their number says more than the levels do."""
+_OCTET: Final = 8
+
+
+def shift_for(count: int, rows: int) -> int:
+    """Return how many lower bits of each place are kept as they are."""
+    return max(1, rows // max(1, count)).bit_length() - 1
+
+
+def _words(count: int, rows: int) -> tuple[int, int]:
+    """Return how many words the lower bits take, and the upper ones."""
+    if count == 0:
+        return 0, 0
+    shift = shift_for(count, rows)
+    return words_for(count * shift), words_for(count + (rows >> shift) + 1)
+
+
+@lru_cache
+def octets_for(count: int, rows: int) -> int:
+    """Return how many bytes so many places out of `rows` take."""
+    return sum(_words(count, rows)) * WORD_BITS // _OCTET
+
+
+def code(indices: Indices, rows: int) -> Words:
+    """Return places in rising order as words."""
+    lower, upper = _words(len(indices), rows)
+    words = np.zeros(lower + upper, np.uint64)
+    if len(indices):
+        _write_places(indices, shift_for(len(indices), rows), lower, words)
+    return words
+
+
+def decode(words: Words, count: int, rows: int) -> Indices:
+    """Return the places that `code` has made these words of."""
+    lower, upper = _words(count, rows)
+    assert len(words) == lower + upper
+    indices = np.empty(count, np.int64)
+    read = _read_places(words, lower, shift_for(count, rows), rows, indices)
+    assert read == count
+    return indices
+
+
+@kernel
+@wrapping
+def _write_places(indices: Indices, shift: int, lower: int, words: Words) -> None:
+    """Write places into `words`, of which the first `lower` hold the lower bits; each word is written once."""
+    one, six, last_bit, width = np.uint64(1), np.uint64(6), np.uint64(63), np.uint64(shift)
+    mask = (one << width) - one
+    bit, low_word = np.uint64(0), np.uint64(0)
+    high_at, high_word = np.uint64(lower), np.uint64(0)
+    for i in range(indices.size):
+        place = np.uint64(indices[i])
+        low, offset = place & mask, bit & last_bit
+        low_word |= low << offset
+        if offset + width > last_bit:
+            words[bit >> six] = low_word
+            low_word = (low >> one) >> (last_bit - offset)
+        bit += width
+        at = (place >> width) + np.uint64(i)
+        source = np.uint64(lower) + (at >> six)
+        if source != high_at:
+            words[high_at] = high_word
+            high_at, high_word = source, np.uint64(0)
+        high_word |= one << (at & last_bit)
+    if bit & last_bit != 0:
+        words[bit >> six] = low_word
+    words[high_at] = high_word
+
+
+@kernel
+@wrapping
+def _read_places(words: Words, lower: int, shift: int, rows: int, indices: Indices) -> int:
+    """Write places; return how many there are up to the first that is none of `rows`."""
+    one, six, last_bit, width = np.uint64(1), np.uint64(6), np.uint64(63), np.uint64(shift)
+    mask, most, limit = (one << width) - one, np.uint64(indices.size), np.uint64(rows)
+    count, bit = np.uint64(0), np.uint64(0)
+    for i in range(lower, words.size):
+        word = words[i]
+        before = np.uint64(i - lower) << six
+        while word != 0:
+            if count == most:
+                return int(count)
+            offset, low = bit & last_bit, bit >> six
+            # A word of the upper bits follows the last one of the lower bits.
+            both = (words[low] >> offset) | ((words[low + one] << one) << (last_bit - offset))
+            place = ((before + trailing_zeros(word) - count) << width) | (both & mask)
+            if place >= limit:
+                return int(count)
+            indices[count] = np.int64(place)
+            count += one
+            bit += width
+            word &= word - one
+    return int(count)
+
+
+@inner
+@wrapping
+def _hash(place: Scalar) -> Scalar:
+    """Return 64 bits that look random."""
+    word = (np.uint64(place) + np.uint64(1)) * np.uint64(0x9E37_79B9_7F4A_7C15)
+    word = (word ^ (word >> np.uint64(32))) * np.uint64(0xD6E8_FEB8_6659_FD93)
+    return word ^ (word >> np.uint64(32))
+
+
+@kernel
+@wrapping
+def describe(indices: Indices, digest: Words, sketch: Words) -> None:
+    """Add up the places' hashes in the one word of `digest`, and set their bits in `sketch`."""
+    total = np.uint64(0)
+    for i in range(indices.size):
+        word = _hash(indices[i])
+        total += word
+        bucket = word >> np.uint64(_BUCKET_SHIFT)
+        level = trailing_zeros(word | (np.uint64(1) << np.uint64(_LAST_LEVEL)))
+        sketch[bucket >> np.uint64(1)] |= np.uint64(1) << (level + np.uint64(32) * (bucket & np.uint64(1)))
+    digest[0] = total
+
+
+def stretch_of(rows: int, least: int) -> int:
+    """Return how many rows a stretch has, of which a bit each tells where an array has rows: at least so many."""
+    return max(least, -(-rows // (STRETCH_WORDS * WORD_BITS)))
+
+
+def occupied(words: Words, rows: int, stretch: int) -> int:
+    """Return how many rows lie in the stretches whose bits are set."""
+    return min(rows, int(np.bitwise_count(words).sum()) * stretch)
+
+
+def estimate(sketch: Words) -> int:
+    """Return about how many places there are in a sketch of some ranks' places, united."""
+    levels, empty = _levels_of(sketch)
+    if empty > _FEW_EMPTY:
+        return round(_BUCKETS * sum(1 / i for i in range(empty + 1, _BUCKETS + 1)))
+    power = 1.0
+    for _ in range(levels % _BUCKETS):
+        power *= _root()
+    return round(_BUCKETS / _CORRECTION * power * (1 << levels // _BUCKETS))
+
+
+@kernel
+def _levels_of(sketch: Words) -> tuple[int, int]:
+    """Return the sum of the lowest levels that no place of a bucket has, and how many buckets have no place."""
+    levels: Scalar = np.int64(0)
+    empty: Scalar = np.int64(0)
+    for bucket in range(2 * sketch.size):
+        bits = (sketch[bucket >> 1] >> np.uint64(32 * (bucket & 1))) & np.uint64(0xFFFF_FFFF)
+        levels += np.int64(trailing_zeros(~bits))
+        empty += bits == 0
+    return levels, empty
+
+
+@cache
+def _root() -> float:
+    """Return 2 to the power of 1 / 128 by square roots, which are the same on every machine."""
+    root = 2.0
+    for _ in range(_BUCKETS.bit_length() - 1):
+        root = math.sqrt(root)
+    return root
+
+
+class Part(NamedTuple):
+    """A rank's rows: coded places of `size` of them, and their values side by side."""
+
+    words: Words
+    values: Floats
+    size: int
+
+
+_WORDS, _SIZE, _LOWER, _SHIFT, _COUNT, _VALUES, _DONE, _NEXT, _REST = range(9)
+"""Columns of a table of parts: addresses and lengths, and how far a part has been read.
+
+`_LOWER` words come before the upper bits. `_NEXT` is the word whose bits are being read, and `_REST` those left of it.
+"""
+_TILE: Final = 1 << 12
+"""Sums of so many values, 32 kB, stay in a processor's first cache while the parts are added one after the other."""
+
+
+def add(parts: Sequence[Part], rows: int, width: int, divisor: float) -> tuple[Indices, Floats]:
+    """Return the rows that some part has, in order, and their sums over `divisor`.
+
+    Each sum is made in float64 in the order of the parts, and rounded once. Zero is +0, and all NaN are the same NaN.
+    """
+    table = np.zeros((len(parts), _REST + 1), np.int64)
+    most = min(rows, sum(part.size for part in parts))
+    for line, part in zip(table, parts, strict=True):
+        lower, upper = _words(part.size, rows)
+        assert len(part.words) == lower + upper
+        assert part.values.size == part.size * width
+        line[:_DONE] = (
+            address_of(part.words),
+            lower + upper,
+            lower,
+            shift_for(part.size, rows),
+            part.size,
+            address_of(part.values),
+        )
+        line[_NEXT] = lower - 1
+    tile = max(WORD_BITS, _TILE // max(1, width) // WORD_BITS * WORD_BITS)
+    indices, sums = np.empty(most, np.int64), np.empty((most, width), np.float32)
+    totals, seen = np.zeros(tile * width), np.zeros(tile // WORD_BITS, np.uint64)
+    found = _add_parts(table, rows, width, divisor, totals, seen, indices, sums)
+    assert (table[:, _DONE] == table[:, _COUNT]).all()
+    indices, sums = indices[:found], sums[:found]
+    return (indices, sums) if 2 * found >= most else (indices.copy(), sums.copy())
+
+
+@kernel
+@wrapping
+def _add_parts(
+    table: Indices, rows: int, width: int, divisor: float, totals: Totals, seen: Words, indices: Indices, sums: Floats
+) -> int:
+    """Add parts tile by tile, and write rows and sums; return how many rows there are."""
+    mode = usual_floats()
+    tile = seen.size * WORD_BITS
+    found = 0
+    for first in range(0, rows, tile):
+        for i in range(table.shape[0]):
+            _add_tile(table[i], first, min(tile, rows - first), width, totals, seen)
+        for i in range(seen.size):
+            word = seen[i]
+            seen[i] = np.uint64(0)
+            while word != 0:
+                at = WORD_BITS * i + np.int64(trailing_zeros(word))
+                word &= word - np.uint64(1)
+                indices[found] = first + at
+                if width == 1:
+                    sums[found, 0] = _rounded(totals[at], divisor)
+                    totals[at] = 0.0
+                else:
+                    for j in range(width):
+                        sums[found, j] = _rounded(totals[at * width + j], divisor)
+                        totals[at * width + j] = 0.0
+                found += 1
+    restore_floats(mode)
+    return found
+
+
+@inner
+def _rounded(total: Scalar, divisor: float) -> Any:
+    value = np.float32(total / divisor if divisor != 1.0 else total)
+    return np.float32(value + np.float32(0)) if value == value else np.float32(np.nan)  # noqa: PLR0124
+
+
+@inner
+@wrapping
+def _add_tile(part: Indices, first: int, rows: int, width: int, totals: Totals, seen: Words) -> None:
+    """Add the rows of a part that lie in a tile; a place that is in no tile ends the part.
+
+    Indices are unsigned, for then no code looks whether they count from an array's end.
+    """
+    one, six, last_bit = np.uint64(1), np.uint64(6), np.uint64(63)
+    size, count, begin, length = np.uint64(part[_SIZE]), np.uint64(part[_COUNT]), np.uint64(first), np.uint64(rows)
+    words, values = longs_at(part[_WORDS], part[_SIZE]), floats_at(part[_VALUES], part[_COUNT] * width)
+    shift, columns = np.uint64(part[_SHIFT]), np.uint64(width)
+    mask, before = (one << shift) - one, np.uint64(part[_LOWER]) << six
+    done, source, word = np.uint64(part[_DONE]), np.uint64(part[_NEXT]), np.uint64(part[_REST])
+    bit = done * shift
+    while done < count:
+        while word == 0:
+            source += one
+            if source >= size:
+                break
+            word = words[source]
+        if source >= size:
+            break
+        offset, low = bit & last_bit, bit >> six
+        lower = (words[low] >> offset) | ((words[low + one] << one) << (last_bit - offset))
+        at = ((((source << six) - before + trailing_zeros(word) - done) << shift) | (lower & mask)) - begin
+        if at >= length:
+            break
+        word &= word - one
+        seen[at >> six] |= one << (at & last_bit)
+        if columns == one:
+            totals[at] += np.float64(values[done])
+        else:
+            for j in range(columns):
+                totals[at * columns + j] += np.float64(values[done * columns + j])
+        done += one
+        bit += shift
+    part[_DONE], part[_NEXT], part[_REST] = np.int64(done), np.int64(source), np.int64(word)
+
+
+def narrowed(sums: Floats, dtype: np.dtype[Any]) -> npt.NDArray[Any]:
+    """Return sums as floats of a dtype that is at most as wide."""
+    if dtype == np.float32:
+        return sums
+    with np.errstate(over="ignore"):
+        narrow: npt.NDArray[Any] = sums.astype(dtype)
+    narrow += dtype.type(0)  # what was rounded to -0 becomes 0
+    return narrow
