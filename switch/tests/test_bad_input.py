@@ -9,7 +9,8 @@ import pytest
 
 from switchsum_switch import ProgramError, Switch, TableFull
 from switchsum_switch.execution.pipeline import EngineName, Pipeline
-from switchsum_switch.state.tables import Entry, Exact
+from switchsum_switch.messages.matches import Exact
+from switchsum_switch.state.tables import Entry
 
 from .conftest import PROGRAMS
 from .test_switch_api import FORWARDER, FRAME, STATION, files

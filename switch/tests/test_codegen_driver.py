@@ -24,23 +24,12 @@ from switchsum_switch.codegen.cache import MAX_FILES, keep, key_of
 from switchsum_switch.codegen.cache import load as load_kept
 from switchsum_switch.execution.pipeline import Pipeline, make_state
 from switchsum_switch.kernels.cache import Store, open_directory
+from switchsum_switch.messages.matches import Exact, Lpm, Match, MatchKind, Range, Ternary
 from switchsum_switch.program import ir
 from switchsum_switch.program.lower import lower
 from switchsum_switch.program.reader import read_program
 from switchsum_switch.queues.batch import Output
-from switchsum_switch.state.tables import (
-    ActionSpec,
-    Entry,
-    Exact,
-    KeySpec,
-    Lpm,
-    Match,
-    MatchKind,
-    ParamSpec,
-    Range,
-    TableSpec,
-    Ternary,
-)
+from switchsum_switch.state.tables import ActionSpec, Entry, KeySpec, ParamSpec, TableSpec
 
 from .conftest import PROGRAMS
 

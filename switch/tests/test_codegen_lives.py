@@ -11,11 +11,12 @@ import pytest
 from support.ir_programs import Draft, Pair, numbered, straight
 from support.random_lives import compare_engines
 from switchsum_switch.codegen import cache
+from switchsum_switch.messages.matches import MatchKind
 from switchsum_switch.program import ir
 from switchsum_switch.program.ir import Op, Relation
 from switchsum_switch.program.passes import split_carries
 from switchsum_switch.state.meters import MeterUnit
-from switchsum_switch.state.tables import ActionSpec, KeySpec, MatchKind, TableSpec
+from switchsum_switch.state.tables import ActionSpec, KeySpec, TableSpec
 
 SESSION = 1
 LIST = 1

@@ -6,9 +6,10 @@ import numpy as np
 import pytest
 
 from support.ir_programs import Draft, Expressions, Pair, frames, numbered, straight
+from switchsum_switch.messages.matches import Exact, MatchKind
 from switchsum_switch.program import ir
 from switchsum_switch.program.ir import Op, Relation
-from switchsum_switch.state.tables import ActionSpec, Entry, Exact, KeySpec, MatchKind, ParamSpec, TableSpec
+from switchsum_switch.state.tables import ActionSpec, Entry, KeySpec, ParamSpec, TableSpec
 
 WIDTHS = (1, 8, 9, 32, 48, 64, 88, 127, 128, 160, 257, 512, 1024, 2048)
 

@@ -21,9 +21,9 @@ from switchsum_switch.differ.packets import Packets
 from switchsum_switch.differ.search import Differ, with_last_defaults, with_narrow_bases, with_padded_prefixes
 from switchsum_switch.differ.shrink import shrink
 from switchsum_switch.differ.sides import TIMES, Chance, EmbeddedSide, Seen, difference
+from switchsum_switch.messages.matches import Exact, Lpm, Range, Ternary
 from switchsum_switch.program.reader import read_program
 from switchsum_switch.state.state import AS_BEFORE
-from switchsum_switch.state.tables import Exact, Lpm, Range, Ternary
 
 from .conftest import PROGRAMS
 

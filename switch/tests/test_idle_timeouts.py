@@ -9,8 +9,9 @@ import pytest
 
 from switchsum_switch import Switch
 from switchsum_switch.execution.pipeline import EngineName
+from switchsum_switch.messages.matches import Exact, Ternary
 from switchsum_switch.messages.p4runtime import Code, P4RuntimeError, parse_p4info, v1
-from switchsum_switch.state.tables import Entry, Exact, Ternary
+from switchsum_switch.state.tables import Entry
 
 from .conftest import PROGRAMS
 from .p4runtime_rig import Client, Rig, rig

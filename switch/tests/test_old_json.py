@@ -9,7 +9,8 @@ import pytest
 
 from switchsum_switch.errors import ProgramError
 from switchsum_switch.execution.pipeline import EngineName, Pipeline
-from switchsum_switch.state.tables import Entry, Exact
+from switchsum_switch.messages.matches import Exact
+from switchsum_switch.state.tables import Entry
 
 from .conftest import PROGRAMS
 

@@ -10,7 +10,8 @@ import pytest
 
 from switchsum_switch import ProgramError, Switch
 from switchsum_switch.execution.pipeline import EngineName, Pipeline
-from switchsum_switch.state.tables import Entry, Exact
+from switchsum_switch.messages.matches import Exact
+from switchsum_switch.state.tables import Entry
 
 from .conftest import PROGRAMS
 

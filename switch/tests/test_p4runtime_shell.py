@@ -18,7 +18,8 @@ from typing import Any
 import pytest
 
 from support.timing import patience
-from switchsum_switch.bmv2.process import free_port
+from switchsum_switch.bmv2.process import PROGRAM as BMV2
+from switchsum_switch.bmv2.process import command_line, free_port
 from switchsum_switch.daemon.daemon import Config, SwitchProcess
 from switchsum_switch.messages.p4runtime import Code, decode_uint, v1
 
@@ -54,8 +55,8 @@ def embedded() -> Iterator[str]:
 def bmv2() -> Iterator[str]:
     """Run simple_switch_grpc and yield its address."""
     ports = [free_port(), free_port()]
-    command = ["simple_switch_grpc", "--no-p4", "--device-id", str(DEVICE_ID), "--thrift-port", str(ports[0])]
-    command += ["--", "--grpc-server-addr", f"127.0.0.1:{ports[1]}", "--cpu-port", "255"]
+    address, identity = f"127.0.0.1:{ports[1]}", ["--device-id", str(DEVICE_ID)]
+    command = command_line([BMV2], address, thrift_port=ports[0], options=identity)
     process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     try:
         deadline = time.monotonic() + LONG_S

@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 import json
+import sys
+from pathlib import Path
+from types import FrameType
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import switchsum_switch
+from switchsum_switch.execution.pipeline import Pipeline
 from switchsum_switch.messages.p4runtime import Code, v1
+from switchsum_switch.p4runtime.entities import Entities
 
 from . import p4runtime_rig
 from .p4runtime_entities import (
@@ -41,7 +47,7 @@ from .p4runtime_entities import (
     ternary,
     within,
 )
-from .p4runtime_rig import Client, PartialRead, config, update
+from .p4runtime_rig import PROGRAM, Client, PartialRead, config, update
 
 # Table entries
 
@@ -379,3 +385,34 @@ def test_read_answers_what_it_can(filled: Client) -> None:
         (3, Code.INVALID_ARGUMENT),
     ]
     assert len(error.value.found) == 5
+
+
+@pytest.mark.parametrize(
+    ("make", "most"),
+    [
+        (lambda number: route(b"\x0a\x00" + number.to_bytes(2, "big"), 32), 38),
+        (lambda number: rule(ternary(bytes([number]), b"\xff")), 42),
+    ],
+    ids=["lpm", "ternary"],
+)
+def test_an_entry_costs_few_calls(make: Any, most: int) -> None:
+    """What an entry costs is its calls of our functions: a clock says little on a busy machine.
+
+    Those of protobuf do not count: its oldest release that we take is Python, the newest is C.
+    """
+    ours = str(Path(switchsum_switch.__file__).parent)
+    target = Entities(config(), Pipeline.load(PROGRAM.read_bytes(), engine="interpreter").state)
+    updates = [update(INSERT, table_entry=make(number)) for number in range(1, 9)]
+    calls = 0
+
+    def count(frame: FrameType, event: str, _argument: Any) -> None:
+        nonlocal calls
+        calls += event == "call" and frame.f_code.co_filename.startswith(ours)
+
+    sys.setprofile(count)
+    try:
+        outcomes = target.write(updates, v1.WriteRequest.CONTINUE_ON_ERROR)
+    finally:
+        sys.setprofile(None)
+    assert [outcome.code for outcome in outcomes] == [Code.OK] * len(updates)
+    assert calls / len(updates) <= most

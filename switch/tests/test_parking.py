@@ -1,4 +1,4 @@
-"""Packets that wait between ingress and egress: what a place keeps, lots that run short, and kernels that keep lots."""
+"""Packets that wait between ingress and egress: what a place keeps, pools that run short, kernels that keep pools."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ from switchsum_switch.queues.parking import (
     ENQUEUED_US,
     FRAME_BYTES,
     HELD,
-    LOT_WORDS,
     PLACES,
+    POOL_WORDS,
     PORT,
     ROOM,
-    Lot,
+    BufferPool,
 )
 
 from .conftest import PROGRAMS
@@ -120,8 +120,8 @@ def test_a_kernel_keeps_a_lot_of_its_own() -> None:
     stride = pipeline.place_bytes(len(frame))
     memory, held = np.zeros(places * stride + 64, np.uint8), np.zeros(512, np.uint8)
     free = address_of(memory) + -address_of(memory) % 64 + stride * np.arange(places)
-    lot = np.zeros(LOT_WORDS, np.int64)
-    lot[[PLACES, ROOM, FRAME_BYTES, HELD]] = address_of(free), places, len(frame), address_of(held)
+    pool = np.zeros(POOL_WORDS, np.int64)
+    pool[[PLACES, ROOM, FRAME_BYTES, HELD]] = address_of(free), places, len(frame), address_of(held)
     held[PROGRAM_PORT] = 1
     columns: list[np.ndarray] = [
         np.array([address_of(frame)] * 3, np.int64),
@@ -129,18 +129,18 @@ def test_a_kernel_keeps_a_lot_of_its_own() -> None:
         np.ones(3, np.uint32),
     ]
     with pipeline.lock:
-        pipeline.park_in(address_of(lot))
+        pipeline.park_in(address_of(pool))
         entry = pipeline.entry(output)
         assert entry is not None
         addresses, lengths, ports = (address_of(column) for column in columns)
         assert call_program(entry.arguments, addresses, lengths, ports, 3, 50) == 2  # the third finds no place
-        assert (lot[ROOM], entry.result[0]) == (0, 0)
+        assert (pool[ROOM], entry.result[0]) == (0, 0)
         for place in free.tolist():
             words = np.frombuffer(memory, np.int64, 8, place - address_of(memory))
             assert (words[PORT], words[ENQUEUED_US]) == (PROGRAM_PORT, 50)
             words[[ENQ_DEPTH, DEQ_DEPTH]] = 7, 6
         assert call_egress(entry.arguments, address_of(free), 0, 80) == 0
-        lot[ROOM] = places
+        pool[ROOM] = places
         assert call_egress(entry.arguments, address_of(free), 2, 80) == 2
         output.count = int(entry.result[0])
     for port, made in output.frames():
@@ -149,22 +149,22 @@ def test_a_kernel_keeps_a_lot_of_its_own() -> None:
 
 
 def test_a_lot_makes_larger_places_when_it_needs_them() -> None:
-    lot = Lot(100, np.zeros(512, np.uint8))
-    lot.reserve(3, 500)
-    first = lot.room
-    assert (first >= 3, lot.words[FRAME_BYTES]) == (True, 500)
-    lot.words[ROOM] -= 2  # as native code does
-    small = lot.taken(first)
+    pool = BufferPool(100, np.zeros(512, np.uint8))
+    pool.reserve(3, 500)
+    first = pool.room
+    assert (first >= 3, pool.words[FRAME_BYTES]) == (True, 500)
+    pool.words[ROOM] -= 2  # as native code does
+    small = pool.taken(first)
     assert len({*small}) == 2
-    lot.reserve(1, 2000)
-    larger = lot.room
-    lot.give_back(small)
-    assert lot.room == larger  # places of 500 bytes are not used again
-    lot.words[ROOM] -= 1
-    [place] = lot.taken(larger)
+    pool.reserve(1, 2000)
+    larger = pool.room
+    pool.give_back(small)
+    assert pool.room == larger  # places of 500 bytes are not used again
+    pool.words[ROOM] -= 1
+    [place] = pool.taken(larger)
     assert place not in small
-    lot.give_back([place])
-    assert lot.room == larger
+    pool.give_back([place])
+    assert pool.room == larger
 
 
 def test_a_packet_that_waits_does_not_enter_ingress_more_often() -> None:

@@ -10,8 +10,9 @@ import pytest
 from switchsum_switch import Switch
 from switchsum_switch.errors import BadEntry, EntryMissing
 from switchsum_switch.execution.pipeline import Pipeline
+from switchsum_switch.messages.matches import Exact, Ternary
 from switchsum_switch.state.meters import GREEN, MAX_BURST, MAX_RATE, MICRO, RED, YELLOW, MeterRates
-from switchsum_switch.state.tables import Entry, Exact, Ternary
+from switchsum_switch.state.tables import Entry
 
 from .conftest import PROGRAMS, Load
 

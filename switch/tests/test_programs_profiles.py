@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from switchsum_switch import BadEntry, EntryExists, EntryMissing, Group, InUse, Member, Switch, TableFull
+from switchsum_switch import BadEntry, EntryExists, EntryMissing, Group, InUse, ProfileMember, Switch, TableFull
 from switchsum_switch.execution.pipeline import EngineName
 from switchsum_switch.messages.p4runtime import Code, parse_p4info, v1
 from switchsum_switch.p4runtime.entities import Entities
@@ -44,13 +44,13 @@ def test_an_entry_does_what_its_member_does(switch: Switch) -> None:
     own, table = switch.profiles["own"], switch.tables["plain"]
     own.add_member(7, "choose", which=5, port=3)
     own.add_member(8, "refuse")
-    table.insert({KEY: 1}, Member(7))
-    table.insert({KEY: 2}, Member(7))
-    table.insert({KEY: 3}, Member(8))
+    table.insert({KEY: 1}, ProfileMember(7))
+    table.insert({KEY: 2}, ProfileMember(7))
+    table.insert({KEY: 3}, ProfileMember(8))
     assert [chosen(switch, key) for key in (1, 2, 3, 4)] == [(3, 5, 1), (3, 5, 1), None, (0, 0, 0)]
     own.modify_member(7, "choose", which=6, port=4)
     assert [chosen(switch, key) for key in (1, 2)] == [(4, 6, 1), (4, 6, 1)]
-    table.modify({KEY: 1}, Member(8))
+    table.modify({KEY: 1}, ProfileMember(8))
     assert chosen(switch, 1) is None
     assert str(table.entries()[0]) == f"{KEY}=1 -> member 8"
     assert own.members == {7: "SwitchIngress.choose(which=6, port=4)", 8: "SwitchIngress.refuse()"}
@@ -124,15 +124,15 @@ def test_a_snapshot_has_members_and_groups(switch: Switch) -> None:
 def test_mistakes_with_profiles(switch: Switch) -> None:
     own, spread, table = switch.profiles["own"], switch.profiles["spread"], switch.tables["plain"]
     with pytest.raises(BadEntry, match="no member 1"):
-        table.insert({KEY: 1}, Member(1))
-    with pytest.raises(BadEntry, match=r"profile SwitchIngress\.own: its entries have Member\(number\)"):
+        table.insert({KEY: 1}, ProfileMember(1))
+    with pytest.raises(BadEntry, match=r"profile SwitchIngress\.own: its entries have ProfileMember\(number\)"):
         table.insert({KEY: 1}, "choose", which=1, port=1)
     own.add_member(1, "choose", which=1, port=1)
     with pytest.raises(EntryExists, match="a member 1 already"):
         own.add_member(1, "refuse")
     with pytest.raises(BadEntry, match="no selector"):
         own.set_group(1, [1])
-    table.insert({KEY: 1}, Member(1))
+    table.insert({KEY: 1}, ProfileMember(1))
     with pytest.raises(InUse, match=r"is in table SwitchIngress\.plain"):
         own.delete_member(1)
     for number in (2, 3, 4):

@@ -10,8 +10,8 @@ import pytest
 from switchsum_switch import Switch
 from switchsum_switch.errors import BadEntry, EntryExists, EntryMissing, TableFull
 from switchsum_switch.execution.pipeline import Pipeline
+from switchsum_switch.messages.matches import Ternary
 from switchsum_switch.messages.p4runtime import Code, P4RuntimeError, parse_p4info, v1
-from switchsum_switch.state.tables import Ternary
 
 from . import p4runtime_rig
 from .conftest import PROGRAMS, Load

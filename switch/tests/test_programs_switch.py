@@ -8,7 +8,8 @@ import pytest
 
 from switchsum_switch.errors import BadEntry, EntryExists, EntryMissing, ReadOnly, TableFull
 from switchsum_switch.execution.pipeline import Pipeline
-from switchsum_switch.state.tables import Entry, Exact, Lpm, Match, Range, Ternary
+from switchsum_switch.messages.matches import Exact, Lpm, Match, Range, Ternary
+from switchsum_switch.state.tables import Entry
 
 from .conftest import Load
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from switchsum_switch import Group, Member, ProgramError, Switch
+from switchsum_switch import Group, ProfileMember, ProgramError, Switch
 from switchsum_switch.execution.pipeline import EngineName, Pipeline
 from switchsum_switch.program.hashes import HASHES, WIDTHS
 
@@ -116,7 +116,7 @@ def test_a_selector_takes_one_member_after_the_other(engine: EngineName) -> None
         spread.add_member(one, "choose", which=one, port=one)
     spread.set_group(4, [10, 20, 30])
     table.insert({"h.flow.key": 100}, Group(4), priority=1)
-    table.insert({"h.flow.key": 101}, Member(20), priority=1)
+    table.insert({"h.flow.key": 101}, ProfileMember(20), priority=1)
 
     def port(key: int) -> int:
         return switch.process(1, bytes([key, 0, 0, 0, 0]))[0][0]

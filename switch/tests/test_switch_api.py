@@ -15,9 +15,10 @@ import pytest
 
 from switchsum_switch import BadEntry, EntryExists, EntryMissing, ProgramError, ReadOnly, ShownEntry, Switch
 from switchsum_switch.execution.pipeline import EngineName
+from switchsum_switch.messages.matches import Exact, Lpm, Match, MatchKind, Range, Ternary
 from switchsum_switch.names.named_tables import params_of
 from switchsum_switch.names.values import match_of, match_text, number_of, text_of
-from switchsum_switch.state.tables import ActionSpec, Exact, KeySpec, Lpm, Match, MatchKind, ParamSpec, Range, Ternary
+from switchsum_switch.state.tables import ActionSpec, KeySpec, ParamSpec
 
 from .conftest import PROGRAMS
 

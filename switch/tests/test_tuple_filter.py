@@ -9,18 +9,9 @@ import numpy as np
 
 from support.ir_programs import Draft, Pair, numbered, straight
 from switchsum_switch.codegen.filters import CHOSEN, FEWEST_CHANGES, VALUES, WORD_BITS, TupleFilter
+from switchsum_switch.messages.matches import MatchKind, Range, Ternary
 from switchsum_switch.program import ir
-from switchsum_switch.state.tables import (
-    ActionSpec,
-    Entry,
-    KeySpec,
-    MatchKind,
-    ParamSpec,
-    Range,
-    Table,
-    TableSpec,
-    Ternary,
-)
+from switchsum_switch.state.tables import ActionSpec, Entry, KeySpec, ParamSpec, Table, TableSpec
 from switchsum_switch.state.tuple_space import TupleSpace
 
 BITS = 40

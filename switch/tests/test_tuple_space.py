@@ -7,22 +7,10 @@ from collections.abc import Iterator
 
 import pytest
 
-from switchsum_switch.errors import BadEntry
+from switchsum_switch.errors import BadEntry, EntryMissing
+from switchsum_switch.messages.matches import Exact, Lpm, Match, MatchKind, Range, Ternary
 from switchsum_switch.state.lock import StateLock
-from switchsum_switch.state.tables import (
-    MOST_PRIORITY,
-    ActionSpec,
-    Entry,
-    Exact,
-    KeySpec,
-    Lpm,
-    Match,
-    MatchKind,
-    Range,
-    Table,
-    TableSpec,
-    Ternary,
-)
+from switchsum_switch.state.tables import MOST_PRIORITY, ActionSpec, Entry, KeySpec, Table, TableSpec
 
 KEYS = {
     "lpm": [(12, MatchKind.LPM)],
@@ -145,3 +133,27 @@ def test_a_priority_beyond_p4runtimes_is_refused() -> None:
     table.insert(Entry(match=(Ternary(1, 1),), priority=MOST_PRIORITY, action="act"))
     with pytest.raises(BadEntry, match="priority 2147483648 is above 2147483647"):
         table.insert(Entry(match=(Ternary(1, 1),), priority=MOST_PRIORITY + 1, action="act"))
+
+
+@pytest.mark.parametrize(
+    "match",
+    [
+        (Exact(1), Exact(0xF)),
+        (Exact(1), Lpm(0xF, 8)),
+        (Exact(0), Ternary(0x10F, 0xFFFF)),
+        (Exact(1),),
+        (Exact(1), Ternary(0xF, 0xFF), Exact(0)),
+        (Exact(1), Ternary(0xF, 0x7F)),
+    ],
+    ids=str,
+)
+def test_an_entry_is_not_found_by_a_match_that_makes_the_same_numbers(match: tuple[Match, ...]) -> None:
+    """Entries are found by the numbers that their fields make side by side; another kind or width may make the same."""
+    table = table_of([(8, MatchKind.EXACT), (8, MatchKind.TERNARY)], 4)
+    entry = Entry(match=(Exact(1), Ternary(0xF, 0xFF)), priority=1, action="act")
+    table.insert(entry)
+    with pytest.raises(EntryMissing):
+        table.get(match, 1)
+    with pytest.raises(EntryMissing):
+        table.delete(match, 1)
+    assert table.get(entry.match, 1) == entry

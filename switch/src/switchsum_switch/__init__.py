@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from .state.meters import MeterRates
     from .state.snapshots import Snapshot
     from .state.state import Replica
-    from .state.tables import Group, Member
+    from .state.tables import Group, ProfileMember
 
 __version__ = "0.2.0"
 
@@ -34,10 +34,10 @@ __all__ = [
     "EntryMissing",
     "Group",
     "InUse",
-    "Member",
     "MeterRates",
     "NamedProfile",
     "NamedTable",
+    "ProfileMember",
     "ProgramError",
     "ReadOnly",
     "Replica",
@@ -56,7 +56,7 @@ _ELSEWHERE = {
     "EntryMissing": "errors",
     "Group": "state.tables",
     "InUse": "errors",
-    "Member": "state.tables",
+    "ProfileMember": "state.tables",
     "MeterRates": "state.meters",
     "NamedProfile": "names.named_profiles",
     "NamedTable": "names.named_tables",

@@ -27,6 +27,21 @@ class TransportError(LocalError):
     """A link to the switch could not be opened or broke (no socket, no shared memory, no permission)."""
 
 
+class Unusable(LocalError):
+    """A program or a directory of this machine cannot be used.
+
+    `fault` says why, and `remedy` what to do; empty: that is not known.
+    """
+
+    def __init__(self, fault: str, remedy: str = "") -> None:
+        super().__init__(f"{fault}: {remedy}" if remedy else fault)
+        self.fault, self.remedy = fault, remedy
+
+    def __reduce__(self) -> tuple[type[Unusable], tuple[str, str]]:
+        """Pickle it with both."""
+        return type(self), (self.fault, self.remedy)
+
+
 class RemoteError(SwitchsumError):
     """Another member, the controller or the switch is at fault."""
 

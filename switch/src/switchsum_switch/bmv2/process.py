@@ -19,7 +19,8 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from switchsum_switch.bmv2.queue_depths import set_queue_depths
-from switchsum_switch.errors import LocalError
+from switchsum_switch.connections.addresses import is_listening
+from switchsum_switch.errors import LocalError, Unusable
 from switchsum_switch.notices import waiting_for
 from switchsum_switch.process.children import Child, Children
 from switchsum_switch.process.start_limit import HINT, start_limit
@@ -75,42 +76,42 @@ class Running:
 
 
 def find(switch: str) -> str:
-    """Return the path of the executable that `--switch` names; raises LocalError if it cannot be used."""
+    """Return the path of the executable that `--switch` names; raises Unusable."""
     path = shutil.which(PROGRAM if switch == "bmv2" else switch)
     if path is None:
         where = f"{PROGRAM} is not on PATH" if switch == "bmv2" else f"{switch} is no executable file"
         beside = shutil.which("simple_switch") if switch == "bmv2" else None
         if beside is not None:
             where += f" ({beside} has no P4Runtime)"
-        raise LocalError(f"{where}: install BMv2 (switchsum doctor says how), or leave --switch out")
+        raise Unusable(where, "install BMv2 (switchsum doctor says how), or leave --switch out")
     if "grpc-server-addr" not in _ask(path, "--help"):
         sibling = Path(path).with_name(PROGRAM)
         mend = f"--switch {sibling}" if sibling.is_file() and sibling != Path(path) else "--switch bmv2"
-        raise LocalError(f"{path} has no P4Runtime server: use a BMv2 that was built with gRPC, {mend}")
+        raise Unusable(f"{path} has no P4Runtime server", f"use a BMv2 that was built with gRPC, {mend}")
     version = _ask(path, "--json-version").strip()
     try:
         major, minor = map(int, version.split("."))
     except ValueError:
-        raise LocalError(f"{path} is not BMv2: its answer to --json-version is {version[:100]!r}") from None
+        raise Unusable(f"{path} is not BMv2: its answer to --json-version is {version[:100]!r}") from None
     if major != JSON_VERSION[0] or minor < JSON_VERSION[1]:
-        raise LocalError(
-            f"{path} reads BMv2 JSON {version}, but the program is {JSON_VERSION[0]}.{JSON_VERSION[1]}: "
-            "install BMv2 1.14.0 or newer (switchsum doctor says how)"
+        raise Unusable(
+            f"{path} reads BMv2 JSON {version}, but the program is {JSON_VERSION[0]}.{JSON_VERSION[1]}",
+            "install BMv2 1.14.0 or newer (switchsum doctor says how)",
         )
     return path
 
 
 def _ask(path: str, option: str) -> str:
-    """Return what a program prints with an option; raises LocalError if it does not run."""
+    """Return what a program prints with an option; raises Unusable if it does not run."""
     try:
         done = subprocess.run([path, option], capture_output=True, text=True, timeout=start_limit(ASK_S), check=False)
     except subprocess.TimeoutExpired as error:
-        raise LocalError(f"{path} {option} has not ended within {error.timeout:g} s ({HINT})") from error
+        raise Unusable(f"{path} {option} has not ended within {error.timeout:g} s ({HINT})") from error
     except OSError as error:
-        raise LocalError(f"cannot run {path}: {error}") from error
+        raise Unusable(f"cannot run {path}: {error}") from error
     if done.returncode != 0:
         reason = done.stderr.strip().splitlines()[-1:] or [f"exit code {done.returncode}"]
-        raise LocalError(f"cannot run {path}: {reason[0][:200]}")
+        raise Unusable(f"cannot run {path}: {reason[0][:200]}")
     return done.stdout
 
 
@@ -121,15 +122,35 @@ def start(children: Children, path: str, ends: Sequence[End], p4runtime: str, na
     by TCP only, in this network namespace.
     """
     address, thrift_port = f"unix:{p4runtime}", free_port()
-    command = [path, "--no-p4", "--device-id", "0"]
-    for end in ends:
-        command += ["-i", str(end)]
-    command += ["--thrift-port", str(thrift_port), "--log-level", "off"]
-    command += ["--", "--grpc-server-addr", address, "--cpu-port", str(CPU_PORT)]
+    command = command_line([path], address, thrift_port=thrift_port, ends=ends)
     child = children.start(name, [*_before_workers(), *AS_STARTED, *command], prefix=True, quiet=True)
     with waiting_for(f"{path} to listen at {p4runtime}"):
-        _await(child, path, p4runtime)
+        await_listening(child, path, address)
     return Running(p4runtime=address, port_frames=_lengthen_queues(thrift_port, ends))
+
+
+def command_line(
+    words: Sequence[str],
+    p4runtime: str,
+    *,
+    thrift_port: int,
+    ends: Sequence[End] = (),
+    program: Path | None = None,
+    log_level: str = "off",
+    cpu_port: int | None = CPU_PORT,
+    options: Sequence[str] = (),
+    server_options: Sequence[str] = (),
+) -> list[str]:
+    """Return the command of a BMv2 that serves P4Runtime at an address.
+
+    `words` call it, or a switch that takes the same options.  `program` is the JSON that it begins with; None: none.
+    `options` are further ones of BMv2, and `server_options` of its P4Runtime server.
+    """
+    interfaces = [word for end in ends for word in ("-i", str(end))]
+    own = [*words, "--no-p4" if program is None else str(program), *interfaces, *options]
+    own += ["--thrift-port", str(thrift_port), "--log-level", log_level]
+    cpu = [] if cpu_port is None else ["--cpu-port", str(cpu_port)]
+    return [*own, "--", "--grpc-server-addr", p4runtime, *cpu, *server_options]
 
 
 def _before_workers() -> tuple[str, ...]:
@@ -170,21 +191,17 @@ def ring_frames(interfaces: Sequence[str]) -> list[int]:
     return [int(found[name]) for name in interfaces if name in found]
 
 
-def _await(child: Child, path: str, p4runtime: str) -> None:
-    """Wait until BMv2 listens at a Unix socket; raises LocalError."""
+def await_listening(child: Child, path: str, p4runtime: str) -> None:
+    """Wait until a BMv2 listens at the address of its P4Runtime server; raises LocalError."""
     limit_s = start_limit(START_S)
     deadline = time.monotonic() + limit_s
-    while time.monotonic() < deadline:
+    while not is_listening(p4runtime):
         code = child.process.poll()
         if code is not None:
             raise LocalError(f"{path} ended with exit code {code}")
-        with socket.socket(socket.AF_UNIX) as probe:
-            try:
-                return probe.connect(p4runtime)
-            except OSError:
-                pass
-        time.sleep(0.05)
-    raise LocalError(f"{path} runs but has not listened at {p4runtime} within {limit_s:g} s ({HINT})")
+        if time.monotonic() > deadline:
+            raise LocalError(f"{path} runs but has not listened at {p4runtime} within {limit_s:g} s ({HINT})")
+        time.sleep(0.02)
 
 
 def free_port() -> int:

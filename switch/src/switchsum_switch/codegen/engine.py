@@ -20,7 +20,7 @@ from ..program import ir
 from ..program.passes.analysis import assigned, multiplies
 from ..program.v1model import MAX_CLONE_DEPTH
 from ..queues.batch import DEFAULT_FRAMES, CodeEntry, Output
-from ..queues.parking import LOST, Lot, Parked, parked_at, tell_depths
+from ..queues.parking import LOST, BufferPool, Parked, parked_at, tell_depths
 from ..queues.replicas import complete
 from ..state.state import ProgramState
 from .layout import (
@@ -29,7 +29,7 @@ from .layout import (
     DIRECTORY,
     DUMP,
     LEVELS,
-    LOT,
+    POOL,
     QUEUES,
     RANDOM,
     SESSIONS,
@@ -81,11 +81,11 @@ class Native:
         self._run_egress = EgressFunction(self._egress_code)
         self._state = state
         self._place_overhead = place_layout(program, layout).frame
-        self._lot = Lot(self._place_overhead, state.queues.held)
+        self._pool = BufferPool(self._place_overhead, state.queues.held)
         self._most_copies = DEFAULT_FRAMES if multiplies(program) else 0
         """Places for copies of a frame that nobody can count: as many as an `Output` has room for."""
-        self._other_lot = 0
-        """Address of a lot that somebody else keeps; 0: there is none."""
+        self._other_pool = 0
+        """Address of a pool that somebody else keeps; 0: there is none."""
         self._parked: list[Parked] = []
         self._result = np.zeros(2, np.uint64)
         self._result_address = _address(self._result)
@@ -135,7 +135,7 @@ class Native:
             *(*self._output_arguments, self._result_address),
         )
         self._note_result(output, room)
-        self._lot.give_back(places[:done].tolist())
+        self._pool.give_back(places[:done].tolist())
         return done
 
     def parked(self) -> list[Parked]:
@@ -145,7 +145,7 @@ class Native:
 
     def discard(self, packets: Sequence[Parked]) -> None:
         """Free the places of packets that wait."""
-        self._lot.give_back([parked.packet for parked in packets])
+        self._pool.give_back([parked.packet for parked in packets])
 
     def entry(self, output: Output) -> CodeEntry:
         """Return how a kernel runs batches into `output`; valid as long as the caller holds the pipeline's lock."""
@@ -157,35 +157,35 @@ class Native:
         """Return the bytes of a place for a packet made of a frame of that length."""
         return -(-(self._place_overhead + frame_bytes) // ALIGN) * ALIGN
 
-    def park_in(self, lot: int) -> None:
-        """Let packets of held ports wait in the places of a lot that the caller keeps, given its address; 0: none."""
-        self._context[LOT] = self._other_lot = lot
+    def park_in(self, pool: int) -> None:
+        """Let packets of held ports wait in the places of a pool that the caller keeps, given its address; 0: none."""
+        self._context[POOL] = self._other_pool = pool
 
     def _parks(self) -> bool:
-        """Return whether the next call parks packets in our own lot; if not, take the lot away from native code."""
-        if self._state.queues.holds and not self._other_lot:
+        """Return whether the next call parks packets in our own pool; if not, take the pool away from native code."""
+        if self._state.queues.holds and not self._other_pool:
             return True
-        self._context[LOT] = self._other_lot
+        self._context[POOL] = self._other_pool
         return False
 
     def _reserve_places(self, packets: int, frame_bytes: int) -> int:
-        """Prepare places for the copies of some packets; return how many places our own lot has now.
+        """Prepare places for the copies of some packets; return how many places our own pool has now.
 
         Native code stops before a packet whose copies find no place, and the caller goes on from there.
         """
         copies = max(self._state.copies() * min(packets, _PARKED_AT_ONCE), self._most_copies)
         # Recirculation may make a frame longer.
-        self._lot.reserve(copies, max(2 * frame_bytes, _USUAL_FRAME_BYTES))
-        self._context[LOT] = _address(self._lot.words)
-        return self._lot.room
+        self._pool.reserve(copies, max(2 * frame_bytes, _USUAL_FRAME_BYTES))
+        self._context[POOL] = _address(self._pool.words)
+        return self._pool.room
 
     def _note_result(self, output: Output, room: int) -> None:
         output.count, output.dropped = self._result.tolist()
         complete(output.count, output.addresses, output.lengths, output.heads, output.bodies)
         if room:
-            self._parked += map(parked_at, self._lot.taken(room))
-            output.dropped += int(self._lot.words[LOST])
-            self._lot.words[LOST] = 0
+            self._parked += map(parked_at, self._pool.taken(room))
+            output.dropped += int(self._pool.words[LOST])
+            self._pool.words[LOST] = 0
 
     def _prepare(self, output: Output) -> None:
         # Tables whose order of rows the control plane has changed since the last batch.

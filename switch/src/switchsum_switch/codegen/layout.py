@@ -22,16 +22,17 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Final
 
+from ..messages.matches import MatchKind
 from ..program import ir
 from ..program.passes.analysis import GRAPHS, is_wide, used_by
 from ..queues.parking import PLACE_WORDS
-from ..state.tables import MatchKind, TableSpec
+from ..state.tables import TableSpec
 
-RANDOM, DIRECTORY, SESSIONS, COPIES, ZEROS, DUMP, TEMPLATE, LEVELS, WAITING, QUEUES, TIME, LOT = range(12)
+RANDOM, DIRECTORY, SESSIONS, COPIES, ZEROS, DUMP, TEMPLATE, LEVELS, WAITING, QUEUES, TIME, POOL = range(12)
 """Words of the context: random generator; directories of multicast groups and of clone sessions; most copies of a frame
 that `pipeline.room` counts; a cell of zeros, and a cell that takes writes beyond an array's end; hot memory of a new
 packet; memory of the levels of packets, and of packets that wait to enter ingress again; state of the queues; time of
-the batch in microseconds, which native code itself writes; lot of the places of packets that wait for egress, 0: none
+the batch in microseconds, which native code itself writes; pool of the places of packets that wait for egress, 0: none
 waits."""
 FIRST_ARRAY: Final = 12
 TABLE_WORDS: Final = 13

@@ -19,7 +19,7 @@ from collections.abc import Callable
 
 import llvmlite.ir as ll
 
-from ..state.tables import MatchKind
+from ..messages.matches import MatchKind
 from .emitter import BYTE, I32, I64, POINTER, Emitter, Unit, Value, constant, integer
 from .filters import CHOSEN, VALUES, WORD_BITS
 from .keys import HASH_FACTOR

@@ -1,6 +1,6 @@
 """Between ingress and egress: a packet that waits for its port is written to a place, and read from there for egress.
 
-`queues/parking.py` describes lots and places.  A place must stand by itself, for what a packet refers to changes while
+`queues/parking.py` describes pools and places.  A place must stand by itself, for what a packet refers to changes while
 it waits: the frame's memory is used again, and registers are written.  So the payload is copied, and so are the bytes
 of each wide field, wherever its pointer leads.
 """
@@ -31,7 +31,7 @@ from ..queues.queues import PORTS as PORT_NUMBERS
 from . import around as words
 from .around import PASSING, Around, Passing
 from .emitter import BIT, BYTE, I32, I64, POINTER, Emitter, Value, constant
-from .layout import COPIES, LEVELS, LOT, ZEROS, PlaceLayout, place_layout
+from .layout import COPIES, LEVELS, POOL, ZEROS, PlaceLayout, place_layout
 
 
 class Parking:
@@ -54,14 +54,14 @@ class Parking:
         self._park(emit, packet, port, queue, depth)
 
     def has_room(self, emit: Emitter, context: Value, length: Value) -> Value:
-        """Return whether the lot, if there is one, has places for the most copies of a frame of that length."""
-        build, lot = emit.build, emit.context_word(context, LOT)
+        """Return whether the pool, if there is one, has places for the most copies of a frame of that length."""
+        build, pool = emit.build, emit.context_word(context, POOL)
         before = build.block
-        with build.if_then(self._exists(emit, lot)):
+        with build.if_then(self._exists(emit, pool)):
             asked = build.block
             enough = build.and_(
-                build.icmp_unsigned(">=", self._word(emit, lot, ROOM), emit.context_word(context, COPIES, I64)),
-                build.icmp_unsigned("<=", length, self._word(emit, lot, FRAME_BYTES)),
+                build.icmp_unsigned(">=", self._word(emit, pool, ROOM), emit.context_word(context, COPIES, I64)),
+                build.icmp_unsigned("<=", length, self._word(emit, pool, FRAME_BYTES)),
             )
         fits = build.phi(BIT)
         fits.add_incoming(constant(1, 1), before)
@@ -72,8 +72,8 @@ class Parking:
         """Write a packet to a place and return from the function, if its port is held and it has not waited yet."""
         build = emit.build
         # One test that fails for nearly every packet of a switch whose ports have no rates.
-        lot = emit.context_word(packet.context, LOT, I64)
-        either = build.or_(lot, self._around.word(emit, packet.batch, words.PLACE))
+        pool = emit.context_word(packet.context, POOL, I64)
+        either = build.or_(pool, self._around.word(emit, packet.batch, words.PLACE))
         with build.if_then(build.icmp_unsigned("!=", either, constant(64, 0)), likely=False):
             waits = build.call(self._turn, [*packet, port, queue, depth])
             with build.if_then(waits):
@@ -99,8 +99,8 @@ class Parking:
         """Return the bytes of the frame of a packet that waits."""
         return self._word(emit, place, FRAME_LENGTH)
 
-    def _exists(self, emit: Emitter, lot: Value) -> Value:
-        return emit.build.icmp_unsigned("!=", lot, ll.Constant(POINTER, None))
+    def _exists(self, emit: Emitter, pool: Value) -> Value:
+        return emit.build.icmp_unsigned("!=", pool, ll.Constant(POINTER, None))
 
     def _word(self, emit: Emitter, record: Value, which: int, kind: ll.Type = I64) -> Value:
         return emit.load(kind, emit.at(record, 8 * which), 8)
@@ -129,23 +129,23 @@ class Parking:
         """Write a packet to a place if its port is held, and return whether it is; `waiting`: port, queue, depth."""
         around, build = self._around, emit.build
         port, queue, depth = (emit.resize(number, 64) for number in waiting)
-        lot = emit.context_word(packet.context, LOT)
+        pool = emit.context_word(packet.context, POOL)
         known = build.icmp_unsigned("<", port, constant(64, PORT_NUMBERS))
         held = emit.load(
-            BYTE, emit.at(self._word(emit, lot, HELD, POINTER), build.select(known, port, constant(64, 0)))
+            BYTE, emit.at(self._word(emit, pool, HELD, POINTER), build.select(known, port, constant(64, 0)))
         )
         with build.if_then(build.not_(build.and_(known, build.icmp_unsigned("!=", held, constant(8, 0))))):
             build.ret(constant(1, 0))
-        room = self._word(emit, lot, ROOM)
+        room = self._word(emit, pool, ROOM)
         # The driver has counted places for the usual copies of a frame; clones of clones and packets that enter
         # ingress again may be more, or longer.
-        fits = build.icmp_unsigned("<=", packet.length, self._word(emit, lot, FRAME_BYTES))
+        fits = build.icmp_unsigned("<=", packet.length, self._word(emit, pool, FRAME_BYTES))
         with build.if_then(build.or_(build.not_(fits), build.icmp_unsigned("==", room, constant(64, 0)))):
-            self._set_word(emit, lot, LOST, build.add(self._word(emit, lot, LOST), constant(64, 1)))
+            self._set_word(emit, pool, LOST, build.add(self._word(emit, pool, LOST), constant(64, 1)))
             build.ret(constant(1, 1))
         room = build.sub(room, constant(64, 1))
-        self._set_word(emit, lot, ROOM, room)
-        place = build.load(build.gep(self._word(emit, lot, PLACES, POINTER), [room], source_etype=I64), typ=POINTER)
+        self._set_word(emit, pool, ROOM, room)
+        place = build.load(build.gep(self._word(emit, pool, PLACES, POINTER), [room], source_etype=I64), typ=POINTER)
         cursor = emit.load(I64, packet.cursor, 8)
         passed = build.add(
             around.word(emit, packet.batch, words.PASSED), around.word(emit, packet.batch, words.WAITING_COUNT)

@@ -14,9 +14,10 @@ from functools import lru_cache
 import numpy as np
 import numpy.typing as npt
 
+from ..messages.matches import MatchKind
 from ..state.profiles import MOST_CHOICES
-from ..state.tables import NO_ACTION, Combined, Entry, MatchKind, Table
-from ..state.tuple_space import Place, Rank
+from ..state.tables import NO_ACTION, Combined, Entry, Table
+from ..state.tuple_space import Rank, RowPosition
 from .filters import TupleFilter
 from .keys import hash_key, tag_of
 from .layout import (
@@ -96,7 +97,7 @@ class TableRows:
         self._best = self._tuples[:, BEST_OFFSET : BEST_OFFSET + 16].view(np.uint64)
         self._order = np.zeros(tuples, np.uint32)
         self._most = 0
-        # New values of entries, by the number of their tuple.
+        # New values of entries, by the number of their tuple; without a filter, tuples that have changed.
         self._changed: dict[int, list[int]] = {}
         self._filter = TupleFilter(table.space, max(1, self._key_bytes)) if self._layout.filtered else None
         context[ROWS] = self._rows.ctypes.data
@@ -124,7 +125,7 @@ class TableRows:
         if self._exact:
             self._free(self._probe(row))
 
-    def link(self, row: int, rank: Rank, place: Place) -> None:
+    def link(self, row: int, rank: Rank, place: RowPosition) -> None:
         """Let lookups find a row that was written."""
         start = row * self._stride + RANK_OFFSET
         self._bytes[start : start + 20] = (_encoded(rank) | place.after << 128).to_bytes(20, "little")
@@ -132,10 +133,12 @@ class TableRows:
             self._write(place.before, NEXT_OFFSET, row, 4)
         else:
             self._occupy(row, place.after)
-        self._changed.setdefault(place.tuple_number, []).append(self._number(row, self._value_offset))
+        values = self._changed.setdefault(place.tuple_number, [])
+        if self._filter is not None:
+            values.append(self._number(row, self._value_offset))
         self._stale.add(self)
 
-    def unlink(self, row: int, place: Place) -> None:
+    def unlink(self, row: int, place: RowPosition) -> None:
         """Let lookups find a row no more."""
         if place.before:
             self._write(place.before, NEXT_OFFSET, place.after, 4)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from switchsum_switch.state.tables import Exact, Lpm, Match, Range, Ternary
+from switchsum_switch.messages.matches import Exact, Lpm, Match, Range, Ternary
 from switchsum_switch.stf import Names, Target
 
 
@@ -48,7 +48,7 @@ class Session:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Member:
+class SetMember:
     """A parser value set gets a member."""
 
     value_set: str
@@ -64,7 +64,7 @@ class Packet:
     frame: bytes
 
 
-Step = Insert | Default | Group | Session | Member | Packet
+Step = Insert | Default | Group | Session | SetMember | Packet
 
 
 def apply(step: Step, switch: Target, line: int) -> None:
@@ -81,7 +81,7 @@ def apply(step: Step, switch: Target, line: int) -> None:
             switch.set_group(step.group, step.replicas)
         case Session():
             switch.set_session(step.session, [(step.port, 0)])
-        case Member():
+        case SetMember():
             switch.add_member(step.value_set, step.value)
         case Packet():
             switch.send(step.port, step.frame, line)
@@ -112,7 +112,7 @@ def stf_text(steps: Iterable[Step], names: Names) -> str:
                     nodes += 1
             case Session():
                 lines.append(f"mirroring_add {step.session} {step.port}")
-            case Member():
+            case SetMember():
                 lines.append(f"parse_vset_add {step.value_set} {step.value:#x}")
             case Packet():
                 lines.append(f"packet {step.port} {step.frame.hex()}")

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from random import Random
 from typing import Final
 
+from switchsum_switch.messages.matches import Exact, Lpm, Match, Range, Ternary
 from switchsum_switch.program import model
-from switchsum_switch.state.tables import Exact, Lpm, Match, Range, Ternary
 from switchsum_switch.stf import Names
 
 from .case import Default, Insert

@@ -17,7 +17,7 @@ from switchsum_switch.program.reader import read_program
 from switchsum_switch.stf import Names
 from switchsum_switch.stf.embedded import STEP_US
 
-from .case import Group, Insert, Member, Packet, Session, Step, apply, stf_text
+from .case import Group, Insert, Packet, Session, SetMember, Step, apply, stf_text
 from .entries import Entries
 from .packets import PORTS, Packets
 from .shrink import shrink
@@ -164,7 +164,7 @@ class Differ:
                     counts[name] += 1
         return made
 
-    def _member(self, table: str, key: Sequence[int]) -> Member | None:
+    def _member(self, table: str, key: Sequence[int]) -> SetMember | None:
         """Return the member of a value set for which the parser has looked; None for another table."""
         for name, found in self.reference.switch.pipeline.value_sets.items():
             for one in found.tables:
@@ -172,7 +172,7 @@ class Differ:
                     value = 0
                     for field, part in zip(one.spec.keys, key, strict=True):
                         value = value << field.width | part
-                    return Member(value_set=name, value=value)
+                    return SetMember(value_set=name, value=value)
         return None
 
     def compare(self, steps: Sequence[Step]) -> tuple[tuple[str, str], str, dict[str, Seen]]:
@@ -218,7 +218,7 @@ class Differ:
             sides, what, seen = self.compare(steps)
         tally.cases += 1
         tally.packets += sum(isinstance(step, Packet) for step in steps)
-        tally.entries += sum(isinstance(step, (Insert, Member)) for step in steps)
+        tally.entries += sum(isinstance(step, (Insert, SetMember)) for step in steps)
         tally.frames += sum(seen["interpreter"].counts)
         if what and "bmv2" in sides:
             steps = self._defined(steps, FURTHER_UNDEFINED)
@@ -369,7 +369,7 @@ def _is_odd(names: Names, table: model.Table) -> bool:
     return any(key.kind == "lpm" and names.width(key) % 8 for key in table.keys)
 
 
-def _fits(side: EmbeddedSide, entry: Insert | Member) -> bool:
+def _fits(side: EmbeddedSide, entry: Insert | SetMember) -> bool:
     """Add an entry to a switch; return whether it took it."""
     try:
         apply(entry, side.switch, 0)

@@ -77,8 +77,8 @@ class Engine(Protocol):
         """Return the bytes of a place for a packet made of a frame of that length."""
         ...
 
-    def park_in(self, lot: int) -> None:
-        """Let packets wait in a lot that a kernel keeps; 0: no longer."""
+    def park_in(self, pool: int) -> None:
+        """Let packets wait in a pool that a kernel keeps; 0: no longer."""
         ...
 
 
@@ -241,6 +241,11 @@ class Pipeline:
         """Return how a kernel runs batches into `output` while the caller holds `lock`; None if it cannot."""
         return self._engine.entry(output)
 
+    @property
+    def queue_count(self) -> int:
+        """Queues of a port."""
+        return self.state.queues.count
+
     @functools.cached_property
     def sees_waiting(self) -> bool:
         """Whether it matters to the program that packets wait between ingress and egress."""
@@ -250,12 +255,12 @@ class Pipeline:
         """Return the bytes of a place (`parking.py`) for a packet made of a frame of that length, a multiple of 64."""
         return self._engine.place_bytes(frame_bytes)
 
-    def park_in(self, lot: int) -> None:
-        """Let packets wait in the places of a lot that a kernel keeps, given the address of its record; 0: no longer.
+    def park_in(self, pool: int) -> None:
+        """Let packets wait in the places of a pool that a kernel keeps, given the address of its record; 0: no longer.
 
-        The lot's own `HELD` says of which ports, and `parked` does not know of these packets.
+        The pool's own `HELD` says of which ports, and `parked` does not know of these packets.
         """
-        self._engine.park_in(lot)
+        self._engine.park_in(pool)
 
 
 @functools.lru_cache(maxsize=4)
@@ -385,9 +390,9 @@ class _InterpretedEngine:
         """Raise UsageError: the interpreter's packets are Python objects."""
         raise UsageError("packets of the interpreter have no places in memory: use the native engine")
 
-    def park_in(self, lot: int) -> None:
+    def park_in(self, pool: int) -> None:
         """Raise UsageError as `place_bytes` does."""
-        self.place_bytes(lot)
+        self.place_bytes(pool)
 
 
 def _word(value: int) -> npt.NDArray[np.uint32]:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Callable, Iterator, Mapping
 from typing import Final, TypeVar
+
+from ..messages.suggestions import suggestion
 
 _Found_co = TypeVar("_Found_co", covariant=True)
 
@@ -70,8 +71,7 @@ def resolve(what: str, name: object, names: Mapping[str, object]) -> str:
         return ends[0]
     if ends:
         raise Unknown(f"{name!r} may be one of several {what}s: {listed(ends)}")
-    near = difflib.get_close_matches(str(name), names, n=1)
-    raise Unknown(f"no {what} is called {name!r}; {f'did you mean {near[0]!r}? ' if near else ''}{_there(what, names)}")
+    raise Unknown(f"no {what} is called {name!r}; {suggestion(name, names)}{_there(what, names)}")
 
 
 def _there(what: str, names: Mapping[str, object]) -> str:

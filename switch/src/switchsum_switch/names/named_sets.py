@@ -6,7 +6,8 @@ from dataclasses import replace
 from typing import Any
 
 from ..errors import BadEntry, EntryExists, EntryMissing
-from ..state.tables import KeySpec, Match, MatchKind
+from ..messages.matches import Match, MatchKind
+from ..state.tables import KeySpec
 from ..state.value_sets import ValueSet
 from .values import match_of, match_text
 

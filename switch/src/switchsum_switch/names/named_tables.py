@@ -10,8 +10,9 @@ from html import escape
 from typing import Any
 
 from ..errors import BadEntry, EntryExists, EntryMissing, MemberMissing
+from ..messages.matches import Match, MatchKind, Ternary
 from ..state.meters import Meter, MeterRates
-from ..state.tables import ActionSpec, Entry, Group, KeySpec, Match, MatchKind, Member, Table, Ternary
+from ..state.tables import ActionSpec, Entry, Group, KeySpec, ProfileMember, Table
 from .named import Named, listed
 from .values import match_of, match_text, matches_text, number_of, text_of
 
@@ -89,7 +90,7 @@ class NamedTable:
     def insert(
         self,
         match: Mapping[str, Any],
-        action: str | Member | Group,
+        action: str | ProfileMember | Group,
         given: Mapping[str, Any] | None = None,
         /,
         *,
@@ -101,7 +102,7 @@ class NamedTable:
         Args:
             match: The value of each key by its name; `names.values.match_of` lists the forms.  A key that is
                 not exact and is left out matches everything.
-            action: Name of the action.  Of a table with an action profile, `Member(number)` or `Group(number)`.
+            action: Name of the action.  Of a table with an action profile, `ProfileMember(number)` or `Group(number)`.
             given: The action's parameters as a dict, as for one that is called `priority`.
             priority: Of a table with a ternary, optional or range key, at least 1; the largest wins.
             params: The action's parameters by name.
@@ -122,7 +123,7 @@ class NamedTable:
     def modify(
         self,
         match: Mapping[str, Any],
-        action: str | Member | Group,
+        action: str | ProfileMember | Group,
         given: Mapping[str, Any] | None = None,
         /,
         *,
@@ -294,7 +295,7 @@ class NamedTable:
         )
 
     def _entry(
-        self, match: Mapping[str, Any], action: str | Member | Group, priority: int, params: Mapping[str, Any]
+        self, match: Mapping[str, Any], action: str | ProfileMember | Group, priority: int, params: Mapping[str, Any]
     ) -> Entry:
         try:
             priority = operator.index(priority)
@@ -304,14 +305,14 @@ class NamedTable:
             raise BadEntry(f"table {self.name} has keys that are not exact: an entry needs priority=1 or more")
         if not self.table.spec.prioritised and priority:
             raise BadEntry(f"table {self.name} has exact and lpm keys alone: its entries have no priority")
-        if isinstance(action, (Member, Group)):
+        if isinstance(action, (ProfileMember, Group)):
             if params:
                 raise BadEntry(f"{via_text(action)} has its parameters already: {listed(list(params))}")
             return Entry(match=self._match(match), priority=priority, via=action)
         if (profile := self.table.spec.profile) is not None:
             raise BadEntry(
-                f"table {self.name} has the action profile {profile}: its entries have Member(number) or Group(number) "
-                "in the place of an action"
+                f"table {self.name} has the action profile {profile}: its entries have ProfileMember(number) or "
+                "Group(number) in the place of an action"
             )
         spec, values = self._action(action, params, self._rules.entry_actions, "an entry's action")
         return Entry(match=self._match(match), priority=priority, action=spec.name, params=values)
@@ -368,9 +369,9 @@ def _together(given: Mapping[str, Any] | None, params: Mapping[str, Any]) -> Map
     return {**(given or {}), **params}
 
 
-def via_text(via: Member | Group) -> str:
+def via_text(via: ProfileMember | Group) -> str:
     """Return a member or group as a reader wants it."""
-    return f"{'member' if isinstance(via, Member) else 'group'} {via.number}"
+    return f"{'member' if isinstance(via, ProfileMember) else 'group'} {via.number}"
 
 
 def describe(entry: Entry, table: Table) -> str:

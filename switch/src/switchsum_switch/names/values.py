@@ -8,7 +8,8 @@ import re
 from collections.abc import Sequence
 from typing import Any, Final
 
-from ..state.tables import Exact, KeySpec, Lpm, Match, MatchKind, Range, Ternary
+from ..messages.matches import Exact, Lpm, Match, MatchKind, Range, Ternary
+from ..state.tables import KeySpec
 
 _MAC: Final = re.compile(r"[0-9a-fA-F]{1,2}([:-])[0-9a-fA-F]{1,2}(\1[0-9a-fA-F]{1,2}){4}")
 _TIMES: Final = re.compile(r"time|stamp", re.IGNORECASE)

@@ -11,13 +11,15 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final, TypeVar
 
+from switchsum_switch.messages.match_fields import KINDS, OPTIONAL
+from switchsum_switch.messages.matches import Lpm, Match, MatchKind, Range, Ternary
 from switchsum_switch.messages.p4runtime import config
 
 from ..state.digests import Digest
 from ..state.meters import Meter, MeterUnit
 from ..state.profiles import Profile
 from ..state.state import MAX_GROUP, Counter, ProgramState, Register
-from ..state.tables import ActionSpec, KeySpec, MatchKind, Table
+from ..state.tables import ActionSpec, KeySpec, Table
 from ..state.value_sets import ValueSet
 from .data import Scalar, encoder, scalar, value_names
 from .forms import Form, Forms
@@ -25,14 +27,6 @@ from .group_rules import GroupRules
 from .packet_io import ControllerHeader
 from .refusal import invalid
 
-MatchType = config.MatchField
-_KINDS: Final = {
-    MatchType.EXACT: MatchKind.EXACT,
-    MatchType.LPM: MatchKind.LPM,
-    MatchType.TERNARY: MatchKind.TERNARY,
-    MatchType.RANGE: MatchKind.RANGE,
-    MatchType.OPTIONAL: MatchKind.TERNARY,
-}
 _UNITS: Final = {MeterUnit.BYTES: config.MeterSpec.BYTES, MeterUnit.PACKETS: config.MeterSpec.PACKETS}
 
 Found = TypeVar("Found")
@@ -51,6 +45,8 @@ class FieldSchema:
     """The match type is OPTIONAL, which the switch keeps as a ternary match of all bits or of none."""
     form: Form
     """The form of its values in messages."""
+    anything: Match | None
+    """The match of all values, which messages leave out; None: the field is exact, and has no such match."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,6 +57,8 @@ class ActionSchema:
     spec: ActionSpec
     param_ids: tuple[int, ...]
     """Ids of the parameters, in the order of the action."""
+    params_taken: frozenset[int]
+    """The same ids, as those of a message are compared with them."""
     forms: tuple[Form, ...]
     """The forms of their values in messages."""
     in_entries: bool
@@ -288,7 +286,7 @@ def _table(
 
 def _field(table: str, info: Any, key: KeySpec, forms: Forms) -> FieldSchema:
     place = f"match field {info.name} of table {table}"
-    kind = _KINDS.get(info.match_type)
+    kind = KINDS.get(info.match_type)
     if kind is None:
         raise invalid(f"P4Info: {place} has a match type that is not supported")
     form = forms.of(info, key.width)
@@ -304,9 +302,23 @@ def _field(table: str, info: Any, key: KeySpec, forms: Forms) -> FieldSchema:
         name=info.name,
         width=key.width,
         kind=kind,
-        optional=info.match_type == MatchType.OPTIONAL,
+        optional=info.match_type == OPTIONAL,
         form=form,
+        anything=_anything(kind, key.width),
     )
+
+
+def _anything(kind: MatchKind, width: int) -> Match | None:
+    """Return the match of a field that every value passes; exact fields have none."""
+    match kind:
+        case MatchKind.EXACT:
+            return None
+        case MatchKind.LPM:
+            return Lpm(0, 0)
+        case MatchKind.RANGE:
+            return Range(0, (1 << width) - 1)
+        case MatchKind.TERNARY:
+            return Ternary(0, 0)
 
 
 def _action(table: Table, ref: Any, actions: Mapping[int, Any], forms: Forms) -> ActionSchema:
@@ -321,10 +333,12 @@ def _action(table: Table, ref: Any, actions: Mapping[int, Any], forms: Forms) ->
     made = [forms.of(param, own.width) for param, own in zip(info.params, spec.params, strict=False)]
     if len(widths) != len(spec.params) or None in made:
         raise invalid(f"action {name} has parameters of {widths} bits in P4Info, others in the program")
+    param_ids = tuple(param.id for param in info.params)
     return ActionSchema(
         identifier=ref.id,
         spec=spec,
-        param_ids=tuple(param.id for param in info.params),
+        param_ids=param_ids,
+        params_taken=frozenset(param_ids),
         forms=tuple(form for form in made if form is not None),
         in_entries=ref.scope != config.ActionRef.DEFAULT_ONLY,
         as_default=ref.scope != config.ActionRef.TABLE_ONLY,
@@ -372,7 +386,7 @@ def _value_set(info: Any, value_sets: Mapping[str, ValueSet]) -> ValueSetSchema:
         raise invalid(f"value set {value_set.name} has fields of {widths} bits in P4Info, others in the program")
     fields = []
     for field in info.match:
-        kind = _KINDS.get(field.match_type)
+        kind = KINDS.get(field.match_type)
         if kind is None:
             raise invalid(f"P4Info: value set {value_set.name} has a match type that is not supported")
         fields.append(
@@ -381,8 +395,9 @@ def _value_set(info: Any, value_sets: Mapping[str, ValueSet]) -> ValueSetSchema:
                 name=field.name,
                 width=field.bitwidth,
                 kind=kind,
-                optional=field.match_type == MatchType.OPTIONAL,
+                optional=field.match_type == OPTIONAL,
                 form=Form(field.bitwidth, field.bitwidth),
+                anything=_anything(kind, field.bitwidth),
             )
         )
     return ValueSetSchema(value_set=value_set, fields=tuple(fields), size=info.size)

@@ -17,9 +17,10 @@ from switchsum_switch.errors import SwitchsumError
 from switchsum_switch.messages.p4runtime import v1
 
 from ..errors import ReadOnly
+from ..messages.matches import Match
 from ..state.clock import Clock
 from ..state.meters import MeterRates
-from ..state.tables import Entry, Match
+from ..state.tables import Entry
 from .refusal import invalid
 from .schema import Schema, TableSchema, lookup
 from .targets import Undo, drop_set, encode_target, make_entry, undone

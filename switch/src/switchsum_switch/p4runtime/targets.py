@@ -12,8 +12,9 @@ from typing import Any
 
 from switchsum_switch.messages.p4runtime import encode_uint, v1
 
+from ..messages.matches import Match
 from ..state.profiles import ONE_SHOT, Profile, SetAction, Watch
-from ..state.tables import Entry, Group, Match, Member
+from ..state.tables import Entry, Group, ProfileMember
 from .refusal import invalid
 from .schema import TableSchema
 from .translate import PORT_BITS, decode_action, decode_action_of, decode_value, encode_action, encode_action_of
@@ -26,14 +27,15 @@ def make_entry(
     schema: TableSchema, match: tuple[Match, ...], priority: int, idle_timeout_ns: int, message: Any
 ) -> tuple[Entry, Undo]:
     """Read a TableAction; return an entry that leads there, and what takes back what it needed.  Raises Refused."""
-    made = partial(Entry, match=match, priority=priority, idle_timeout_ns=idle_timeout_ns)
     profile = schema.table.profile
     if not isinstance(profile, Profile):
         action, params = decode_action(schema, message, as_default=False)
-        return made(action=action, params=params), _nothing
+        entry = Entry(match=match, priority=priority, action=action, params=params, idle_timeout_ns=idle_timeout_ns)
+        return entry, _nothing
+    made = partial(Entry, match=match, priority=priority, idle_timeout_ns=idle_timeout_ns)
     match message.WhichOneof("type"):
         case "action_profile_member_id":
-            return made(via=Member(message.action_profile_member_id)), _nothing
+            return made(via=ProfileMember(message.action_profile_member_id)), _nothing
         case "action_profile_group_id":
             return made(via=Group(message.action_profile_group_id)), _nothing
         case "action_profile_action_set":
@@ -62,7 +64,7 @@ def encode_target(schema: TableSchema, entry: Entry) -> Any:
     """Write the TableAction of an entry; return None for an action that P4Info does not list."""
     profile, message = schema.table.profile, v1.TableAction()
     match entry.via:
-        case Member(number):
+        case ProfileMember(number):
             message.action_profile_member_id = number
         case Group(number) if number >= ONE_SHOT and isinstance(profile, Profile):
             made_set = message.action_profile_action_set

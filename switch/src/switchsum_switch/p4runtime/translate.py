@@ -9,10 +9,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Final, Protocol
 
-from switchsum_switch.messages.p4runtime import Code, config, decode_uint, encode_uint, v1
+from switchsum_switch.messages.match_fields import decode_match, encode_match
+from switchsum_switch.messages.matches import Exact, Lpm, Match, MatchKind, Range, Ternary
+from switchsum_switch.messages.p4runtime import Code, config, decode_uint, v1
 
 from ..state.meters import Meter, MeterRates
-from ..state.tables import Exact, Lpm, Match, MatchKind, Range, Ternary
 from .refusal import Refused, invalid
 from .schema import ActionSchema, FieldSchema, RegisterSchema, TableSchema
 
@@ -65,18 +66,23 @@ def decode_key(schema: HasFields, matches: Sequence[Any]) -> tuple[Match, ...]:
     key = []
     for field in schema.fields:
         message = given.pop(field.identifier, None)
-        key.append(_usual_match(field, message) or _decode_field(schema, field, message))
+        if message is not None:
+            key.append(_usual_match(field, message) or _decode_field(schema, field, message))
+        elif field.anything is not None:
+            key.append(field.anything)
+        else:
+            raise invalid(f"match field {field.name} of {schema.name} is exact and not given")
     if given:
         raise invalid(f"{schema.name} has no match field {min(given)}")
     return tuple(key)
 
 
 def _usual_match(field: FieldSchema, message: Any) -> Match | None:
-    """Read a field of the most frequent kinds; None if anything about it is unusual, wrong or left out.
+    """Read a field of the most frequent kinds; None if anything about it is unusual or wrong.
 
     It does what `_decode_field` does in a third of the time: controllers write tens of thousands of entries.
     """
-    if message is None or not field.form.is_own:
+    if not field.form.is_own:
         return None
     width, kind = field.width, field.kind
     if kind is MatchKind.LPM:
@@ -99,81 +105,46 @@ def _usual_match(field: FieldSchema, message: Any) -> Match | None:
 
 def _decode_field(schema: HasFields, field: FieldSchema, message: Any) -> Match:
     what = f"match field {field.name} of {schema.name}"
-    full = (1 << field.width) - 1
-    if message is None:
-        if field.kind is MatchKind.EXACT:
-            raise invalid(f"{what} is exact and not given")
-        return _dont_care(field)
     wanted = "optional" if field.optional else field.kind.value
     given = message.WhichOneof("field_match_type")
     if given != wanted:
         raise invalid(f"{what} is {wanted}, not {given}")
-    value = getattr(message, given)
-    match given:
-        case "exact":
-            return Exact(field.form.decode(value.value, what))
-        case "optional":
-            return Ternary(field.form.decode(value.value, what), full)
-        case "lpm":
-            return _decode_lpm(value, field.width, what)
-        case "ternary":
-            number, mask = field.form.decode(value.value, what), field.form.decode_mask(value.mask, what)
-            if number & ~mask:
-                raise invalid(f"{what} has bits outside its mask")
-            return _given(Ternary(number, mask), field, what)
-        case _:
-            low, high = (decode_value(part, field.width, what) for part in (value.low, value.high))
-            if low > high:
-                raise invalid(f"{what} is an empty range")
-            return _given(Range(low, high), field, what)
-
-
-def _decode_lpm(message: Any, width: int, what: str) -> Lpm:
-    length = message.prefix_len
-    if not 0 < length <= width:
-        raise invalid(f"{what} has a prefix of {length} bits; it is to be between 1 and {width}, or left out")
-    value = decode_value(message.value, width, what)
-    if value & ((1 << (width - length)) - 1):
-        raise invalid(f"{what} has bits beyond its prefix")
-    return Lpm(value, length)
-
-
-def _dont_care(field: FieldSchema) -> Match:
-    """Return the match of a field that every value passes; exact fields have none."""
-    match field.kind:
-        case MatchKind.LPM:
-            return Lpm(0, 0)
-        case MatchKind.RANGE:
-            return Range(0, (1 << field.width) - 1)
-        case _:
-            return Ternary(0, 0)
-
-
-def _given(match: Match, field: FieldSchema, what: str) -> Match:
-    if match == _dont_care(field):
+    found = decode_match(
+        message,
+        field.width,
+        decode=lambda data: field.form.decode(data, what),
+        decode_mask=lambda data: field.form.decode_mask(data, what),
+    )
+    match found:
+        case Lpm(value, length) if not 0 < length <= field.width:
+            raise invalid(f"{what} has a prefix of {length} bits; it is to be between 1 and {field.width}, or left out")
+        case Lpm(value, length) if value & ((1 << (field.width - length)) - 1):
+            raise invalid(f"{what} has bits beyond its prefix")
+        case Ternary(value, mask) if value & ~mask:
+            raise invalid(f"{what} has bits outside its mask")
+        case Range(low, high) if low > high:
+            raise invalid(f"{what} is an empty range")
+    if found == field.anything:
         raise invalid(f"{what} matches everything; it is to be left out")
-    return match
+    return found
 
 
 def encode_key(schema: HasFields, key: Sequence[Match]) -> list[Any]:
     """Write the fields of a match, without those that match everything."""
     messages = []
     for field, match in zip(schema.fields, key, strict=True):
-        if field.kind is not MatchKind.EXACT and match == _dont_care(field):
+        if match == field.anything:
             continue
-        message = v1.FieldMatch(field_id=field.identifier)
-        match match:
-            case Exact(value):
-                message.exact.value = field.form.encode(value)
-            case Lpm(value, length):
-                message.lpm.value, message.lpm.prefix_len = encode_uint(value), length
-            case Ternary(value, _) if field.optional:
-                message.optional.value = field.form.encode(value)
-            case Ternary(value, mask):
-                message.ternary.value, message.ternary.mask = field.form.encode(value), field.form.encode_mask(mask)
-            case Range(low, high):
-                message.range.low, message.range.high = encode_uint(low), encode_uint(high)
-        messages.append(message)
+        form = field.form
+        messages.append(
+            encode_match(
+                field.identifier,
+                match,
+                is_optional=field.optional,
+                encode=form.encode,
+                encode_mask=form.encode_mask,
+            )
+        )
     return messages
 
 
@@ -209,7 +180,7 @@ def decode_action_of(schema: HasActions, message: Any, *, as_default: bool) -> t
 
 def _decode_params(action: ActionSchema, params: Sequence[Any]) -> tuple[int, ...]:
     given = {param.param_id: param.value for param in params}
-    if len(given) != len(params) or given.keys() != set(action.param_ids):
+    if len(given) != len(params) or given.keys() != action.params_taken:
         name = action.spec.name
         takes, has = (", ".join(map(str, ids)) or "none" for ids in (action.param_ids, sorted(given)))
         raise invalid(f"action {name} takes the parameters {takes}; given are {has}")

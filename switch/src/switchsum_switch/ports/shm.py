@@ -59,6 +59,9 @@ their jobs name these ports, so a worker that was given one meanwhile gets anoth
 _NOT_COME: Final = (errno.EAGAIN, errno.ECONNABORTED, errno.EINTR)
 """Errors of accept(2) that mean that there is no connection after all."""
 
+BODIES: Final = 1024
+"""Bodies that there are at least: workers that come later may hold more than the first one."""
+
 _log = logging.getLogger("switchsum.switch.ports.shm")
 
 
@@ -319,11 +322,11 @@ class ShmPorts(PortGroup):
     def _bodies_for(self, hello: Hello) -> _Bodies | None:
         """Return the bodies that a worker shares with the others; None if its frames are longer than theirs.
 
-        The frames of the first worker decide how long bodies are.  There are twice as many rows as one worker can hold,
-        so that a worker which is stopped does not take all of them.  Raises TransportError.
+        The frames of the first worker decide how long bodies are.  There are at least twice as many rows as one worker
+        can hold, so that a worker which is stopped does not take all of them.  Raises TransportError.
         """
         if self._bodies is None:
-            self._bodies = _Bodies(hello.frame_bytes, min(2 * hello.answer_rows, MAX_ROWS))
+            self._bodies = _Bodies(hello.frame_bytes, min(max(BODIES, 2 * hello.answer_rows), MAX_ROWS))
         return self._bodies if hello.frame_bytes <= self._bodies.frame_bytes else None
 
     def _close_bodies(self) -> None:

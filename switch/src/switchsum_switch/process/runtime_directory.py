@@ -11,7 +11,7 @@ import stat
 from pathlib import Path
 from typing import Final
 
-from switchsum_switch.errors import LocalError, TransportError
+from switchsum_switch.errors import TransportError, Unusable
 
 PROFILE_VARIABLE: Final = "SWITCHSUM_PROFILE"
 """Directory into which processes write what they did when; unset: none does."""
@@ -24,22 +24,22 @@ MAX_PATH_BYTES: Final = 107
 
 
 def controller_address() -> str:
-    """Return where a controller listens and is looked for by default; raises LocalError."""
+    """Return where a controller listens and is looked for by default; raises Unusable."""
     return f"{UNIX}{runtime_directory()}/controller"
 
 
 def p4runtime_address() -> str:
-    """Return where a switch serves P4Runtime and is looked for by default; raises LocalError."""
+    """Return where a switch serves P4Runtime and is looked for by default; raises Unusable."""
     return f"{UNIX}{runtime_directory()}/p4runtime"
 
 
 def aggregator_address() -> str:
-    """Return where an aggregator serves P4Runtime by default; raises LocalError."""
+    """Return where an aggregator serves P4Runtime by default; raises Unusable."""
     return f"{UNIX}{runtime_directory()}/aggregator"
 
 
 def runtime_directory() -> Path:
-    """Make and return the directory of this user's sockets, mode 0700; raises LocalError when there is none to trust.
+    """Make and return the directory of this user's sockets, mode 0700; raises Unusable when there is none to trust.
 
     Not in $XDG_RUNTIME_DIR first: that one is taken away when its user logs out, which daemons may outlive, and shells
     of sudo, cron and batch systems do not know it.  It serves where another user has taken the name in /tmp.
@@ -54,7 +54,9 @@ def runtime_directory() -> Path:
         if reason is None:
             return directory
         reasons.append(reason)
-    raise LocalError(f"no directory can hold the sockets: {'; '.join(reasons)}; set {RUNTIME_VARIABLE} to another one")
+    raise Unusable(
+        f"no directory can hold the sockets ({'; '.join(reasons)})", f"set {RUNTIME_VARIABLE} to another one"
+    )
 
 
 def _candidates() -> list[Path]:

@@ -1,12 +1,12 @@
 """Packets that wait between ingress and egress, in memory that native code writes.
 
 A packet whose port is *held* ends its ingress in a *place*: memory that has all that egress needs.  The places that are
-free belong to a *lot*.  Native code takes them from there (`codegen/parking.py`), and whoever keeps the queues puts
-them back after egress.  What waits where, for how long, and what is dropped is decided by the keeper of the queues:
+free belong to a *pool*.  Native code takes them from there (`codegen/parking.py`), and whoever keeps the queues puts
+them back after egress.  What waits where, for how long, and what is dropped is decided by the owner of the queues:
 `traffic_manager.py` for a switch with rates, an event loop for a network in virtual time.
 
-A lot is a record of 64-bit words (`PLACES` and following), and so is the start of a place (`PORT` and following).
-Kernels may therefore keep lots of their own.
+A pool is a record of 64-bit words (`PLACES` and following), and so is the start of a place (`PORT` and following).
+Kernels may therefore keep pools of their own.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ from switchsum_switch.kernels.loading import address_of
 Longs = npt.NDArray[np.int64]
 
 PLACES, ROOM, FRAME_BYTES, LOST, HELD = range(5)
-"""Words of a lot: address of the array of the addresses of free places; how many there are; the longest frame that fits
-into a place; packets for which there was no place; address of a byte for each port, not 0 if its packets wait.
+"""Words of a pool: address of the array of the addresses of free places; how many there are; the longest frame that
+fits into a place; packets for which there was no place; address of a byte for each port, not 0 if its packets wait.
 
 Native code takes the last free place first: it counts `ROOM` down from r to s, and the packets of the call lie, in
 order, in the places number r - 1 to s.  A place is given back by writing its address to number `ROOM`, and adding 1."""
-LOT_WORDS: Final = 5
+POOL_WORDS: Final = 5
 
 PORT, QUEUE, BYTES, ENQUEUED_US, ENQ_DEPTH, DEQ_DEPTH, NEXT, TAG = range(8)
 """First words of a place: egress port and queue of the packet, its bytes, and the time of the call that parked it.
@@ -64,7 +64,7 @@ class Parked:
     """Identity of the packet for the engine: the address of a place, or the interpreter's packet."""
 
 
-class Lot:
+class BufferPool:
     """Free places of one program, as many as are asked for."""
 
     def __init__(self, overhead_bytes: int, held: npt.NDArray[np.uint8]) -> None:
@@ -75,7 +75,7 @@ class Lot:
         self._mine: set[int] = set()
         """Addresses of the places of the present size."""
         self._held = held
-        self.words: Longs = np.zeros(LOT_WORDS, np.int64)
+        self.words: Longs = np.zeros(POOL_WORDS, np.int64)
         """The record that native code works on."""
         self.words[HELD] = address_of(held)
 

@@ -15,7 +15,7 @@ from ..errors import BadEntry, EntryExists, EntryMissing, InUse, MemberMissing, 
 from ..queues.queues import PORTS
 from .liveness import Liveness
 from .lock import StateLock
-from .tables import NO_ACTION, Group, Member, Mirror, Table
+from .tables import NO_ACTION, Group, Mirror, ProfileMember, Table
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -213,7 +213,7 @@ class Profile:
             for group, found in self._groups.items():
                 if any(one.member == number for one in found.members):
                     raise InUse(f"member {number} of action profile {self.name} is in group {group}")
-            self._check_unused(Member(number))
+            self._check_unused(ProfileMember(number))
             self._slots.give(self._members.pop(number).slot)
             self._set_members -= number >= ONE_SHOT
 
@@ -288,9 +288,9 @@ class Profile:
             found = [(self._members[one.member], one) for one in self.group(group.number).members]
             return [SetAction(member.action, member.params, one.weight, one.watch) for member, one in found]
 
-    def number_of(self, via: Member | Group) -> int:
+    def number_of(self, via: ProfileMember | Group) -> int:
         """Return the number of the choice that a member or group is; raises MemberMissing if there is none."""
-        if isinstance(via, Member):
+        if isinstance(via, ProfileMember):
             if via.number not in self._members:
                 raise MemberMissing(f"action profile {self.name} has no member {via.number}")
             return 1 + self._members[via.number].slot
@@ -298,15 +298,15 @@ class Profile:
             raise MemberMissing(f"action profile {self.name} has no group {via.number}")
         return self._groups[via.number].choice
 
-    def choose(self, via: Member | Group, selected: int) -> tuple[str, tuple[int, ...]]:
+    def choose(self, via: ProfileMember | Group, selected: int) -> tuple[str, tuple[int, ...]]:
         """Return the action and parameters of a member, or of the member of a group that a hash selects."""
-        numbers = [via.number] if isinstance(via, Member) else self._listed(self._groups[via.number])
+        numbers = [via.number] if isinstance(via, ProfileMember) else self._listed(self._groups[via.number])
         if not numbers:
             return NO_ACTION, ()
         member = self._members[numbers[selected % len(numbers)]]
         return member.action, member.params
 
-    def at_random(self, via: Member | Group) -> bool:
+    def at_random(self, via: ProfileMember | Group) -> bool:
         """Return whether a random number, not the selector's hash, chooses the member."""
         return isinstance(via, Group) and self._groups[via.number].at_random
 
@@ -386,8 +386,8 @@ class Profile:
         if total > MOST_CHOICES:
             raise TableFull(f"{what} has room for {MOST_CHOICES} members by weight, not {total}")
 
-    def _check_unused(self, via: Member | Group) -> None:
+    def _check_unused(self, via: ProfileMember | Group) -> None:
         for table in self.tables:
             if any(entry.via == via for entry in table.entries()):
-                what = "member" if isinstance(via, Member) else "group"
+                what = "member" if isinstance(via, ProfileMember) else "group"
                 raise InUse(f"{what} {via.number} of action profile {self.name} is in table {table.spec.name}")

@@ -13,72 +13,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from enum import Enum
 from typing import Final, Protocol
 
 import numpy as np
 import numpy.typing as npt
 
 from ..errors import BadEntry, EntryExists, EntryMissing, ReadOnly, TableFull
+from ..messages.matches import Exact, Lpm, Match, MatchKind, Range, Ternary
 from .counts import Counts
 from .lock import StateLock
 from .meters import Meter, MeterRates, MeterUnit
-from .tuple_space import Place, Ranges, Rank, TupleSpace
-
-
-class MatchKind(Enum):
-    """How a key field is compared.  P4Runtime's OPTIONAL is a TERNARY whose mask is all ones or zero."""
-
-    EXACT = "exact"
-    LPM = "lpm"
-    TERNARY = "ternary"
-    RANGE = "range"
-
-
-@dataclass(frozen=True, slots=True)
-class Exact:
-    """Matches `value`."""
-
-    value: int
-
-    def __str__(self) -> str:
-        return f"{self.value:#x}"
-
-
-@dataclass(frozen=True, slots=True)
-class Lpm:
-    """Matches values with the first `prefix_len` bits of `value`, whose other bits are 0; length 0 matches all."""
-
-    value: int
-    prefix_len: int
-
-    def __str__(self) -> str:
-        return f"{self.value:#x}/{self.prefix_len}"
-
-
-@dataclass(frozen=True, slots=True)
-class Ternary:
-    """Matches values that are equal to `value` in the bits of `mask`; the other bits of `value` are 0."""
-
-    value: int
-    mask: int
-
-    def __str__(self) -> str:
-        return f"{self.value:#x} &&& {self.mask:#x}"
-
-
-@dataclass(frozen=True, slots=True)
-class Range:
-    """Matches values from `low` to `high`, both included."""
-
-    low: int
-    high: int
-
-    def __str__(self) -> str:
-        return f"{self.low:#x}..{self.high:#x}"
-
-
-Match = Exact | Lpm | Ternary | Range
+from .tuple_space import Ranges, Rank, RowPosition, TupleSpace
 
 NO_ACTION: Final = "no action"
 """Action of a table that does nothing: the default where the program gives none, and what an empty group does."""
@@ -158,7 +103,7 @@ class TableSpec:
 
 
 @dataclass(frozen=True, slots=True)
-class Member:
+class ProfileMember:
     """A member of an action profile, in the place of an action."""
 
     number: int
@@ -184,7 +129,7 @@ class Entry:
     action: str = NO_ACTION
     """Fully qualified P4 name."""
     params: tuple[int, ...] = ()
-    via: Member | Group | None = None
+    via: ProfileMember | Group | None = None
     """Choice of an entry's action in a table with an action profile."""
     is_const: bool = False
     """The program declares this entry."""
@@ -214,10 +159,10 @@ class Mirror(Protocol):
     def put_choice(self, number: int, slots: Sequence[int], *, at_random: bool) -> None:
         """Write the slots of the members between which the profile's choice of that number chooses, and how."""
 
-    def link(self, row: int, rank: Rank, place: Place) -> None:
+    def link(self, row: int, rank: Rank, place: RowPosition) -> None:
         """Let lookups find a row that was put; only for tables with a key field that is not exact, as `unlink`."""
 
-    def unlink(self, row: int, place: Place) -> None:
+    def unlink(self, row: int, place: RowPosition) -> None:
         """Let lookups find a row no more, before it is removed."""
 
 
@@ -232,20 +177,21 @@ class Chooses(Protocol):
     def size(self) -> int:
         """Most members that it has."""
 
-    def number_of(self, via: Member | Group) -> int:
+    def number_of(self, via: ProfileMember | Group) -> int:
         """Return the number of the choice that a member or group is; raises MemberMissing if there is none."""
 
-    def choose(self, via: Member | Group, selected: int) -> tuple[str, tuple[int, ...]]:
+    def choose(self, via: ProfileMember | Group, selected: int) -> tuple[str, tuple[int, ...]]:
         """Return the action and parameters of a member, or of the member of a group that a hash selects."""
 
-    def at_random(self, via: Member | Group) -> bool:
+    def at_random(self, via: ProfileMember | Group) -> bool:
         """Return whether a random number, not the selector's hash, chooses the member."""
 
     def attach(self, mirror: Mirror) -> None:
         """Write all members and choices to a mirror, and tell it of every change from now on."""
 
 
-_Key = tuple[tuple[Match, ...], int]
+_Key = tuple[int, int, Ranges, int]
+"""`Combined`, and the priority: numbers have quick hashes, matches have not."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -390,8 +336,9 @@ class Table:
             for row in list(self._entries):
                 self._remove(row)
             for row, age, entry in content.entries:
-                self._rows[entry.match, entry.priority] = row
-                self._place(row, entry, age)
+                key = combined(entry.match, self.spec.keys)
+                self._rows[*key, entry.priority] = row
+                self._place(row, entry, key, age)
             rows = range(1, max(self._entries, default=0))
             self._free = [row for row in rows if row not in self._entries]
             self._age = max((age or 0 for _, age, _ in content.entries), default=0)
@@ -506,8 +453,12 @@ class Table:
         return replace(entry, match=self.compared(entry.match)) if self._masked else entry
 
     def _find(self, match: tuple[Match, ...], priority: int) -> int:
-        row = self._rows.get((self.compared(match), priority))
-        if row is None:
+        row = None
+        if len(match) == len(self.spec.keys):
+            match = self.compared(match)
+            row = self._rows.get((*combined(match, self.spec.keys), priority))
+        # Matches that no entry of this table can have, of another kind or too wide, may make the same numbers.
+        if row is None or self._entries[row].match != match:
             raise EntryMissing(f"table {self.spec.name} has no entry {_text(match, priority)}")
         return row
 
@@ -525,12 +476,13 @@ class Table:
         held = len(self._rows)
         # Rows of deleted entries are used again, so that the rows in use stay below the table's size.
         row = self._free[-1] if self._free else held + 1
-        # One step finds out whether the key is new and takes it: hashes of keys are dear.
-        if self._rows.setdefault((entry.match, entry.priority), row) != row:
+        key = combined(entry.match, self.spec.keys)
+        name = (*key, entry.priority)
+        if name in self._rows:
             raise EntryExists(f"table {self.spec.name} already has an entry {_text(entry.match, entry.priority)}")
         if held >= self.spec.size:
-            del self._rows[entry.match, entry.priority]
             raise TableFull(f"table {self.spec.name} is full ({self.spec.size} entries)")
+        self._rows[name] = row
         if self._free:
             self._free.pop()
         if self.spec.has_counters:
@@ -541,11 +493,10 @@ class Table:
             self.hits_us[row] = _NEVER
         if age is None and not self._exact:
             self._age = age = self._age + 1
-        self._place(row, entry, age)
+        self._place(row, entry, key, age)
 
-    def _place(self, row: int, entry: Entry, age: int | None) -> None:
+    def _place(self, row: int, entry: Entry, key: Combined, age: int | None) -> None:
         """Put an entry into a row that is free, and whose number its key has."""
-        key = combined(entry.match, self.spec.keys)
         self._entries[row] = entry
         if self._mirror:
             self._mirror.put(row, entry, key)
@@ -563,7 +514,7 @@ class Table:
     def _remove(self, row: int) -> int | None:
         """Remove the entry of a row, and return its age; the row may be used again."""
         entry, age = self._entries.pop(row), self._age_of(row)
-        del self._rows[entry.match, entry.priority]
+        del self._rows[*combined(entry.match, self.spec.keys), entry.priority]
         if self._exact:
             del self._by_value[_values(entry.match)]
         else:
@@ -642,7 +593,11 @@ def combined(match: tuple[Match, ...], keys: tuple[KeySpec, ...]) -> Combined:
 
 def _longest(match: tuple[Match, ...]) -> int:
     """Return the length of the longest prefix of a match."""
-    return max((one.prefix_len for one in match if isinstance(one, Lpm)), default=0)
+    longest = 0
+    for one in match:
+        if isinstance(one, Lpm) and one.prefix_len > longest:
+            longest = one.prefix_len
+    return longest
 
 
 def _values(match: tuple[Match, ...]) -> tuple[int, ...]:

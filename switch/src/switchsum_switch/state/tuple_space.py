@@ -17,7 +17,7 @@ import bisect
 import heapq
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Final, NamedTuple
 
 Rank = tuple[int, int, int]
 """Minus priority or prefix length, age, row: the smallest rank wins."""
@@ -28,8 +28,7 @@ _SPARE: Final = 16
 """Ranks of removed entries that a heap may hold beyond as many as there are entries."""
 
 
-@dataclass(frozen=True, slots=True)
-class Place:
+class RowPosition(NamedTuple):
     """Where a row stands."""
 
     tuple_number: int
@@ -53,16 +52,19 @@ class Tuple:
     _heap: list[Rank] = field(default_factory=list)
     """All ranks, and some of removed entries."""
 
-    def add(self, value: int, rank: Rank) -> Place:
+    def add(self, value: int, rank: Rank) -> RowPosition:
         """Add an entry."""
-        chain = self.chains.setdefault(value, [])
-        position = bisect.bisect_left(chain, rank)
-        chain.insert(position, rank)
         heapq.heappush(self._heap, rank)
         self.size += 1
+        chain = self.chains.get(value)
+        if chain is None:  # as of nearly all entries
+            self.chains[value] = [rank]
+            return RowPosition(self.number, 0, 0)
+        position = bisect.bisect_left(chain, rank)
+        chain.insert(position, rank)
         return self._place(chain, position)
 
-    def remove(self, value: int, rank: Rank) -> Place:
+    def remove(self, value: int, rank: Rank) -> RowPosition:
         """Remove an entry, and return where it was."""
         chain = self.chains[value]
         position = bisect.bisect_left(chain, rank)
@@ -83,10 +85,10 @@ class Tuple:
             heapq.heappop(heap)
         return heap[0]
 
-    def _place(self, chain: list[Rank], position: int) -> Place:
+    def _place(self, chain: list[Rank], position: int) -> RowPosition:
         before = chain[position - 1][2] if position else 0
         after = chain[position + 1][2] if position + 1 < len(chain) else 0
-        return Place(self.number, before, after)
+        return RowPosition(self.number, before, after)
 
 
 class TupleSpace:
@@ -106,7 +108,7 @@ class TupleSpace:
         """Return the number of tuples, which is that of steps that a lookup may take."""
         return len(self._tuples)
 
-    def add(self, rank: Rank, value: int, mask: int, ranges: Ranges) -> Place:
+    def add(self, rank: Rank, value: int, mask: int, ranges: Ranges) -> RowPosition:
         """Add an entry whose row is free, and return where it stands."""
         row = rank[2]
         found = self._tuples.get(mask)
@@ -120,7 +122,7 @@ class TupleSpace:
         self._order = None
         return found.add(value, rank)
 
-    def remove(self, row: int) -> Place:
+    def remove(self, row: int) -> RowPosition:
         """Remove the entry of a row, and return where it stood."""
         value, mask = self._keys.pop(row)
         rank, one = self.ranks.pop(row), self._tuples[mask]
@@ -160,13 +162,13 @@ class TupleSpace:
         """Return the tuples that have entries."""
         return self._tuples.values()
 
-    def places(self) -> Iterator[tuple[int, Place]]:
+    def places(self) -> Iterator[tuple[int, RowPosition]]:
         """Yield the rows, each with its place when those after it are not yet there."""
         for one in self._tuples.values():
             for chain in one.chains.values():
                 before = 0
                 for _, _, row in chain:
-                    yield row, Place(one.number, before, 0)
+                    yield row, RowPosition(one.number, before, 0)
                     before = row
 
     def _inside(self, row: int, ranged: tuple[int, ...]) -> bool:

@@ -14,8 +14,9 @@ from itertools import product
 from typing import Final
 
 from ..errors import BadEntry, TableFull
+from ..messages.matches import Exact, Lpm, Match, Range, Ternary
 from .lock import StateLock
-from .tables import Entry, Exact, Lpm, Match, Range, Table, Ternary
+from .tables import Entry, Table
 
 MEMBER: Final = "member"
 """Name of the only action of such a table."""

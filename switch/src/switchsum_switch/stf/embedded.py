@@ -8,11 +8,12 @@ from typing import Final
 from ..errors import EntryMissing, StateError
 from ..execution.pipeline import EngineName, Pipeline
 from ..execution.trace import Step
+from ..messages.matches import Exact, Match
 from ..program.reader import read_program
 from ..program.v1model import QUEUE_SHIFT
 from ..state.meters import MeterRates
 from ..state.profiles import SetAction
-from ..state.tables import Entry, Exact, Match, Member
+from ..state.tables import Entry, ProfileMember
 from .language import Test
 from .names import Names
 from .run import Left, Outcome, run
@@ -43,7 +44,7 @@ class Embedded:
         profile = self.pipeline.profiles[found.profile.name]
         if profile.has_groups:
             return self.insert_group(table, match, [(action, params)], priority=priority)
-        member = Member(1 + max(profile.members(), default=0))
+        member = ProfileMember(1 + max(profile.members(), default=0))
         profile.add_member(member.number, action, params)
         entry = Entry(match=match, priority=priority, via=member)
         try:

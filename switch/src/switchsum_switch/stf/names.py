@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Final, TypeVar
 
+from ..messages.matches import Exact, Lpm, Match, Range, Ternary
 from ..program import model
-from ..state.tables import Exact, Lpm, Match, Range, Ternary
 from .language import Call, MatchValue
 
 _KINDS: Final = {"valid": "exact", "optional": "ternary", "selector": "selector"}

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Protocol
 
-from ..state.tables import Match
+from ..messages.matches import Match
 from .language import Add, CheckCounter, Direct, Expect, NoPacket, RemoveAll, Send, SetDefault, Test, Wait
 from .names import Names, NoSuchName
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
+from ..thrift import Refused
 from .process import SimpleSwitch, run_bmv2
-from .thrift import Refused
 
 __all__ = ["Refused", "SimpleSwitch", "run_bmv2"]

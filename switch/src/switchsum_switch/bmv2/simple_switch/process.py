@@ -10,16 +10,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from switchsum_switch.bmv2.process import PROGRAM, free_port
+from switchsum_switch.bmv2.process import PROGRAM, command_line, free_port
 from switchsum_switch.errors import LocalError
+from switchsum_switch.messages.matches import Exact, Lpm, Match, Range, Ternary
 from switchsum_switch.process.children import Children
 from switchsum_switch.process.start_limit import start_limit
 from switchsum_switch.program.reader import read_program
-from switchsum_switch.state.tables import Exact, Lpm, Match, Range, Ternary
 from switchsum_switch.stf import Left, Names, Outcome, Test, run
 
+from ..thrift import Client, Int64, Items, Refused, Struct
 from .frames import FramePair
-from .thrift import Client, Int64, Items, Refused, Struct
 
 START_S: Final = 30.0
 QUIET_S: Final = 0.25
@@ -79,12 +79,19 @@ class SimpleSwitch:
         (folder / "program.json").write_bytes(text)
         self._children = Children()
         port = free_port()
-        command = [PROGRAM, str(folder / "program.json")]
-        command += ["--packet-in", f"ipc://{folder}/frames"] if files is None else files.options()
-        command += ["--thrift-port", str(port), "--notifications-addr", f"ipc://{folder}/notes"]
-        command += ["--log-level", "trace" if log else "off"]
-        command += ["--log-file", f"{folder}/log", "--log-flush"] if log else []
-        command += ["--", "--grpc-server-addr", f"unix:{folder}/p4runtime", *options]
+        own = ["--packet-in", f"ipc://{folder}/frames"] if files is None else files.options()
+        own += ["--notifications-addr", f"ipc://{folder}/notes"]
+        own += ["--log-file", f"{folder}/log", "--log-flush"] if log else []
+        command = command_line(
+            [PROGRAM],
+            f"unix:{folder}/p4runtime",
+            program=folder / "program.json",
+            thrift_port=port,
+            log_level="trace" if log else "off",
+            cpu_port=None,
+            options=own,
+            server_options=options,
+        )
         self.child = self._children.start("bmv2", command, quiet=True)
         self._groups: dict[int, tuple[int, list[int]]] = {}
         self._left: list[Left] = []

@@ -10,20 +10,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
+from ...messages.matches import Exact, Lpm, Match, MatchKind, Range, Ternary
 from ...state.profiles import ProfileInfo
-from ...state.tables import (
-    ActionSpec,
-    Entry,
-    Exact,
-    KeySpec,
-    Lpm,
-    Match,
-    MatchKind,
-    ParamSpec,
-    Range,
-    TableSpec,
-    Ternary,
-)
+from ...state.tables import ActionSpec, Entry, KeySpec, ParamSpec, TableSpec
 from .. import ir, model
 from ..graph import GraphBuilder
 from ..hashes import ROUND_ROBIN

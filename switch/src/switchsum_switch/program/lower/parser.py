@@ -10,7 +10,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from ...state.tables import ActionSpec, KeySpec, MatchKind, TableSpec
+from ...messages.matches import MatchKind
+from ...state.tables import ActionSpec, KeySpec, TableSpec
 from ...state.value_sets import MEMBER
 from .. import ir, model
 from ..graph import GraphBuilder

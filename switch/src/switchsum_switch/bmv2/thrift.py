@@ -11,7 +11,7 @@ import struct
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, Self
 
 from switchsum_switch.errors import LocalError
 
@@ -53,18 +53,27 @@ class Items:
 class Client:
     """A connection to a Thrift server on this machine."""
 
-    def __init__(self, port: int, patience_s: float) -> None:
-        """Connect; a BMv2 that has just been started may take `patience_s` until it serves.  Raises LocalError."""
+    def __init__(self, port: int, patience_s: float, *, call_s: float = _CALL_S) -> None:
+        """Connect; a BMv2 that has just been started may take `patience_s` until it serves.  Raises LocalError.
+
+        A call fails that is not answered within `call_s`.
+        """
         deadline = time.monotonic() + patience_s
         while True:
             try:
-                self._socket = socket.create_connection(("127.0.0.1", port), timeout=_CALL_S)
+                self._socket = socket.create_connection(("127.0.0.1", port), timeout=call_s)
                 break
             except OSError as error:
                 if time.monotonic() > deadline:
                     raise LocalError(f"BMv2's Thrift server at port {port} does not answer: {error}") from error
                 time.sleep(_RETRY_S)
         self._stream = self._socket.makefile("rb")
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.close()
 
     def close(self) -> None:
         """Close the connection."""
