@@ -9,7 +9,7 @@ docs/controller-join.md says file by file how a member joins.  A folder imports 
 | `trees/` | several switches: which ones add for a job, and what each has to do; other trees when one stays away |
 | `plan/` | from jobs and trees to the entries of each switch, and back |
 | `switches/` | connections to switches over P4Runtime, and which links there are between them |
-| `service/` | the keeper of all this behind one lock, its loop, and what members and users may call |
+| `service/` | the reconciler of all this behind one lock, its loop, and what members and users may call |
 
 What plans trees for a network before any controller runs is `switchsum.planning`.
 """

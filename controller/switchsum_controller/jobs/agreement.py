@@ -188,12 +188,13 @@ class Agreement:
         if gone and workers - len(gone) < least:
             raise WorkerLost(
                 f"rank {first} is gone, and {workers - len(gone)} of {workers} ranks are less than a quorum: "
-                f"{self.terms}{GO_ON}",
+                f"{self.terms}",
                 first,
+                GO_ON,
             )
         if gone >= lacking and not knows:
             raise WorkerLost(
-                f"rank {first} is gone, and nobody else has the result of operation {number}{GO_ON}", first
+                f"rank {first} is gone, and nobody else has the result of operation {number}", first, GO_ON
             )
         if self.since_s is None or len(self.asking) < least or not knows:
             return None

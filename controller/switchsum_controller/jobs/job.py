@@ -8,7 +8,7 @@ from typing import Final
 from switchsum_protocol.rpc import LEAST_QUORUM
 from switchsum_protocol.states import MemberState
 
-from .machines import Fault, Incarnation, Member
+from .machines import Fault, Incarnation, JobMember
 from .slots import SlotRange
 
 MAX_NUMBER: Final = 0xFFFF
@@ -111,4 +111,4 @@ class Job:
 
 def new_incarnation(epoch: int, workers: int) -> Incarnation:
     """Return an incarnation without members."""
-    return Incarnation(epoch=epoch & MAX_NUMBER, members=[Member(rank=rank) for rank in range(workers)])
+    return Incarnation(epoch=epoch & MAX_NUMBER, members=[JobMember(rank=rank) for rank in range(workers)])

@@ -46,15 +46,15 @@ def check_addresses(incarnation: Incarnation) -> None:
     ports: dict[tuple[str, int], tuple[int, int]] = {}
     macs: dict[tuple[str, int], tuple[int, int]] = {}
     for member in incarnation.members:
-        for door in member.all_doors:
-            mac, ip, port = door.address.mac, door.address.ip, door.ingress_port
-            rank, other_port = ports.setdefault((door.switch, mac), (member.rank, port))
+        for attachment in member.all_attachments:
+            mac, ip, port = attachment.address.mac, attachment.address.ip, attachment.ingress_port
+            rank, other_port = ports.setdefault((attachment.switch, mac), (member.rank, port))
             if other_port != port:
                 what = f"Ethernet address, {format_mac(mac)}, at ports {other_port} and {port}"
                 raise UsageError(
                     f"ranks {rank} and {member.rank} have the same {what}: give one of the two hosts another address"
                 )
-            rank, other_mac = macs.setdefault((door.switch, ip), (member.rank, mac))
+            rank, other_mac = macs.setdefault((attachment.switch, ip), (member.rank, mac))
             if other_mac != mac:
                 what = f"IP address, {format_ip(ip)}, and two Ethernet addresses"
                 raise UsageError(
@@ -81,7 +81,9 @@ def rates_of(incarnation: Incarnation) -> list[float]:
 def number_links(job: Job, take_number: Callable[[], int]) -> None:
     """Note where the links of the next incarnation lead, and give each beyond the first a job number of its own."""
     gathering = job.gathering
-    gathering.has_rails = any(len({door.switch for door in one.all_doors}) > 1 for one in gathering.members)
+    gathering.has_rails = any(
+        len({attachment.switch for attachment in one.all_attachments}) > 1 for one in gathering.members
+    )
     wanted = link_count(gathering) - 1
     del job.link_numbers[wanted:]
     while len(job.link_numbers) < wanted:
@@ -95,7 +97,7 @@ def take_down(incarnation: Incarnation, link: int) -> bool:
         return False
     incarnation.down.add(link)
     if incarnation.has_rails:
-        incarnation.begin_move(f"link {link} is dead at some worker: it goes on over {named(left)}")
+        incarnation.begin_move(f"link {link} is dead at some worker", f"it goes on over {named(left)}")
     return True
 
 

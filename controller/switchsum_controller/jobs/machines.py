@@ -18,13 +18,14 @@ drains, and the next one begins under a new epoch.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from itertools import count
 from typing import Final, TypeVar
 
 from switchsum_protocol.errors import ProtocolError
+from switchsum_protocol.rpc import Move
 from switchsum_protocol.states import GONE, HOLDING, JobState, MemberState
 from switchsum_switch.wires.headers import Address
 
@@ -109,7 +110,7 @@ def transition(table: Mapping[tuple[S, E], S], state: S, event: E) -> S:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Door:
+class Attachment:
     """The port and address at which the switch saw the hello of a member's link."""
 
     address: Address
@@ -119,7 +120,7 @@ class Door:
 
 
 @dataclass(slots=True, kw_only=True)
-class Member:
+class JobMember:
     """One rank of an incarnation."""
 
     rank: int
@@ -130,8 +131,8 @@ class Member:
     """64 bits that all frames of this member have; 0: none yet."""
     rates: list[float] = field(default_factory=list)
     """Rate of each of its links in Mbit/s, 0 where it does not know; empty: it has one link."""
-    doors: dict[int, Door] = field(default_factory=dict)
-    """Doors through which the member's links come in, by link number. All are known from SEEN on."""
+    attachments: dict[int, Attachment] = field(default_factory=dict)
+    """Where the member's links are attached, by link number. All are known from SEEN on."""
     short: set[int] = field(default_factory=set)
     """Links over which a hello without lanes has come: short frames reach the switch, but perhaps not long ones."""
     receive_bytes: int = 0
@@ -171,7 +172,7 @@ class Member:
     @property
     def unseen(self) -> list[int]:
         """Its links of which no hello has come, by number."""
-        return [link for link in range(self.link_count) if link not in self.doors]
+        return [link for link in range(self.link_count) if link not in self.attachments]
 
     @property
     def is_cut(self) -> bool:
@@ -179,28 +180,28 @@ class Member:
         return not self.short.isdisjoint(self.unseen)
 
     @property
-    def all_doors(self) -> list[Door]:
+    def all_attachments(self) -> list[Attachment]:
         """Where each of its links comes in, as far as that is known."""
-        return [door for _, door in sorted(self.doors.items())]
+        return [attachment for _, attachment in sorted(self.attachments.items())]
 
     @property
-    def _first_door(self) -> Door | None:
-        return self.doors[min(self.doors)] if self.doors else None
+    def _first_attachment(self) -> Attachment | None:
+        return self.attachments[min(self.attachments)] if self.attachments else None
 
     @property
     def address(self) -> Address | None:
         """Its address on its first link, as the switch saw it; known from SEEN on."""
-        return None if (door := self._first_door) is None else door.address
+        return None if (attachment := self._first_attachment) is None else attachment.address
 
     @property
     def ingress_port(self) -> int:
         """Port of the switch at which its first link comes in; -1: not known yet."""
-        return -1 if (door := self._first_door) is None else door.ingress_port
+        return -1 if (attachment := self._first_attachment) is None else attachment.ingress_port
 
     @property
     def switch(self) -> str:
         """Name of the switch to which its first link leads; empty: the controller has one, or it was not seen yet."""
-        return "" if (door := self._first_door) is None else door.switch
+        return "" if (attachment := self._first_attachment) is None else attachment.switch
 
     def step(self, event: MemberEvent) -> None:
         """Make a transition; raises ProtocolError if there is none."""
@@ -235,7 +236,7 @@ class Incarnation:
 
     epoch: int
     """16 bits."""
-    members: list[Member]
+    members: list[JobMember]
     """Members by rank."""
     state: JobState = JobState.WAITING
     first_number: int = 0
@@ -248,8 +249,8 @@ class Incarnation:
     """The switch above each other one, in each of its trees; nothing: as all jobs have it, or there is one switch."""
     moves: int = 0
     """Number of moves to other trees, or to fewer rails."""
-    moved: list[str] = field(default_factory=list)
-    """The latest moves, in words."""
+    moved: list[Move] = field(default_factory=list)
+    """The latest moves."""
     is_moving: bool = False
     """The last of these moves has begun, and some switches do not know of it yet."""
     gave_up: set[int] = field(default_factory=set)
@@ -274,10 +275,11 @@ class Incarnation:
             return Fault(kind=FaultKind.MISMATCH, ranks=[], text=self.agreement.mismatch)
         return self.fault
 
-    def begin_move(self, text: str) -> None:
-        """Note that it is to move, and why; `rerouting` carries it out."""
+    def begin_move(self, why: str, what: str, gone: Sequence[str] = ()) -> Move:
+        """Note that it is to move, and why, and which switches are `gone`; `rerouting` carries it out."""
         self.moves, self.is_moving = self.moves + 1, True
-        self.moved = [*self.moved, text][-TOLD_MOVES:]
+        self.moved = [*self.moved, Move(why=why, what=what, away=[*gone])][-TOLD_MOVES:]
+        return self.moved[-1]
 
     @property
     def forgotten(self) -> int:
@@ -287,11 +289,15 @@ class Incarnation:
     @property
     def links(self) -> list[int]:
         """The links of which it is known for all members where they come in, by number."""
-        return sorted(set(range(self.members[0].link_count)).intersection(*(member.doors for member in self.members)))
+        return sorted(
+            set(range(self.members[0].link_count)).intersection(*(member.attachments for member in self.members))
+        )
 
     def over(self, link: int) -> Incarnation:
         """Return the same incarnation as if members had one of their links alone."""
-        return replace(self, members=[replace(member, doors={0: member.doors[link]}) for member in self.members])
+        return replace(
+            self, members=[replace(member, attachments={0: member.attachments[link]}) for member in self.members]
+        )
 
     def gone(self, *states: MemberState) -> list[int]:
         """Return the ranks that have left or are lost, who went first at the beginning."""

@@ -34,7 +34,7 @@ from switchsum_switch.wires.headers import Address
 
 from .job import MAX_NUMBER, Job, new_incarnation
 from .links import check_rates
-from .machines import Door, Fault, FaultKind, Incarnation, IncarnationEvent, Member, MemberEvent
+from .machines import Attachment, Fault, FaultKind, Incarnation, IncarnationEvent, JobMember, MemberEvent
 from .reported import Reported
 from .slots import SlotRange, first_fit, longest_free
 
@@ -89,12 +89,16 @@ class Jobs:
         """Draws the epoch of a job's first incarnation.  It is random, so that late frames of a job that had the same
         number, and that this controller does not know of, are not admitted."""
         self._jobs: dict[str, Job] = {}
-        self._members: dict[int, tuple[Job, Incarnation, Member]] = {}
+        self._members: dict[int, tuple[Job, Incarnation, JobMember]] = {}
         self._former: Former = {}
         self._ticked_s: float | None = None
 
     def __iter__(self) -> Iterator[Job]:
         return iter(self._jobs.values())
+
+    def has(self, name: str) -> bool:
+        """Return whether there is a job of that name."""
+        return name in self._jobs
 
     def find(self, name: str) -> Job:
         """Return a job; raises UnknownJob."""
@@ -119,12 +123,13 @@ class Jobs:
         least_quorum: float = LEAST_QUORUM,
         shares_slots: bool = False,
         own_slots: int = 0,
+        part_of_free: float = 1.0,
     ) -> Job:
         """Reserve slots for a new job; raises UsageError or NoCapacity.
 
         None: as many as members may want, as far as so many are free; `fit` gives back what they do not.  One that
         `shares_slots` reserves its slots at the fallback: as many as are shared, or fewer.  Beside them it may have
-        `own_slots`.
+        `own_slots`.  A `part_of_free` below 1 leaves others slots: the job has fewer then than it asks for.
         """
         if not 0 < len(name) <= MAX_NAME or not name.isprintable():
             raise UsageError(f"a job's name has 1 to {MAX_NAME} printable characters, unlike {name!r}")
@@ -136,6 +141,10 @@ class Jobs:
             )
         most = self.shared_slots if shares_slots else self._longest_free()
         count = max(1, min(MOST_IN_FLIGHT - own_slots, most)) if slots is None else slots
+        if not 0 < part_of_free <= 1:
+            raise UsageError(f"a part of the free slots is above 0 and at most 1, not {part_of_free!r}")
+        if part_of_free < 1:
+            count = max(1, min(count, int(self.free_slots * part_of_free), most))
         self._check_size(workers, count, shares_slots=shares_slots)
         if own_slots:
             self._check_own_part(own_slots, count, shares_slots=shares_slots)
@@ -244,7 +253,7 @@ class Jobs:
         job.reformed = {other.nonce: rank for rank, other in enumerate(staying)}
         return job, job.reformed[nonce], []
 
-    def holder(self, name: str, rank: int) -> Member | None:
+    def holder(self, name: str, rank: int) -> JobMember | None:
         """Return who has a rank, in the live incarnation or, though that has not ended, in the next one."""
         job = self.find(name)
         members = [*(job.live.members if job.live else ()), *job.gathering.members]
@@ -260,7 +269,7 @@ class Jobs:
         receive_bytes: int = 0,
         window_bytes: int = 0,
         rates: Sequence[float] = (),
-    ) -> tuple[Job, Member]:
+    ) -> tuple[Job, JobMember]:
         """Add a member to the next incarnation of a job; raises JoinRefused."""
         job = self.find(name)
         if world_size != job.workers:
@@ -292,7 +301,7 @@ class Jobs:
         self._members[nonce] = job, job.gathering, member
         return job, member
 
-    def member(self, nonce: int) -> tuple[Job, Incarnation, Member]:
+    def member(self, nonce: int) -> tuple[Job, Incarnation, JobMember]:
         """Return a membership; raises the error with which it ended, or NotAdmitted."""
         if nonce in self._members:
             return self._members[nonce]
@@ -325,12 +334,12 @@ class Jobs:
         # After admission the address is fixed: a late copy of a hello changes nothing.
         member.heard_s = now
         if member.state in (MemberState.JOINED, MemberState.SEEN):
-            member.doors[link] = Door(address=address, ingress_port=ingress_port, switch=switch)
+            member.attachments[link] = Attachment(address=address, ingress_port=ingress_port, switch=switch)
         if not member.unseen:
             member.step(MemberEvent.HELLO)
         return True
 
-    def heartbeat(self, nonce: int, now: float) -> tuple[Job, Incarnation, Member]:
+    def heartbeat(self, nonce: int, now: float) -> tuple[Job, Incarnation, JobMember]:
         """Note that a member is alive, and return it; raises the error with which its membership ended."""
         job, incarnation, member = self.member(nonce)
         member.step(MemberEvent.HEARTBEAT)
@@ -353,17 +362,17 @@ class Jobs:
             member.connections -= 1
             member.heard_s = now
 
-    def forget_doors(self, switch: str) -> None:
+    def forget_attachments(self, switch: str) -> None:
         """Have members that are not admitted show themselves again to a switch that was started anew."""
         for job in self:
             for member in job.gathering.members:
-                lost = [link for link, door in member.doors.items() if door.switch == switch]
+                lost = [link for link, attachment in member.attachments.items() if attachment.switch == switch]
                 for link in lost:
-                    del member.doors[link]
+                    del member.attachments[link]
                 if lost and member.state is MemberState.SEEN:
                     member.step(MemberEvent.RESTART)
 
-    def leave(self, nonce: int, why: SwitchsumError | None = None) -> tuple[Job, Member] | None:
+    def leave(self, nonce: int, why: SwitchsumError | None = None) -> tuple[Job, JobMember] | None:
         """End a membership, and return its job and member; None if it has ended already.
 
         `why`: it gives up a job that is not complete.  If that is for a switch, the others give up with it.
@@ -384,7 +393,7 @@ class Jobs:
             self._after_departure(job, incarnation)
         return job, member
 
-    def tick(self, now: float, waited_s: float = 0.0) -> list[tuple[Job, Member]]:
+    def tick(self, now: float, waited_s: float = 0.0) -> list[tuple[Job, JobMember]]:
         """Declare members lost that have been silent for too long, and return them; `waited_s` was for switches."""
         # Silence is measured in the time that this controller was awake: after a long pause nobody could be heard.
         pause_s = now - (now if self._ticked_s is None else self._ticked_s)
@@ -484,14 +493,14 @@ class Jobs:
         for member in incarnation.members:
             self._end(member, error)
 
-    def _end(self, member: Member, error: SwitchsumError) -> None:
+    def _end(self, member: JobMember, error: SwitchsumError) -> None:
         """End a membership; late calls get `error`.  A rank that is expected again is reset."""
         if self._members.pop(member.nonce, None) is not None:
             self._former[member.nonce] = type(error), str(error)
         if len(self._former) > MAX_FORMER:
             del self._former[next(iter(self._former))]
         if member.state is MemberState.EXPECTED:
-            member.nonce, member.cookie, member.rates, member.doors = 0, 0, [], {}
+            member.nonce, member.cookie, member.rates, member.attachments = 0, 0, [], {}
             member.connections, member.has_attended = 0, False
             member.short, member.issued, member.reported = set(), "", Reported()
 

@@ -30,7 +30,7 @@ from switchsum_protocol.states import MemberState
 from switchsum_switch.wires.headers import Address
 
 from ..jobs.job import Job
-from ..jobs.machines import Incarnation, Member
+from ..jobs.machines import Incarnation, JobMember
 from ..jobs.registry import Jobs
 from ..tables.entries import Entry, Group, Replica, SwitchState
 from ..tables.names import (
@@ -47,7 +47,7 @@ from ..tables.names import (
 )
 from ..trees.branch import Branch
 from ..trees.fabric import Fabric
-from ..trees.forest import Seat
+from ..trees.forest import AttachedWorker
 
 LOSS_UNITS: Final = 1 << 32
 """The drop simulator's probabilities are multiples of 1 / 2**32."""
@@ -100,7 +100,7 @@ def plan_all(jobs: Jobs, settings: Settings, fabric: Fabric) -> dict[str, Switch
     return {name: SwitchState.of(of_switch) for name, of_switch in items.items()}
 
 
-def live_members(jobs: Jobs) -> Iterator[tuple[Job, Member]]:
+def live_members(jobs: Jobs) -> Iterator[tuple[Job, JobMember]]:
     """Yield the members whose entries are on the switch, in an order that no restart of the controller changes."""
     for job in sorted(jobs, key=lambda job: job.number):
         if job.live is not None:
@@ -111,7 +111,12 @@ def _plan_switch(jobs: Jobs, settings: Settings, fabric: Fabric, name: str) -> I
     identity, here = settings.identity, settings.identity.address
     is_home = name == fabric.home  # a user's stations and losses of single ports are there
     port_loss = settings.port_loss if is_home else {}
-    doors = [door for _, member in live_members(jobs) for door in member.all_doors if door.switch == name]
+    attachments = [
+        attachment
+        for _, member in live_members(jobs)
+        for attachment in member.all_attachments
+        if attachment.switch == name
+    ]
     yield Entry(
         table=IDENTITY,
         action="SwitchIngress.identify",
@@ -126,7 +131,7 @@ def _plan_switch(jobs: Jobs, settings: Settings, fabric: Fabric, name: str) -> I
     )
     for job in jobs:
         yield _record_of(job)
-    stations = {door.address.mac: door.ingress_port for door in doors}
+    stations = {attachment.address.mac: attachment.ingress_port for attachment in attachments}
     stations.update(settings.stations if is_home else {})  # what the user has configured wins
     stations.update(fabric.switches[name].stations)
     for mac, port in stations.items():
@@ -148,7 +153,7 @@ def _plan_switch(jobs: Jobs, settings: Settings, fabric: Fabric, name: str) -> I
     if fabric.is_discovered:
         yield lldp_entry()
     between = set(fabric.switches[name].ports.values())
-    for port in {door.ingress_port for door in doors} | between | port_loss.keys():
+    for port in {attachment.ingress_port for attachment in attachments} | between | port_loss.keys():
         loss = port_loss.get(port, settings.loss)
         for control, probability in ((INGRESS_LOSS, loss.ingress), (EGRESS_LOSS, loss.egress)):
             yield from _plan_loss(control, port, probability, explicit=port in port_loss)
@@ -198,7 +203,11 @@ def _record_of(job: Job) -> Entry:
             **({"agreement": live.agreement.record(job.workers)} if live and live.agreement.terms else {}),
             **({"has_rails": True} if live and live.has_rails else {}),
             **({"above": live.above} if live and live.above else {}),
-            **({"moves": live.moves, "moved": live.moved, "is_moving": live.is_moving} if live and live.moves else {}),
+            **(
+                {"moves": live.moves, "moved": [*map(astuple, live.moved)], "is_moving": live.is_moving}
+                if live and live.moves
+                else {}
+            ),
         ),
     )
 
@@ -214,7 +223,10 @@ def branches_of(job: Job, incarnation: Incarnation, settings: Settings, fabric: 
         branches = fabric.branches(
             job,
             over,
-            [_seat(job, over, member, incarnation.moves if incarnation.has_rails else 0) for member in over.members],
+            [
+                _attached_worker(job, over, member, incarnation.moves if incarnation.has_rails else 0)
+                for member in over.members
+            ],
             link=link,
             own=settings.identity.address,
             growth_bytes=settings.identity.growth_bytes,
@@ -226,13 +238,13 @@ def branches_of(job: Job, incarnation: Incarnation, settings: Settings, fabric: 
     return found
 
 
-def _seat(job: Job, live: Incarnation, member: Member, moves: int) -> Seat:
-    """Return where a member sits; `moves` of rails, so that a switch with the entries has cells for this one."""
+def _attached_worker(job: Job, live: Incarnation, member: JobMember, moves: int) -> AttachedWorker:
+    """Return how a member is attached; `moves` of rails, so that a switch with the entries has cells for this one."""
     assert member.address is not None, "a live member was seen"
     where: dict[str, object] = {"switch": member.switch} if member.switch else {}
     where |= {"rates": member.rates} if member.rates else {}
     where |= {"moves": moves} if moves else {}
-    return Seat(
+    return AttachedWorker(
         switch=member.switch,
         port=member.ingress_port,
         address=member.address,

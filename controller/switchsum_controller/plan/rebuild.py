@@ -14,14 +14,14 @@ from typing import Any
 
 from switchsum_protocol.errors import UsageError
 from switchsum_protocol.frame import MOST_WORKERS
-from switchsum_protocol.rpc import LEAST_QUORUM
+from switchsum_protocol.rpc import LEAST_QUORUM, Move
 from switchsum_protocol.states import JobState, MemberState
 from switchsum_switch.wires.headers import Address
 
 from ..jobs.agreement import Agreement
 from ..jobs.job import Job, new_incarnation
 from ..jobs.links import named
-from ..jobs.machines import Door, Incarnation, Member
+from ..jobs.machines import Attachment, Incarnation, JobMember
 from ..jobs.registry import Jobs
 from ..jobs.slots import SlotRange
 from ..tables.entries import Entry, SwitchState
@@ -153,7 +153,7 @@ def _rebuild_own_part(first: object, count: object) -> SlotRange:
 
 def _rebuild_live(job: Job, record: dict[str, Any], state: SwitchState, now: float) -> Incarnation | None:
     """Return the incarnation that a job's record names, if the switch has the entries of all its members."""
-    members: dict[int, Member] = {}
+    members: dict[int, JobMember] = {}
     for link, number in enumerate([job.number, *job.link_numbers]):
         _rebuild_link(job, record, link, number, state, members, now)
     if sorted(members) != list(range(job.workers)):
@@ -167,7 +167,7 @@ def _rebuild_live(job: Job, record: dict[str, Any], state: SwitchState, now: flo
         down={int(link) for link in record.get("down", [])},
         above=[{str(name): str(far) for name, far in one.items()} for one in record.get("above", [])],
         moves=int(record.get("moves", 0)),
-        moved=[str(text) for text in record.get("moved", [])],
+        moved=[Move(why=why, what=what, away=away) for why, what, away in record.get("moved", [])],
         is_moving=bool(record.get("is_moving", False)),
         agreement=Agreement.of(record["agreement"], job.workers) if "agreement" in record else Agreement(),
     )
@@ -176,10 +176,10 @@ def _rebuild_live(job: Job, record: dict[str, Any], state: SwitchState, now: flo
     if not {*live.links} - live.down or (missing - live.down and not live.has_rails):
         return None
     for member in live.members:
-        member.doors = {link: member.doors[link] for link in live.links}
+        member.attachments = {link: member.attachments[link] for link in live.links}
     if left := missing - live.down:
         live.down |= missing
-        live.begin_move(f"switches of {named(left)} have no entries: it goes on without")
+        live.begin_move(f"switches of {named(left)} have no entries", "it goes on without")
     return live if live.ranks(MemberState.ADMITTED) else None
 
 
@@ -189,7 +189,7 @@ def _rebuild_link(
     link: int,
     number: int,
     state: SwitchState,
-    members: dict[int, Member],
+    members: dict[int, JobMember],
     now: float,
 ) -> None:
     """Find members and where their link with this job number comes in."""
@@ -209,7 +209,7 @@ def _rebuild_link(
             gone = MemberState.LEFT if rank in record["left"] else MemberState.LOST if rank in record["lost"] else None
             known = json.loads(entry.metadata)
             mac, cookie = addresses[rank]
-            found = Member(
+            found = JobMember(
                 rank=rank,
                 state=gone or MemberState.ADMITTED,
                 nonce=int(known["nonce"]),
@@ -219,7 +219,7 @@ def _rebuild_link(
                 rates=[float(rate) for rate in known.get("rates", [])],
                 heard_s=now,
             )
-            members.setdefault(rank, found).doors[link] = Door(
+            members.setdefault(rank, found).attachments[link] = Attachment(
                 address=Address(mac=mac, ip=_exact(entry, "source_ip"), port=_exact(entry, "source_port")),
                 ingress_port=_exact(entry, "ingress_port"),
                 switch=str(known.get("switch", "")),

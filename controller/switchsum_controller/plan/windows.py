@@ -46,8 +46,8 @@ def most_in_flight(
     limits += [m.window_bytes // frame_bytes for m in members if m.window_bytes]
     # Members behind the same port of the switch share what it holds.
     behind = (
-        Counter((door.switch, door.ingress_port) for door in of_link)
-        for of_link in zip(*(member.all_doors for member in members), strict=True)  # all slots may be one link's
+        Counter((attachment.switch, attachment.ingress_port) for attachment in of_link)
+        for of_link in zip(*(member.all_attachments for member in members), strict=True)  # all slots may be one link's
     )
     most = max(count for of_link in behind for count in of_link.values())
     if fabric is not None and fabric.link_bytes and fabric.parents:

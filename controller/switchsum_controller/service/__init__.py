@@ -1,9 +1,9 @@
-"""The controller that runs: one keeper behind one lock, its loop, and what members and users may call.
+"""The controller that runs: one reconciler behind one lock, its loop, and what members and users may call.
 
 | file | what it holds |
 |---|---|
 | `config.py` | what a controller is told at its start |
-| `keeper.py` | lock, clock, jobs, switches and settings; brings switches up to date, admits members |
+| `reconciler.py` | lock, clock, jobs, switches and settings; brings switches up to date, admits members |
 | `rerouting.py` | the writes that bring a running job to other trees |
 | `upkeep.py` | the loop: connects switches, handles events, notices silence |
 | `members.py` | answers members: join, ready, reform, attend, leave |
@@ -14,5 +14,5 @@
 | `server.py` | gRPC: the table of methods, messages and errors |
 | `controller.py` | these parts put together |
 
-Whoever calls the keeper holds its lock.  `members.py` and `users.py` are given the keeper; neither knows gRPC.
+Whoever calls the reconciler holds its lock.  `members.py` and `users.py` are given the reconciler; neither knows gRPC.
 """

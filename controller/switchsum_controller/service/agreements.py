@@ -23,8 +23,8 @@ from ..jobs.agreement import MOST_GROUPS, Agreement, Decision, Subset
 from ..jobs.job import Job
 from ..jobs.machines import Incarnation
 from ..jobs.registry import MAX_NAME
-from .keeper import Keeper
 from .members import Members
+from .reconciler import Reconciler
 
 log = logging.getLogger("switchsum.controller.service.agreements")
 
@@ -39,8 +39,8 @@ RETRY_S: Final = 0.2
 class Agreements:
     """Serves the method Agree."""
 
-    def __init__(self, keeper: Keeper, members: Members) -> None:
-        self._keeper = keeper
+    def __init__(self, reconciler: Reconciler, members: Members) -> None:
+        self._reconciler = reconciler
         self._members = members
 
     def agree(self, request: AgreeRequest) -> AgreeReply:
@@ -56,7 +56,7 @@ class Agreements:
             model=reports.printable(request.model, MOST_MODEL),
         )
         terms.check()
-        with self._keeper.changed:
+        with self._reconciler.changed:
             try:
                 return self._await_decision(request, terms)
             except WorkerLost as error:
@@ -64,35 +64,35 @@ class Agreements:
 
     def _await_decision(self, request: AgreeRequest, terms: Terms) -> AgreeReply:
         """Do so; raises also WorkerLost."""
-        keeper = self._keeper
+        reconciler = self._reconciler
         job, live, member = self._members.membership(request.job, request.nonce)
         if live is not job.live or member.state is not MemberState.ADMITTED:
             raise NotAdmitted(f"rank {member.rank} of job {job.name!r} is {member.state}: connect again")
         _check_allowed(job, live.agreement, member.rank, terms)
         if live.agreement.terms is None:
-            keeper.changed.notify_all()  # heartbeats come closer together from now on
+            reconciler.changed.notify_all()  # heartbeats come closer together from now on
         try:
             live.agreement.ask(
                 member.rank,
                 request.after,
                 terms,
                 is_whole=request.is_whole,
-                now=keeper.clock(),
+                now=reconciler.clock(),
                 begun=request.begun,
             )
         except OperationMismatch:
-            keeper.changed.notify_all()  # all members hear of it
+            reconciler.changed.notify_all()  # all members hear of it
             raise
         due_s = lambda: live.agreement.due_s()  # noqa: E731, PLW0108 - of what is the agreement then
         for last in self._members.patience(request.wait_s, due_s):
             self._members.membership(request.job, request.nonce)
-            if not keeper.fleet.is_settled:
-                keeper.do_without_unused()
+            if not reconciler.fleet.is_settled:
+                reconciler.do_without_unused()
             if live.agreement.answer(member.rank, request.after) is None:
                 _check_not_formed_anew(job, live)
                 self._check_alike(job, live)
                 self._decide(job, live)
-            decision = live.agreement.answer(member.rank, request.after) if keeper.fleet.is_settled else None
+            decision = live.agreement.answer(member.rank, request.after) if reconciler.fleet.is_settled else None
             if last or decision is not None:
                 break
         return _reply(job, live.agreement, decision)
@@ -110,29 +110,29 @@ class Agreements:
             }
             if text := live.agreement.note_elsewhere(inside, job.workers, live.gone()):
                 log.warning("job %s: %s", job.name, text)
-                self._keeper.changed.notify_all()
+                self._reconciler.changed.notify_all()
         live.agreement.check_alike()
 
     def _decide(self, job: Job, live: Incarnation) -> None:
         """Decide, if that can be done now, and have it on the switches; raises WorkerLost."""
-        keeper, agreement = self._keeper, live.agreement
+        reconciler, agreement = self._reconciler, live.agreement
         gone = live.gone()
-        decision = agreement.outcome(job.workers, gone, keeper.clock())
+        decision = agreement.outcome(job.workers, gone, reconciler.clock())
         if decision is None or live is not job.live:
             return
         try:
             if decision.absent:
                 decision = replace(decision, group=self._group(job, agreement, gone))
             live.agreement = agreement.taken(decision, gone)
-            keeper.synchronise(for_running=True)
+            reconciler.synchronise(for_running=True)
         except RemoteError as error:
             live.agreement = agreement
-            agreement.held_up, agreement.retry_s = str(error), keeper.clock() + RETRY_S
+            agreement.held_up, agreement.retry_s = str(error), reconciler.clock() + RETRY_S
             log.warning("job %s: an operation cannot begin yet: %s", job.name, error)
             return
         if decision.absent:
             log.debug("job %s: operation %d goes on without %s", job.name, decision.number, decision.absent)
-        keeper.changed.notify_all()
+        reconciler.changed.notify_all()
 
     def _group(self, job: Job, agreement: Agreement, gone: list[int]) -> str:
         """Return the job of those who ask; raises RemoteError.
@@ -144,19 +144,19 @@ class Agreements:
             return name
         name = self._make_group(job, agreement, gone)
         try:
-            self._keeper.synchronise(for_running=True)
+            self._reconciler.synchronise(for_running=True)
         except RemoteError:
-            self._keeper.jobs.remove(name)
+            self._reconciler.jobs.remove(name)
             del agreement.groups[name]
             raise
         return name
 
     def _exists(self, name: str) -> bool:
-        return any(job.name == name for job in self._keeper.jobs)
+        return any(job.name == name for job in self._reconciler.jobs)
 
     def _make_group(self, job: Job, agreement: Agreement, gone: list[int]) -> str:
         """Reserve slots for those who ask; raises NoCapacity."""
-        jobs, ranks = self._keeper.jobs, frozenset(agreement.asking)
+        jobs, ranks = self._reconciler.jobs, frozenset(agreement.asking)
         for name in [name for name in agreement.groups if not self._exists(name)]:
             del agreement.groups[name]
         if len(agreement.groups) >= MOST_GROUPS and not self._drop_unused(agreement, gone):
@@ -187,7 +187,7 @@ class Agreements:
         """Remove the set's job that was used longest ago and is used no more; return whether there was one."""
         unused = agreement.unused(gone)
         if unused is not None:
-            self._keeper.jobs.remove(unused)
+            self._reconciler.jobs.remove(unused)
             del agreement.groups[unused]
         return unused is not None
 
@@ -198,7 +198,7 @@ def _check_not_formed_anew(job: Job, live: Incarnation) -> None:
     if forming and (gone := live.gone()):
         names = ", ".join(map(str, forming))
         others = f"rank {names} forms" if len(forming) == 1 else f"ranks {names} form"
-        raise WorkerLost(f"rank {gone[0]} of job {job.name!r} is gone, and {others} the job anew{GO_ON}", gone[0])
+        raise WorkerLost(f"rank {gone[0]} of job {job.name!r} is gone, and {others} the job anew", gone[0], GO_ON)
 
 
 def _check_allowed(job: Job, agreement: Agreement, rank: int, terms: Terms) -> None:

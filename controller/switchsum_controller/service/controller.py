@@ -1,4 +1,4 @@
-"""One controller: a keeper, its upkeep, and the two services that are given the keeper."""
+"""One controller: a reconciler, its upkeep, and the two services that are given the reconciler."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from typing import Any
 
 from .agreements import Agreements
 from .config import Config
-from .keeper import Keeper
 from .members import Members
+from .reconciler import Reconciler
 from .upkeep import Upkeep
 from .users import Users
 
@@ -18,14 +18,14 @@ class Controller:
     """The parts of a controller of one or several switches."""
 
     def __init__(self, config: Config, clock: Callable[[], float] = time.monotonic, **options: Any) -> None:
-        """Make one; `options` are those of `Keeper`."""
-        self.keeper = Keeper(config, clock, **options)
+        """Make one; `options` are those of `Reconciler`."""
+        self.reconciler = Reconciler(config, clock, **options)
         """Has the jobs and the switches, behind one lock."""
-        self.upkeep = Upkeep(self.keeper)
+        self.upkeep = Upkeep(self.reconciler)
         """Has the loop: `run` on the main thread."""
-        self.members = Members(self.keeper)
+        self.members = Members(self.reconciler)
         """Answers members."""
-        self.agreements = Agreements(self.keeper, self.members)
+        self.agreements = Agreements(self.reconciler, self.members)
         """Answers members who ask who takes part in an operation."""
-        self.users = Users(self.keeper)
+        self.users = Users(self.reconciler)
         """Answers users."""

@@ -18,12 +18,12 @@ from switchsum_protocol.states import MemberState
 from ..jobs import links
 from ..jobs.calls import Calls
 from ..jobs.job import Job
-from ..jobs.machines import Fault, FaultKind, Incarnation, Member
+from ..jobs.machines import Fault, FaultKind, Incarnation, JobMember
 from ..jobs.registry import RETURN_S, Jobs
 from ..plan.windows import window_slots
 from ..trees import rails
 from . import views
-from .keeper import Keeper
+from .reconciler import Reconciler
 
 log = logging.getLogger("switchsum.controller.service.members")
 
@@ -47,8 +47,8 @@ UNLIMITED_GROWTH_BYTES: Final = 0xFFFF
 class Members:
     """Serves the calls of members; each method serves one of the protocol's (`methods` in server.py)."""
 
-    def __init__(self, keeper: Keeper) -> None:
-        self._keeper = keeper
+    def __init__(self, reconciler: Reconciler) -> None:
+        self._reconciler = reconciler
         self._waiting = 0
         self._attending = 0
 
@@ -57,32 +57,32 @@ class Members:
 
         Where the rank's process has just ended, waits until that is sure.
         """
-        keeper = self._keeper
-        config = keeper.config
+        reconciler = self._reconciler
+        config = reconciler.config
         if (request.wire_version, request.wire_digest) != (WIRE_VERSION, speaks()):
             raise VersionMismatch(
                 f"the member speaks wire version {request.wire_version} ({request.wire_digest}, switchsum "
                 f"{request.package_version or '?'}), the controller {WIRE_VERSION} ({speaks()}, switchsum "
                 f"{config.package_version or '?'}): install one version on both"
             )
-        with keeper.changed:
-            keeper.need_switch()
+        with reconciler.changed:
+            reconciler.need_switch()
             for last in self.patience(MOST_UNTIL_LOST_S):
-                holder = keeper.jobs.holder(request.job, request.rank)
+                holder = reconciler.jobs.holder(request.job, request.rank)
                 if last or holder is None or not holder.is_cut_off:
                     break
-            job, member = keeper.jobs.join(
+            job, member = reconciler.jobs.join(
                 request.job,
                 rank=request.rank,
                 world_size=request.world_size,
-                now=keeper.clock(),
+                now=reconciler.clock(),
                 receive_bytes=request.receive_bytes,
                 window_bytes=request.window_bytes,
                 rates=request.rates,
             )
-            keeper.refusals.forget(job.name, member.rank)
+            reconciler.refusals.forget(job.name, member.rank)
             log.info("job %s: rank %d has joined for epoch %d", job.name, member.rank, job.gathering.epoch)
-            growth_bytes = keeper.config.limits(keeper.fleet.limits).growth_bytes
+            growth_bytes = reconciler.config.limits(reconciler.fleet.limits).growth_bytes
             return member_rpc.JoinReply(
                 nonce=member.nonce,
                 job_number=job.number,
@@ -99,12 +99,12 @@ class Members:
 
     def ready(self, request: member_rpc.ReadyRequest) -> member_rpc.ReadyReply:
         """Wait until the member's incarnation is admitted, at most as long as the request says."""
-        keeper = self._keeper
-        with keeper.changed:
+        reconciler = self._reconciler
+        with reconciler.changed:
             for last in self.patience(request.wait_s):
-                keeper.end_jobs_if_ousted()
-                if keeper.is_fresh and request.nonce not in keeper.former:
-                    away = _away_text(keeper, keeper.fleet.away())
+                reconciler.end_jobs_if_ousted()
+                if reconciler.is_fresh and request.nonce not in reconciler.former:
+                    away = _away_text(reconciler, reconciler.fleet.away())
                     reply = member_rpc.ReadyReply(admitted=False, hello_seen=False, lost_switch=away)
                 else:
                     reply = self._readiness(*self.membership(request.job, request.nonce))
@@ -114,19 +114,19 @@ class Members:
 
     def reform(self, request: member_rpc.ReformRequest) -> member_rpc.ReformReply:
         """Shrink a job to the members that are not lost; wait until all of them have asked for that."""
-        keeper = self._keeper
-        with keeper.changed:
+        reconciler = self._reconciler
+        with reconciler.changed:
             self._know_members(request.nonce)
             for last in self.patience(request.wait_s):
-                job, rank, missing = keeper.jobs.reform(request.nonce, keeper.clock())
+                job, rank, missing = reconciler.jobs.reform(request.nonce, reconciler.clock())
                 if rank is None:
-                    keeper.changed.notify_all()  # those who ask for an operation with a quorum hear of it
+                    reconciler.changed.notify_all()  # those who ask for an operation with a quorum hear of it
                 if rank is not None or last:
                     break
             if rank is None:
                 return member_rpc.ReformReply(missing=missing)
             log.info("job %s: goes on with %d members", job.name, job.workers)
-            keeper.bring_up_to_date()
+            reconciler.bring_up_to_date()
             return member_rpc.ReformReply(rank=rank, world_size=job.workers)
 
     def patience(self, wait_s: float, due_s: Callable[[], float | None] = lambda: None) -> Iterator[bool]:
@@ -134,21 +134,27 @@ class Members:
 
         Also yields False when the clock has come to what `due_s` returns.
         """
-        keeper = self._keeper
-        deadline_s = keeper.clock() + min(wait_s, MAX_WAIT_S)
-        while (left_s := deadline_s - keeper.clock()) > 0 and self._waiting < MAX_WAITING and not keeper.is_stopping:
+        reconciler = self._reconciler
+        deadline_s = reconciler.clock() + min(wait_s, MAX_WAIT_S)
+        while (
+            (left_s := deadline_s - reconciler.clock()) > 0
+            and self._waiting < MAX_WAITING
+            and not reconciler.is_stopping
+        ):
             yield False
             self._waiting += 1
             due = due_s()
-            keeper.changed.wait(left_s if due is None else min(left_s, max(LEAST_PAUSE_S, due - keeper.clock())))
+            reconciler.changed.wait(
+                left_s if due is None else min(left_s, max(LEAST_PAUSE_S, due - reconciler.clock()))
+            )
             self._waiting -= 1
         yield True
 
-    def membership(self, name: str, nonce: int) -> tuple[Job, Incarnation, Member]:
+    def membership(self, name: str, nonce: int) -> tuple[Job, Incarnation, JobMember]:
         """Return a membership and note that the member is alive; raises NotAdmitted, or the error that ended it."""
-        keeper = self._keeper
+        reconciler = self._reconciler
         self._know_members(nonce)
-        job, incarnation, member = keeper.jobs.heartbeat(nonce, keeper.clock())
+        job, incarnation, member = reconciler.jobs.heartbeat(nonce, reconciler.clock())
         if job.name != name:
             raise NotAdmitted(f"this process is a member of job {job.name!r}, not of {name!r}")
         return job, incarnation, member
@@ -158,26 +164,26 @@ class Members:
 
         If the membership has ended, raises the error that ended it.
         """
-        keeper = self._keeper
-        keeper.end_jobs_if_ousted()
-        if nonce in keeper.former:
-            kind, text = keeper.former[nonce]
+        reconciler = self._reconciler
+        reconciler.end_jobs_if_ousted()
+        if nonce in reconciler.former:
+            kind, text = reconciler.former[nonce]
             raise kind(text)
         try:
-            keeper.need_jobs()
+            reconciler.need_jobs()
         except SwitchLost as error:
             raise ControllerUnreachable(f"the controller has just started: {error}") from error
 
-    def _readiness(self, job: Job, incarnation: Incarnation, member: Member) -> member_rpc.ReadyReply:
-        keeper = self._keeper
+    def _readiness(self, job: Job, incarnation: Incarnation, member: JobMember) -> member_rpc.ReadyReply:
+        reconciler = self._reconciler
         if member.state is MemberState.LOST:
             raise NotAdmitted(
                 f"the controller declared rank {member.rank} lost, because it heard nothing from it: connect again"
             )
         away = self._away(job, incarnation)
         # Not before the switch has all entries: the member's first frame must find them.
-        if incarnation is job.live and keeper.fleet.is_settled and not incarnation.is_moving and not away:
-            shared = keeper.fabric.slots_here(job.number, job.slots) if job.shares_slots else None
+        if incarnation is job.live and reconciler.fleet.is_settled and not incarnation.is_moving and not away:
+            shared = reconciler.fabric.slots_here(job.number, job.slots) if job.shares_slots else None
             slots = job.reserved or shared or job.slots
             return member_rpc.ReadyReply(
                 admitted=True,
@@ -187,13 +193,13 @@ class Members:
                 shares_slots=job.shares_slots,
                 first_shared_slot=shared.first if shared else 0,
                 first_number=incarnation.first_number,
-                window_slots=window_slots(job, *keeper.frame_limits),
-                trees=keeper.fabric.slots_of_trees(job, incarnation),
-                places=rails.places_of(keeper.fabric, job, incarnation, member.rank),
+                window_slots=window_slots(job, *reconciler.frame_limits),
+                trees=reconciler.fabric.slots_of_trees(job, incarnation),
+                places=rails.places_of(reconciler.fabric, job, incarnation, member.rank),
                 link_rates=links.rates_of(incarnation),
                 link_jobs=[job.number, *job.link_numbers],
                 has_rails=incarnation.has_rails,
-                loads=keeper.settings.loads + incarnation.forgotten,
+                loads=reconciler.settings.loads + incarnation.forgotten,
             )
         missing = incarnation.ranks(MemberState.EXPECTED, MemberState.JOINED)
         return member_rpc.ReadyReply(
@@ -212,11 +218,13 @@ class Members:
         A running job waits for those of its own trees.  A member that joins may be connected to any of them until its
         hello has come.
         """
-        keeper = self._keeper
+        reconciler = self._reconciler
         if incarnation is job.live:
-            return _away_text(keeper, keeper.away_of(incarnation))
+            return _away_text(reconciler, reconciler.away_of(incarnation))
         unseen = incarnation.ranks(MemberState.JOINED)
-        text = _away_text(keeper, [name for name in keeper.fleet.away() if unseen or name not in keeper.fleet.without])
+        text = _away_text(
+            reconciler, [name for name in reconciler.fleet.away() if unseen or name not in reconciler.fleet.without]
+        )
         if text and unseen:
             text += (
                 f", and no hello of {'rank' if len(unseen) == 1 else 'ranks'} {', '.join(map(str, unseen))} has come"
@@ -225,11 +233,11 @@ class Members:
 
     def compare(self, request: member_rpc.CompareRequest) -> member_rpc.CompareReply:
         """Note the operation that a member has issued; return those of all members when all have said theirs."""
-        keeper = self._keeper
-        with keeper.changed:
+        reconciler = self._reconciler
+        with reconciler.changed:
             job, incarnation, member = self.membership(request.job, request.nonce)
             member.issued = request.operation
-            keeper.changed.notify_all()
+            reconciler.changed.notify_all()
             for last in self.patience(request.wait_s):
                 present = [one for one in incarnation.members if one.state is MemberState.ADMITTED]
                 if last or all(one.issued for one in present):
@@ -248,25 +256,25 @@ class Members:
         issued = {one.rank: one.issued for one in incarnation.members if one.issued}
         if len({*issued.values()}) < 2:
             return
-        for whole in self._keeper.jobs:
+        for whole in self._reconciler.jobs:
             subset = whole.live.agreement.groups.get(job.name) if whole.live is not None else None
             if whole.live is not None and subset is not None and not whole.live.agreement.mismatch:
                 ranks = sorted(subset.ranks)
                 said = "; ".join(f"rank {ranks[rank]} issued {what}" for rank, what in sorted(issued.items()))
                 whole.live.agreement.mismatch = reports.printable(said, MOST_ISSUED)
-                self._keeper.changed.notify_all()
+                self._reconciler.changed.notify_all()
 
     def leave(self, request: member_rpc.LeaveRequest) -> member_rpc.Empty:
         """End a membership."""
-        keeper = self._keeper
+        reconciler = self._reconciler
         why = rpc_codec.error_from_details(reports.printable(request.error)) if request.error else None
-        with keeper.changed:
-            if request.nonce in keeper.former:
+        with reconciler.changed:
+            if request.nonce in reconciler.former:
                 return member_rpc.Empty()
             self._know_members(request.nonce)
-            if (left := keeper.jobs.leave(request.nonce, why)) is not None:
+            if (left := reconciler.jobs.leave(request.nonce, why)) is not None:
                 log.info("job %s: rank %d has left", left[0].name, left[1].rank)
-            keeper.bring_up_to_date()
+            reconciler.bring_up_to_date()
         return member_rpc.Empty()
 
     def heartbeat(self, request: member_rpc.MemberRequest) -> member_rpc.HeartbeatReply:
@@ -275,7 +283,7 @@ class Members:
         It is one reply of `attend`, for who cannot read a stream. Workers attend: their connection's end says at once
         that they are gone.
         """
-        with self._keeper.changed:
+        with self._reconciler.changed:
             return self._news(request)
 
     def _news(self, request: member_rpc.MemberRequest) -> member_rpc.HeartbeatReply:
@@ -284,33 +292,33 @@ class Members:
             epoch=job.epoch_for(incarnation),
             lost=incarnation.gone(MemberState.LOST),
             mismatch=incarnation.agreement.mismatch,
-            loads=self._keeper.settings.loads + incarnation.forgotten,
+            loads=self._reconciler.settings.loads + incarnation.forgotten,
             down=links.told_down(incarnation),
             left=incarnation.ranks(MemberState.LEFT),
         )
 
     def link_down(self, request: member_rpc.LinkReport) -> member_rpc.Empty:
         """Have all members of a job do without a link that is dead at one of them."""
-        keeper = self._keeper
-        with keeper.changed:
+        reconciler = self._reconciler
+        with reconciler.changed:
             job, incarnation, member = self.membership(request.job, request.nonce)
             if incarnation is job.live and links.take_down(incarnation, request.link):
                 reason = reports.printable(request.reason)
                 log.warning("job %s: goes on without link %d, rank %d: %s", job.name, request.link, member.rank, reason)
-                keeper.bring_up_to_date()
+                reconciler.bring_up_to_date()
         return member_rpc.Empty()
 
     def report(self, request: reports.WorkerReport) -> member_rpc.Empty:
         """Keep what a member says of itself, in the place of what it said before; raises UsageError or NotAdmitted."""
-        keeper = self._keeper
+        reconciler = self._reconciler
         kept, calls = views.bounded(request), views.calls_of(request)
-        with keeper.changed:
-            _, incarnation, member = keeper.jobs.member(request.nonce)
-            member.reported.note(kept, keeper.clock())
+        with reconciler.changed:
+            _, incarnation, member = reconciler.jobs.member(request.nonce)
+            member.reported.note(kept, reconciler.clock())
             incarnation.calls = incarnation.calls or Calls(len(incarnation.members))
-            incarnation.calls.take(member.rank, calls, kept.kinds, keeper.clock())
+            incarnation.calls.take(member.rank, calls, kept.kinds, reconciler.clock())
             if kept.is_inside and incarnation.agreement.terms is not None:
-                keeper.changed.notify_all()  # others may ask in vain who takes part
+                reconciler.changed.notify_all()  # others may ask in vain who takes part
         return member_rpc.Empty()
 
     def attend(
@@ -321,42 +329,42 @@ class Members:
         The member counts as alive while this call is open.  `call_at_end` registers a function that is called when the
         call has ended; it returns False if it has ended already.
         """
-        keeper = self._keeper
+        reconciler = self._reconciler
         ended = threading.Event()
-        with keeper.changed:
+        with reconciler.changed:
             reply = self._news(request)
-            job, incarnation, _ = keeper.jobs.member(request.nonce)
+            job, incarnation, _ = reconciler.jobs.member(request.nonce)
             is_kept = self._attending < MAX_ATTENDING
-            jobs = keeper.jobs
+            jobs = reconciler.jobs
             if is_kept:
                 self._attending += 1
-                jobs.attend(request.nonce, keeper.clock())
+                jobs.attend(request.nonce, reconciler.clock())
 
         def end() -> None:
             ended.set()
-            keeper.events.put(partial(self._depart, jobs, request.nonce))
+            reconciler.events.put(partial(self._depart, jobs, request.nonce))
 
         if is_kept and not call_at_end(end):
             end()
         yield reply
-        told_s = keeper.clock()
-        while is_kept and not ended.is_set() and not keeper.is_stopping:
-            with keeper.changed:
-                keeper.changed.wait(max(0.0, told_s + _pause_s(job, incarnation) - keeper.clock()))
+        told_s = reconciler.clock()
+        while is_kept and not ended.is_set() and not reconciler.is_stopping:
+            with reconciler.changed:
+                reconciler.changed.wait(max(0.0, told_s + _pause_s(job, incarnation) - reconciler.clock()))
                 news = self._news(request)
-            # `changed` of the keeper is notified for all jobs: most wake-ups bring nothing new for this member.
-            if news != reply or keeper.clock() >= told_s + _pause_s(job, incarnation):
-                reply, told_s = news, keeper.clock()
+            # `changed` of the reconciler is notified for all jobs: most wake-ups bring nothing new for this member.
+            if news != reply or reconciler.clock() >= told_s + _pause_s(job, incarnation):
+                reply, told_s = news, reconciler.clock()
                 yield reply
 
     def _depart(self, jobs: Jobs, nonce: int) -> None:
         self._attending -= 1
-        jobs.depart(nonce, self._keeper.clock())
+        jobs.depart(nonce, self._reconciler.clock())
 
 
-def _away_text(keeper: Keeper, away: list[str]) -> str:
+def _away_text(reconciler: Reconciler, away: list[str]) -> str:
     """Say that these switches are away; nothing if there are none."""
-    all_of_them = {name: keeper.fleet.connections[name] for name in away}
+    all_of_them = {name: reconciler.fleet.connections[name] for name in away}
     called = {name: f"{name or 'the switch'} ({one.address})" for name, one in all_of_them.items()}
     silent = [called[name] for name, one in all_of_them.items() if not one.refusal]
     texts = [f"{called[name]} cannot be used: {one.refusal}" for name, one in all_of_them.items() if one.refusal]

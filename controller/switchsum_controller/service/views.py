@@ -15,12 +15,12 @@ from switchsum_protocol.states import STALLED, MemberState, SwitchPresence
 
 from ..jobs.job import Job
 from ..jobs.links import rates_of
-from ..jobs.machines import Member
+from ..jobs.machines import JobMember
 from ..jobs.registry import Jobs
 from ..jobs.slots import Cell, SlotRange
 from ..plan.plan import Loss, Settings, live_members
-from ..switches.connection import MemberCounts, SwitchConnection
-from ..switches.fleet import Counted
+from ..switches.connection import SwitchConnection
+from ..switches.fleet import Counted, MemberCounts
 from ..switches.lldp import End
 from ..switches.neighbours import FoundLink
 from ..tables.names import ADMISSION, RESULT_ADDRESS
@@ -69,7 +69,7 @@ def job_info(
         tree=tree,
         link_rates=rates_of(shown) if job.is_complete or job.live else [],
         links_down=sorted(shown.down),
-        moved=list(shown.moved),
+        moved=[*shown.moved],
         trees_of_link=trees_of_link,
         least_quorum=job.least_quorum,
         agreed=agreement.latest.number,
@@ -100,7 +100,7 @@ def job_info(
     )
 
 
-def _starting_s(members: Iterable[Member], now: float) -> float:
+def _starting_s(members: Iterable[JobMember], now: float) -> float:
     """Return for how long some ranks have been there while others are still to come; -1: that is not so."""
     if not any(one.state in (MemberState.EXPECTED, MemberState.JOINED) for one in members):
         return -1.0
@@ -108,18 +108,21 @@ def _starting_s(members: Iterable[Member], now: float) -> float:
     return round(max(0.0, now - min(joined)), 3) if joined else -1.0
 
 
-def _links(member: Member) -> list[str]:
+def _links(member: JobMember) -> list[str]:
     """Describe the links of a member that has several; of rails some may not be known, if their switch is away."""
-    if member.link_count == 1 or not member.doors:
+    if member.link_count == 1 or not member.attachments:
         return []
-    doors = [member.doors.get(link) for link in range(member.link_count)]
-    return ["not known, port -1" if door is None else f"{door.address} port {door.ingress_port}" for door in doors]
+    attachments = [member.attachments.get(link) for link in range(member.link_count)]
+    return [
+        "not known, port -1" if attachment is None else f"{attachment.address} port {attachment.ingress_port}"
+        for attachment in attachments
+    ]
 
 
-def _switches(member: Member) -> list[str]:
+def _switches(member: JobMember) -> list[str]:
     """Name the switch to which each link of a member leads."""
-    doors = [member.doors.get(link) for link in range(member.link_count)]
-    return ["" if door is None else door.switch for door in doors]
+    attachments = [member.attachments.get(link) for link in range(member.link_count)]
+    return ["" if attachment is None else attachment.switch for attachment in attachments]
 
 
 def bounded(report: reports.WorkerReport) -> reports.WorkerReport:
@@ -233,7 +236,7 @@ def statistics(counted: Counted, jobs: Iterable[Job]) -> rpc.Statistics:
 def _switches_at(job: Job, rank: int) -> set[str]:
     """Return the switches to which a member of a running job has links."""
     members = [] if job.live is None else job.live.members[rank : rank + 1]
-    return {door.switch for member in members for door in member.all_doors}
+    return {attachment.switch for member in members for attachment in member.all_attachments}
 
 
 def _member_counters(job: Job, rank: int, counts: MemberCounts) -> rpc.MemberCounters:
@@ -258,7 +261,7 @@ def port_list(jobs: Jobs, settings: Settings) -> rpc.PortList:
     """Describe all ports of which something is known."""
     behind: dict[int, list[str]] = {}
     for job, member in live_members(jobs):
-        for port in dict.fromkeys(door.ingress_port for door in member.all_doors):
+        for port in dict.fromkeys(attachment.ingress_port for attachment in member.all_attachments):
             behind.setdefault(port, []).append(f"{job.name}/{member.rank}")
     ports = behind.keys() | settings.port_loss.keys() | settings.flood_ports | set(settings.stations.values())
     infos = []
@@ -270,7 +273,7 @@ def port_list(jobs: Jobs, settings: Settings) -> rpc.PortList:
     return rpc.PortList(ports=infos, ingress_loss=settings.loss.ingress, egress_loss=settings.loss.egress)
 
 
-def link_list(fabric: Fabric, jobs: Jobs, found: tuple[list[FoundLink], list[str]]) -> rpc.LinkList:
+def link_list(fabric: Fabric, jobs: Jobs, found: tuple[list[FoundLink], list[rpc.LinkFault]]) -> rpc.LinkList:
     """Describe the links that were found, and which of them the trees of fleet and jobs use; else those of trees."""
     of_jobs = [links_of_job(fabric, job.live) for job in jobs if job.live is not None]
     known = fabric.links()
@@ -282,7 +285,12 @@ def link_list(fabric: Fabric, jobs: Jobs, found: tuple[list[FoundLink], list[str
     }
     links, faults = found if fabric.is_discovered else ([FoundLink(ends=_pair(ends)) for ends in used], [])
     missing = used - {frozenset(link.ends) for link in links}
-    lost = [f"the link from {FoundLink(ends=_pair(ends))} is gone, which the tree needs" for ends in missing]
+    lost = [
+        rpc.LinkFault(
+            text=f"the link from {link} is gone, which the tree needs", switches=[end.switch for end in link.ends]
+        )
+        for link in sorted(FoundLink(ends=_pair(ends)) for ends in missing)
+    ]
     return rpc.LinkList(
         links=[
             rpc.LinkInfo(
@@ -294,7 +302,7 @@ def link_list(fabric: Fabric, jobs: Jobs, found: tuple[list[FoundLink], list[str
             )
             for link in sorted(links)
         ],
-        faults=[*sorted(lost), *faults],
+        faults=[*lost, *faults],
     )
 
 

@@ -172,6 +172,10 @@ class P4RuntimeClient:
             return [entity for response in call(request, timeout=self._timeout_s) for entity in response.entities]
         except grpc.RpcError as error:
             raise P4RuntimeError.from_rpc("Read", error) from error
+        except ValueError as error:  # what gRPC says of a connection that another thread has closed
+            if not self._closed:
+                raise
+            raise P4RuntimeError("Read", Code.CANCELLED, "the connection was closed meanwhile") from error
 
     def send_packets(self, packets: Iterable[Any]) -> None:
         """Send p4.v1.PacketOuts; the switch confirms none of them."""

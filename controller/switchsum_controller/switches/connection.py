@@ -7,32 +7,23 @@ that only differences are written, and turns P4Runtime's errors into the errors 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import threading
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
-from typing import Final
+from typing import Final, TypeVar
 
 from switchsum_protocol.errors import NoCapacity, RemoteError, SwitchLost
-from switchsum_protocol.frame import Reason
 from switchsum_switch.connections import tls
 from switchsum_switch.messages.p4runtime import Code, P4RuntimeError
 
 from ..jobs.slots import Cell
-from ..tables.entries import SwitchState, diff
+from ..tables.entries import Change, Entry, SwitchState, Write, diff
 from ..tables.names import ADMISSION, IDENTITY
 from .session import Limits, Session
 
 log = logging.getLogger("switchsum.controller.switches.connection")
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MemberCounts:
-    """The counts of the switch for each member."""
-
-    frames: Mapping[tuple[str, int, int], tuple[int, int]]
-    """Packets and bytes by table, job number and rank."""
-    reasons: Mapping[tuple[int, int], Mapping[Reason, int]]
-    """Packets by multicast group and rank."""
+Answer = TypeVar("Answer")
 
 
 CONNECTION_CODES: Final = frozenset(
@@ -48,8 +39,9 @@ OUSTED_CODES: Final = frozenset({Code.ALREADY_EXISTS, Code.PERMISSION_DENIED})
 class SwitchConnection:
     """The connection to a switch that may be away.
 
-    `open` may take long and changes nothing here, so that it needs no lock; all other methods need one.  Methods that
-    need the switch raise SwitchLost if it is away, NoCapacity if it is full and RemoteError if it refuses something.
+    `open` may take long and changes nothing here, so that it needs no lock; all other methods need one.  `ask` lets
+    others have it meanwhile.  Methods that need the switch raise SwitchLost if it is away, NoCapacity if it is full and
+    RemoteError if it refuses something.
     """
 
     def __init__(self, address: str, open_session: Callable[[], Session]) -> None:
@@ -65,6 +57,10 @@ class SwitchConnection:
         self.is_ousted = False
         """Another client has been primary since the controller was; the controller resets it."""
         self._keeps_metadata = False
+        self._touched: _Touched | None = None
+        """What frames may have changed since this controller loaded the program.  None: the program was there before,
+        so anything may have been changed.
+        """
         self._trouble = ""
         self.refusal = ""
         """Why a switch that answers cannot be used. Empty: it is used, or does not answer."""
@@ -84,8 +80,8 @@ class SwitchConnection:
         session = self._open_session()
         return session, session.connect()
 
-    def attach(self, session: Session) -> None:
-        """Use a session from now on, and read its entries and groups."""
+    def attach(self, session: Session, *, was_loaded: bool = False) -> None:
+        """Use a session from now on, and read its entries and groups; `was_loaded` is what `open` returned with it."""
         try:
             self.current, self.limits = session.read_state(), session.find_limits()
         except P4RuntimeError:
@@ -93,6 +89,7 @@ class SwitchConnection:
             raise
         self._session, self._trouble, self.refusal = session, "", ""
         self._keeps_metadata = False
+        self._touched = _Touched() if was_loaded else None
 
     def detach(self, error: RemoteError, session: Session | None = None) -> bool:
         """Close the session if it is the given one (None: any); return whether it was."""
@@ -138,10 +135,12 @@ class SwitchConnection:
 
         `timeout_s` is how long the switch has for each answer; None: as long as for any other.
         """
-        session = self.need()
+        self.need()
         if steps := diff(self.current, desired, ADMISSION):
             self.is_settled = False
-            with self._explained():
+            if self._touched is not None:
+                self._touched.note(write for step in steps for write in step)
+            with self._explained() as session:
                 try:
                     session.write(steps, timeout_s)
                     self._probe(session, desired)
@@ -169,49 +168,86 @@ class SwitchConnection:
 
     def clear(self, cells: Sequence[Cell]) -> None:
         """Set cells to the state of cells that were never used."""
-        with self._explained():
-            self.need().clear(cells)
-
-    def query(self, slots: Sequence[int]) -> list[Cell]:
-        """Read both versions of slots."""
-        with self._explained():
-            return self.need().query([(slot, version) for slot in slots for version in (0, 1)])
+        with self._explained() as session:
+            session.clear(cells)
 
     def read_numbers(self, slots: Sequence[int]) -> list[Cell]:
-        """Read number and contributors alone of both versions of slots that no frame changes meanwhile."""
-        with self._explained():
-            return self.need().read_numbers([(slot, version) for slot in slots for version in (0, 1)])
+        """Return number and contributors alone of both versions of slots that no frame changes meanwhile.
 
-    def count_events(self) -> dict[int, tuple[int, int]]:
-        """Return packets and bytes by reason."""
-        with self._explained():
-            return self.need().count_events()
-
-    def count_members(self, groups: Mapping[int, int]) -> MemberCounts:
-        """Return what each member has sent and was sent, given the ranks of each multicast group."""
-        with self._explained():
-            session = self.need()
-            return MemberCounts(frames=session.count_frames(), reasons=session.count_reasons(groups))
+        The switch is asked only about cells that frames may have changed: a job's start waits for its answer.
+        """
+        cells, touched = both_versions(slots), self._touched
+        asked = [cell for cell in cells if touched is None or cell[0] in touched.slots]
+        with self._explained() as session:
+            found = {(cell.slot, cell.version): cell for cell in (session.read_numbers(asked) if asked else ())}
+        return [found.get(one) or Cell(slot=one[0], version=one[1], number=0, seen=0) for one in cells]
 
     def clear_counts(self, group: int, ranks: int) -> None:
-        """Begin to count a group's frames from 0."""
-        with self._explained():
-            self.need().clear_reasons(group, ranks)
+        """Begin to count a group's frames from 0, where frames of the group may have been counted."""
+        with self._explained() as session:
+            if self._touched is None or group in self._touched.groups:
+                session.clear_reasons(group, ranks)
+
+    def ask(self, question: Callable[[Session], Answer], lock: threading.Condition) -> Answer:
+        """Return the answer of the switch to a question that changes nothing on it.
+
+        The caller holds `lock`, which is free while the switch is asked: all cells of a job take a while.
+        """
+        with self._explained() as session, _released(lock):
+            return question(session)
 
     @contextmanager
-    def _explained(self) -> Iterator[None]:
-        """Turn P4Runtime's errors into those that callers get; close a connection that cannot be used any more."""
+    def _explained(self) -> Iterator[Session]:
+        """Hand out the session, and turn P4Runtime's errors into those that callers get.
+
+        A connection that cannot be used any more is closed.
+        """
+        session = self.need()
         try:
-            yield
+            yield session
         except SwitchLost as error:
             # The end of the connection is noticed here before it is handled as an event.
-            if self._session is not None and not self._session.is_connected:
-                self.detach(error)
+            if not session.is_connected:
+                self.detach(error, session)
             raise
         except P4RuntimeError as error:
             if error.code in CONNECTION_CODES:
-                self.detach(error)
+                self.detach(error, session)
                 raise SwitchLost(f"the switch at {self.address} no longer answers: {error}") from error
             if Code.RESOURCE_EXHAUSTED in {error.code, *(failure.code for failure in error.failures)}:
                 raise NoCapacity(f"the switch at {self.address} has no room for more entries: {error}") from error
             raise RemoteError(str(error)) from error
+
+
+class _Touched:
+    """Slots and groups that entries have let frames come to, whether frames have come or not."""
+
+    def __init__(self) -> None:
+        self.slots: set[int] = set()
+        self.groups: set[int] = set()
+
+    def note(self, writes: Iterable[Write]) -> None:
+        """Take entries into account that are about to be written: frames may find them before the switch answers."""
+        for write in writes:
+            if write.change is Change.DELETE or not isinstance(write.item, Entry):
+                continue
+            params = write.item.params
+            if "first_slot" in params:
+                self.slots.update(range(params["first_slot"], params["first_slot"] + params["slot_count"]))
+            if "group" in params:
+                self.groups.add(params["group"])
+
+
+def both_versions(slots: Iterable[int]) -> list[tuple[int, int]]:
+    """Return the cells of slots, as (slot, version)."""
+    return [(slot, version) for slot in slots for version in (0, 1)]
+
+
+@contextmanager
+def _released(lock: threading.Condition) -> Iterator[None]:
+    """Let others have a lock that the caller holds."""
+    lock.release()
+    try:
+        yield
+    finally:
+        lock.acquire()

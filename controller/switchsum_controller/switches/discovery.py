@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from switchsum_protocol.errors import LocalError, UsageError
+from switchsum_protocol.rpc import LinkFault
 from switchsum_switch.connections import tls
 from switchsum_switch.messages.p4runtime import Code, P4RuntimeError
 
@@ -38,8 +39,8 @@ class Found:
     given: Mapping[str, Any]
     """The file of switches and addresses."""
     links: tuple[FoundLink, ...]
-    faults: tuple[str, ...]
-    """Faults, a line each: switches that cannot be asked, and cables that are no links."""
+    faults: tuple[LinkFault, ...]
+    """Switches that cannot be asked, and cables that are no links."""
 
 
 def read_fleet(path: Path) -> dict[str, Any]:
@@ -71,7 +72,7 @@ def discover(given: Mapping[str, Any], program: Build, *, may_load: bool = False
     A switch that runs another program keeps it unless `may_load`.
     """
     heard: queue.SimpleQueue[tuple[str, bytes]] = queue.SimpleQueue()
-    faults: list[str] = []
+    faults: list[LinkFault] = []
     with ExitStack() as stack:
         switches, hosts = {}, {}
         for name, one in given["switches"].items():
@@ -83,7 +84,7 @@ def discover(given: Mapping[str, Any], program: Build, *, may_load: bool = False
                 state = _open_way(switch)
             except P4RuntimeError as error:
                 reason = tls.in_words(error.message) if error.code is Code.UNAVAILABLE else error.message
-                faults.append(f"{name} at {one['p4runtime']}: {reason}")
+                faults.append(LinkFault(text=f"{name} at {one['p4runtime']}: {reason}", switches=[name]))
             else:
                 switches[name] = switch
                 hosts[name] = station_ports(state) | set(one.get("stations", {}).values())
@@ -107,7 +108,7 @@ def _open_way(switch: Session) -> SwitchState:
 
 def _listen(
     neighbours: Neighbours, switches: Mapping[str, Session], heard: queue.SimpleQueue[tuple[str, bytes]]
-) -> tuple[list[FoundLink], list[str]]:
+) -> tuple[list[FoundLink], list[LinkFault]]:
     """Send from all ports until nothing new is heard for a while; return links and faults."""
     found, changed_s = neighbours.look(0.0), time.monotonic()
     while switches and (now := time.monotonic()) - changed_s < QUIET_S:
@@ -143,6 +144,6 @@ def load(path: Path, program: Build, **options: Any) -> Fabric:
         return given
     found = discover(given, program, may_load=True, **options)
     if found.faults:
-        raise LocalError("; ".join(found.faults))
+        raise LocalError("; ".join(map(str, found.faults)))
     complete = fleet_file.parse(json.dumps(with_tree(given, found.links)), program.lanes_per_frame)
     return replace(complete, is_discovered=True, spreads_jobs=True)

@@ -7,21 +7,32 @@ get back what they had.  A fleet has no lock: callers do.
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final, TypeVar
+from functools import partial
+from typing import Final
 
 from switchsum_protocol.errors import RemoteError, SwitchLost
+from switchsum_protocol.frame import Reason
 
 from ..jobs.slots import Cell, SlotRange, plan_numbers
 from ..tables.entries import SwitchState
-from .connection import MemberCounts, SwitchConnection
-from .session import Limits
-
-Answer = TypeVar("Answer")
+from .connection import Answer, SwitchConnection
+from .session import Limits, Session
 
 UNUSED_S: Final = 1.0
 """How long a switch has to answer that nobody needs: one that is well takes milliseconds."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MemberCounts:
+    """The counts of the switch for each member."""
+
+    frames: Mapping[tuple[str, int, int], tuple[int, int]]
+    """Packets and bytes by table, job number and rank."""
+    reasons: Mapping[tuple[int, int], Mapping[Reason, int]]
+    """Packets by multicast group and rank."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -167,26 +178,35 @@ class Fleet:
         """Read number and contributors of both versions of slots of each switch but one."""
         return {name: one.read_numbers(slots) for name, one in self.needed.items() if not but or name != but}
 
-    def ask(self, question: Callable[[str, SwitchConnection], Answer]) -> dict[str, Answer]:
-        """Return the answers of the switches that are there, each asked with its name; raises SwitchLost if none is."""
+    def ask(self, question: Callable[[str, Session], Answer], lock: threading.Condition) -> dict[str, Answer]:
+        """Return the answers of the switches that are there, each asked with its name; raises SwitchLost if none is.
+
+        A question changes nothing.  The caller holds `lock`, which is free while a switch is asked.
+        """
         answers: dict[str, Answer] = {}
         lost: SwitchLost | None = None
         for name, connection in self.connections.items():
             try:
-                answers[name] = question(name, connection)
+                answers[name] = connection.ask(partial(question, name), lock)
             except SwitchLost as error:
                 lost = error
         if lost is not None and not answers:
             raise lost
         return answers
 
-    def count(self, groups: Mapping[int, int], homes: Mapping[tuple[int, int], str]) -> Counted:
+    def count(
+        self, groups: Mapping[int, int], homes: Mapping[tuple[int, int], str], lock: threading.Condition
+    ) -> Counted:
         """Read the counters of the switches that are there, given the ranks of each multicast group.
 
-        `homes` names the switch of each group's ranks: on another switch their numbers may stand for switches.  Raises
-        SwitchLost if no switch is there.
+        `homes` names the switch of each group's ranks: on another switch their numbers may stand for switches.  `lock`
+        is free meanwhile, as in `ask`.  Raises SwitchLost if no switch is there.
         """
-        found = self.ask(lambda _, one: (one.count_members(groups), one.count_events()))
+
+        def counts(_: str, one: Session) -> tuple[MemberCounts, dict[int, tuple[int, int]]]:
+            return MemberCounts(frames=one.count_frames(), reasons=one.count_reasons(groups)), one.count_events()
+
+        found = self.ask(counts, lock)
         members = {name: counts for name, (counts, _) in found.items()}
         return Counted(
             events={name: events for name, (_, events) in found.items()},

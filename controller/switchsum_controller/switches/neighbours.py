@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from switchsum_protocol.errors import LocalError
+from switchsum_protocol.rpc import LinkFault
 
 from ..trees.fabric import tree_from
 from . import lldp
@@ -47,7 +48,7 @@ class Neighbours:
         self._heard: dict[End, dict[str, float]] = {}
         """Switches that have heard a port, and until when that counts, by the port that has sent."""
         self._sent_s: float | None = None
-        self._told: tuple[list[FoundLink], list[str]] | None = None
+        self._told: tuple[list[FoundLink], list[LinkFault]] | None = None
 
     def is_due(self, now: float, period_s: float = PERIOD_S) -> bool:
         """Return whether it is time to send from all ports again, and note that it was done."""
@@ -67,21 +68,23 @@ class Neighbours:
         if claim is not None and claim[0].switch in self._switches:
             self._heard.setdefault(claim[0], {})[switch] = now + claim[1]
 
-    def look(self, now: float) -> tuple[list[FoundLink], list[str]]:
-        """Return the links of now, and what does not fit, a line for each thing."""
+    def look(self, now: float) -> tuple[list[FoundLink], list[LinkFault]]:
+        """Return the links of now, and what does not fit."""
         hearers = {
             end: sorted(switch for switch, until_s in by_switch.items() if until_s > now)
             for end, by_switch in sorted(self._heard.items())
         }
-        faults = []
+        faults: list[LinkFault] = []
         ways: dict[tuple[str, str], list[End]] = {}
         for end, switches in hearers.items():
             if switches and end.port in self.hosts.get(end.switch, ()):
-                faults.append(f"{' and '.join(switches)} hears {end}, where a host is: it hands frames on")
+                text = f"{' and '.join(switches)} hears {end}, where a host is: it hands frames on"
+                faults.append(LinkFault(text=text, switches=[*switches, end.switch]))
             elif end.switch in switches:
-                faults.append(f"{end} leads back to {end.switch} itself")
+                faults.append(LinkFault(text=f"{end} leads back to {end.switch} itself", switches=[end.switch]))
             elif len(switches) > 1:
-                faults.append(f"{' and '.join(switches)} both hear {end}: a cable has two ends")
+                text = f"{' and '.join(switches)} both hear {end}: a cable has two ends"
+                faults.append(LinkFault(text=text, switches=[*switches, end.switch]))
             elif switches:
                 ways.setdefault((end.switch, switches[0]), []).append(end)
         links = []
@@ -91,15 +94,17 @@ class Neighbours:
                 if near < far:
                     links.append(FoundLink(ends=(there[0], back[0])))
             elif not back:
-                faults.append(
+                text = (
                     f"{far} hears {_ports(there)}, and {near} hears no port of {far}: a link works one way, or a host "
                     "hands frames on"
                 )
+                faults.append(LinkFault(text=text, switches=[near, far]))
             elif near < far:
-                faults.append(
+                text = (
                     f"{_ports(there)} lead to {far}, {_ports(back)} to {near}: a port has one peer, and which is whose "
                     "is not known where two switches have several links; leave one of them"
                 )
+                faults.append(LinkFault(text=text, switches=[near, far]))
         return sorted(links), faults
 
     def news(self, now: float) -> list[str]:
@@ -111,7 +116,7 @@ class Neighbours:
         return [
             *(f"the link from {link} is gone" for link in before[0] if link not in links),
             *(f"there is a link from {link}" for link in links if link not in before[0]),
-            *(fault for fault in faults if fault not in before[1]),
+            *(fault.text for fault in faults if fault not in before[1]),
         ]
 
 

@@ -7,9 +7,13 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from switchsum_protocol.errors import UsageError
+from switchsum_switch.messages import matches
+from switchsum_switch.messages.match_fields import decode_match, encode_match
+from switchsum_switch.messages.matches import Exact, Lpm, Range, Ternary
 from switchsum_switch.messages.p4runtime import config, decode_uint, encode_uint, v1
+from switchsum_switch.messages.suggestions import suggestion
 
-from ..tables.entries import Between, Entry, Group, Masked, Match, Prefix, Replica
+from ..tables.entries import Entry, Group, Match, Replica
 
 _KINDS: Final = config.MatchField.MatchType.Name
 
@@ -40,7 +44,8 @@ class Fields:
     def find(self, name: str) -> FieldSchema:
         """Return a field; raises UsageError if the owner has none of this name."""
         if name not in self.by_name:
-            raise UsageError(f"{self._owner} has no field {name!r}, only {sorted(self.by_name)}")
+            near = suggestion(name, self.by_name)
+            raise UsageError(f"{self._owner} has no field {name!r}; {near}there are: {', '.join(self.by_name)}")
         return self.by_name[name]
 
     def encode(self, name: str, value: int) -> tuple[int, bytes]:
@@ -201,39 +206,42 @@ def decode_group(message: Any) -> Group:
 
 def _find(table: Mapping[Any, Any], name: object, what: str) -> Any:
     if name not in table:
-        raise UsageError(f"the P4 program has no {what} {name!r}")
+        near = suggestion(name, table) if isinstance(name, str) else ""
+        raise UsageError(f"the P4 program has no {what} {name!r}" + (f"; {near.rstrip()}" if near else ""))
     return table[name]
 
 
 def _encode_match(keys: Fields, name: str, match: Match) -> Any:
     field = keys.find(name)
-    message = v1.FieldMatch(field_id=field.id)
+    given: matches.Match
     match field.kind, match:
         case "EXACT", int(value):
-            message.exact.value = keys.encode(name, value)[1]
+            given = Exact(value)
         case "OPTIONAL", int(value):
-            message.optional.value = keys.encode(name, value)[1]
-        case "LPM", Prefix(value=value, length=length) if 0 < length <= field.width_bits:
-            message.lpm.value, message.lpm.prefix_len = keys.encode(name, value)[1], length
-        case "TERNARY", Masked(value=value, mask=mask):
-            message.ternary.value, message.ternary.mask = keys.encode(name, value)[1], keys.encode(name, mask)[1]
-        case "RANGE", Between(low=low, high=high):
-            message.range.low, message.range.high = keys.encode(name, low)[1], keys.encode(name, high)[1]
+            given = Ternary(value, (1 << field.width_bits) - 1)
+        case "LPM", Lpm(value, length) if 0 < length <= field.width_bits:
+            given = Lpm(value, length)
+        case "TERNARY", Ternary(value, mask):
+            given = Ternary(value, mask)
+        case "RANGE", Range(low, high):
+            given = Range(low, high)
         case _:
             raise UsageError(
                 f"{name} of {field.width_bits} bits has the match kind {field.kind}, which {match} does not fit"
             )
-    return message
+
+    def write(value: int) -> bytes:
+        return keys.encode(name, value)[1]
+
+    return encode_match(field.id, given, is_optional=field.kind == "OPTIONAL", encode=write, encode_mask=write)
 
 
 def _decode_match(keys: Fields, message: Any) -> tuple[str, Match]:
-    name = _find(keys.by_id, message.field_id, "key field").name
-    kind = message.WhichOneof("field_match_type")
-    body = getattr(message, kind)
-    if kind == "lpm":
-        return name, Prefix(value=decode_uint(body.value), length=body.prefix_len)
-    if kind == "ternary":
-        return name, Masked(value=decode_uint(body.value), mask=decode_uint(body.mask))
-    if kind == "range":
-        return name, Between(low=decode_uint(body.low), high=decode_uint(body.high))
-    return name, decode_uint(body.value)
+    field = _find(keys.by_id, message.field_id, "key field")
+    match decode_match(message, field.width_bits):
+        case Exact(value):
+            return field.name, value
+        case Ternary(value, _) if field.kind == "OPTIONAL":
+            return field.name, value
+        case found:
+            return field.name, found

@@ -11,6 +11,7 @@ from __future__ import annotations
 import hashlib
 import queue
 import secrets
+import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
@@ -120,6 +121,8 @@ class Session:
         self._on_hello = on_hello
         self._on_lldp = on_lldp
         self._answers: queue.SimpleQueue[Header] = queue.SimpleQueue()
+        self._exchanging = threading.Lock()
+        """Held while cells are asked for: answers come to one caller at a time."""
         self._has_registers = False
         """P4Runtime reads this switch's registers, as far as `find_limits` has found: it is none of BMv2's."""
         self._client = P4RuntimeClient(
@@ -209,7 +212,7 @@ class Session:
             self._client.write([_update(write.change, self._entity(write.item)) for write in step], timeout_s)
 
     def query(self, cells: Sequence[tuple[int, int]]) -> list[Cell]:
-        """Read cells, given as (slot, version), by query frames to the switch's own address."""
+        """Read cells, given as (slot, version), by query frames to the switch's own address; any thread may call it."""
         return self._exchange(Kind.QUERY, cells)
 
     def read_numbers(self, cells: Sequence[tuple[int, int]]) -> list[Cell]:
@@ -310,6 +313,12 @@ class Session:
         """
         if not cells:
             return []
+        with self._exchanging:
+            found = self._answers_to(kind, cells)
+        return [found[cell] for cell in cells]
+
+    def _answers_to(self, kind: Kind, cells: Sequence[tuple[int, int]]) -> dict[tuple[int, int], Cell]:
+        """Return the answers by (slot, version)."""
         own, token = self._own_address(), secrets.randbits(32)
         waiting = list(reversed(cells))
         under_way: set[tuple[int, int]] = set()
@@ -338,7 +347,7 @@ class Session:
                 under_way.remove(key)
                 found[key] = cell_of(header)
                 silent_s, pause_s = 0.0, QUERY_TIMEOUT_S
-        return [found[cell] for cell in cells]
+        return found
 
     def _send(self, kind: Kind, cells: Sequence[tuple[int, int]], own: Address, token: int) -> None:
         packets = []

@@ -9,37 +9,13 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
+from switchsum_switch.messages.matches import Lpm, Range, Ternary
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Prefix:
-    """A longest-prefix match."""
+Match = int | Lpm | Ternary | Range
+"""The match of a key field.
 
-    value: int
-    """Bits behind the prefix are 0."""
-    length: int
-    """Bits that must match, at least 1; a match of 0 bits is left out of the entry."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Masked:
-    """A ternary match."""
-
-    value: int
-    """Bits outside the mask are 0."""
-    mask: int
-    """Mask, not 0: a match without bits is left out of the entry."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Between:
-    """A range match, both ends included."""
-
-    low: int
-    high: int
-
-
-Match = int | Prefix | Masked | Between
-"""The match of a key field; an integer is an exact or optional match."""
+An integer is an exact or optional match.  A match of 0 bits is left out of the entry.
+"""
 
 EntryKey = tuple[str, tuple[tuple[str, Match], ...], int, bool]
 

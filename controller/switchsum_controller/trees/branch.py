@@ -18,7 +18,7 @@ from ..tables.names import ABOVE, ADMISSION, FALLBACK, FROM_ABOVE, RESULT_ADDRES
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Place:
+class BranchMember:
     """A member of one switch."""
 
     rank: int
@@ -64,7 +64,7 @@ class Branch:
     """Slots of this switch."""
     group: int
     """Multicast group of this switch to which results go."""
-    places: tuple[Place, ...]
+    places: tuple[BranchMember, ...]
     above: Above | None = None
     """Link to the switch above. None: this is the tree's root."""
     fallback: Above | None = None
@@ -99,7 +99,7 @@ class Branch:
             yield self._uplink(self.above)
             yield self._from_above(self.above)
 
-    def _result_address(self, place: Place) -> Entry:
+    def _result_address(self, place: BranchMember) -> Entry:
         here = place.address
         return Entry(
             table=RESULT_ADDRESS,
@@ -109,7 +109,7 @@ class Branch:
             metadata=self.record,
         )
 
-    def _admission(self, place: Place) -> Entry:
+    def _admission(self, place: BranchMember) -> Entry:
         # The cookie is in both entries: admission compares it with the contribution's, and the result gets it.
         return Entry(
             table=ADMISSION,
@@ -137,7 +137,7 @@ class Branch:
             metadata=place.record,
         )
 
-    def _admitting(self, place: Place) -> str:
+    def _admitting(self, place: BranchMember) -> str:
         if place.is_switch:
             return "admit_switch"
         return "admit_shared" if self.is_fallback or self.fallback is not None else "admit"

@@ -22,8 +22,8 @@ from ..jobs.job import Job
 from ..jobs.machines import Incarnation
 from ..jobs.registry import FIRST_GROUP, LAST_GROUP
 from ..jobs.slots import SlotRange
-from .branch import Above, Branch, Place
-from .forest import AggregationTree, Forest, Reserved, Seat, Site, switches_of
+from .branch import Above, Branch, BranchMember
+from .forest import AggregationSwitch, AggregationTree, AttachedWorker, Forest, Reserved, switches_of
 
 ONLY: Final = ""
 """Name of the switch of a controller that has one."""
@@ -165,7 +165,7 @@ class Fabric:
         self,
         job: Job,
         live: Incarnation,
-        seats: Sequence[Seat],
+        workers: Sequence[AttachedWorker],
         *,
         link: int = 0,
         own: Address,
@@ -174,7 +174,7 @@ class Fabric:
     ) -> dict[str, list[Branch]]:
         """Return each switch's part in each tree of a job; raises UsageError where a bitmap is too short.
 
-        `seats` are the members by rank, on their `link` of this number.  `own` is the address that all switches have
+        `workers` are the members by rank, on their `link` of this number.  `own` is the address that all switches have
         for workers.
         """
         trees = self.trees_of(job, live)
@@ -190,8 +190,8 @@ class Fabric:
             for name in switches_of(tree):
                 one = reserved.setdefault(name, Reserved())
                 one.slots[number], one.groups[number] = ranges[number], group_of(job.group, link * len(trees) + number)
-        sites = {
-            name: Site(
+        switches = {
+            name: AggregationSwitch(
                 address=self.switches[name].address or own,
                 ports=self.switches[name].ports,
                 lanes_per_frame=self.lanes_per_frame,
@@ -200,9 +200,9 @@ class Fabric:
             for name in reserved
         }
         number = [job.number, *job.link_numbers][link]
-        forest = Forest(job=number, trees=trees, reserved=reserved, sites=sites)
+        forest = Forest(job=number, trees=trees, reserved=reserved, switches=switches)
         cookies = _cookies(live)
-        found = forest.branches(seats, epoch=live.epoch, draw_cookie=cookies.__next__, record=record)
+        found = forest.branches(workers, epoch=live.epoch, draw_cookie=cookies.__next__, record=record)
         if not job.shares_slots:
             return found
         if link or len(trees) > 1 or len(found) > 1:
@@ -237,7 +237,7 @@ class Fabric:
             first_slot=slots.first,
             padding=padding_bytes(self.lanes_per_frame, growth_bytes),
         )
-        passing = Place(
+        passing = BranchMember(
             rank=rank,
             bit=0,
             address=here.address or own,

@@ -21,7 +21,7 @@ from switchsum_protocol.frame import MAX_WORKERS, padding_bytes
 from switchsum_switch.wires.headers import Address
 
 from ..jobs.slots import SlotRange
-from .branch import Above, Branch, Place
+from .branch import Above, Branch, BranchMember
 
 LAST_RANK: Final = 0xFFFE
 """65535 is the rank of a job's record."""
@@ -43,8 +43,8 @@ class AggregationTree:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Site:
-    """A switch, as far as a job over trees depends on it."""
+class AggregationSwitch:
+    """A switch of a tree, as far as a job depends on it."""
 
     address: Address
     ports: Mapping[str, int]
@@ -56,7 +56,7 @@ class Site:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Seat:
+class AttachedWorker:
     """A worker as its hello came: where, and from which address."""
 
     switch: str
@@ -91,17 +91,17 @@ class Forest:
     job: int
     trees: Sequence[AggregationTree]
     reserved: Mapping[str, Reserved]
-    sites: Mapping[str, Site]
+    switches: Mapping[str, AggregationSwitch]
 
     def branches(
-        self, seats: Sequence[Seat], *, epoch: int, draw_cookie: Callable[[], int], record: bytes = b""
+        self, workers: Sequence[AttachedWorker], *, epoch: int, draw_cookie: Callable[[], int], record: bytes = b""
     ) -> dict[str, list[Branch]]:
-        """Return the part of each switch in each tree; `seats` are the workers by rank, where their hellos came.
+        """Return the part of each switch in each tree; `workers` are the workers by rank, where their hellos came.
 
         In each tree a switch comes behind the one above it.  Raises UsageError where a bitmap is too short.
         """
         found: dict[str, list[Branch]] = {switch: [] for switch in self.reserved}
-        next_rank = len(seats)
+        next_rank = len(workers)
         for number, tree in enumerate(self.trees):
             order = switches_of(tree)
             names = {switch: (next_rank + place, draw_cookie()) for place, switch in enumerate(order[1:])}
@@ -120,7 +120,7 @@ class Forest:
                         epoch=epoch,
                         slots=reserved.slots[number],
                         group=reserved.groups[number],
-                        places=self._places(tree, switch, seats, names, record),
+                        places=self._places(tree, switch, workers, names, record),
                         above=self._above(number, switch, names) if switch in names else None,
                         record=record,
                     )
@@ -131,12 +131,12 @@ class Forest:
         self,
         tree: AggregationTree,
         switch: str,
-        seats: Sequence[Seat],
+        workers: Sequence[AttachedWorker],
         names: Mapping[str, tuple[int, int]],
         record: bytes,
-    ) -> tuple[Place, ...]:
+    ) -> tuple[BranchMember, ...]:
         """Return the members of a switch, its workers before the switches below."""
-        here = [(rank, seat) for rank, seat in enumerate(seats) if seat.switch == switch]
+        here = [(rank, worker) for rank, worker in enumerate(workers) if worker.switch == switch]
         below = [child for child in names if tree.parents[child] == switch]
         if len(here) + len(below) > MAX_WORKERS:
             raise UsageError(
@@ -144,15 +144,15 @@ class Forest:
                 f"{MAX_WORKERS} bits: give the job fewer ranks there, or another switch"
             )
         places = [
-            Place(rank=rank, bit=bit, address=one.address, port=one.port, cookie=one.cookie, record=one.record)
+            BranchMember(rank=rank, bit=bit, address=one.address, port=one.port, cookie=one.cookie, record=one.record)
             for bit, (rank, one) in enumerate(here)
         ]
-        ports = self.sites[switch].ports
+        ports = self.switches[switch].ports
         for bit, child in enumerate(below, len(places)):
             rank, cookie = names[child]
-            address = self.sites[child].address
+            address = self.switches[child].address
             places.append(
-                Place(
+                BranchMember(
                     rank=rank,
                     bit=bit,
                     address=address,
@@ -166,13 +166,13 @@ class Forest:
 
     def _above(self, number: int, switch: str, names: Mapping[str, tuple[int, int]]) -> Above:
         parent = self.trees[number].parents[switch]
-        site = self.sites[parent]
+        above = self.switches[parent]
         rank, cookie = names[switch]
         return Above(
-            address=site.address,
-            port=self.sites[switch].ports[parent],
+            address=above.address,
+            port=self.switches[switch].ports[parent],
             rank=rank,
             cookie=cookie,
             first_slot=self.reserved[parent].slots[number].first,
-            padding=padding_bytes(site.lanes_per_frame, site.growth_bytes),
+            padding=padding_bytes(above.lanes_per_frame, above.growth_bytes),
         )

@@ -16,6 +16,7 @@ from typing import Final, Generic, TypeVar
 
 from switchsum_protocol.errors import UsageError
 from switchsum_protocol.frame import MAX_WORKERS
+from switchsum_protocol.rpc import Move
 
 from ..jobs.machines import Incarnation
 from . import rails
@@ -120,14 +121,16 @@ def begin(
     why: str,
     cut: Collection[Pair] = frozenset(),
     others: Uses = Uses(),
-) -> str:
+    gone: Sequence[str] = (),
+) -> Move:
     """Give a running job trees without some switches and links, which are to be written; return what was moved.
 
-    Of equally good trees it gets those that the `others` use least.  One with rails leaves those that are broken.
-    Raises UsageError, which says why, if there are none.
+    `why` is in words, and `gone` the switches that it names.  Of equally good trees the job gets those that the
+    `others` use least.  One with rails leaves those that are broken.  Raises UsageError, which says why, if there are
+    none.
     """
     if live.has_rails:
-        return rails.leave(fabric, live, away, why, cut)
+        return rails.leave(fabric, live, away, why, cut, gone)
     before = fabric.parents_for(live)
     after = trees_without(fabric, live, away, cut, others)
     roots = [(_root(old, live), _root(new, live)) for old, new in zip(before, after, strict=True)]
@@ -139,9 +142,7 @@ def begin(
         for number in changed
     ]  # fmt: skip
     live.above = after
-    text = f"{why}: {'; '.join(parts)}"
-    live.begin_move(text)
-    return text
+    return live.begin_move(why, "; ".join(parts), gone)
 
 
 def trees_without(

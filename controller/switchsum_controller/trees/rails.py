@@ -15,9 +15,10 @@ cell for all of them, with other bits.  Frames that members send before they hav
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 
 from switchsum_protocol.errors import UsageError
+from switchsum_protocol.rpc import Move
 
 from ..jobs.job import Job
 from ..jobs.links import named
@@ -93,8 +94,15 @@ def places_of(fabric: Fabric, job: Job, live: Incarnation, rank: int) -> list[in
     return [-1] * max(map(len, all_places))
 
 
-def leave(fabric: Fabric, live: Incarnation, away: Collection[str], why: str, cut: Collection[Pair]) -> str:
-    """Begin to do without the rails that pass what is away; return what changes.
+def leave(
+    fabric: Fabric,
+    live: Incarnation,
+    away: Collection[str],
+    why: str,
+    cut: Collection[Pair],
+    gone: Sequence[str] = (),
+) -> Move:
+    """Begin to do without the rails that pass what is away, as `moves.begin` does; return what changes.
 
     Raises UsageError, which says why, if none would be left.
     """
@@ -110,9 +118,7 @@ def leave(fabric: Fabric, live: Incarnation, away: Collection[str], why: str, cu
             f"{', '.join(dict.fromkeys(broken.values()))}"
         )
     live.down.update(broken)
-    text = f"{why}: it goes on over {named(left)}"
-    live.begin_move(text)
-    return text
+    return live.begin_move(why, f"it goes on over {named(left)}", gone)
 
 
 def _missing(fabric: Fabric, over: Incarnation, away: Collection[str], cut: Collection[Pair]) -> str:

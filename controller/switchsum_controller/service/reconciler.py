@@ -1,13 +1,14 @@
-"""The keeper: what the jobs of a controller should have on its switches, and how it gets there.
+"""The reconciler: what the jobs of a controller should have on its switches, and how it gets there.
 
 It owns the lock, the clock, the jobs, the switches and the settings.  The jobs are found on the switches (`rebuild`),
 and what is planned for them is written (`plan`, `fleet`), also when some switches are away.  A job whose trees pass a
 switch or a link that stays away goes over to others (`moves`, `rerouting`).
 
 Three kinds of threads come here: `Upkeep.run` on the main thread, gRPC's threads with calls of members and users, and
-the thread that reads P4Runtime's stream.  One lock, `changed`, guards everything; whoever calls a method of the keeper
-holds it.  The stream's thread must never wait for the lock, since a call that holds it may wait for the stream.  So
-hellos, and the end of a connection, are queued as events, and `Upkeep.run` handles them, together with time-outs.
+the thread that reads P4Runtime's stream.  One lock, `changed`, guards everything; whoever calls a method of the
+reconciler holds it.  The stream's thread must never wait for the lock, since a call that holds it may wait for the
+stream.  So hellos, and the end of a connection, are queued as events, and `Upkeep.run` handles them, together with
+time-outs.
 
 After each change `bring_up_to_date` writes to the switches what has changed, and admits incarnations that are complete.
 If a switch is away, or refuses something, that is logged, and `Upkeep.run` tries again.
@@ -19,7 +20,7 @@ import logging
 import queue
 import secrets
 import threading
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from functools import partial
 from typing import Final
 
@@ -45,13 +46,13 @@ from .config import Config
 from .refusals import Refusals
 from .rerouting import carry_out
 
-log = logging.getLogger("switchsum.controller.service.keeper")
+log = logging.getLogger("switchsum.controller.service.reconciler")
 
 SWITCH_WAIT_S: Final = 3.0
 """Seconds that a call waits for a switch that is not connected yet. The parts of a system start in any order."""
 
 
-class Keeper:
+class Reconciler:
     """The jobs of one controller, and the switches that have them, behind one lock."""
 
     def __init__(
@@ -375,11 +376,11 @@ class Keeper:
             if job.live is None:
                 continue
             gone = sorted(stay & rails.switches_of_job(self.fabric, job.live))
-            gone += [
-                f"the link from {' to '.join(sorted(pair))}" for pair in cut & rails.links_of_job(self.fabric, job.live)
-            ]
-            if gone:
-                self._begin_move(job, job.live, f"{' and '.join(gone)} {'stay' if gone[1:] else 'stays'} away")
+            links = cut & rails.links_of_job(self.fabric, job.live)
+            names = [*gone, *(f"the link from {' to '.join(sorted(pair))}" for pair in links)]
+            if names:
+                why = f"{' and '.join(names)} {'stay' if names[1:] else 'stays'} away"
+                self._begin_move(job, job.live, why, gone)
             used |= rails.switches_of_job(self.fabric, job.live)
             used |= {self.fabric.fallback} if job.shares_slots else set()
         self.awaited = used & {*away}
@@ -423,17 +424,17 @@ class Keeper:
         log.warning("switch %s does not answer: running jobs do not need it", ", ".join(sorted(names)))
         self.has_news = True
 
-    def _begin_move(self, job: Job, live: Incarnation, why: str) -> None:
+    def _begin_move(self, job: Job, live: Incarnation, why: str, gone: Sequence[str] = ()) -> None:
         try:
             cut = self.cuts.long(self.clock())
-            text = moves.begin(self.fabric, live, self.fleet.away(), why, cut, self._uses_beside(job))
+            move = moves.begin(self.fabric, live, self.fleet.away(), why, cut, self._uses_beside(job), gone)
         except UsageError as error:
             if self._waits.get(job.name) != str(error):
                 self._waits[job.name] = str(error)
                 log.warning("job %s waits: %s", job.name, error)
         else:
             self._waits.pop(job.name, None)
-            log.warning("job %s moves: %s", job.name, text)
+            log.warning("job %s moves: %s", job.name, move)
 
     # --- for callers --------------------------------------------------------------------------------------------------
 
