@@ -56,6 +56,7 @@ COMMANDS: Final = {
     "capture": "packets:capture",
     "replay": "packets:replay",
     "conform": ELSEWHERE,
+    "compare": ELSEWHERE,
     "stf": "stf:stf",
     "trace": "stf:trace",
     "differ": "stf:differ",

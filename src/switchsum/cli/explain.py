@@ -20,7 +20,7 @@ from switchsum_protocol.states import STALLED
 if TYPE_CHECKING:
     from switchsum_protocol.clients.controller_client import ControllerClient
 
-Place = tuple[str, str]
+ControllerJob = tuple[str, str]
 """Address of a controller, and name of one of its jobs."""
 
 
@@ -59,9 +59,9 @@ def _addresses(controller: str) -> list[str]:
     return [controller] if controller else controllers_here() or [address_of(controller)]
 
 
-def _places(clients: dict[str, ControllerClient]) -> list[Place]:
+def _places(clients: dict[str, ControllerClient]) -> list[ControllerJob]:
     """Return all jobs of these controllers; one of several that ends meanwhile is left out."""
-    found: list[Place] = []
+    found: list[ControllerJob] = []
     for address, client in clients.items():
         try:
             found += [(address, one.job) for one in client.list_jobs().jobs]

@@ -94,8 +94,8 @@ def _show(job: rpc.JobInfo, *, as_json: bool) -> None:
     if job.own_slot_count:
         last = job.own_first_slot + job.own_slot_count - 1
         typer.echo(f"has slots {job.own_first_slot} to {last} for itself, and uses these first")
-    for text in job.moved:
-        typer.echo(f"moved: {text}")
+    for move in job.moved:
+        typer.echo(f"moved: {move}")
     if job.link_rates:
         carrying = sum(rate for link, rate in enumerate(job.link_rates) if link not in job.links_down)
         links = [

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated, Any
@@ -16,7 +15,7 @@ from switchsum_protocol.errors import LocalError
 
 if TYPE_CHECKING:
     from switchsum_protocol.clients.controller_client import ControllerClient
-    from switchsum_protocol.rpc import JobInfo, LinkInfo
+    from switchsum_protocol.rpc import JobInfo, LinkFault, LinkInfo
 
 app = typer.Typer(name="link", help="Show the links between switches.", no_args_is_help=True)
 
@@ -48,9 +47,9 @@ def show(
         _repeat(lambda: _show(client, (switch, far), as_json=as_json), watch)
 
 
-def _repeat(show: Callable[[], Sequence[str]], watch: float | None) -> None:
+def _repeat(show: Callable[[], Sequence[LinkFault]], watch: float | None) -> None:
     """Show once or again and again; exit code 1 if the last time there were faults."""
-    faults: Sequence[str] = ()
+    faults: Sequence[LinkFault] = ()
 
     def note() -> None:
         nonlocal faults
@@ -61,22 +60,21 @@ def _repeat(show: Callable[[], Sequence[str]], watch: float | None) -> None:
         raise typer.Exit(1)
 
 
-def _list(client: ControllerClient, *, as_json: bool) -> Sequence[str]:
+def _list(client: ControllerClient, *, as_json: bool) -> Sequence[LinkFault]:
     found = client.links()
     _print(found.links, found.faults, as_json=as_json)
     return found.faults
 
 
-def _show(client: ControllerClient, ends: tuple[str, str], *, as_json: bool) -> Sequence[str]:
+def _show(client: ControllerClient, ends: tuple[str, str], *, as_json: bool) -> Sequence[LinkFault]:
     found = client.links()
     links = [one for one in found.links if {one.switch, one.far_switch} == {*ends}]
-    words = [re.compile(rf"(?<!\S){re.escape(end)}(?![^\s,:])") for end in ends]
-    faults = [text for text in found.faults if all(word.search(text) for word in words)]
+    faults = [fault for fault in found.faults if {*ends} <= {*fault.switches}]
     if not links and not faults:
         raise LocalError(f"there is no link between {ends[0]!r} and {ends[1]!r} (switchsum link list)")
     trees = [row for job in client.list_jobs().jobs for row in _trees_over(job, ends)]
     if as_json:
-        print_json({"links": [asdict(one) for one in links], "trees": trees, "faults": faults})
+        print_json({"links": [asdict(one) for one in links], "trees": trees, "faults": [*map(str, faults)]})
         return faults
     _print(links, faults, as_json=False)
     print_records("trees", trees, as_json=False)
@@ -93,10 +91,10 @@ def _trees_over(job: JobInfo, ends: tuple[str, str]) -> list[dict[str, Any]]:
     ]
 
 
-def _print(links: Sequence[LinkInfo], faults: Sequence[str], *, as_json: bool) -> None:
+def _print(links: Sequence[LinkInfo], faults: Sequence[LinkFault], *, as_json: bool) -> None:
     if as_json:
-        print_json({"links": [asdict(one) for one in links], "faults": faults})
+        print_json({"links": [asdict(one) for one in links], "faults": [*map(str, faults)]})
         return
     print_records("links", [asdict(one) for one in links], as_json=False)
-    for text in faults:
-        typer.echo(text)
+    for fault in faults:
+        typer.echo(fault.text)

@@ -113,8 +113,10 @@ def discover(
         except OSError as error:
             raise LocalError(f"{output} cannot be written: {error.strerror}") from error
     if as_json:
-        print_json({"links": [[asdict(end) for end in link.ends] for link in found.links], "faults": found.faults})
+        print_json(
+            {"links": [[asdict(end) for end in link.ends] for link in found.links], "faults": [*map(str, found.faults)]}
+        )
     else:
-        typer.echo("\n".join([*map(str, found.links), *found.faults]) or "no links")
+        typer.echo("\n".join([*map(str, found.links), *map(str, found.faults)]) or "no links")
     if found.faults:
         raise typer.Exit(1)

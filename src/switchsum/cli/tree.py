@@ -161,7 +161,8 @@ def _show(client: ControllerClient, job: str, *, as_json: bool) -> None:
     contributions = {one.switch: one.contributions for one in counted.switches}
     if as_json:
         ranks = {member.rank: member.switches or member.switch for member in found.members}
-        print_json({"tree": found.tree, "ranks": ranks, "contributions": contributions, "moved": found.moved})
+        moved = [*map(str, found.moved)]
+        print_json({"tree": found.tree, "ranks": ranks, "contributions": contributions, "moved": moved})
         return
     if not found.window_slots:
         raise UsageError(
@@ -170,8 +171,8 @@ def _show(client: ControllerClient, job: str, *, as_json: bool) -> None:
     from switchsum.cli.draw import job_text
 
     typer.echo(job_text(found, contributions))
-    for text in found.moved:
-        typer.echo(f"moved: {text}")
+    for move in found.moved:
+        typer.echo(f"moved: {move}")
 
 
 def members(network: Network, hosts: str | None, named: Sequence[str], jobs: int = 1) -> dict[str, tuple[str, ...]]:

@@ -25,12 +25,14 @@ def warm(
         _warm_workers(links or [Links.SHM])
         return
     from switchsum import p4src
-    from switchsum.launch import session
+    from switchsum.launch import session, wires
     from switchsum.launch.options import RunOptions
     from switchsum_switch.execution.pipeline import Pipeline
     from switchsum_switch.kernels.cache import CACHE_VARIABLE, refusals
     from switchsum_switch.kernels.loading import kernel_store
 
+    if Links.VETH in (links or ()):
+        wires.enter_namespace()  # which starts this command again: all links are compiled for in there
     store = kernel_store()
     if store is None:
         reasons = "; ".join(refusals())

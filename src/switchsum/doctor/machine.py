@@ -17,9 +17,9 @@ from typing import Final
 from switchsum.doctor.python import Finding, Verdict
 from switchsum.launch.wires import ENTERED
 from switchsum.topologies import find_leftovers
-from switchsum_protocol.errors import LocalError
 from switchsum_protocol.frame import AGGREGATION_PORT
 from switchsum_switch.bmv2.process import PROGRAM, find
+from switchsum_switch.errors import Unusable
 from switchsum_switch.process.runtime_directory import RUNTIME_VARIABLE, runtime_directory
 
 PROBE_TIMEOUT_S = 10.0
@@ -253,10 +253,9 @@ def check_bmv2() -> Finding:
     purpose = "--switch bmv2"
     try:
         path = find("bmv2")
-    except LocalError as error:
+    except Unusable as error:
         state = Verdict.LIMITED if shutil.which(PROGRAM) else Verdict.MISSING
-        found = str(error).partition(": install")[0]
-        return Finding(name=PROGRAM, state=state, found=found, purpose=purpose, remedy=p4lang_install(BMV2_HELP))
+        return Finding(name=PROGRAM, state=state, found=error.fault, purpose=purpose, remedy=p4lang_install(BMV2_HELP))
     version = re.search(r"\d+\.\d[\w.+-]*", run_probe([path, "--version"])[1])
     found = f"{version[0]} ({path})" if version else path
     return Finding(name=PROGRAM, state=Verdict.OK, found=found, purpose=purpose)
@@ -287,8 +286,8 @@ def check_sockets() -> Finding:
     """Check whether there is a directory for sockets of switch and controller that only this user can enter."""
     try:
         found, state = f"{runtime_directory()}, for this user alone", Verdict.OK
-    except LocalError as error:
-        found, state = str(error).partition("; " + RUNTIME_VARIABLE)[0], Verdict.MISSING
+    except Unusable as error:
+        found, state = error.fault, Verdict.MISSING
     return Finding(
         name="directory of sockets",
         state=state,

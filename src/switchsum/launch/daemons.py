@@ -9,6 +9,7 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
+from switchsum_protocol.errors import LocalError
 from switchsum_switch.process.children import OURSELVES, Child, Children
 from switchsum_switch.process.ready import READY_FD, await_ready
 from switchsum_switch.process.start_limit import start_limit
@@ -24,11 +25,17 @@ class Daemon:
     def __init__(
         self, children: Children, name: str, command: Sequence[str], environment: Mapping[str, str] = os.environ
     ) -> None:
-        """Start it."""
-        self._children = children
+        """Start it; raises LocalError."""
+        self._children, self._pipe = children, -1
+        try:
+            self.child: Child = self._start(name, command, environment)
+        except OSError as error:
+            raise LocalError(f"cannot start {name}: {error}") from error
+
+    def _start(self, name: str, command: Sequence[str], environment: Mapping[str, str]) -> Child:
         self._pipe, writing = os.pipe()
         try:
-            self.child: Child = children.start(
+            return self._children.start(
                 name,
                 [*OURSELVES, *command],
                 # Whoever steps through a worker in plain Python still wants a switch that is quick.

@@ -235,11 +235,11 @@ def _start_tree(children: Children, options: RunOptions, layout: tree.Layout, pa
     layout.write_fleet(fleet)
     compile_for_workers(children, options.link_kind)
     limited: list[bmv2.Running] = []
-    for name, site in layout.sites.items():
+    for name, endpoints in layout.endpoints.items():
         if path:
-            limited.append(bmv2.start(children, path, site.ends, site.p4runtime, f"switch {name}"))
+            limited.append(bmv2.start(children, path, endpoints.ends, endpoints.p4runtime, f"switch {name}"))
         else:
-            daemon(children, f"switch {name}", site.command(options))
+            daemon(children, f"switch {name}", endpoints.command(options))
     return Switch(
         p4runtime=str(fleet),
         link=None,

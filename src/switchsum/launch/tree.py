@@ -53,7 +53,7 @@ class TreePlan:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Site:
+class SwitchEndpoints:
     """The addresses at which one switch listens, and its interfaces."""
 
     p4runtime: str
@@ -82,7 +82,7 @@ class Layout:
     """The switches of a plan with their addresses, and what connects them."""
 
     planned: TreePlan
-    sites: Mapping[str, Site]
+    endpoints: Mapping[str, SwitchEndpoints]
     ports: Mapping[Pair, int] = field(default_factory=dict)
     """The port of a switch towards another one, by both names; nothing where they use UDP."""
     laid: Sequence[wires.Wire] = ()
@@ -91,7 +91,7 @@ class Layout:
     def link_of(self, rank: int) -> str:
         """Return the link of a worker, or its several ones with their shares."""
         rails = self.planned.rails
-        names = [self.sites[rail.leaves[rank]].link(number) for number, rail in enumerate(rails)]
+        names = [self.endpoints[rail.leaves[rank]].link(number) for number, rail in enumerate(rails)]
         if len(names) == 1:
             return names[0]
         return ",".join(f"{name}@{rail.share_mbit:g}" for name, rail in zip(names, rails, strict=True))
@@ -100,10 +100,10 @@ class Layout:
         """Write the file of `switchsum controller --fleet`."""
         stations = self._stations()
         switches = {
-            name: {"p4runtime": f"unix:{site.p4runtime}"}
-            | ({"udp": site.udp} if site.udp else {"stations": stations[name]})
+            name: {"p4runtime": f"unix:{ends.p4runtime}"}
+            | ({"udp": ends.udp} if ends.udp else {"stations": stations[name]})
             | ({"above": None} if len(self.planned.rails) > 1 and name not in self.planned.trees[0][0] else {})
-            for name, site in self.sites.items()
+            for name, ends in self.endpoints.items()
         }
         link_bytes = 0 if self.ports else self.planned.link_bytes
         write_fleet(path, switches, self.planned.trees, self.ports, link_bytes)
@@ -111,7 +111,7 @@ class Layout:
     def _stations(self) -> dict[str, dict[str, int]]:
         """Return the ports of each switch to all workers, along the first tree and rail: ordinary frames go there."""
         above = self.planned.trees[0][0]
-        found: dict[str, dict[str, int]] = {name: {} for name in self.sites}
+        found: dict[str, dict[str, int]] = {name: {} for name in self.endpoints}
         for wire, leaf in zip(self.laid, self.planned.rails[0].leaves, strict=False):
             mac, at = format_mac(wire.address.mac), leaf
             for name, far in above.items():
@@ -125,16 +125,16 @@ class Layout:
 
 def lay_out(children: Children, options: RunOptions, planned: TreePlan, scratch: Path, off: Sequence[str]) -> Layout:
     """Choose addresses for all switches, with sockets in the folder `scratch`, and lay wires; raises LocalError."""
-    sites = {}
+    endpoints = {}
     for number, name in enumerate(planned.switches):
         udp = None if options.link_kind is Links.VETH else f"{LOOPBACK}:{free_port()}"
         shm = f"{scratch}/links{number}" if options.link_kind is Links.SHM else None
-        sites[name] = Site(p4runtime=f"{scratch}/p4runtime{number}", udp=udp, shm=shm)
+        endpoints[name] = SwitchEndpoints(p4runtime=f"{scratch}/p4runtime{number}", udp=udp, shm=shm)
     if options.link_kind is not Links.VETH:
-        return Layout(planned=planned, sites=sites)
+        return Layout(planned=planned, endpoints=endpoints)
 
     def new_end(switch: str) -> End:
-        ends = sites[switch].ends
+        ends = endpoints[switch].ends
         ends.append(End(len(ends) + 1, f"sw{planned.switches.index(switch) + 1}-{len(ends) + 1}"))
         return ends[-1]
 
@@ -150,4 +150,4 @@ def lay_out(children: Children, options: RunOptions, planned: TreePlan, scratch:
         ends = new_end(one), new_end(far)
         wires.lay_trunk(ends, mtu=mtu, rate=f"{rate_mbit:g}mbit", off=off)
         ports[one, far], ports[far, one] = ends[0].port, ends[1].port
-    return Layout(planned=planned, sites=sites, ports=ports, laid=laid)
+    return Layout(planned=planned, endpoints=endpoints, ports=ports, laid=laid)

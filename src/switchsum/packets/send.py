@@ -23,7 +23,7 @@ ROWS = 4
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Place:
+class PacketSource:
     """Where packets are sent from, and what they say unless told otherwise."""
 
     transport: Transport
@@ -35,17 +35,17 @@ class Place:
 
 
 @contextmanager
-def anybody(link: str, switch: Address, lanes_per_frame: int) -> Iterator[Place]:
+def anybody(link: str, switch: Address, lanes_per_frame: int) -> Iterator[PacketSource]:
     """Open a link without asking anybody: the switch will know nothing of the sender."""
     transport = open_transport(link, rows=ROWS, frame_bytes=FRAME_BYTES + payload_bytes(lanes_per_frame), switch=switch)
     try:
-        yield Place(transport=transport, switch=switch, lanes_per_frame=lanes_per_frame, fields={})
+        yield PacketSource(transport=transport, switch=switch, lanes_per_frame=lanes_per_frame, fields={})
     finally:
         transport.close()
 
 
 @contextmanager
-def member(link: str, controller: str, job: str, rank: int) -> Iterator[Place]:
+def member(link: str, controller: str, job: str, rank: int) -> Iterator[PacketSource]:
     """Join a job as a rank, and leave it in the end; waits for the other ranks."""
     with ControllerClient(controller) as client:
         workers = client.show_job(rpc.JobRequest(job=job)).workers
@@ -67,7 +67,7 @@ def member(link: str, controller: str, job: str, rank: int) -> Iterator[Place]:
         membership.leave()
 
 
-def send(place: Place, fields: dict[str, int | str], values: list[int] | None) -> Packet:
+def send(place: PacketSource, fields: dict[str, int | str], values: list[int] | None) -> Packet:
     """Send one packet; return it as it went out."""
     packet = craft(
         place.transport.address, place.switch, place.fields | fields, values, lanes_per_frame=place.lanes_per_frame
@@ -79,7 +79,7 @@ def send(place: Place, fields: dict[str, int | str], values: list[int] | None) -
     return packet
 
 
-def answers(place: Place, wait_s: float) -> Iterator[Packet]:
+def answers(place: PacketSource, wait_s: float) -> Iterator[Packet]:
     """Yield what comes from the switch, until nothing has come for `wait_s`."""
     transport = place.transport
     while transport.wait(wait_s):

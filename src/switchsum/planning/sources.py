@@ -21,14 +21,18 @@ def is_shape(source: str) -> bool:
     return source.partition(",")[0] in SHAPES
 
 
-def read(source: str, mbit: float) -> Network:
-    """Read a topology from a file, or by the name of its shape; raises LocalError."""
+def read(source: str, mbit: float, *, is_given: bool = False) -> Network:
+    """Read a topology from a file, or by the name of its shape; raises LocalError.
+
+    Links of a shape have the rate `mbit`.  A file gives rates itself; if the user has given the rate, it takes the
+    place of the file's `mbit`, which is that of links without one of their own.
+    """
     from switchsum.planning import topology  # noqa: PLC0415 - scipy takes a tenth of a second
 
     if not is_shape(source):
         if not Path(source).exists():
             raise UsageError(f"{source} is neither a file nor a shape: the shapes are {', '.join(SHAPES)}")
-        return topology.load(Path(source))
+        return topology.load(Path(source), mbit if is_given else None)
     if not mbit > 0:
         raise UsageError(f"--mbit must be above 0, not {mbit:g}")
     name, *texts = source.split(",")

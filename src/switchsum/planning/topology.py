@@ -53,9 +53,12 @@ class TopologyError(LocalError):
     """A topology, or a job in it, is at fault."""
 
 
-def load(path: Path) -> Network:
-    """Read a topology from a YAML file; raises TopologyError with everything that is wrong, a line for each."""
-    network, found = parse(read_text(path))
+def load(path: Path, common_mbit: float | None = None) -> Network:
+    """Read a topology from a YAML file; raises TopologyError with everything that is wrong, a line for each.
+
+    `common_mbit` takes the place of the file's own `mbit`, the capacity of links that give none.
+    """
+    network, found = parse(read_text(path), common_mbit)
     if found:
         raise TopologyError(f"{path}: " + "\n".join(in_short(found)))
     return network
@@ -80,7 +83,7 @@ def read_text(path: Path) -> str:
         raise TopologyError(f"{path} cannot be read: {reason}") from error
 
 
-def parse(text: str) -> tuple[Network, list[str]]:
+def parse(text: str, common_mbit: float | None = None) -> tuple[Network, list[str]]:
     """Read a topology from YAML; return what could be read, and a line for each thing that is wrong."""
     found: list[str] = []
     top = _load_yaml(text, found)
@@ -90,7 +93,10 @@ def parse(text: str) -> tuple[Network, list[str]]:
     found += [f"unknown key {_shown(key)}: a topology has {', '.join(sorted(_TOP))}" for key in top if key not in _TOP]
     switches = tuple(_names(top.get("switches"), "switches", found))
     hosts, addresses = _hosts(top.get("hosts"), found)
-    cables = tuple(_cables(top.get("links"), top.get("mbit"), found))
+    links, common = top.get("links"), top.get("mbit") if common_mbit is None else common_mbit
+    if common_mbit is not None and isinstance(links, list) and all(_has_own(link) for link in links):
+        found.append("each link has an `mbit` of its own, so that a rate for all says nothing: leave it out")
+    cables = tuple(_cables(links, common, found))
     network = Network(
         switches=switches, hosts=hosts, cables=cables, addresses=addresses, jobs=_jobs(top.get("jobs"), found)
     )
@@ -274,6 +280,10 @@ def _hosts(value: Any, found: list[str]) -> tuple[tuple[str, ...], dict[str, str
         elif value[name] is not None:
             found.append(f"{name}: {_shown(value[name])} is no IP address")
     return names, addresses
+
+
+def _has_own(link: Any) -> bool:
+    return isinstance(link, dict) and "mbit" in link
 
 
 def _cables(value: Any, common: Any, found: list[str]) -> Iterator[Cable]:

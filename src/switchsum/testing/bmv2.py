@@ -19,14 +19,11 @@ from switchsum.testing.rig import CPU_PORT, SWITCH
 from switchsum_controller.switches.client import P4RuntimeClient, Pipeline
 from switchsum_controller.switches.schema import Schema, encode_group
 from switchsum_controller.tables.entries import Entry, Group, Replica
-from switchsum_protocol.errors import LocalError
 from switchsum_protocol.frame import AT, Kind
-from switchsum_switch.bmv2.process import AS_STARTED, START_S, ring_frames
+from switchsum_switch.bmv2.process import AS_STARTED, End, await_listening, command_line, ring_frames
 from switchsum_switch.bmv2.queue_depths import set_queue_depths, set_queue_rates
-from switchsum_switch.connections.addresses import is_listening
 from switchsum_switch.messages.p4runtime import Code, P4RuntimeError, parse_p4info, v1
 from switchsum_switch.process.children import Child, Children
-from switchsum_switch.process.start_limit import HINT, start_limit
 from switchsum_switch.wires.headers import Address, parse_ip
 from switchsum_switch.wires.packetsocket import SOL_PACKET, open_packet_socket
 
@@ -145,31 +142,13 @@ class Bmv2Program:
         return ends
 
     def _start(self) -> Child:
-        ports = [word for port in range(1, PORTS + 1) for word in ("-i", f"{port}@s{port}")]
-        command = [
-            *self._command,
-            "--no-p4",
-            *ports,
-            "--log-level",
-            "off",
-            "--",
-            "--grpc-server-addr",
-            self._address,
-        ]
-        command += ["--cpu-port", str(CPU_PORT)]
+        ends = [End(port, f"s{port}") for port in range(1, PORTS + 1)]
+        command = command_line(self._command, self._address, thrift_port=THRIFT_PORT, ends=ends)
         inside = ["nsenter", f"--net=/proc/{self._pid}/ns/net", "--", *AS_STARTED]
         return self._children.start("bmv2", [*inside, *command], prefix=True, quiet=True)
 
     def _connect(self) -> None:
-        limit_s = start_limit(START_S)
-        deadline = time.monotonic() + limit_s
-        while not is_listening(self._address):  # its file is there a moment before
-            code = self.child.process.poll()
-            if code is not None:
-                raise LocalError(f"{self._command[0]} ended with exit code {code}")
-            if time.monotonic() > deadline:
-                raise TimeoutError(f"{self._command[0]} has not begun to listen for {limit_s:g} s ({HINT})")
-            time.sleep(0.02)
+        await_listening(self.child, self._command[0], self._address)
         self._client.connect()
 
     def ring_frames(self) -> int:

@@ -20,7 +20,7 @@ from switchsum_host.engine.operation import Operation
 from switchsum_host.links.base import Indices, Received
 from switchsum_host.links.callbacks import PythonTransport
 from switchsum_protocol.frame import FRAME_BYTES, payload_bytes
-from switchsum_protocol.slot_rules import SWITCH_ADDRESS, Member, ReferenceSwitch
+from switchsum_protocol.slot_rules import SWITCH_ADDRESS, AdmittedMember, ReferenceSwitch
 from switchsum_switch.wires.headers import Address
 from switchsum_switch.wires.rows import LEAD_BYTES, allocate_rows
 
@@ -67,9 +67,9 @@ class ClusterConfig:
         """Return a worker's cookie."""
         return 0xC0FF_EE00_0000_0001 + (rank << 32 | rank)
 
-    def member(self, rank: int) -> Member:
+    def member(self, rank: int) -> AdmittedMember:
         """Return a worker's entry for the switch; worker `rank` stands behind port `rank + 1`."""
-        return Member(
+        return AdmittedMember(
             job=self.job,
             rank=rank,
             epoch=self.epoch,

@@ -6,7 +6,8 @@ from collections.abc import Sequence
 
 from switchsum import p4src
 from switchsum_switch.execution.pipeline import EngineName, Pipeline
-from switchsum_switch.state.tables import Entry, Exact
+from switchsum_switch.messages.matches import Exact
+from switchsum_switch.state.tables import Entry
 
 
 class Embedded:

@@ -23,7 +23,7 @@ from switchsum_protocol.frame import (
     Reason,
     payload_bytes,
 )
-from switchsum_protocol.slot_rules import Cell, Member, ReferenceSwitch, Replies, Tag
+from switchsum_protocol.slot_rules import AdmittedMember, Cell, ReferenceSwitch, Replies, Tag
 from switchsum_protocol.wire import Packet, build_frame, parse_frame
 from switchsum_switch.wires.headers import Address
 
@@ -165,7 +165,7 @@ class HidesMismatch(ReferenceSwitch):
 class CombinesRepeats(ReferenceSwitch):
     """Does not know who has contributed while a round is open."""
 
-    def has_contributed(self, cell: Cell, member: Member) -> bool:
+    def has_contributed(self, cell: Cell, member: AdmittedMember) -> bool:
         """Say so of complete rounds alone."""
         return cell.seen == member.everybody
 
@@ -174,7 +174,7 @@ class CombinesRepeats(ReferenceSwitch):
 class NeverHolds(ReferenceSwitch):
     """Leaves members to wonder."""
 
-    def _take_repeat(self, port: int, member: Member, cell: Cell, packet: Packet) -> Replies:
+    def _take_repeat(self, port: int, member: AdmittedMember, cell: Cell, packet: Packet) -> Replies:
         if cell.seen != member.everybody:
             return self.drop(Reason.HELD)
         return super()._take_repeat(port, member, cell, packet)
@@ -194,7 +194,7 @@ class HoldsWithoutNames(ReferenceSwitch):
 class NeverRepeats(ReferenceSwitch):
     """Sends each result once."""
 
-    def _take_repeat(self, port: int, member: Member, cell: Cell, packet: Packet) -> Replies:
+    def _take_repeat(self, port: int, member: AdmittedMember, cell: Cell, packet: Packet) -> Replies:
         if cell.seen == member.everybody:
             return self.drop(Reason.REPEATED)
         return super()._take_repeat(port, member, cell, packet)
@@ -204,7 +204,7 @@ class NeverRepeats(ReferenceSwitch):
 class RepeatsToAll(ReferenceSwitch):
     """Answers a repeat as it answers the last contribution."""
 
-    def _take_repeat(self, port: int, member: Member, cell: Cell, packet: Packet) -> Replies:
+    def _take_repeat(self, port: int, member: AdmittedMember, cell: Cell, packet: Packet) -> Replies:
         if cell.seen == member.everybody:
             return self._tell_members(member, cell, self.answer(cell, packet.header, Kind.RESULT))
         return super()._take_repeat(port, member, cell, packet)
@@ -214,7 +214,7 @@ class RepeatsToAll(ReferenceSwitch):
 class TellsTheLast(ReferenceSwitch):
     """Answers whoever completes the round."""
 
-    def _tell_members(self, member: Member, cell: Cell, answer: Header) -> Replies:
+    def _tell_members(self, member: AdmittedMember, cell: Cell, answer: Header) -> Replies:
         return [(member.port, self.frame(member.address, cell, answer))]
 
 
@@ -222,7 +222,7 @@ class TellsTheLast(ReferenceSwitch):
 class TellsCookies(ReferenceSwitch):
     """Shows everybody the secret of one."""
 
-    def _tell_members(self, member: Member, cell: Cell, answer: Header) -> Replies:
+    def _tell_members(self, member: AdmittedMember, cell: Cell, answer: Header) -> Replies:
         cookie = answer.cookie
         members = [other for other in self.members.values() if other.job == member.job]
         told = [(one, replace(answer, rank=one.rank, cookie=cookie)) for one in members]
@@ -332,7 +332,7 @@ class _Believes(ReferenceSwitch):
         header, payload = self.put_right(packet, members[0])
         return super().process(port, build_frame(packet.source, packet.destination, header, payload))
 
-    def put_right(self, packet: Packet, member: Member) -> tuple[Header, bytes]:
+    def put_right(self, packet: Packet, member: AdmittedMember) -> tuple[Header, bytes]:
         """Return what the frame should say, its checksums aside."""
         return packet.header, packet.payload
 
@@ -340,20 +340,20 @@ class _Believes(ReferenceSwitch):
 _breaks("checksum", "checksums are not looked at")(_Believes)
 
 
-def _believes(what: Callable[[Header, Member], Header]) -> type[ReferenceSwitch]:
+def _believes(what: Callable[[Header, AdmittedMember], Header]) -> type[ReferenceSwitch]:
     """Return a switch that puts a header right in one way."""
 
     class Believes(_Believes):
         """Believes the sender."""
 
-        def put_right(self, packet: Packet, member: Member) -> tuple[Header, bytes]:
+        def put_right(self, packet: Packet, member: AdmittedMember) -> tuple[Header, bytes]:
             """Return the header as it should be."""
             return what(packet.header, member), packet.payload
 
     return Believes
 
 
-_LIES: Final[dict[tuple[str, str], Callable[[Header, Member], Header]]] = {
+_LIES: Final[dict[tuple[str, str], Callable[[Header, AdmittedMember], Header]]] = {
     ("not_admitted", "contributions of any epoch are taken"): lambda one, member: replace(one, epoch=member.epoch),
     ("not_admitted", "contributions of any rank are taken"): lambda one, member: replace(one, rank=member.rank),
     ("cookie", "contributions with any cookie are taken"): lambda one, member: replace(one, cookie=member.cookie),
@@ -377,7 +377,7 @@ for (_rule, _what), _change in _LIES.items():
 class FillsUp(_Believes):
     """Makes every payload as long as it should be."""
 
-    def put_right(self, packet: Packet, member: Member) -> tuple[Header, bytes]:
+    def put_right(self, packet: Packet, member: AdmittedMember) -> tuple[Header, bytes]:
         """Return the header, and the lanes with zeros behind them."""
         whole = payload_bytes(self.lanes_per_frame)
         is_short = packet.header.flags & Flag.PAYLOAD and packet.header.format not in WIDENED_FORMATS
@@ -388,7 +388,7 @@ class FillsUp(_Believes):
 class NeedsNoPadding(ReferenceSwitch):
     """Lets any frame grow."""
 
-    def _reason_to_refuse(self, member: Member | None, header: Header, size: int) -> Reason | None:
+    def _reason_to_refuse(self, member: AdmittedMember | None, header: Header, size: int) -> Reason | None:
         reason = super()._reason_to_refuse(member, header, size)
         return None if reason is Reason.PADDING else reason
 
@@ -397,6 +397,6 @@ class NeedsNoPadding(ReferenceSwitch):
 class AnswersWrongCookies(ReferenceSwitch):
     """Lets everybody try cookies and see."""
 
-    def _reason_to_refuse(self, member: Member | None, header: Header, size: int) -> Reason | None:
+    def _reason_to_refuse(self, member: AdmittedMember | None, header: Header, size: int) -> Reason | None:
         reason = super()._reason_to_refuse(member, header, size)
         return Reason.NOT_ADMITTED if reason is Reason.COOKIE else reason

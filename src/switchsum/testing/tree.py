@@ -10,7 +10,14 @@ from typing import Any, Final
 from switchsum.testing.cluster import ClusterConfig
 from switchsum_controller.jobs.slots import SlotRange
 from switchsum_controller.trees.branch import Branch
-from switchsum_controller.trees.forest import AggregationTree, Forest, Reserved, Seat, Site, switches_of
+from switchsum_controller.trees.forest import (
+    AggregationSwitch,
+    AggregationTree,
+    AttachedWorker,
+    Forest,
+    Reserved,
+    switches_of,
+)
 from switchsum_protocol.slot_rules import SWITCH_ADDRESS, Replies
 from switchsum_protocol.tree_rules import TreeMember, TreeSwitch, Upstream
 
@@ -73,8 +80,8 @@ class Tree:
     def _lay_out(self, config: ClusterConfig, names: list[str]) -> dict[str, TreeSwitch]:
         """Return the switches with their entries; workers know all leaves by one address."""
         lanes = config.lanes_per_frame
-        sites = {
-            name: Site(
+        described = {
+            name: AggregationSwitch(
                 address=SWITCH_ADDRESS,
                 ports=self._ports[name],
                 lanes_per_frame=lanes,
@@ -82,8 +89,8 @@ class Tree:
             for name in names
         }
         members = [config.member(rank) for rank in range(config.workers)]
-        seats = [
-            Seat(
+        workers = [
+            AttachedWorker(
                 switch=self._tree.parents[f"worker{one.rank}"],
                 port=one.port,
                 address=one.address,
@@ -93,8 +100,8 @@ class Tree:
         ]
         first = {name: config.first_slot + (0 if name.startswith("leaf") else _SLOTS_BETWEEN) for name in names}
         reserved = reserve([self._tree], first, dict.fromkeys(names, 2))
-        forest = Forest(job=config.job, trees=[self._tree], reserved=reserved, sites=sites)
-        laid_out = forest.branches(seats, epoch=config.epoch, draw_cookie=lambda: self._random.getrandbits(64))
+        forest = Forest(job=config.job, trees=[self._tree], reserved=reserved, switches=described)
+        laid_out = forest.branches(workers, epoch=config.epoch, draw_cookie=lambda: self._random.getrandbits(64))
         switches = {name: TreeSwitch(lanes_per_frame=lanes, address=SWITCH_ADDRESS) for name in names}
         for name, branches in laid_out.items():
             for branch in branches:

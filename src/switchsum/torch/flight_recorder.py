@@ -205,12 +205,12 @@ class FlightRecorder:
 
 def _waiting(group: Any, ranks: list[int]) -> list[dict[str, Any]]:
     """Return the slots that wait, as the switch has said, and for which ranks (-1: those at other switches)."""
-    communicator = None if group is None else group.seat.communicator
+    communicator = None if group is None else group.membership.communicator
     if communicator is None or communicator.queue.closed:
         return []
     return [
         {"slot": slot, "round": number, "missing_ranks": [ranks[one] if one >= 0 else -1 for one in missing]}
-        for slot, number, missing in communicator.queue.driver.engine.held_slots()
+        for slot, number, missing in communicator.queue.driver.held_slots()
     ]
 
 

@@ -28,11 +28,11 @@ from switchsum.torch.forms import listed, only_one
 from switchsum.torch.forwarded import Forwarded, Tensors
 from switchsum.torch.gloo import LOOPBACK, open_gloo, timeout_of
 from switchsum.torch.graphs import kept_out_of_graphs
+from switchsum.torch.group_membership import GroupMembership
 from switchsum.torch.lane_choice import LOSSLESS, asked_for, lanes_for, of_call, rows_lanes
 from switchsum.torch.reductions import Fused, Reduction, Single, choose, fuse, kind_of, reduce_parts
-from switchsum.torch.seat import Seat
 from switchsum.torch.staging import begin_later
-from switchsum.torch.tensors import Staged, apart, check_written, hand_out, join, room, same_size, stage
+from switchsum.torch.tensors import Staged, apart, buffer_for, check_written, hand_out, join, same_size, stage
 from switchsum.torch.words import words
 from switchsum.torch.work import SwitchWork
 from switchsum_host.api.collectives import Options
@@ -86,8 +86,8 @@ class SwitchGroup(Forwarded):
         """What sums of floats in large tensors travel as; None: what suits their dtype, or the environment asks for."""
         self._lanes_by_variable = asked_for()
         self._store = store
-        self._closed = closed
-        self.seat = Seat(rank, connect, closing or threading.Event())
+        self._closed: Callable[[], object] = closed
+        self.membership = GroupMembership(rank, connect, closing or threading.Event())
         self._passed = 0
         self._last_begun = threading.Event()
         self._last_begun.set()
@@ -115,7 +115,7 @@ class SwitchGroup(Forwarded):
 
         Raises what joining the job failed with, every time.
         """
-        return self.seat.connect()
+        return self.membership.connect()
 
     def connect_in_background(self) -> None:
         """Begin to join the job; the first collective waits for it.
@@ -123,11 +123,11 @@ class SwitchGroup(Forwarded):
         So a collective with async_op=True does not wait for ranks that have not begun it, and ranks may begin the first
         collectives of several groups in different orders.
         """
-        self.seat.connect_in_background()
+        self.membership.connect_in_background()
 
     def statistics(self) -> GroupStatistics:
         """Return what has happened so far."""
-        communicator = self.seat.communicator
+        communicator = self.membership.communicator
         return GroupStatistics(
             switch=None if communicator is None else communicator.statistics(), over_gloo=dict(self._detours.counts)
         )
@@ -137,8 +137,10 @@ class SwitchGroup(Forwarded):
 
         While an exception is handled, or when one has ended the program, the others hear that this rank is lost.
         """
-        self.seat.leave()
-        self._closed()
+        self.membership.leave()
+        # It knows the group: as a cycle, gloo's threads and sockets would stay until Python looks for cycles.
+        closed, self._closed = self._closed, bool
+        closed()
 
     def abort(self) -> None:
         """Do the same as `shutdown`."""
@@ -148,12 +150,12 @@ class SwitchGroup(Forwarded):
         """Return work for collectives that were begun on the communicator; `finish` puts results into `tensors`."""
         work = SwitchWork(handles, tensors, finish)
         work.is_of_gradients = self._lanes_by_variable is not None and gradients.are_reduced()
-        self.seat.watch(work, handles)
+        self.membership.watch(work, handles)
         return self.noted(work)
 
     def begun_so_far(self) -> tuple[int, int] | None:
         """Return how many collectives were begun, here and on gloo; None while there is no communicator."""
-        communicator = self.seat.communicator
+        communicator = self.membership.communicator
         return None if communicator is None else (communicator.begun, self._passed)
 
     def refuse(self, error: BaseException) -> None:
@@ -165,8 +167,8 @@ class SwitchGroup(Forwarded):
 
     def break_off(self, error: BaseException) -> None:
         """Break the communicator, for what was raised has left a call half begun."""
-        if self.seat.communicator is not None:
-            self.seat.communicator.queue.interrupted(error)
+        if self.membership.communicator is not None:
+            self.membership.communicator.queue.interrupted(error)
 
     # What is reduced.
 
@@ -220,7 +222,7 @@ class SwitchGroup(Forwarded):
         check_written(*tensors[: opts.rootRank == self.rank()])
         reductions = self._choose("reduce", tensors, opts)
         if reductions is None:
-            if opts.rootRank != self.rank():  # gloo uses the tensors of other ranks as room
+            if opts.rootRank != self.rank():  # gloo uses the tensors of other ranks as scratch memory
                 tensors = [tensor.detach().clone() for tensor in tensors]
             return self.over_gloo("reduce", tensors, opts, called=called)
         reduction, communicator = reductions[0], self.connect()
@@ -328,7 +330,7 @@ class SwitchGroup(Forwarded):
         called = words("broadcast", tensors, root=opts.rootRank)
         if self._is_alone or tensors[0].layout != torch.strided:
             return self.over_gloo("broadcast", tensors, opts, called=called)
-        parts = [(stage if opts.rootRank == self.rank() else room)(tensor) for tensor in tensors]
+        parts = [(stage if opts.rootRank == self.rank() else buffer_for)(tensor) for tensor in tensors]
 
         def start(to: Communicator) -> list[Handle]:
             return [to.broadcast_async(part.bits(), opts.rootRank, label=called) for part in parts]
@@ -358,11 +360,11 @@ class SwitchGroup(Forwarded):
 
     def _allgather(self, outputs: list[list[torch.Tensor]], inputs: list[torch.Tensor]) -> dist.Work:
         check_written(*(tensor for gathered in outputs for tensor in gathered))
-        rooms = [apart(own, (self.size(), own.numel()), own.dtype, like=own) for own in inputs]
-        handles = self._started_gathers([stage(own) for own in inputs], rooms)
+        buffers = [apart(own, (self.size(), own.numel()), own.dtype, like=own) for own in inputs]
+        handles = self._started_gathers([stage(own) for own in inputs], buffers)
 
         def finish() -> None:
-            for gathered, part in zip(outputs, rooms, strict=True):
+            for gathered, part in zip(outputs, buffers, strict=True):
                 hand_out(part.values.reshape(-1), gathered, part)
 
         return self.begun(handles, [tensor for gathered in outputs for tensor in gathered], finish)
@@ -383,7 +385,7 @@ class SwitchGroup(Forwarded):
                 raise ValueError(f"the gathered tensor must have {self.size()} times the input's size, and its dtype")
         if self._is_alone:
             return self.each_over_gloo("_allgather_base", outputs, inputs, opts or c10d.AllgatherOptions())
-        parts = [room(output) for output in outputs]
+        parts = [buffer_for(output) for output in outputs]
         handles = self._started_gathers([stage(own) for own in inputs], parts)
         return self.begun(handles, outputs, lambda: _write_results(parts))
 

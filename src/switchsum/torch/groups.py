@@ -19,18 +19,18 @@ from switchsum.torch import flight_recorder, mixed
 from switchsum.torch.group import GroupStatistics, SwitchGroup
 from switchsum.torch.lane_choice import asked_for
 from switchsum.torch.members import LONGEST, Made, Members, fitting, listed
-from switchsum.torch.rendezvous import Place, await_leaving, gloo_address, meet, open_job, remove_job
+from switchsum.torch.rendezvous import JobAddress, await_leaving, gloo_address, meet, open_job, remove_job
 from switchsum.torch.services import LocalServices
 from switchsum.torch.store import Meeting, times_come
 from switchsum_host.api.communicator import Communicator
-from switchsum_protocol.errors import CollectiveTimeout, SwitchsumError, UsageError
+from switchsum_protocol.errors import CollectiveTimeout, ControllerUnreachable, SwitchsumError, UsageError
 
 
 @dataclass(slots=True)
 class Base:
     """The job's place, services and sub-groups, which a group shares with its sub-groups."""
 
-    place: Place
+    place: JobAddress
     services: LocalServices | None
     """Services that this rank has started."""
     made: Made
@@ -97,11 +97,7 @@ def create(options: Any, backend_options: Any) -> SwitchGroup:
     group.flight = flight_recorder.watch(store, rank) if parent is None else parent.flight
     atexit.register(_close_at_exit, weakref.ref(group))
     if parent is None:
-        try:
-            group.connect()
-        except BaseException:
-            group.shutdown()
-            raise
+        _join(group)
     else:
         group.connect_in_background()
     return group
@@ -131,12 +127,19 @@ def form(store: dist.Store, rank: int, size: int, timeout: timedelta, name: str)
     group.base, group.recorder = base, flight_recorder.wanted()
     group.flight = None
     atexit.register(_close_at_exit, weakref.ref(group))
+    _join(group)
+    return group
+
+
+def _join(group: _Group) -> None:
+    """Join the group's job, or leave nothing behind."""
     try:
         group.connect()
-    except BaseException:
+    except BaseException as error:
+        if isinstance(error, ControllerUnreachable):  # it has no job to remove, and would be waited for once more
+            group.base.place = dataclasses.replace(group.base.place, is_ours=False)
         group.shutdown()
         raise
-    return group
 
 
 def _store_of(options: Any, parent: _Group | None, members: Members | None) -> dist.Store:
@@ -208,8 +211,8 @@ def _close(meeting: Meeting, base: Base, others: Mapping[str, dist.ProcessGroup]
     base.owner = 0
     if group.is_of_all and group.flight is not None:
         group.flight.stop()
-    if group.seat.joining is not None:
-        base.joining.append(group.seat.joining)
+    if group.membership.joining is not None:
+        base.joining.append(group.membership.joining)
     if group.is_of_all:  # a thread that is left in a call of gRPC would abort the process when Python ends
         for thread in base.joining:
             thread.join()

@@ -246,7 +246,8 @@ class CompressedHook:
         communicator.note_purpose(Bucket(weakref.ref(group), bucket.index(), buffer.numel()), number)
         handles = [handle for exchange in exchanges for handle in exchange.handles]
         if exact is not None:
-            handles.append(communicator.allreduce_async(exact, "average"))
+            label = f"exact averages, one in {self._measured.every} (check_every)"
+            handles.append(communicator.allreduce_async(exact, "average", label=label))
 
         means: list[Floats] = []
         noted: list[None] = []

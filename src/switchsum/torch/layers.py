@@ -84,10 +84,15 @@ class Counted:
         return self._communicator.allreduce_async(array, op, **options)
 
     def allreduce_sparse(self, *arguments: Any, **options: Any) -> Any:
-        """See `Communicator`; bytes are what it has sent meanwhile, headers and all."""
-        before = self._communicator.statistics().bytes_sent
+        """See `Communicator`; bytes are what it has sent meanwhile, headers and all.
+
+        Repeats do not count, as they do not in other calls: how many there are depends on how late other ranks are.
+        """
+        before = self._communicator.statistics()
         total = self._communicator.allreduce_sparse(*arguments, **options)
-        self._payload += self._communicator.statistics().bytes_sent - before
+        after = self._communicator.statistics()
+        frames, repeats = after.frames_sent - before.frames_sent, after.repeats - before.repeats
+        self._payload += (after.bytes_sent - before.bytes_sent) * (frames - repeats) // max(1, frames)
         return total
 
 

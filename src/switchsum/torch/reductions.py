@@ -13,7 +13,7 @@ import torch
 import torch.distributed as dist
 
 from switchsum.torch.lane_choice import WIDEST, lanes_for
-from switchsum.torch.tensors import Staged, check_written, hand_out, join, room, stage
+from switchsum.torch.tensors import Staged, buffer_for, check_written, hand_out, join, stage
 from switchsum.torch.words import dtype_name
 from switchsum_host.api.communicator import Communicator
 from switchsum_host.api.operation_queue import Handle
@@ -64,8 +64,8 @@ class Reduction:
         return part
 
     def stage_result(self, tensor: torch.Tensor) -> Staged:
-        """Bring room for a result of the tensor's shape to where it can be written."""
-        return room(tensor, self.dtype, copy=not self._is_as_is)
+        """Bring a buffer for a result of the tensor's shape to where it can be written."""
+        return buffer_for(tensor, self.dtype, copy=not self._is_as_is)
 
     def convert(self, values: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
         """Return what the results mean in the tensor's own dtype; sums that do not fit it wrap, as torch's do."""

@@ -31,24 +31,19 @@ if TYPE_CHECKING:
     from switchsum_protocol import rpc
     from switchsum_protocol.clients.controller_client import ControllerClient
 
-SWITCH_SLOTS: Final = 1024
-"""Slots of a switch (p4src/config.p4)."""
-GROUP_SLOTS: Final = 64, 1
-"""Most and fewest slots of a sub-group's job."""
+GROUP_SLOTS: Final = 64
+"""Most slots of a sub-group's job; the fewest is one."""
 GROUP_SHARE: Final = 16
 """A sub-group takes this part of the slots that are free, so that there is room for about 75 of them."""
 RETRY_S: Final = 0.2
 _PLACE: Final = "switchsum/place"
 _of_thread = threading.local()
 """Thread-local: `client`, the connection to the controller that the thread's calls share for the moment."""
-_sharing = threading.Lock()
-"""Held while one of this process's groups looks how many slots are free, and takes some."""
-
 Reply = TypeVar("Reply")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Place:
+class JobAddress:
     """The controller, link and name of a job."""
 
     controller: str
@@ -70,7 +65,7 @@ class Place:
     """An address of one of several machines; the way to it is the way to the others."""
 
 
-def meet(meeting: Meeting, start: Callable[[], LocalServices] = start_alone) -> tuple[Place, LocalServices | None]:
+def meet(meeting: Meeting, start: Callable[[], LocalServices] = start_alone) -> tuple[JobAddress, LocalServices | None]:
     """Agree on controller and job; return what this rank has started.
 
     Rank 0 decides.  If SWITCHSUM_CONTROLLER is not set, it starts a controller and a switch: by `start` if all ranks
@@ -96,7 +91,7 @@ def meet(meeting: Meeting, start: Callable[[], LocalServices] = start_alone) -> 
             if not os.environ.get("SWITCHSUM_CONTROLLER"):
                 warm_up("shm:")  # while rank 0 starts a switch: what has to be compiled is, on another core
             what = "looks for switch and controller or starts them"
-            place = Place(**fetch(meeting, _PLACE, what, 0, 5, has_machine=True))
+            place = JobAddress(**fetch(meeting, _PLACE, what, 0, 5, has_machine=True))
         except BaseException:
             if services is not None:
                 services.stop()
@@ -108,7 +103,7 @@ def meet(meeting: Meeting, start: Callable[[], LocalServices] = start_alone) -> 
     return place if place.links is None else replace(place, link=place.links[meeting.rank]), services
 
 
-def gloo_address(place: Place) -> str:
+def gloo_address(place: JobAddress) -> str:
     """Return the address at which other ranks of the group can reach this one."""
     return own_address([*_hosts(), *([place.beacon] if place.beacon else [])])
 
@@ -124,7 +119,7 @@ def _hosts() -> list[str]:
     return [host for host in named if host]
 
 
-def open_job(meeting: Meeting, place: Place) -> Communicator:
+def open_job(meeting: Meeting, place: JobAddress) -> Communicator:
     """Make the group's job, if it is the group's own, and join it."""
     if place.switch is not None:
         note_launcher(place.controller, "rank 0 of the process group", place.switch)
@@ -164,34 +159,28 @@ def open_job(meeting: Meeting, place: Place) -> Communicator:
             time.sleep(RETRY_S)
 
 
-def _make_job(place: Place, meeting: Meeting) -> None:
-    """Make a group's own job."""
-    with _one_connection(place):
-        _make_job_anew(place, meeting)
-
-
-def _make_job_anew(place: Place, meeting: Meeting) -> None:
-    if not place.is_of_some:
-        remove_job(place)  # an incarnation that was killed
-        _create_job(place, meeting, None)
-        return
+def _make_job(place: JobAddress, meeting: Meeting) -> None:
+    """Make a group's own job, in the place of that of an incarnation that was killed."""
     from switchsum_protocol import rpc  # noqa: PLC0415 - rank 0 alone makes jobs, and each rank's start waits for imports
 
-    most, fewest = GROUP_SLOTS
-    with _sharing:
-        jobs = _call(place, "ListJobs", member_rpc.Empty(), rpc.JobList).jobs
-        if any(job.job == place.job for job in jobs):
-            remove_job(place)
-            jobs = [job for job in jobs if job.job != place.job]
-        slots = max(fewest, min(most, (SWITCH_SLOTS - sum(job.slot_count for job in jobs)) // GROUP_SHARE))
-        while True:
-            try:
-                _create_job(place, meeting, slots)
-                return
-            except NoCapacity as error:  # other processes make groups as well
-                if slots == fewest:
-                    raise NoCapacity(_no_room(jobs, error)) from error
-                slots = max(fewest, slots // 2)
+    # Rank 0 removes it; ephemeral, for rank 0 may be killed.
+    request = rpc.CreateJobRequest(
+        job=place.job,
+        workers=meeting.size,
+        slots=GROUP_SLOTS if place.is_of_some else None,
+        part_of_free=1 / GROUP_SHARE if place.is_of_some else 1.0,
+        timeout_s=meeting.timeout_s,
+        ephemeral=True,
+        replaces=True,
+    )
+    with _one_connection(place):
+        try:
+            _call(place, "CreateJob", request, rpc.JobInfo)
+        except NoCapacity as error:
+            if not place.is_of_some:
+                raise
+            jobs = _call(place, "ListJobs", member_rpc.Empty(), rpc.JobList).jobs
+            raise NoCapacity(_no_room(jobs, error)) from error
 
 
 def _no_room(jobs: Sequence[rpc.JobInfo], error: NoCapacity) -> str:
@@ -205,23 +194,17 @@ def _no_room(jobs: Sequence[rpc.JobInfo], error: NoCapacity) -> str:
     )
 
 
-def _create_job(place: Place, meeting: Meeting, slots: int | None) -> None:
-    from switchsum_protocol import rpc  # noqa: PLC0415 - as above
-
-    # Rank 0 removes it; ephemeral, for rank 0 may be killed.
-    request = rpc.CreateJobRequest(
-        job=place.job, workers=meeting.size, slots=slots, timeout_s=meeting.timeout_s, ephemeral=True
-    )
-    _call(place, "CreateJob", request, rpc.JobInfo)
-
-
-def await_leaving(place: Place) -> None:
+def await_leaving(place: JobAddress) -> None:
     """Wait until nobody is in a job any more, for a few seconds: some may still need an answer of the switch."""
     from switchsum_protocol import rpc  # noqa: PLC0415 - as above
 
     deadline = time.monotonic() + LEAVE_S
     here: list[int] = []
-    with _one_connection(place), waiting_for(lambda: f"{ranks_of(place.job, here)} to leave"):
+
+    def whom() -> str:
+        return f"{ranks_of(place.job, here)} to leave" if here else f"the controller to say who is in job {place.job!r}"
+
+    with _one_connection(place), waiting_for(whom):
         while time.monotonic() < deadline:
             job = _call(place, "ShowJob", rpc.JobRequest(job=place.job), rpc.JobInfo)
             here = ranks_in(job)
@@ -230,7 +213,7 @@ def await_leaving(place: Place) -> None:
             time.sleep(0.02)
 
 
-def remove_job(place: Place) -> None:
+def remove_job(place: JobAddress) -> None:
     """Remove a job, whoever is still in it, if there is one."""
     from switchsum_protocol import rpc  # noqa: PLC0415 - as above
 
@@ -250,7 +233,7 @@ def this_machine() -> str:
     return f"{boot} {os.readlink('/proc/self/ns/net')} {place.st_dev}:{place.st_ino}"
 
 
-def _decide(meeting: Meeting, start: Callable[[], LocalServices]) -> tuple[Place, LocalServices | None]:
+def _decide(meeting: Meeting, start: Callable[[], LocalServices]) -> tuple[JobAddress, LocalServices | None]:
     """Return where the job is to be."""
     standing = gather(meeting, MACHINE)
     is_alone = len(set(standing)) == 1
@@ -265,7 +248,7 @@ def _decide(meeting: Meeting, start: Callable[[], LocalServices]) -> tuple[Place
     if not controller and not is_alone:
         found = switches_of_machines.lead(meeting, standing, _hosts(), beacon or LOOPBACK)
         services: LocalServices | None = found.services
-        place = Place(
+        place = JobAddress(
             controller=found.services.controller,
             link=None,
             job=job_name(meeting.store),
@@ -280,11 +263,11 @@ def _decide(meeting: Meeting, start: Callable[[], LocalServices]) -> tuple[Place
     if controller:
         shared = own_link if own_link.startswith("udp:") or is_alone else None
         job = given or job_name(meeting.store)
-        return Place(controller=controller, link=shared or None, job=job, is_ours=not given, beacon=beacon), None
+        return JobAddress(controller=controller, link=shared or None, job=job, is_ours=not given, beacon=beacon), None
     meeting.store.set(f"{STARTS}/0", "")
     services = start()
     link, switch = services.link, services.p4runtime
-    return Place(
+    return JobAddress(
         controller=services.controller, link=link, job=job_name(meeting.store), is_ours=True, switch=switch
     ), services
 
@@ -297,7 +280,7 @@ def _beacon(meeting: Meeting) -> str | None:
 
 
 @contextmanager
-def _one_connection(place: Place) -> Iterator[None]:
+def _one_connection(place: JobAddress) -> Iterator[None]:
     """Have this thread's calls of a controller share a connection, which takes longer to open than a call to answer."""
     from switchsum_protocol.clients.controller_client import ControllerClient  # noqa: PLC0415 - as above
 
@@ -309,7 +292,7 @@ def _one_connection(place: Place) -> Iterator[None]:
             _of_thread.client = None
 
 
-def _call(place: Place, method: str, request: object, reply: type[Reply]) -> Reply:
+def _call(place: JobAddress, method: str, request: object, reply: type[Reply]) -> Reply:
     client: ControllerClient | None = getattr(_of_thread, "client", None)
     if client is None:
         with _one_connection(place):

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from switchsum.launch.daemons import Daemon, daemon
 from switchsum.launch.runs import findable
-from switchsum_protocol.errors import SwitchsumError
+from switchsum_protocol.errors import LocalError, SwitchsumError
 from switchsum_protocol.states import HOLDING
 from switchsum_switch.notices import ranks_of, waiting_for
 from switchsum_switch.process.children import Children
@@ -111,10 +111,11 @@ class LocalServices:
         deadline = time.monotonic() + LEAVE_S
         here: dict[str, list[int]] = {}
 
-        def names() -> str:
-            return " and ".join(ranks_of(job, ranks) for job, ranks in here.items())
+        def whom() -> str:
+            names = " and ".join(ranks_of(job, ranks) for job, ranks in here.items())
+            return f"{names} to leave" if names else "the controller to say who has not left"
 
-        with ControllerClient(self.controller) as client, waiting_for(lambda: f"{names()} to leave"):
+        with ControllerClient(self.controller) as client, waiting_for(whom):
             while time.monotonic() < deadline:
                 try:
                     here = {job.job: ranks for job in client.list_jobs().jobs if (ranks := ranks_in(job))}
@@ -135,16 +136,19 @@ _begun: list[LocalServices] = []
 
 
 def begin_early(rank: int, size: int) -> None:
-    """Start a switch and its controller, if a group of all ranks is sure to need them; raises LocalError.
+    """Start a switch and its controller, if a group of all ranks is sure to need them.
 
-    So it is where rank 0's launcher says that all ranks are on one machine, and nobody has named a controller.
+    So it is where rank 0's launcher says that all ranks are on one machine, and nobody has named a controller.  What
+    cannot be started is tried again by `start_alone`, when all ranks can be told why.
     """
     here = next((os.environ[name] for name in _ON_THIS_MACHINE if name in os.environ), "")
     if rank or size < 2 or here != str(size) or any(os.environ.get(name) for name in _NAMES_A_SWITCH):
         return
-    services = LocalServices()
-    _begun.append(services)
-    services.begin_alone()
+    try:
+        _begun.append(LocalServices())
+        _begun[-1].begin_alone()
+    except (OSError, LocalError):
+        drop_begun()
 
 
 def drop_begun() -> None:

@@ -50,11 +50,18 @@ class Meeting:
             if self.store.check(list(keys)):
                 return True
             failed = json.loads(self.store.get(_FAILED)) if self.store.check([_FAILED]) else None
-        except RuntimeError as error:  # torch's errors of sockets, with a trace of C++
-            raise WorkerLost(f"{_ENDED} ({str(error).splitlines()[0]})", 0) from None
+        except RuntimeError as error:
+            raise _ended(error) from None
         if failed is not None and failed["rank"] != self.rank:
             raise _told(failed)
         return False
+
+    def value(self, key: str) -> bytes:
+        """Return what is set at a key; raises WorkerLost where the store has ended since the key was found in it."""
+        try:
+            return self.store.get(key)
+        except RuntimeError as error:
+            raise _ended(error) from None
 
     def tell_all(self, error: Exception) -> None:
         """Let all ranks that wait for others raise an error of this one; whoever was first is told."""
@@ -67,7 +74,7 @@ class Meeting:
         try:
             found = int(self.store.compare_set(_SIZE, "", str(self.size)))
         except RuntimeError as error:
-            raise WorkerLost(f"{_ENDED} ({str(error).splitlines()[0]})", 0) from None
+            raise _ended(error) from None
         if found != self.size:
             raise UsageError(
                 f"rank {self.rank} is one of {self.size} ranks, and another rank one of {found}: give every rank the "
@@ -85,7 +92,12 @@ def times_come(store: dist.Store, key: str) -> int:
     try:
         return int(store.add(f"switchsum/came/{key}", 1))
     except RuntimeError as error:
-        raise WorkerLost(f"{_ENDED} ({str(error).splitlines()[0]})", 0) from None
+        raise _ended(error) from None
+
+
+def _ended(error: RuntimeError) -> WorkerLost:
+    """Return what to raise for torch's errors of sockets, which have a trace of C++."""
+    return WorkerLost(f"{_ENDED} ({str(error).splitlines()[0]})", 0)
 
 
 def gather(meeting: Meeting, prefix: str) -> list[str]:
@@ -108,7 +120,7 @@ def gather(meeting: Meeting, prefix: str) -> list[str]:
     if missing := absent():
         text = f"{names(missing)} has not come to the process group within {meeting.timeout_s:g} s"
         raise CollectiveTimeout(f"{text}{_ABSENT}{_OPTION}", missing)
-    return [meeting.store.get(key).decode() for key in keys]
+    return [meeting.value(key).decode() for key in keys]
 
 
 def fetch(meeting: Meeting, key: str, what: str, rank: int, extra_s: float = 0.0, *, has_machine: bool = False) -> Any:
@@ -131,8 +143,7 @@ def fetch(meeting: Meeting, key: str, what: str, rank: int, extra_s: float = 0.0
                     f"rank {rank}, which {what}, has not answered for {waited_s:.3g} s{absent}{option}", [rank]
                 )
             time.sleep(0.001 if waited_s < 0.1 else 0.005 if waited_s < 1 else 0.02)
-    value: bytes = meeting.store.get(key)
-    found = json.loads(value)
+    found = json.loads(meeting.value(key))
     if isinstance(found, dict) and "error" in found:
         raise _told({"rank": rank, **found})
     return found

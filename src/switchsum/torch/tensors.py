@@ -155,8 +155,8 @@ def check_written(*tensors: torch.Tensor) -> None:
             )
 
 
-def room(tensor: torch.Tensor, dtype: torch.dtype | None = None, *, copy: bool = False) -> Staged:
-    """Return room for a result of a tensor's shape: what the tensor holds is not looked at."""
+def buffer_for(tensor: torch.Tensor, dtype: torch.dtype | None = None, *, copy: bool = False) -> Staged:
+    """Return a buffer for a result of a tensor's shape: what the tensor holds is not looked at."""
     check_written(tensor)
     plain = tensor.detach()
     if is_usable(plain, dtype) and not copy:

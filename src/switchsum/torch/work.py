@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from datetime import timedelta
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import torch
 import torch.distributed as dist
@@ -21,6 +21,7 @@ from switchsum_host.api.operation_queue import Handle
 from switchsum_protocol.errors import SwitchsumError, UsageError
 
 NO_TIMEOUT: Final = timedelta(0)
+Made = TypeVar("Made")
 
 
 def raise_when_due(error: BaseException) -> None:
@@ -46,10 +47,6 @@ def future_for(tensors: Sequence[torch.Tensor]) -> Future[Any]:
 
 def _nothing() -> None:
     """Put no results anywhere: they are there."""
-
-
-MOST_AGAIN: Final = 64
-"""Something that is raised so often without any progress in between comes from no signal handler."""
 
 
 @kept_out_of_graphs
@@ -204,12 +201,19 @@ class SwitchWork(dist.Work):
         """
         if self.completer is not None and (self.completer.is_own_thread() or in_last_callbacks()):
             self.complete()
-        for _ in range(MOST_AGAIN):
-            try:
-                return self._make_future()
-            except Exception as error:  # a signal handler's, which would stay in C++
-                self.hold_back(error)
-        return self._make_future()
+        return self._again_if_raised(self._make_future, Exception)
+
+    def _again_if_raised(self, what: Callable[[], Made], kind: type[BaseException]) -> Made:
+        """Do what C++ has called for, once more if a signal handler raises in its midst; the second time it is raised.
+
+        In C++ the exception would be lost, or DDP could not go on.  The first one is held back until the results are
+        there.
+        """
+        try:
+            return what()
+        except kind as error:
+            self.hold_back(error)
+        return what()
 
     def _make_future(self) -> Future[list[torch.Tensor]]:
         with self._lock:
@@ -241,12 +245,7 @@ class SwitchWork(dist.Work):
         """Wait until the completer, which keeps the order of callbacks, has told the future."""
         self.backward_is_over.set()
         self.is_chained.set()
-        for _ in range(MOST_AGAIN):
-            try:
-                self._wait_for_completer()
-                break
-            except BaseException as error:
-                self.hold_back(error)
+        self._again_if_raised(self._wait_for_completer, BaseException)
         held = self.held_back()
         if held is not None:
             raise_when_due(held)

@@ -27,12 +27,16 @@ class Arrivals:
     """Number of readings in which a round was under way."""
     rounds: int = 0
     """Number of these rounds, in all readings."""
-    missing: dict[int, int] = field(default_factory=dict)
-    """In how many of them each rank was missing."""
+    missing: dict[int, float] = field(default_factory=dict)
+    """In which part of them each rank was missing, on average over the readings.
+
+    Each reading counts once, as a moment does: while ranks catch up with one whose contributions came together, all
+    slots lack theirs, which takes a moment alone.
+    """
 
     def share(self, rank: int) -> float:
-        """Return in which part of the rounds a rank was missing."""
-        return self.missing.get(rank, 0) / self.rounds if self.rounds else 0.0
+        """Return in which part of the rounds of a reading a rank was missing, on average."""
+        return self.missing.get(rank, 0.0)
 
 
 class ArrivalsOfJobs:
@@ -56,7 +60,8 @@ class ArrivalsOfJobs:
     def of(self, job: str, now: float) -> Arrivals:
         """Return the sum of a job's latest readings."""
         looks = [one for one in self._looks.get(job, ()) if now - one[0] <= KEPT_S]
-        missing: Counter[int] = Counter()
-        for _, _, of_look in looks:
-            missing.update(of_look)
-        return Arrivals(looks=len(looks), rounds=sum(count for _, count, _ in looks), missing=dict(missing))
+        missing: dict[int, float] = {}
+        for _, rounds, of_look in looks:
+            for rank, count in of_look.items():
+                missing[rank] = missing.get(rank, 0.0) + count / rounds / len(looks)
+        return Arrivals(looks=len(looks), rounds=sum(count for _, count, _ in looks), missing=missing)

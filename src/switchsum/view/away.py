@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from typing import Final
 
 from switchsum.view.facts import Facts, Overview, is_over
@@ -20,12 +19,12 @@ def away(seen: Overview) -> list[Alert]:
     gone = [one for one in seen.switches.switches if one.state == SwitchPresence.AWAY]
     names = [one.switch for one in gone]
     found = [_of_switch(seen, one) for one in gone]
-    faults = [text for text in seen.links.faults if not any(_tells_of(text, name) for name in names)]
+    faults = [fault for fault in seen.links.faults if {*names}.isdisjoint(fault.switches)]
     for low, high in sorted(gone_links(seen)):
         if not {low, high} & {*names}:
             found.append(_of_link(seen, low, high))
-            faults = [text for text in faults if not (_tells_of(text, low) and _tells_of(text, high))]
-    return found + [Alert(kind="links", text=f"Links: {text}.") for text in faults]
+            faults = [fault for fault in faults if not {low, high} <= {*fault.switches}]
+    return found + [Alert(kind="links", text=f"Links: {fault}.") for fault in faults]
 
 
 def gone_links(seen: Overview) -> set[tuple[str, str]]:
@@ -75,13 +74,4 @@ def _felt(facts: Facts) -> str:
 
 def _moved_from(job: rpc.JobInfo, switch: str) -> str:
     """Say where a job was moved from a switch; empty: it was not."""
-    found = ""
-    for text in job.moved:
-        what, _, where = text.partition(" away: ")
-        if switch in re.sub(r" stays?$", "", what).split(" and "):
-            found = where
-    return found
-
-
-def _tells_of(text: str, switch: str) -> bool:
-    return bool(switch) and re.search(rf"(?<!\S){re.escape(switch)}(?![^\s,:])", text) is not None
+    return next((move.what for move in reversed(job.moved) if switch in move.away), "")

@@ -277,7 +277,7 @@ RULES: Final = (
         level=Level.SLOW,
         kind="link",
         share=MOVES,
-        sentence="The link of {who} is slower than the others: its contributions come last in {last} of the rounds, "
+        sentence="The link of {who} is slower than the others: {sign}, "
         "although it begins in time; sums travel {moving} of the time.",
         details="It carries {rate} while sums travel, and the shortest collective takes {round_trip}.{places}",
         advice="Measure its rate and round trip beside another rank's (iperf3, ping), and look for a limit, on {host}:",
@@ -288,7 +288,7 @@ RULES: Final = (
         level=Level.SLOW,
         kind="late",
         share=MOVES,
-        sentence="{Who} sends more slowly than the others: its contributions come last in {last} of the rounds, "
+        sentence="{Who} sends more slowly than the others: {sign}, "
         "although it begins in time; sums travel {moving} of the time.",
         details="It carries {rate} while sums travel. Its link is memory: its process gets too little of a core."
         "{places}",

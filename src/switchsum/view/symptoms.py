@@ -52,6 +52,10 @@ LAST: Final = 0.8
 """The rank whose contributions come last is missing in this part of the rounds that are under way."""
 NOT_LAST: Final = 0.4
 """And every other rank in less than this part."""
+HELD: Final = 0.005
+"""In this part of their rounds ranks ask again for a result, on average, and hear that somebody is missing ..."""
+NOT_HELD: Final = 0.15
+"""... and the rank that is missing hears so in less than this part of that."""
 FEW_MARKS: Final = 32
 """Marked results that say nothing about a queue."""
 MARKED: Final = 0.02
@@ -515,29 +519,59 @@ def _late(facts: Facts) -> list[Symptom]:
     return [Symptom(words=words, ranks=[late.rank], share=late.share, since_s=late.since_s)]
 
 
-def last_to_come(facts: Facts) -> int | None:
-    """Return the rank whose contributions come last although it is not late itself; None: nobody's do."""
-    seen, late = facts.arrivals, find_late(facts.calls)
+def last_to_come(facts: Facts) -> tuple[int, str] | None:
+    """Return the rank whose contributions come last although it is not late itself, and the sign; None: nobody's do."""
+    found, late = _missing_most(facts) or _heard_least(facts), find_late(facts.calls)
+    if found is None:
+        return None
+    rank, _ = found
+    is_told = (late is not None and late.rank == rank) or rank in congested(facts)[0]
+    lossy = {one.rank for _, losses in lossy_groups(facts) for one in losses}
+    return None if is_told or rank in lossy else found
+
+
+def _missing_most(facts: Facts) -> tuple[int, str] | None:
+    """Return the rank that is missing in nearly all slots that are under way, if the others are not."""
+    seen = facts.arrivals
     if seen.looks < FEW_LOOKS or seen.rounds < FEW_ROUNDS or not seen.missing:
         return None
     last, *others = sorted((one.rank for one in facts.workers), key=seen.share, reverse=True)
     if seen.share(last) < LAST or any(seen.share(rank) > NOT_LAST for rank in others):
         return None
-    is_told = (late is not None and late.rank == last) or last in congested(facts)[0]
-    lossy = {one.rank for _, losses in lossy_groups(facts) for one in losses}
-    return None if is_told or last in lossy else last
+    return last, f"its contributions come last in {percent(seen.share(last))} of the rounds"
+
+
+def _heard_least(facts: Facts) -> tuple[int, str] | None:
+    """Return the rank that hardly ever hears from the switch that others are missing, if the others do.
+
+    They have contributed, and ask again.  While they catch up with a rank that is far off, slots show them missing.
+    Of several that hear little, it is the one that slots show missing twice as often.
+    """
+    held = {one.rank: one.recent.held / one.recent.rounds for one in facts.workers if one.recent.rounds}
+    if not 1 < len(held) == facts.job.workers:
+        return None
+    mean = sum(held.values()) / (len(held) - 1)
+    seldom = [rank for rank in held if held[rank] <= NOT_HELD * mean]
+    if mean < HELD or not seldom:
+        return None
+    last, *others = sorted(seldom, key=facts.arrivals.share, reverse=True)
+    if any(facts.arrivals.share(last) < 2 * facts.arrivals.share(rank) for rank in others):
+        return None
+    asked = sum(one.recent.held for one in facts.workers if one.rank != last)
+    return last, f"{asked:,} times in {duration(facts.workers[0].recent.seconds)} others asked, and it was missing"
 
 
 def _slow(facts: Facts, *, is_memory: bool) -> list[Symptom]:
-    rank = None if standing(facts) is not None else last_to_come(facts)
-    worker = next((one for one in facts.workers if one.rank == rank), None)
-    if rank is None or worker is None or worker.link.startswith("shm") != is_memory:
+    found = None if standing(facts) is not None else last_to_come(facts)
+    worker = next((one for one in facts.workers if found is not None and one.rank == found[0]), None)
+    if found is None or worker is None or worker.link.startswith("shm") != is_memory:
         return []
+    rank, sign = found
     spent, recent, kinds = _moving(facts), worker.recent, _kinds(facts)
     rate = recent.bytes_sent / (recent.seconds * spent) if recent.seconds and spent else 0.0
     words = of_ranks(facts, [rank]) | {
         "who": called(facts, [rank]),
-        "last": percent(facts.arrivals.share(rank)),
+        "sign": sign,
         "moving": percent(spent),
         "rate": f"{8 * rate / 1e6:.3g} Mbit/s" if rate else "an unknown rate",
         "round_trip": duration(min(kinds)) if kinds else "an unknown time",

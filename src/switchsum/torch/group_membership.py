@@ -1,4 +1,4 @@
-"""A rank's seat in the job of its group: it joins once, maybe in the background, and leaves."""
+"""A rank's membership in the job of its group: it joins once, maybe in the background, and leaves."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from switchsum_host.api.operation_queue import Handle
 from switchsum_protocol.errors import SwitchsumError, UsageError
 
 
-class Seat:
+class GroupMembership:
     """The communicator of one rank of a group, and what completes the works of its collectives."""
 
     def __init__(self, rank: int, join: Callable[[], Communicator], closing: threading.Event) -> None:
