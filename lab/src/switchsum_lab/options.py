@@ -12,6 +12,9 @@ from switchsum.cli.output import JsonOption
 from switchsum_protocol.errors import UsageError
 from switchsum_protocol.frame import FLOAT_FORMATS, LANE_BUILDS
 
+_RATE = "10gbit"
+"""Rate of the links of a shape, unless another one is given."""
+
 if TYPE_CHECKING:
     from switchsum_lab.simulation.scenario import Scenario
 
@@ -31,7 +34,10 @@ class SimulateOptions:
         int | None, Option("--workers", "-n", help="Number of ranks of a job, one on each host. Default: all hosts.")
     ] = None
     jobs: Annotated[int, Option(min=1, help="Number of jobs that add at the same time, on hosts of their own.")] = 1
-    rate: Annotated[str, Option(help="Rate of the links of a shape.")] = "10gbit"
+    rate: Annotated[
+        str | None,
+        Option(help="Rate of all links, or of those to which a file gives none. Default: the file's, or 10gbit."),
+    ] = None
     delay: Annotated[str, Option(help="Delay of each cable.")] = "1us"
     queue: Annotated[
         str | None, Option(help="Length of each port's queue: 64KiB, or 64f (frames). Default: no limit.")
@@ -80,6 +86,9 @@ class SimulateOptions:
     seed: Annotated[int, Option(help="Seed of all random events.")] = 0
     until: Annotated[str | None, Option(help="End at this virtual time.")] = None
     fail: Annotated[str | None, Option(help="Switches and links that fail, and when: s1@3.2ms,s2->s3@1ms.")] = None
+    switch_timeout: Annotated[
+        str | None, Option(help="With --fail: how long ranks wait for a switch before they give up. Default: 20s.")
+    ] = None
     longest: Annotated[str, Option(help="Refuse a run whose estimated time on this machine is longer.")] = "3600s"
     pcap: Annotated[
         str | None, Option(help="Write the frames of a link such as h1->s1 to a file: LINK or LINK=FILE.")
@@ -97,12 +106,14 @@ class SimulateOptions:
         """Return what is to be simulated; raises UsageError and TopologyError."""
         from switchsum.planning.sources import read
         from switchsum_lab.simulation import conditions
-        from switchsum_lab.simulation.conditions import Link, parse_rate, parse_time
+        from switchsum_lab.simulation.conditions import CableConditions, parse_rate, parse_time
         from switchsum_lab.simulation.scenario import Scenario
 
         if self.topology is None and self.workers is None:
             raise UsageError("how many ranks? Give --workers 8, which means a star, or --topology")
-        planned = read(self.topology or f"star,{(self.workers or 1) * self.jobs}", parse_rate(self.rate) / 1e6)
+        mbit = parse_rate(self.rate or _RATE) / 1e6
+        source = self.topology or f"star,{(self.workers or 1) * self.jobs}"
+        planned = read(source, mbit, is_given=self.rate is not None)
         per_frame, kind = _lanes(self.lanes)
         queue_bytes, queue_frames = conditions.parse_queue(self.queue)
         own_bytes, own_frames = conditions.parse_queue(self.host_queue)
@@ -111,7 +122,7 @@ class SimulateOptions:
             workers=self.workers if self.workers is not None else len(planned.hosts) // self.jobs,
             jobs=self.jobs,
             size=conditions.parse_size(self.size),
-            conditions=Link(
+            conditions=CableConditions(
                 delay_s=parse_time(self.delay),
                 queue_bytes=queue_bytes,
                 queue_frames=queue_frames,
@@ -138,6 +149,7 @@ class SimulateOptions:
             against=tuple(name for name in self.against.split(",") if name),
             until_s=None if self.until is None else parse_time(self.until),
             failures=conditions.parse_failures(self.fail),
+            switch_timeout_s=None if self.switch_timeout is None else parse_time(self.switch_timeout),
         )
 
 

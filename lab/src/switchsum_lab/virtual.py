@@ -13,7 +13,7 @@ from switchsum.planning.sources import read
 from switchsum.view.late import find_late, said
 from switchsum_controller.jobs.calls import Calls
 from switchsum_lab.simulation import jobs
-from switchsum_lab.simulation.conditions import Link, parse_failures, parse_queue, parse_time
+from switchsum_lab.simulation.conditions import CableConditions, parse_failures, parse_queue, parse_time
 from switchsum_lab.simulation.ranks import Ranks
 from switchsum_protocol.errors import UsageError
 from switchsum_switch.bmv2 import process as bmv2
@@ -26,7 +26,8 @@ _NOBODY: Final = "virtual-time-has-no-controller"
 
 def run(options: RunOptions) -> int:
     """Run a job in virtual time; return the exit code of the first process that failed, or 0."""
-    job = place(options, read(options.topology or f"star,{options.workers}", options.link_mbit))
+    source = options.topology or f"star,{options.workers}"
+    job = place(options, read(source, options.link_mbit, is_given=options.rate is not None))
     with ended_by_signals(), scratch_folder() as scratch, Children(scratch) as children:
         ranks = Ranks(job, scratch, clock_factor=options.clock_factor, timeout_s=options.timeout_s)
         meeting = LOOPBACK, bmv2.free_port()
@@ -47,7 +48,7 @@ def place(options: RunOptions, planned: topologies.Network) -> jobs.Job:
             f"the topology has {len(planned.hosts)} hosts for {options.workers} ranks: a simulated host has one"
         )
     queue_bytes, queue_frames = parse_queue(options.queue)
-    conditions = Link(
+    conditions = CableConditions(
         delay_s=parse_time(options.delay), queue_bytes=queue_bytes, queue_frames=queue_frames, loss=options.loss
     )
     lanes, seed = options.effective_lanes_per_frame, options.seed or 0

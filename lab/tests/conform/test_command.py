@@ -17,7 +17,7 @@ from support.daemons import free_udp_port, run_here, system
 from support.timing import patience
 from switchsum.testing.faults import FAULTS
 from switchsum_protocol.frame import AGGREGATION_PORT, Header, Kind
-from switchsum_protocol.slot_rules import Member, ReferenceSwitch
+from switchsum_protocol.slot_rules import AdmittedMember, ReferenceSwitch
 from switchsum_switch.wires.encapsulation import made_up_mac
 from switchsum_switch.wires.headers import LOWER_BYTES, Address, lower_headers, parse_ip
 
@@ -83,7 +83,7 @@ def switch_of(kind: type[ReferenceSwitch], facts: Path) -> ReferenceSwitch:
     switch = kind(lanes_per_frame=LANES, address=address(AGGREGATION_PORT))
     for rank, one in enumerate(job["members"]):
         switch.admit(
-            Member(
+            AdmittedMember(
                 job=7,
                 rank=rank,
                 epoch=3,

@@ -5,18 +5,20 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
-from switchsum_lab.simulation.conditions import Link, SwitchTiming
+from switchsum_lab.simulation.conditions import CableConditions, SwitchTiming
 from switchsum_lab.simulation.network import Host, Network
 from switchsum_switch.api.switch import Switch
 from switchsum_switch.wires.headers import internet_checksum
 
 FORWARDER = Path(__file__).resolve().parents[3] / "exercises" / "switchsum_exercises" / "forwarder" / "solution.json"
-QUICK = Link(rate_bps=1e9, delay_s=1e-6, overhead_bytes=0)
+QUICK = CableConditions(rate_bps=1e9, delay_s=1e-6, overhead_bytes=0)
 """A frame of 125 bytes takes 1 us to send and 1 us to arrive."""
 NEAR, FAR = 0x02_00_00_00_00_01, 0x02_00_00_00_00_02
 
 
-def pair(conditions: Link, *, seed: int = 0, timing: SwitchTiming | None = None) -> tuple[Network, Host, Host]:
+def pair(
+    conditions: CableConditions, *, seed: int = 0, timing: SwitchTiming | None = None
+) -> tuple[Network, Host, Host]:
     """Return h1 -> s1 -> h2, where `conditions` are those of the second link; the first one is quick."""
     network = Network(seed=seed)
     switch = network.switch("s1", Switch.from_file(FORWARDER), timing or SwitchTiming())

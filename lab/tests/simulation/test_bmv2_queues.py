@@ -12,7 +12,7 @@ from dataclasses import replace
 
 import pytest
 
-from switchsum_lab.simulation.conditions import BMV2, HostCost, Link
+from switchsum_lab.simulation.conditions import BMV2, CableConditions, HostCost
 from switchsum_lab.simulation.network import Network
 from switchsum_switch.api.switch import Switch
 
@@ -27,8 +27,8 @@ def simulated() -> list[tuple[int, ...]]:
     timing = replace(BMV2, cost=HostCost(frame_s=3e-6), egress_s=APART_S)
     network.switch("s1", Switch.from_file(QUEUEING), timing)
     first, second = network.host("h1"), network.host("h2")
-    network.link("h1", "s1", Link(rate_bps=1e10), port=1)
-    network.link("s1", "h2", Link(rate_bps=1e10), port=3)
+    network.link("h1", "s1", CableConditions(rate_bps=1e10), port=1)
+    network.link("s1", "h2", CableConditions(rate_bps=1e10), port=3)
     for number in range(BURST):
         first.send(packet(number))
     network.run()

@@ -11,8 +11,11 @@ import pytest
 from typer.testing import CliRunner
 
 from switchsum.cli.app import application
+from switchsum_lab.options import SimulateOptions
 from switchsum_lab.simulation import scenario
 from switchsum_lab.simulation.world import World
+from switchsum_lab.sweeps import simulated
+from switchsum_lab.sweeps.axes import Cell, Impossible
 from switchsum_protocol.errors import SwitchsumError, UsageError
 
 SMALL = ["simulate", "--topology", "star,2", "--bytes", "40KB", "--rate", "1gbit"]
@@ -132,3 +135,35 @@ def test_workers_without_a_topology_are_a_star() -> None:
         assert json.loads(done.output)["workers"] == 3
     with pytest.raises(UsageError, match="--workers 8, which means a star"):
         CliRunner().invoke(application("simulate"), ["simulate"], catch_exceptions=False)
+
+
+def test_a_rate_is_that_of_links_to_which_a_file_gives_none(tmp_path: Path) -> None:
+    path = tmp_path / "net.yaml"
+    links = "links:\n  - {between: [h1, s1]}\n  - {between: [h2, s1], mbit: 100}\n"
+    path.write_text(f"switches: [s1]\nhosts: [h1, h2]\nmbit: 1000\n{links}")
+
+    def rates(rate: str | None = None) -> list[float]:
+        wanted = SimulateOptions(topology=str(path), size="40KB", rate=rate)
+        return [cable.mbit for cable in wanted.scenario().planned.cables]
+
+    assert rates() == [1000.0, 100.0]
+    assert rates("10gbit") == [10_000.0, 100.0]
+    path.write_text(path.read_text().replace("[h1, s1]}", "[h1, s1], mbit: 50}"))
+    with pytest.raises(SwitchsumError, match=r"each link has an `mbit` of its own.*: leave it out"):
+        rates("10gbit")
+    with pytest.raises(Impossible, match="leave it out") as refused:
+        simulated.check(Cell(topology=str(path), workers=2, rate_mbit=10.0))
+    assert refused.value.axis == "rate_mbit"
+
+
+def test_ranks_wait_for_a_failed_switch_as_long_as_asked() -> None:
+    options = ["simulate", "--topology", "leaf-spine,2,2,2", "--bytes", "1MB", "--rate", "1gbit", "--json"]
+    options += ["--fail", "s1@2ms", "--switch-timeout"]
+    with pytest.raises(SwitchsumError, match="no answer from the switch for 1 s"):
+        CliRunner().invoke(application("simulate"), [*options, "1s"], catch_exceptions=False)
+    found = CliRunner().invoke(application("simulate"), [*options, "30s"], catch_exceptions=False)
+    [result] = json.loads(found.stdout)["results"]
+    assert result["is_complete"]
+    assert result["simulated_s"] > 1
+    with pytest.raises(UsageError, match="--switch-timeout needs --fail"):
+        simulate("--switch-timeout", "1s")

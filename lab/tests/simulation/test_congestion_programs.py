@@ -14,14 +14,14 @@ from __future__ import annotations
 from ipaddress import IPv4Address
 from pathlib import Path
 
-from switchsum_lab.simulation.conditions import Link
+from switchsum_lab.simulation.conditions import CableConditions
 from switchsum_lab.simulation.network import Network
 from switchsum_switch.api.switch import Switch
 from switchsum_switch.wires.headers import internet_checksum
 
 PROGRAMS = Path(__file__).resolve().parents[3] / "switch" / "tests" / "programs"
 ADDRESSES = {"h1": 0x0A000101, "h11": 0x0A00010B, "h2": 0x0A000202, "h22": 0x0A000216}
-SLOW = Link(rate_bps=512e3, delay_s=1e-3)
+SLOW = CableConditions(rate_bps=512e3, delay_s=1e-3)
 PROBE_S = 0.1
 BULK_S = (1.0, 3.0)
 LONG_QUEUE = 10
@@ -35,7 +35,7 @@ def exercise(program: str) -> Network:
         network.host(name)
     for near, hosts in (("s1", ("h1", "h11")), ("s2", ("h2", "h22"))):
         for port, host in enumerate(hosts, 1):
-            network.link(host, near, Link(rate_bps=100e6), port=port)
+            network.link(host, near, CableConditions(rate_bps=100e6), port=port)
     network.link("s1", "s2", SLOW, port=3, other_port=3)
     for switch, own, others in (("s1", ("h1", "h11"), "10.0.2.0/24"), ("s2", ("h2", "h22"), "10.0.1.0/24")):
         routes = network.switches[switch].tables["routes"]

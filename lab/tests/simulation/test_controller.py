@@ -11,10 +11,10 @@ from switchsum.topologies import Cable, Network
 from switchsum_controller.trees.moves import AWAY_S
 from switchsum_lab.simulation import jobs
 from switchsum_lab.simulation import network as simulation
-from switchsum_lab.simulation.conditions import Link, instant
+from switchsum_lab.simulation.conditions import CableConditions, instant
 from switchsum_protocol.errors import SwitchLost, UsageError
 
-CABLE = Link(delay_s=5e-6)
+CABLE = CableConditions(delay_s=5e-6)
 FAILS_S = 3.2e-3
 
 

@@ -9,10 +9,10 @@ import pytest
 
 from switchsum.topologies import Cable, Network
 from switchsum_lab.simulation import jobs
-from switchsum_lab.simulation.conditions import HostCost, Link
+from switchsum_lab.simulation.conditions import CableConditions, HostCost
 from switchsum_protocol.errors import SwitchLost, UsageError
 
-CABLE = Link(delay_s=5e-6, queue_bytes=1 << 20, overhead_bytes=0)
+CABLE = CableConditions(delay_s=5e-6, queue_bytes=1 << 20, overhead_bytes=0)
 FRAME_BITS = 8 * (90 + 1024)
 
 
@@ -28,7 +28,7 @@ def two_leaves(mbit: float, above: float) -> Network:
     return Network(switches=("root", "leaf0", "leaf1"), hosts=hosts, cables=tuple(cables))
 
 
-def run(planned: Network, link: Link, values: int, **options: object) -> tuple[jobs.Job, jobs.Ended]:
+def run(planned: Network, link: CableConditions, values: int, **options: object) -> tuple[jobs.Job, jobs.Ended]:
     """Add arrays of floats over a network, and look at the sums."""
     network = jobs.build(planned, link, lanes=256, seed=5)
     job = jobs.Job(network, planned, planned.hosts, link, lanes=256, **options)  # type: ignore[arg-type]
@@ -101,7 +101,7 @@ def test_time_outs_do_not_feed_one_another_where_nearly_all_rounds_lose_a_frame(
     cables = [Cable(ends=(name, leaves[number // 16]), mbit=100e3) for number, name in enumerate(hosts)]
     cables += [Cable(ends=(leaf, "root"), mbit=100e3) for leaf in leaves]
     planned = Network(switches=("root", *leaves), hosts=hosts, cables=tuple(cables))
-    job, ended = run(planned, Link(loss=0.01), size)
+    job, ended = run(planned, CableConditions(loss=0.01), size)
     assert job.repeats > 10_000
     assert ended.seconds < most_s  # it never took less than half a second when time-outs followed the rounds alone
 

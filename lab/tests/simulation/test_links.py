@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from switchsum_lab.simulation import world
-from switchsum_lab.simulation.conditions import Link, parse_rate, parse_size, parse_time
+from switchsum_lab.simulation.conditions import CableConditions, parse_rate, parse_size, parse_time
 from switchsum_lab.simulation.network import Network
 from switchsum_lab.simulation.records import Stop
 from switchsum_lab.simulation.world import Storm
@@ -188,7 +188,7 @@ def test_what_is_no_link_is_refused() -> None:
     wrong: Any
     for wrong in ({"rate_bps": 0.0}, {"loss": 1.5}, {"queue_frames": 0}, {"outages": ((2.0, 1.0),)}):
         with pytest.raises(UsageError):
-            Link(**wrong)
+            CableConditions(**wrong)
     for parse, text in ((parse_rate, "0gbit"), (parse_rate, "fast"), (parse_time, "-1us"), (parse_size, "0MB")):
         with pytest.raises(UsageError):
             parse(text)

@@ -8,16 +8,16 @@ import pytest
 
 from switchsum.topologies import Cable, Network
 from switchsum_lab.simulation import jobs, peers
-from switchsum_lab.simulation.conditions import Link
+from switchsum_lab.simulation.conditions import CableConditions
 from switchsum_protocol.errors import UsageError
 
 from .test_jobs import star, two_leaves
 
-CABLE = Link(delay_s=1e-6)
+CABLE = CableConditions(delay_s=1e-6)
 SIZE = 400_000
 
 
-def run(planned: object, link: Link, algorithm: str, **options: object) -> tuple[jobs.Ended, int]:
+def run(planned: object, link: CableConditions, algorithm: str, **options: object) -> tuple[jobs.Ended, int]:
     network = jobs.build(planned, link, lanes=256, seed=3)  # type: ignore[arg-type]
     [ended], repeats = peers.run(
         network,

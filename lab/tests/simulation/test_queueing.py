@@ -9,7 +9,7 @@ from dataclasses import replace
 
 import pytest
 
-from switchsum_lab.simulation.conditions import Link
+from switchsum_lab.simulation.conditions import CableConditions
 from switchsum_lab.simulation.network import Network
 from switchsum_lab.simulation.records import Stop
 from switchsum_lab.simulation.traffic import Traffic
@@ -21,10 +21,10 @@ from .test_switch_queues import QUEUEING
 
 SERVICE_S = 1e-6
 """Of a frame of 125 bytes."""
-INSTANT = Link(rate_bps=1e14, delay_s=0.0, overhead_bytes=0)
+INSTANT = CableConditions(rate_bps=1e14, delay_s=0.0, overhead_bytes=0)
 
 
-def network_of(link: Link, source: Traffic, *, waits: bool) -> tuple[Network, Traffic]:
+def network_of(link: CableConditions, source: Traffic, *, waits: bool) -> tuple[Network, Traffic]:
     """Return a network of a source, a switch, a link and a sink; packets wait before egress or behind it."""
     network = Network(seed=1)
     switch = network.switch("s1", Switch.from_file(QUEUEING if waits else FORWARDER))

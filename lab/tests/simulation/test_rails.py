@@ -9,10 +9,10 @@ import pytest
 
 from switchsum.topologies import Cable, Network
 from switchsum_lab.simulation import jobs, peers
-from switchsum_lab.simulation.conditions import Link
+from switchsum_lab.simulation.conditions import CableConditions
 from switchsum_lab.simulation.scenario import Scenario, ideals, simulate
 
-CABLE = Link(delay_s=1e-6)
+CABLE = CableConditions(delay_s=1e-6)
 SIZE = 100_000
 
 
@@ -28,7 +28,9 @@ def rails(hosts: int, rates: tuple[float, ...], *, spine: bool = False) -> Netwo
     return Network(switches=("top", *switches), hosts=names, cables=tuple(cables))
 
 
-def run(planned: Network, link: Link = CABLE, fails: str = "", **options: Any) -> tuple[jobs.Job, jobs.Ended]:
+def run(
+    planned: Network, link: CableConditions = CABLE, fails: str = "", **options: Any
+) -> tuple[jobs.Job, jobs.Ended]:
     """Add arrays of floats, and look at the sums."""
     network = jobs.build(planned, link, lanes=256, seed=5)
     job = jobs.Job(network, planned, planned.hosts, link, lanes=256, **options)
@@ -53,7 +55,7 @@ def test_all_rails_carry_their_share_at_the_same_time(spine: bool) -> None:
 
 
 def test_what_is_lost_on_one_rail_is_repeated_there_the_same_way_each_time() -> None:
-    lossy = Link(delay_s=1e-6, loss=0.02)
+    lossy = CableConditions(delay_s=1e-6, loss=0.02)
     job, ended = run(rails(3, (1000.0, 1000.0)), lossy)
     assert job.repeats > 10
     again, same = run(rails(3, (1000.0, 1000.0)), lossy)

@@ -25,7 +25,7 @@ from switchsum_host.api.communicator import Communicator
 from switchsum_host.connect import connect
 from switchsum_host.links.virtual import AskCounts, VirtualLink
 from switchsum_lab.simulation import jobs, ranks
-from switchsum_lab.simulation.conditions import Link
+from switchsum_lab.simulation.conditions import CableConditions
 from switchsum_protocol.errors import (
     CollectiveTimeout,
     LocalError,
@@ -38,7 +38,7 @@ from switchsum_protocol.errors import (
 )
 
 Program = Callable[[Communicator], Any]
-LINK = Link(delay_s=1e-6)
+LINK = CableConditions(delay_s=1e-6)
 NAMES = ("h0", "h1", "h2")
 
 

@@ -14,7 +14,7 @@ from switchsum_controller.trees.moves import AWAY_S
 from switchsum_lab.cli.simulate import _text
 from switchsum_lab.simulation import jobs
 from switchsum_lab.simulation import network as simulated
-from switchsum_lab.simulation.conditions import Link
+from switchsum_lab.simulation.conditions import CableConditions
 from switchsum_lab.simulation.scenario import Scenario, ideals, simulate
 from switchsum_protocol.errors import UsageError
 
@@ -27,7 +27,7 @@ def scenario(**facts: Any) -> Scenario:
     cables = [Cable(ends=(name, f"leaf{number // 4}"), mbit=1000.0) for number, name in enumerate(hosts)]
     cables += [Cable(ends=(f"leaf{number}", "root"), mbit=1000.0) for number in range(2)]
     planned = Network(switches=("root", "leaf0", "leaf1"), hosts=hosts, cables=tuple(cables))
-    facts = {"workers": 4, "jobs": 2, "size": SIZE, "conditions": Link(delay_s=1e-6), **facts}
+    facts = {"workers": 4, "jobs": 2, "size": SIZE, "conditions": CableConditions(delay_s=1e-6), **facts}
     return Scenario(planned=planned, **facts)
 
 
@@ -46,7 +46,12 @@ def test_jobs_share_a_link_evenly() -> None:
 def test_jobs_are_spread_over_the_spines_so_that_each_is_as_quick_as_alone() -> None:
     """Three jobs, of which each has a host at both leaves, and three spines: no two jobs have a link in common."""
     planned = read("leaf-spine,2,3,3", 1000.0)
-    facts: dict[str, Any] = {"planned": planned, "workers": 2, "size": SIZE, "conditions": Link(delay_s=1e-6)}
+    facts: dict[str, Any] = {
+        "planned": planned,
+        "workers": 2,
+        "size": SIZE,
+        "conditions": CableConditions(delay_s=1e-6),
+    }
     networks: list[simulated.Network] = []
     carried: dict[str, int] = {}
     [alone] = simulate(Scenario(**{**facts, "jobs": 1}))
@@ -123,7 +128,7 @@ def test_jobs_beside_one_another_have_rails() -> None:
 def test_a_job_beside_others_that_has_rails_needs_their_controller() -> None:
     hosts = ("h0", "h1", "h2", "h3")
     cables = tuple(Cable(ends=(host, f"s{rail}"), mbit=1000.0) for rail in range(2) for host in hosts)
-    planned, link = Network(switches=("s0", "s1"), hosts=hosts, cables=cables), Link()
+    planned, link = Network(switches=("s0", "s1"), hosts=hosts, cables=cables), CableConditions()
     network = jobs.build(planned, link, lanes=256)
     with pytest.raises(UsageError, match="have the same controller"):
         jobs.Job(network, planned, hosts[:2], link, lanes=256, share=jobs.Share(number=1, first_host=2))

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from switchsum_lab.simulation.conditions import Link
+from switchsum_lab.simulation.conditions import CableConditions
 from switchsum_lab.simulation.network import Network
 from switchsum_lab.simulation.placement import host_address
 from switchsum_lab.simulation.streams import Receiver, Sender
@@ -14,11 +14,11 @@ from switchsum_switch.api.switch import Switch
 
 from .rig import FORWARDER
 
-SLOW = Link(rate_bps=100e6, delay_s=1e-4, overhead_bytes=0, queue_frames=50)
-QUICK = Link(rate_bps=1e9, delay_s=1e-4, overhead_bytes=0)
+SLOW = CableConditions(rate_bps=100e6, delay_s=1e-4, overhead_bytes=0, queue_frames=50)
+QUICK = CableConditions(rate_bps=1e9, delay_s=1e-4, overhead_bytes=0)
 
 
-def streams(link: Link, *obeys: bool) -> tuple[Network, list[Sender]]:
+def streams(link: CableConditions, *obeys: bool) -> tuple[Network, list[Sender]]:
     """Let streams share a link from one switch to another."""
     network = Network(seed=1)
     for name in ("s1", "s2"):

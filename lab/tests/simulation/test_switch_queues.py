@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from switchsum_lab.simulation.conditions import HostCost, Link, SwitchTiming
+from switchsum_lab.simulation.conditions import CableConditions, HostCost, SwitchTiming
 from switchsum_lab.simulation.network import Discarded, Host, Network
 from switchsum_lab.simulation.world import Storm
 from switchsum_protocol.errors import UsageError
@@ -27,7 +27,7 @@ FIRST_HOP_S = 125 * 8 / 1e12 + 1e-6
 
 
 def rig(
-    link: Link = QUICK, *, queues: int = 1, timing: SwitchTiming | None = None, **options: Any
+    link: CableConditions = QUICK, *, queues: int = 1, timing: SwitchTiming | None = None, **options: Any
 ) -> tuple[Network, Host, Host]:
     """Return h1 -> s1 -> h2 with a program that reports what it is told."""
     network = Network(**options)

@@ -11,16 +11,16 @@ from hypothesis import strategies as st
 
 from switchsum.topologies import Cable, Network
 from switchsum_controller.trees import forest
-from switchsum_controller.trees.branch import Branch, Place
+from switchsum_controller.trees.branch import Branch, BranchMember
 from switchsum_host.engine.operation import Operation
 from switchsum_lab.simulation import jobs
-from switchsum_lab.simulation.conditions import Link
+from switchsum_lab.simulation.conditions import CableConditions
 from tests.host.checks import check_sums
 from tests.host.test_terrible_network import EXAMPLES, draw_arrays
 
 PROBABILITIES = st.sampled_from([0.0, 0.01, 0.05, 0.2])
 LINKS = st.builds(
-    Link,
+    CableConditions,
     rate_bps=st.just(1e9),
     delay_s=st.sampled_from([1e-6, 50e-6, 2e-3]),
     loss=PROBABILITIES,
@@ -37,7 +37,7 @@ SHAPES = st.sampled_from([(2,), (6,), (2, 2), (3, 2), (2, 2, 1)])
 """What each switch has below it, from the root down."""
 LANES = 128
 OPERATIONS = 3
-BAD = Link(loss=0.05, late=0.05, late_by_s=1e-3, burst=(0.01, 5.0), outages=((1e-3, 20e-3),))
+BAD = CableConditions(loss=0.05, late=0.05, late_by_s=1e-3, burst=(0.01, 5.0), outages=((1e-3, 20e-3),))
 MOST_S = 2000.0
 """Virtual time after which sums are taken for stuck: pauses of eight seconds follow one another where most is lost."""
 
@@ -54,7 +54,9 @@ def tree(below: tuple[int, ...]) -> Network:
     return Network(switches=tuple(switches), hosts=tuple(hosts), cables=tuple(cables))
 
 
-def add(planned: Network, link: Link, seed: int, window: int, mode: str, **options: Any) -> tuple[str, float]:
+def add(
+    planned: Network, link: CableConditions, seed: int, window: int, mode: str, **options: Any
+) -> tuple[str, float]:
     """Let allreduces overlap and look at their sums; return the run's digest and time."""
     random = np.random.default_rng(seed)
     network = jobs.build(planned, link, lanes=LANES, seed=seed)
@@ -96,7 +98,7 @@ def finish(job: jobs.Job, count: int) -> int:
     mode=st.sampled_from(["one by one", "overlapping"]),
 )
 def test_sums_are_right_on_any_simulated_network(
-    seed: int, below: tuple[int, ...], link: Link, window: int, mode: str
+    seed: int, below: tuple[int, ...], link: CableConditions, window: int, mode: str
 ) -> None:
     assert add(tree(below), link, seed, window, mode)[1] > 0
 
@@ -104,7 +106,7 @@ def test_sums_are_right_on_any_simulated_network(
 @pytest.mark.slow
 def test_one_slot_in_a_tree_whose_links_lose_a_third_of_all_frames_in_bursts_is_not_asked_less_and_less_often() -> None:
     # No round is ever timed there.  Pauses that doubled up to eight seconds, and stayed, made sums take 2,900 s.
-    link = Link(rate_bps=1e9, delay_s=1e-6, loss=0.2, burst=(0.01, 11.0))
+    link = CableConditions(rate_bps=1e9, delay_s=1e-6, loss=0.2, burst=(0.01, 11.0))
     for seed in (0, 1):
         _, took_s = add(tree((2, 2, 1)), link, seed, 1, "one by one")
         assert took_s < 800
@@ -118,16 +120,16 @@ def test_sums_are_right_on_a_terrible_network_the_same_way_each_time() -> None:
 
 def test_a_switch_that_takes_members_for_one_another_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     """The first contribution completes a round, and the second one is taken for its repeat."""
-    monkeypatch.setattr(forest, "Place", lambda **facts: Place(**{**facts, "bit": 0}))
+    monkeypatch.setattr(forest, "BranchMember", lambda **facts: BranchMember(**{**facts, "bit": 0}))
     monkeypatch.setattr(Branch, "everybody", 1)
     monkeypatch.setattr(f"{__name__}.MOST_S", 2.0)
     with pytest.raises(AssertionError):
-        add(tree((2,)), Link(), 5, 16, "overlapping")
+        add(tree((2,)), CableConditions(), 5, 16, "overlapping")
 
 
 def test_workers_that_do_not_repeat_what_is_lost_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(f"{__name__}.MOST_S", 2.0)
-    lossy = Link(lost_frames=(0,))
+    lossy = CableConditions(lost_frames=(0,))
     assert add(tree((3,)), lossy, 5, 1, "overlapping")[1] < 1.0
     with pytest.raises(AssertionError, match="sums are stuck"):
         add(tree((3,)), lossy, 5, 1, "overlapping", probe_initial_s=1e6, probe_max_s=1e6)

@@ -170,7 +170,8 @@ def test_sparse_sums_of_hosts_are_counted() -> None:
     found = {name: simulated.run(replace(cell, protocol=name), 0) for name in counted.WAYS}
     for name, one in found.items():
         lossy = name in ("gtopk", "oktopk")
-        assert (one.right, (one.sum_error or 0.0) > 0.1) == (None if lossy else True, lossy)
+        is_exact = not lossy and name != "sparcml-split-q4"
+        assert (one.right, (one.sum_error or 0.0) > 0.1) == (True if is_exact else None, lossy)
     sent = {name: 1e6 * (one.sent_mb or 0.0) / (8 * k) for name, one in found.items()}  # in pairs, for each of k
     assert 3 < sent["topka"] < 3.4
     assert 1.4 < sent["oktopk"] < 1.9  # 2 (P - 1) / P, of packets with headers
@@ -266,3 +267,12 @@ def test_the_cause_is_raised_where_a_counted_rank_fails_or_all_wait(monkeypatch:
         monkeypatch.setitem(counted.WAYS, "topka", way)
         with pytest.raises(error, match=words):
             simulated.run(cell, 0)
+
+
+def test_a_later_call_of_several_steps_is_measured_on_virtual_links() -> None:
+    cell = Cell(collective="topk", workers=2, bytes=800_000, density=0.02, overlap="random", block=1)
+    first, later = (simulated.run(replace(cell, calls=calls), 0) for calls in (1, 2))
+    assert later.ms < first.ms - 2e-3, "its pairs go along with the first step: a round trip less"
+    with pytest.raises(Impossible) as refused:
+        simulated.check(Cell(calls=2))
+    assert refused.value.axis == "calls"

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from statistics import median
+from typing import Any
 
 import pytest
 
 from switchsum_lab.protocols.seam import load
 from switchsum_lab.simulation.jobs import SLOTS
 from switchsum_lab.sweeps import simulated, sweep_file
+from switchsum_lab.sweeps.axes import Cell
 
 ROOT = Path(__file__).parents[3]
 PAGE = (ROOT / "lab" / "docs" / "rivals.md").read_text()
@@ -32,20 +35,34 @@ def sections() -> Iterator[tuple[Path, dict[str, list[str]]]]:
             yield ROOT / found[1], table_of(part)
 
 
+def groups(sweep: sweep_file.Sweep) -> list[list[Cell]]:
+    """Return the cells of a sweep, together those of which the best one counts."""
+    found: dict[Cell, list[Cell]] = {}
+    same: dict[str, Any] = {} if sweep.best is None else {sweep.best: None}
+    for cell in sweep.cells:
+        found.setdefault(replace(cell, **same), []).append(cell)
+    return [*found.values()]
+
+
+def best_ms(cells: Sequence[Cell], repetitions: int) -> str:
+    return f"{min(median(simulated.run(cell, seed).ms for seed in range(repetitions)) for cell in cells):.3g}"
+
+
 def test_each_sweep_has_its_table() -> None:
     assert sorted(path for path, _ in sections()) == SWEEPS
     for path, table in sections():
         sweep = sweep_file.load(path)
         assert {cell.protocol for cell in sweep.cells} == set(table)
-        assert len(sweep.cells) == sum(len(cells) for cells in table.values())
+        assert len(groups(sweep)) == sum(len(cells) for cells in table.values())
 
 
 def test_figures_that_take_no_time_are_the_sweeps() -> None:
     path = ROOT / "examples" / "sweeps" / "rivals-size.yaml"
     table = dict(sections())[path]
-    for cell in sweep_file.load(path).cells:
-        if cell.bytes == 4 and cell.protocol in ("switchsum", "omnireduce", "parameter_server", "ring"):
-            assert f"{simulated.run(cell, 0).ms:.3g}" == f"{float(table[cell.protocol][0]):.3g}"
+    for cells in groups(sweep_file.load(path)):
+        [protocol] = {cell.protocol for cell in cells}
+        if cells[0].bytes == 4 and protocol in ("switchsum", "omnireduce", "parameter_server", "ring"):
+            assert best_ms(cells, 1) == f"{float(table[protocol][0]):.3g}"
 
 
 def test_times_on_slow_uplinks_are_those_of_their_sweep() -> None:
@@ -66,9 +83,8 @@ def test_times_on_slow_uplinks_are_those_of_their_sweep() -> None:
 def test_the_figures_are_the_sweeps(path: Path) -> None:
     sweep, table = sweep_file.load(path), dict(sections())[path]
     said: dict[str, list[str]] = {name: [] for name in table}
-    for cell in sweep.cells:
-        ms = median(simulated.run(cell, seed).ms for seed in range(sweep.repetitions))
-        said[cell.protocol].append(f"{ms:.3g}")
+    for cells in groups(sweep):
+        said[cells[0].protocol].append(best_ms(cells, sweep.repetitions))
     found = {name: [f"{float(cell):.3g}" for cell in cells] for name, cells in table.items()}
     assert found == said
 

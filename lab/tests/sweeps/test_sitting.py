@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import signal
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
+from typing import TextIO
 
 import pytest
 
@@ -191,3 +193,38 @@ def test_intervals_are_those_of_the_binomial_distribution(count: int, low: int, 
     # Ranks from a table of the sign test: of 20 values the 6th and the 15th hold the median with 95.9 %.
     found = Summary.of([float(value) for value in range(count)])
     assert (found.low, found.high, found.runs) == (low, high, count)
+
+
+class FullDisk:
+    """A file whose disk is full after some lines."""
+
+    def __init__(self, file: TextIO, lines: int) -> None:
+        self._file, self._left = file, lines
+
+    def write(self, text: str) -> int:
+        if self._left == 0:
+            self._file.write(text[: len(text) // 2])  # the disk takes a part of the line
+            self._file.flush()
+            raise OSError(errno.ENOSPC, "No space left on device")
+        self._left -= 1
+        return self._file.write(text)
+
+    def flush(self) -> None:
+        self._file.flush()
+
+    def close(self) -> None:
+        self._file.close()
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+
+def test_a_full_disk_is_told_in_one_line_and_keeps_what_was_measured(begin: Begin, tmp_path: Path) -> None:
+    results = begin()
+    assert results._file is not None
+    results._file = FullDisk(results._file, 3)  # type: ignore[assignment]
+    with pytest.raises(LocalError, match=r"cannot be written: No space left on device\. The runs before are kept"):
+        sitting.run(sweep(), results, Bench())
+    results.close()
+    again, bench = begin(), Bench()
+    assert len(again.runs) == 3
+    sitting.run(sweep(), again, bench)
+    assert bench.ran == [(4, 1)]

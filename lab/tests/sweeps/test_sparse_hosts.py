@@ -5,6 +5,7 @@ from __future__ import annotations
 import queue
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import TypeVar
 
 import numpy as np
@@ -17,6 +18,8 @@ from switchsum_lab.sweeps.sparse_hosts import (
     OkTopk,
     Peers,
     Stream,
+    dequantised,
+    quantised,
     recursive_doubling,
     ring,
     sparcml_doubling,
@@ -84,6 +87,36 @@ def test_sparcml(density: float) -> None:
         for part, first, last in zip(parts, bounds, bounds[1:], strict=False):
             dense = part.to_dense(first, last) if isinstance(part, Stream) else part
             np.testing.assert_array_equal(dense, expected[first:last])
+
+
+def _split(own: list[Stream], peers: Peers) -> list[Stream | Array]:
+    return sparcml_split(peers, own[peers.rank], SIZE, is_quantised=True)
+
+
+def test_sparcml_quantises_parts_that_are_dense_and_no_others() -> None:
+    errors = []
+    for density in (0.01, 1.0):
+        own, expected = streams(4, density)
+        for parts in on_all(4, partial(_split, own)):
+            assert [isinstance(part, Stream) for part in parts] == [density < 1] * 4
+            bounds = [SIZE * part // 4 for part in range(5)]
+            dense = [
+                part.to_dense(first, last) if isinstance(part, Stream) else part
+                for part, first, last in zip(parts, bounds, bounds[1:], strict=False)
+            ]
+            errors.append(float(np.abs(np.concatenate(dense) - expected).max()))
+    assert errors[:4] == [0.0] * 4
+    assert 0 < max(errors) <= float(expected.max()) / 7  # within a level of the bucket's largest value
+
+
+def test_quantising_has_no_bias_and_takes_an_eighth() -> None:
+    values = RNG.standard_normal(5000).astype(np.float32)
+    made = [quantised(values, np.random.default_rng(seed)) for seed in range(200)]
+    assert len(made[0]) == 4 * 5 + 5 * 1024 // 2
+    mean = np.mean([dequantised(one, len(values)) for one in made], axis=0)
+    assert float(np.abs(mean - values).max()) < 0.25
+    np.testing.assert_array_equal(np.abs(values).argmax(), np.abs(dequantised(made[0], len(values))).argmax())
+    assert dequantised(quantised(np.zeros(7, np.float32), np.random.default_rng(0)), 7).tolist() == [0] * 7
 
 
 @pytest.mark.parametrize("ranks", [2, 5])

@@ -36,6 +36,12 @@ class PlanOptions:
     lanes: Annotated[
         str, Option(help=f"Lanes that carry the values: {', '.join([*FLOAT_FORMATS][:-1])} or {[*FLOAT_FORMATS][-1]}.")
     ] = "int32"
+    bf16_ring: Annotated[bool, Option("--bf16-ring", help="A ring carries bfloat16 in place of float32.")] = False
+    rack: Annotated[int | None, Option(help="Machines at one leaf switch. Default: all.")] = None
+    oversubscription: Annotated[
+        float, Option(help="With --rack: how many times the machines' links hold more than their leaf's links.")
+    ] = 1.0
+    explain: Annotated[bool, Option("--explain", help="Show the arithmetic of each line.")] = False
     as_json: JsonOption = False
 
     def question(self) -> Question:
@@ -59,6 +65,9 @@ class PlanOptions:
             size=size,
             lanes=self.lanes,
             density=density,
+            ring_bits=16 if self.bf16_ring else 32,
+            rack=self.rack,
+            oversubscription=self.oversubscription,
         )
 
 
@@ -70,7 +79,8 @@ def plan(options: PlanOptions) -> None:
     question = options.question()
     found, says = advice.ways(question), advice.advice(question)
     if options.as_json:
-        print_json({"question": asdict(question), "ways": [asdict(way) for way in found], "advice": says})
+        lines = {"ways": [asdict(way) for way in found], "advice": [asdict(line) for line in says]}
+        print_json({"question": asdict(question), **lines})
         return
     typer.echo("Lower bounds by closed formulas: they count headers, but no delays and no processor time.")
     if question.density < 1:
@@ -78,7 +88,16 @@ def plan(options: PlanOptions) -> None:
         typer.echo(f"{question.size:,} bytes; {travel}.")
     typer.echo("")
     for way in found:
-        typer.echo(f"{1e3 * way.seconds:>10,.1f} ms  {way.name}: {way.link_bytes:,} bytes on {way.bound}")
+        typer.echo(f"{_time(way.seconds):>13}  {way.name}: {way.link_bytes:,} bytes on {way.bound}")
+        if options.explain:
+            typer.echo(f"{'':>13}  {way.arithmetic}")
     typer.echo("")
     for line in says:
-        typer.echo(line)
+        typer.echo(line.text)
+        for text in line.arithmetic if options.explain else ():
+            typer.echo(f"  {text}")
+
+
+def _time(seconds: float) -> str:
+    """Write a time so that a small one is not 0."""
+    return f"{1e3 * seconds:,.1f} ms" if seconds >= 1e-4 or not seconds else f"{1e6 * seconds:,.3g} us"

@@ -59,12 +59,14 @@ class SweepOptions:
 @takes(SweepOptions)
 def run(options: SweepOptions) -> None:
     """Run each cell of a sweep. A sweep that was stopped continues where it was."""
-    from switchsum_lab.sweeps import sitting, sweep_file
+    from switchsum_lab.sweeps import sweep_file
+
+    sweep = sweep_file.load(options.file)  # refuses a wrong file before the simulator is imported, which takes seconds
+    from switchsum_lab.sweeps import sitting
     from switchsum_lab.sweeps.checks import check
     from switchsum_lab.sweeps.real import Jobs
     from switchsum_lab.sweeps.results import Results
 
-    sweep = sweep_file.load(options.file)
     sweep.check(check)
     if options.dry_run:
         _list(sweep, as_json=options.as_json)
@@ -119,18 +121,21 @@ def _list(sweep: Sweep, *, as_json: bool) -> None:
 def _show(sweep: Sweep, results: Results, *, keep_old: bool, as_json: bool) -> None:
     """Print medians of the cells of this sweep."""
     from switchsum_lab.sweeps.axes import FIELDS, written
+    from switchsum_lab.sweeps.best import best
     from switchsum_lab.sweeps.outcome import MARKS
     from switchsum_lab.sweeps.summary import Summary
 
+    ended = [run for run in results.runs if run.outcome is not None]
     taken: dict[tuple[Any, bool], list[Any]] = {}
-    for run in results.runs:
-        if run.outcome is not None and ((is_current := results.is_current(run)) or keep_old):
+    for is_current in (True, False) if keep_old else (True,):
+        of_version = [run for run in ended if results.is_current(run) == is_current]
+        for run in of_version if sweep.best is None else best(of_version, sweep.best):
             taken.setdefault((run.cell, is_current), []).append(run)
     rows, seen = [], set()
     for cell, is_current in ((cell, is_current) for cell in sweep.cells for is_current in (True, False)):
         if runs := taken.get((cell, is_current)):
-            found = Summary.of([run.outcome.ms for run in runs])
-            marks = {mark for run in runs for mark in results.marks(run)}
+            found = Summary.of([one.outcome.ms for one in runs])
+            marks = {mark for one in runs for mark in results.marks(one)}
             seen |= marks
             rows.append(
                 {FIELDS[name]: written(name, getattr(cell, name)) for name in sweep.varying or ("protocol",)}
@@ -151,6 +156,8 @@ def _show(sweep: Sweep, results: Results, *, keep_old: bool, as_json: bool) -> N
         for row in rows:
             del row["marks"]
     print_records(f"{sweep.title}: medians of what a collective took", rows[:MOST_LISTED], as_json=False)
+    if sweep.best is not None:
+        typer.echo(f"of {FIELDS[sweep.best]} the best value of each row: the least median")
     for mark in sorted(seen):
         typer.echo(f"marked {mark}: {MARKS[mark]}, so that it is no figure of the protocol alone")
     more = f"the other {len(rows) - MOST_LISTED} rows, " if len(rows) > MOST_LISTED else ""
@@ -191,8 +198,8 @@ def plot(options: PlotOptions) -> None:
     from switchsum_lab.sweeps.results import Results
 
     results = Results.read(options.folder)
-    said = sweep_file.load(options.folder / "sweep.yaml").plot
-    x, y, by, panels = (getattr(options, name) or said.get(name) for name in sweep_file.PICTURE)
+    said = sweep_file.load(options.folder / "sweep.yaml")
+    x, y, by, panels = (getattr(options, name) or said.plot.get(name) for name in sweep_file.PICTURE)
     if x is None:
         raise UsageError("--x says which axis lies along the bottom: the sweep's file has no `plot`")
     picture = plotting.Picture(
@@ -203,6 +210,7 @@ def plot(options: PlotOptions) -> None:
         where=tuple(options.where or ()),
         is_linear=options.linear,
         keeps_old=options.keep_old,
+        best=said.best,
     )
     out = options.out or options.folder / "plot.svg"
     plotting.draw(results, picture, out)

@@ -14,7 +14,7 @@ from typing import Any, Final
 
 from switchsum_protocol.errors import UsageError
 from switchsum_protocol.frame import AGGREGATION_PORT, MAX_WORKERS, WIRE_VERSION
-from switchsum_protocol.slot_rules import Member
+from switchsum_protocol.slot_rules import AdmittedMember
 from switchsum_switch.wires.headers import Address, parse_ip, parse_mac
 
 LEAST_SLOTS: Final = 4
@@ -59,10 +59,10 @@ class Facts:
     members: tuple[MemberFacts, ...]
     """Members in the order of ranks."""
 
-    def admission(self, member: MemberFacts) -> Member:
+    def admission(self, member: MemberFacts) -> AdmittedMember:
         """Return a member's entry on the reference, where rank r is behind port r + 1."""
         rank = self.members.index(member)
-        return Member(
+        return AdmittedMember(
             job=self.job,
             rank=rank,
             epoch=self.epoch,

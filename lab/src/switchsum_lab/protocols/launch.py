@@ -6,6 +6,7 @@ the protocol's hosts itself, and the ranks' processes hand it their calls.
 
 from __future__ import annotations
 
+import math
 import sys
 import threading
 from collections.abc import Sequence
@@ -26,13 +27,15 @@ from switchsum_switch.process.children import Child, Children
 from switchsum_switch.process.ending import ended_by_signals, scratch_folder
 from switchsum_switch.process.start_limit import start_limit
 
-from .member import Place
+from .member import HostAssignment
 from .seam import HEADERS_BYTES, Baseline, World, load
 
 _NOBODY = "a-baseline-has-no-controller"
 """Address where nobody listens. A call that needs a controller fails with this name."""
 _SLOTS = 128
-"""Frames that a worker has in flight on real links if nothing else is said."""
+"""Frames that a worker has in flight on real links without a rate, if nothing else is said."""
+_ROUND_TRIP_S = 200e-6
+"""Round trip of real links on one machine, where processors take turns: from it a window follows at a rate."""
 _LEAST_TIMEOUT_S = 2e-3
 _MORE_BYTES = 64 - 14
 """Room for the protocol's own header in a frame whose MTU has to be chosen."""
@@ -47,7 +50,8 @@ def run(options: RunOptions) -> int:
         wires.enter_namespace()
     baseline = load(directory)
     lanes = int(options.lanes) if options.lanes.isdigit() else baseline.lanes
-    baseline.program(lanes)  # refuses lanes for which there is none before anything starts
+    # Refuses lanes for which there is no switch before anything starts.
+    baseline.check_switch(_world(options, baseline, lanes=lanes, slots=1), is_virtual=options.virtual_time)
     if options.virtual_time:
         return _run_virtual(options, baseline, lanes)
     with ended_by_signals(), scratch_folder() as scratch, Children(scratch) as children:
@@ -65,8 +69,8 @@ def _world(options: RunOptions, baseline: Baseline, *, lanes: int, slots: int) -
     )
 
 
-def _place(options: RunOptions, baseline: Baseline, world: World, host: int, meeting: str) -> Place:
-    return Place(
+def _place(options: RunOptions, baseline: Baseline, world: World, host: int, meeting: str) -> HostAssignment:
+    return HostAssignment(
         directory=str(baseline.folder),
         host=host,
         meeting=meeting,
@@ -81,7 +85,11 @@ def _place(options: RunOptions, baseline: Baseline, world: World, host: int, mee
 
 
 def _start_ranks(
-    children: Children, options: RunOptions, places: Sequence[Place], commands: Sequence[Sequence[str]], scratch: str
+    children: Children,
+    options: RunOptions,
+    places: Sequence[HostAssignment],
+    commands: Sequence[Sequence[str]],
+    scratch: str,
 ) -> list[Child]:
     meeting = session.LOOPBACK, bmv2.free_port()
     ranks = []
@@ -111,7 +119,7 @@ class _Real:
     def run(self, path: str) -> int:
         """Run it on the BMv2 at `path`, or on the embedded switch."""
         options, baseline = self._options, self._baseline
-        world = _world(options, baseline, lanes=self._lanes, slots=options.slot_count or _SLOTS)
+        world = _world(options, baseline, lanes=self._lanes, slots=options.slot_count or self._slots())
         laid = self._lay(world)
         p4runtime, most = self._start_switch(path, laid)
         world = replace(world, slots=min(world.slots, most), least_timeout_s=_LEAST_TIMEOUT_S)
@@ -122,6 +130,14 @@ class _Real:
                 threading.Thread(target=_meet, args=(listener, world), daemon=True).start()
                 ranks = self._start(world, laid)
                 return _end(self._children, ranks)
+
+    def _slots(self) -> int:
+        """Return how many frames a worker has in flight if nobody says: a round trip's, or the protocol's own."""
+        rate = self._options.rate_of(0)
+        if not rate:
+            return _SLOTS
+        frame_bits = 8 * (HEADERS_BYTES + 4 * self._lanes)
+        return self._baseline.window(self._lanes, math.ceil(_ROUND_TRIP_S * rate_bits(rate) / frame_bits))
 
     def _lay(self, world: World) -> list[wires.Wire]:
         laid = []
@@ -205,22 +221,21 @@ def _meet(listener: Listener, world: World) -> None:
 
 def _run_virtual(options: RunOptions, baseline: Baseline, lanes: int) -> int:
     """Run a job in virtual time."""
-    from switchsum_lab.simulation import jobs  # noqa: PLC0415 - the simulator takes long to import
-    from switchsum_lab.simulation.conditions import Link, parse_queue, parse_time  # noqa: PLC0415
+    from switchsum_lab.simulation.conditions import CableConditions, parse_queue, parse_time  # noqa: PLC0415 - takes long
 
-    from .virtual import VirtualRun  # noqa: PLC0415
+    from .virtual import VirtualRun, fitting_slots  # noqa: PLC0415
     from .virtual_ranks import VirtualRanks  # noqa: PLC0415
 
     queue_bytes, queue_frames = parse_queue(options.queue)
     rate = rate_bits(options.rate) if options.rate else options.link_mbit * 1e6
-    conditions = Link(
+    conditions = CableConditions(
         rate_bps=rate,
         delay_s=parse_time(options.delay),
         queue_bytes=queue_bytes,
         queue_frames=queue_frames,
         loss=options.loss,
     )
-    slots = options.slot_count or jobs.fitting_window(conditions, rate, lanes, baseline.levels)
+    slots = options.slot_count or fitting_slots(baseline, conditions, rate, lanes)
     world = _world(options, baseline, lanes=lanes, slots=slots)
     simulated = VirtualRun(baseline, world, conditions, mtu=mtu_of(options, lanes))
     with ended_by_signals(), scratch_folder() as scratch, Children(scratch) as children:

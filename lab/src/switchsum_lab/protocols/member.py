@@ -20,11 +20,11 @@ from .seam import Array, Baseline, World, load, statistics_of
 from .sockets import PacketLink, Service
 
 VARIABLE: Final = "SWITCHSUM_BASELINE"
-"""Environment variable with a `Place` as JSON."""
+"""Environment variable with a `HostAssignment` as JSON."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Place:
+class HostAssignment:
     """Where a host of a protocol is: written by `switchsum run --baseline`, and read by the host's process."""
 
     directory: str
@@ -58,11 +58,11 @@ class Place:
         )
 
 
-def read_place() -> Place:
+def read_assignment() -> HostAssignment:
     """Return this process's place; raises UsageError."""
     if (text := os.environ.get(VARIABLE)) is None:
         raise UsageError("other protocols run under `switchsum run --baseline DIR`, which starts the ranks")
-    return Place(**json.loads(text))
+    return HostAssignment(**json.loads(text))
 
 
 class _Calls(Protocol):
@@ -75,7 +75,7 @@ class _Calls(Protocol):
     def compute(self, seconds: float) -> None: ...
 
 
-class Member:
+class ProtocolMember:
     """One rank of a job that another system's protocol adds for.
 
     Example:
@@ -85,7 +85,7 @@ class Member:
 
     """
 
-    def __init__(self, place: Place, calls: _Calls) -> None:
+    def __init__(self, place: HostAssignment, calls: _Calls) -> None:
         self._calls = calls
         self.rank = place.host
         self.world_size = place.workers
@@ -128,7 +128,7 @@ class Member:
 
 
 @contextmanager
-def join() -> Iterator[Member]:
+def join() -> Iterator[ProtocolMember]:
     """Begin together with all ranks, and end together with them.
 
     Yields:
@@ -138,10 +138,10 @@ def join() -> Iterator[Member]:
         UsageError: The process was not started by `switchsum run --baseline`.
 
     """
-    place = read_place()
+    place = read_assignment()
     if not place.interface:
         with meet(place) as meeting:
-            yield Member(place, _VirtualCalls(meeting))
+            yield ProtocolMember(place, _VirtualCalls(meeting))
             meeting.send(("end",))
         return
     link = PacketLink(place.host, place.interface, loss=place.loss, seed=place.seed)
@@ -149,7 +149,7 @@ def join() -> Iterator[Member]:
     try:
         with meet(place) as meeting:
             meeting.recv()  # all have opened their links
-            yield Member(place, calls)
+            yield ProtocolMember(place, calls)
             meeting.send(("end",))
             meeting.recv()  # nobody waits for this rank's answers any more
     finally:
@@ -158,7 +158,7 @@ def join() -> Iterator[Member]:
 
 
 @contextmanager
-def meet(place: Place) -> Iterator[Connection[Any, Any]]:
+def meet(place: HostAssignment) -> Iterator[Connection[Any, Any]]:
     """Tell the launcher that this host is there; yields the connection."""
     end = socket.socket(socket.AF_UNIX)
     end.connect(place.meeting)
@@ -170,7 +170,7 @@ def meet(place: Place) -> Iterator[Connection[Any, Any]]:
 class _RealCalls:
     """Calls on a real link."""
 
-    def __init__(self, baseline: Baseline, place: Place, link: PacketLink) -> None:
+    def __init__(self, baseline: Baseline, place: HostAssignment, link: PacketLink) -> None:
         self._baseline, self._place, self._link = baseline, place, link
         self._peer = baseline.peer(place.world(), link)
         self.service = Service(link, self._peer.unasked)

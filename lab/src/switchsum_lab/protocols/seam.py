@@ -1,9 +1,9 @@
 """The seam on which another system's protocol stands beside ours: what its folder holds, and what its hosts are given.
 
-The folder has `host.py`, and a P4 program unless hosts do all.  `host.py` has functions with these names
-(lab/docs/protocols.md shows each):
+The folder has `host.py`, and its switch: a P4 program, or `switch.py` with a function `switch(world)` that returns a
+`DataPlane` for virtual time.  `host.py` has functions with these names (lab/docs/protocols.md shows each):
 
-    entries(world)       the entries and groups that the switch gets
+    entries(world)       the entries and groups that a P4 program gets
     peer(world, link)    the host of a worker, a `Peer`
     servers(world)       how many hosts serve the workers; without this function none does
     server(world, link)  what such a host does for ever, as `Steps`
@@ -17,6 +17,7 @@ from __future__ import annotations
 import hashlib
 import importlib.util
 import sys
+import zlib
 from collections.abc import Callable, Generator, Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import cache
@@ -28,6 +29,7 @@ import numpy as np
 import numpy.typing as npt
 
 from switchsum_controller.tables.entries import Entry, Group
+from switchsum_lab.simulation.python_switch import DataPlane
 from switchsum_protocol.errors import UsageError
 from switchsum_switch.wires.headers import Address
 
@@ -61,6 +63,8 @@ class World:
     seed: int = 0
     job: int = 0
     """Number of the job, where several jobs of the same size share a switch."""
+    is_lossless: bool = False
+    """Whether links lose, repeat and delay nothing, so that a protocol may do without recovery."""
     block: int | None = None
     """Values that are zero together, several of which share a frame. None: a frame's values are one block."""
 
@@ -79,7 +83,7 @@ class World:
         return self.job * self.hosts + host + 1
 
 
-class Link(Protocol):
+class HostLink(Protocol):
     """A host's only link."""
 
     host: int
@@ -163,12 +167,12 @@ class Baseline:
         found: Iterable[Entry | Group] = self.host.entries(world)
         return list(found)
 
-    def peer(self, world: World, link: Link) -> Peer:
+    def peer(self, world: World, link: HostLink) -> Peer:
         """Return the host of a worker."""
         made: Peer = self.host.peer(world, link)
         return made
 
-    def server(self, world: World, link: Link) -> Steps:
+    def server(self, world: World, link: HostLink) -> Steps:
         """Return what a server does."""
         steps: Steps = self.host.server(world, link)
         return steps
@@ -182,6 +186,37 @@ class Baseline:
     def levels(self) -> int:
         """How often a frame passes the switch before its answer begins: `LEVELS`, which is 2 where hosts answer."""
         return int(getattr(self.host, "LEVELS", 1))
+
+    @property
+    def has_program(self) -> bool:
+        """Whether its switch has a P4 program: in its folder, or one of ours, which `PROGRAM` of host.py names."""
+        has_own = any(self.folder.glob("program*.json")) or (self.folder / "program.p4").is_file()
+        return has_own or hasattr(self.host, "PROGRAM")
+
+    def plane(self, world: World) -> DataPlane:
+        """Return its switch in Python: what `switch(world)` of switch.py returns; raises UsageError."""
+        path = self.folder / "switch.py"
+        if not path.is_file():
+            raise UsageError(f"{self.folder} has no switch: a P4 program, or switch.py for virtual time")
+        made: DataPlane = _function(_module(path), path, "switch")(world)
+        return made
+
+    def window(self, lanes: int, fitting: int) -> int:
+        """Return how many frames a worker has in flight if nobody says.
+
+        That is what a round trip holds, `fitting`, or what the protocol's authors took, if that is more: the values
+        in flight that `WINDOW_VALUES` of host.py says.
+        """
+        return max(fitting, -(-int(getattr(self.host, "WINDOW_VALUES", 0)) // lanes))
+
+    def check_switch(self, world: World, *, is_virtual: bool) -> None:
+        """Raise UsageError, or ProgramError with p4c's words, if it has no switch for this world and kind of links."""
+        if self.has_program:
+            self.program(world.lanes)
+        elif is_virtual:
+            self.plane(world)
+        else:
+            raise UsageError(f"{self.name} has no P4 program, which real links need: --virtual-time runs its switch.py")
 
     def program(self, lanes: int) -> tuple[str, str]:
         """Return BMv2's JSON and the P4Info of the program with so many values in a frame.
@@ -215,18 +250,37 @@ def load(directory: str | Path) -> Baseline:
         ours = ", ".join(sorted(found.parent.name for found in BASELINES.glob("*/host.py")))
         raise UsageError(f"{folder} has no host.py: name the folder of a protocol, or one of {ours}")
     folder = folder.resolve()
-    spec = importlib.util.spec_from_file_location(f"switchsum_baseline_{folder.name}", path)
+    module = _module(folder / "host.py")
+    found = Baseline(name=folder.name, folder=folder, host=module)
+    needed = "peer", *(["entries"] if found.has_program else []), *(["server"] if hasattr(module, "servers") else [])
+    for name in needed:
+        _function(module, path, name)
+    return found
+
+
+def _module(path: Path) -> ModuleType:
+    """Load a file of a protocol, which may import its neighbours (`from .host import HEADER`); raises UsageError."""
+    package = f"switchsum_baseline_{zlib.crc32(bytes(path.parent)):08x}"
+    if package not in sys.modules:
+        sys.modules[package] = ModuleType(package)
+        sys.modules[package].__path__ = [str(path.parent)]
+    name = f"{package}.{path.stem}"
+    spec = importlib.util.spec_from_file_location(name, path)
     assert spec is not None
     assert spec.loader is not None
-    module = sys.modules[spec.name] = importlib.util.module_from_spec(spec)  # dataclasses look there
+    module = sys.modules[name] = importlib.util.module_from_spec(spec)  # dataclasses look there
     try:
         spec.loader.exec_module(module)
     except Exception as error:
         raise UsageError(f"{path} cannot be loaded: {type(error).__name__}: {error}") from error
-    for name in ("entries", "peer", *(["server"] if hasattr(module, "servers") else [])):
-        if not callable(getattr(module, name, None)):
-            raise UsageError(f"{path} has no function {name}: lab/docs/protocols.md shows what it returns")
-    return Baseline(name=folder.name, folder=folder, host=module)
+    return module
+
+
+def _function(module: ModuleType, path: Path, name: str) -> Callable[..., Any]:
+    """Return a function that a protocol's file must have; raises UsageError."""
+    if not callable(found := getattr(module, name, None)):
+        raise UsageError(f"{path} has no function {name}: lab/docs/protocols.md shows what it returns")
+    return found  # type: ignore[no-any-return]
 
 
 class Driver:

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from .member import meet, read_place
+from .member import meet, read_assignment
 from .seam import load
 from .sockets import PacketLink, Service
 
 
 def main() -> None:
     """Serve until the launcher ends this process."""
-    place = read_place()
+    place = read_assignment()
     link = PacketLink(place.host, place.interface, loss=place.loss, seed=place.seed)
     steps = load(place.directory).server(place.world(), link)
     service = Service(link)

@@ -18,8 +18,9 @@ from typing import Any, Final
 import numpy as np
 
 from switchsum_lab.simulation import jobs
-from switchsum_lab.simulation.conditions import HostCost, Link
+from switchsum_lab.simulation.conditions import CableConditions, HostCost
 from switchsum_lab.simulation.network import Network
+from switchsum_lab.simulation.python_switch import DataPlane
 from switchsum_lab.simulation.records import Stop
 from switchsum_lab.simulation.scenario import Drawing, LinkResult, Result, Scenario, arrays_of
 from switchsum_protocol.errors import LocalError, UsageError
@@ -43,7 +44,7 @@ _TWO: Final = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_int64, ctypes.c_int64)
 
 
 class VirtualHost:
-    """A host of a protocol in the simulation's loop; it is the `Link` that the protocol sees."""
+    """A host of a protocol in the simulation's loop; it is the `HostLink` that the protocol sees."""
 
     most_frames = _MOST_FRAMES
 
@@ -152,12 +153,13 @@ class VirtualRun:
         self,
         baseline: Baseline,
         world: World,
-        conditions: Link,
+        conditions: CableConditions,
         *,
         rates_bps: Sequence[float] = (),
         cost: HostCost = HostCost(),  # noqa: B008 - frozen
         mtu: int = 1500,
         job_count: int = 1,
+        plane: DataPlane | None = None,
     ) -> None:
         """Lay the star.
 
@@ -169,15 +171,24 @@ class VirtualRun:
             cost: What frames cost the hosts' processors.
             mtu: Of the links.
             job_count: Number of jobs that share the switch; each has hosts of its own, as many as the world says.
+            plane: The switch in Python.  None: the protocol's P4 program, or if it has none its `switch.py`.
 
         Raises:
-            UsageError: The protocol's folder has no program for these lanes, or its frames are longer than the MTU.
+            UsageError: The protocol's folder has no switch for these lanes.
 
         """
+        world = replace(world, is_lossless=conditions.loses_nothing)
         self.world, self.baseline = world, baseline
         frame_bytes = max(mtu + 14, HEADERS_BYTES + _HEADER_BYTES + 4 * world.lanes)
         self.network = Network(seed=world.seed, frame_bytes=frame_bytes, open_ports=True)
-        switch = self.network.switch(SWITCH, Switch(*baseline.program(world.lanes)))
+        worlds = [replace(world, job=job) for job in range(job_count)]
+        if plane is None and baseline.has_program:
+            switch = self.network.switch(SWITCH, Switch(*baseline.program(world.lanes)))
+            for own in worlds:
+                for item in baseline.entries(own):
+                    jobs.write(switch, item)
+        else:
+            self.network.python_switch(SWITCH, plane or baseline.plane(world))
         self.hosts: list[VirtualHost] = []
         """Of all jobs, one job after the other."""
         self.workers: list[int] = []
@@ -185,10 +196,7 @@ class VirtualRun:
         self.numbers: list[int] = []
         self.peers: list[Peer] = []
         """Of the workers."""
-        for job in range(job_count):
-            own = replace(world, job=job)
-            for item in baseline.entries(own):
-                jobs.write(switch, item)
+        for own in worlds:
             for host in range(world.hosts):
                 number, made = len(self.hosts), VirtualHost(host, frame_bytes)
                 self.hosts.append(made)
@@ -251,6 +259,11 @@ class VirtualRun:
         return found
 
 
+def fitting_slots(baseline: Baseline, conditions: CableConditions, rate_bps: float, lanes: int) -> int:
+    """Return how many frames a worker has in flight on such links, if nobody says."""
+    return baseline.window(lanes, jobs.fitting_window(conditions, rate_bps, lanes, baseline.levels, least=1))
+
+
 def simulate(
     scenario: Scenario,
     directory: str | Path,
@@ -279,7 +292,7 @@ def simulate(
         raise UsageError(f"{baseline.name} runs on one switch, in int32 lanes, without failures")
     rates = scenario.rates_bps
     lanes = scenario.lanes_per_frame
-    slots = scenario.window_slots or jobs.fitting_window(scenario.conditions, rates[0], lanes, baseline.levels)
+    slots = scenario.window_slots or fitting_slots(baseline, scenario.conditions, rates[0], lanes)
     world = baseline.world(
         workers=scenario.workers,
         lanes=lanes,

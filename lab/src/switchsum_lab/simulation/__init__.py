@@ -13,12 +13,13 @@ picoseconds and chance is drawn by counting, so that the same seed gives the sam
 | `loop.py` | the event loop |
 | `conditions.py` | what a link or a host is like: rates, delays, queues, losses, costs |
 | `world.py`, `switches.py`, `log.py`, `arena.py` | build those records in Python, let time pass, make room |
-| `network.py` | the door for P4 writers: hosts, switches with any program, and links, by names |
+| `network.py` | a network for P4 writers: hosts, switches with any program, and links, by names |
+| `python_switch.py` | a switch that is a Python object |
 | `traffic.py` | a host that sends one frame again and again, and counts what comes |
 | `streams.py` | a bulk stream such as TCP's |
 | `workers.py`, `jobs.py` | the real engine as a host; a job over the trees that the planner finds |
 | `placement.py`, `rails.py` | where a job's ranks are; a worker with links to several switches |
-| `controller.py` | the real controller's keeper and upkeep, without gRPC and threads |
+| `controller.py` | the real controller's reconciler and upkeep, without gRPC and threads |
 | `peers.py`, `peer_kernels.py` | collectives of hosts alone, such as a ring, and their formulas |
 | `scenario.py`, `outputs.py` | a question to the simulator and its answer; captures, traces and plots |
 | `ranks.py` | the user's own processes in virtual time |

@@ -24,11 +24,11 @@ _UNITS: Final = {"ps": 1e-12, "ns": 1e-9, "us": 1e-6, "ms": 1e-3, "s": 1.0}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Link:
+class CableConditions:
     """One direction of a cable, with the queue of the port that sends.
 
     Example:
-        >>> Link(rate_bps=parse_rate("10gbit"), queue_frames=64).rate_bps
+        >>> CableConditions(rate_bps=parse_rate("10gbit"), queue_frames=64).rate_bps
         10000000000.0
 
     """
@@ -70,6 +70,13 @@ class Link:
     host_queue_bytes: int | None = None
     """As `queue_bytes`, for the link on which a host sends.  None: no limit, so that a host drops nothing itself."""
     host_queue_frames: int | None = None
+
+    @property
+    def loses_nothing(self) -> bool:
+        """Whether every frame arrives, once and in order."""
+        limits = self.queue_bytes, self.queue_frames, self.host_queue_bytes, self.host_queue_frames
+        chance = self.loss, self.burst, self.late, self.twice
+        return not (any(chance) or self.lost_frames or self.outages or any(limit is not None for limit in limits))
 
     def __post_init__(self) -> None:
         """Raise UsageError for what no link is."""

@@ -1,4 +1,4 @@
-"""The controller in virtual time: the real keeper, upkeep and registry, without gRPC and threads.
+"""The controller in virtual time: the real reconciler, upkeep and registry, without gRPC and threads.
 
 `turn` is one turn of the controller's loop (`Upkeep.turn`); the clock is the network's.  What a `Session` says to a
 switch over P4Runtime goes straight into the switch here, and takes no time.  So a switch or a link that fails at a
@@ -41,7 +41,7 @@ _PACKET_BYTES: Final = 2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Door:
+class Attachment:
     """Where a rank's hello comes in."""
 
     switch: str
@@ -153,7 +153,7 @@ class Membership:
         self,
         controller: Controller,
         job: str,
-        doors: Sequence[Sequence[Door]],
+        attachments: Sequence[Sequence[Attachment]],
         *,
         slots: int,
         rates: Sequence[float] = (),
@@ -161,23 +161,29 @@ class Membership:
         shares_slots: bool = False,
         own_slots: int = 0,
     ) -> None:
-        """Let a job's ranks come in by doors; `rates` are those of several links."""
+        """Let a job's ranks join at their attachments; `rates` are those of several links."""
         self._controller, self.job = controller, job
-        keeper, size = controller.keeper, len(doors)
-        with keeper.changed:
-            keeper.jobs.create(
+        reconciler, size = controller.reconciler, len(attachments)
+        with reconciler.changed:
+            reconciler.jobs.create(
                 job, workers=size, slots=slots, timeout_s=timeout_s, shares_slots=shares_slots, own_slots=own_slots
             )
         self._places = [
             controller.members.join(member_rpc.JoinRequest(job=job, rank=rank, world_size=size, rates=list(rates)))
             for rank in range(size)
         ]
-        with keeper.changed:
+        with reconciler.changed:
             for rank, place in enumerate(self._places):
-                keeper.jobs.attend(place.nonce, keeper.clock())
-                for link, door in enumerate(doors[rank]):
-                    known = keeper.jobs.hello(
-                        place.nonce, rank, door.address, door.port, keeper.clock(), switch=door.switch, link=link
+                reconciler.jobs.attend(place.nonce, reconciler.clock())
+                for link, attachment in enumerate(attachments[rank]):
+                    known = reconciler.jobs.hello(
+                        place.nonce,
+                        rank,
+                        attachment.address,
+                        attachment.port,
+                        reconciler.clock(),
+                        switch=attachment.switch,
+                        link=link,
                     )
                     assert known
         self.told = [RankTold(controller, job, place.nonce) for place in self._places]
@@ -212,7 +218,7 @@ class Membership:
 
     def hear(self, now: float) -> None:
         """Hear what the controller has for the ranks: the same for all of them."""
-        live = self._controller.keeper.jobs.find(self.job).live
+        live = self._controller.reconciler.jobs.find(self.job).live
         if live is not None and live.moves > len(self.moved):
             self.moved.append(f"at {now:.6g} s, {live.moved[-1]}")
         request = member_rpc.MemberRequest(job=self.job, nonce=self._places[0].nonce)
@@ -258,13 +264,13 @@ class SimulatedController:
         self._sessions[name] = session
         return session
 
-    def join(self, doors: Sequence[Sequence[Door]], **facts: Any) -> Membership:
-        """Have a job join whose ranks are behind these doors, one for each of their links; `facts` as `Membership`.
+    def join(self, attachments: Sequence[Sequence[Attachment]], **facts: Any) -> Membership:
+        """Have a job join whose ranks have these attachments, one for each of their links; `facts` as `Membership`.
 
         Raises what a controller refuses.
         """
         job = f"simulated{len(self._jobs)}"
-        found = Membership(self._real, job, doors, **facts)
+        found = Membership(self._real, job, attachments, **facts)
         self._jobs.append(found)
         self._turn()
         found.hear(self._network.now)
@@ -300,10 +306,10 @@ class SimulatedController:
         self._failed.add(name)
         self._sessions[name].has_failed = True
         error = P4RuntimeError("StreamChannel", Code.UNAVAILABLE, f"switch {name} has failed")
-        keeper = self._real.keeper
-        with keeper.changed:
-            keeper.fleet.connections[name].detach(error)
-            keeper.note_absence(name, error)
+        reconciler = self._real.reconciler
+        with reconciler.changed:
+            reconciler.fleet.connections[name].detach(error)
+            reconciler.note_absence(name, error)
 
     # As time passes.
 
@@ -323,12 +329,12 @@ class SimulatedController:
 
     def _turn(self) -> None:
         """Have the controller's loop go round once."""
-        keeper = self._real.keeper
+        reconciler = self._real.reconciler
         now = self._network.now
-        with keeper.changed:
-            found = {pair for pair in map(frozenset, _pairs(keeper.fabric)) if pair not in self._cut}
-            moves.note_links(keeper.cuts, keeper.fabric, found, keeper.fleet.away(), now)
-        self._real.upkeep.turn(lambda: [keeper.events.get() for _ in range(keeper.events.qsize())])
+        with reconciler.changed:
+            found = {pair for pair in map(frozenset, _pairs(reconciler.fabric)) if pair not in self._cut}
+            moves.note_links(reconciler.cuts, reconciler.fabric, found, reconciler.fleet.away(), now)
+        self._real.upkeep.turn(lambda: [reconciler.events.get() for _ in range(reconciler.events.qsize())])
         self._next_s = instant(now + TICK_S)
 
 

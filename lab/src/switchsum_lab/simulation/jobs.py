@@ -22,7 +22,7 @@ from switchsum_controller.switches.session import Build
 from switchsum_controller.tables.entries import Entry, Group, SwitchState
 from switchsum_controller.tables.names import FORWARDING, IDENTITY, STATIONS
 from switchsum_controller.trees.fabric import MOST_TREES
-from switchsum_controller.trees.forest import Forest, Reserved, Seat, Site, switches_of
+from switchsum_controller.trees.forest import AggregationSwitch, AttachedWorker, Forest, Reserved, switches_of
 from switchsum_host.api.join import SWITCH_TIMEOUT_S
 from switchsum_host.engine.config import EngineConfig
 from switchsum_host.engine.operation import Operation
@@ -34,8 +34,8 @@ from switchsum_switch.api.switch import Switch
 from switchsum_switch.wires.headers import ETHERNET_BYTES, Address
 
 from .arena import Arena
-from .conditions import HostCost, HostTiming, Link, SwitchTiming, instant
-from .controller import Door, Membership, SimulatedController, fabric_of
+from .conditions import CableConditions, HostCost, HostTiming, SwitchTiming, instant
+from .controller import Attachment, Membership, SimulatedController, fabric_of
 from .network import Network
 from .placement import Placement, behind, host_address, merged, place, rates_bps
 from .rails import Rails
@@ -48,7 +48,7 @@ Arrays = Sequence[npt.NDArray[Any]]
 SLOTS: Final = 1024
 """Slots of the program."""
 TIMING: Final = SwitchTiming(waits_behind=True)
-"""Of switches: the program does not see its queues, so that links mark frames (`Link.mark_bytes`) in its place."""
+"""Of switches: the program does not see its queues, and links mark frames for it (`CableConditions.mark_bytes`)."""
 _LEAST_WINDOW: Final = 64
 _MARGIN: Final = 1.25
 """A window is so many times what a round trip holds."""
@@ -67,7 +67,7 @@ _PATIENCE: Final = {"timeout_s": DEFAULT_TIMEOUT_S, "switch_timeout_s": SWITCH_T
 
 def build(
     planned: topologies.Network,
-    conditions: Link,
+    conditions: CableConditions,
     *,
     lanes: int,
     mtu: int = 1500,
@@ -92,7 +92,7 @@ def build(
     return network
 
 
-def attach(network: Network, cable: topologies.Cable, conditions: Link, *, port: int | None = None) -> None:
+def attach(network: Network, cable: topologies.Cable, conditions: CableConditions, *, port: int | None = None) -> None:
     """Connect a host with its switch."""
     far, host = cable.ends if cable.ends[0] in network.switches else cable.ends[::-1]
     down = _at_rate(conditions, cable)
@@ -108,7 +108,7 @@ def attach(network: Network, cable: topologies.Cable, conditions: Link, *, port:
     network.link(host, far, own, port=port, back=down)
 
 
-def _at_rate(conditions: Link, cable: topologies.Cable) -> Link:
+def _at_rate(conditions: CableConditions, cable: topologies.Cable) -> CableConditions:
     delay_s = conditions.delay_s if cable.delay_ms is None else cable.delay_ms / 1e3
     return replace(conditions, rate_bps=cable.mbit * 1e6, delay_s=delay_s)
 
@@ -205,7 +205,7 @@ class Job:
         network: Network,
         planned: topologies.Network,
         hosts: Sequence[str],
-        conditions: Link,
+        conditions: CableConditions,
         *,
         lanes: int,
         window_slots: int | None = None,
@@ -263,7 +263,7 @@ class Job:
         if self.controller is None:
             self._write_entries([at for [at] in ports])
 
-    def _fitting_window(self, conditions: Link) -> int:
+    def _fitting_window(self, conditions: CableConditions) -> int:
         """Return how many slots keep all links of the hosts busy."""
         levels, rates = self._placed.trees[0].levels, rates_bps(self._placed.rails)
         slots = sum(fitting_window(conditions, rate, self.lanes, levels) for rate in rates)
@@ -282,7 +282,13 @@ class Job:
         return found
 
     def _attach(
-        self, rank: int, host: str, conditions: Link, ports: Sequence[int], cost: HostCost, timing: HostTiming
+        self,
+        rank: int,
+        host: str,
+        conditions: CableConditions,
+        ports: Sequence[int],
+        cost: HostCost,
+        timing: HostTiming,
     ) -> None:
         """Connect a rank's worker with its switch, or its switches."""
         network, worker, links = self.network, self.workers[rank], len(ports)
@@ -309,13 +315,13 @@ class Job:
         self, controller: SimulatedController, ports: Sequence[Sequence[int]], options: Mapping[str, Any]
     ) -> Membership:
         """Have the ranks join a controller."""
-        doors = [
-            [self._door(link, host, port, self._address(rank, link)) for link, port in enumerate(ports[rank])]
+        attachments = [
+            [self._attachment(link, host, port, self._address(rank, link)) for link, port in enumerate(ports[rank])]
             for rank, host in enumerate(self.hosts)
         ]
         timeout_s = options.get("timeout_s", DEFAULT_TIMEOUT_S)
         return controller.join(
-            doors,
+            attachments,
             slots=self.window_slots,
             rates=self._placed.shares_mbit,
             timeout_s=timeout_s,
@@ -323,10 +329,12 @@ class Job:
             own_slots=self._share.own_slots,
         )
 
-    def _door(self, link: int, host: str, port: int, address: Address) -> Door:
+    def _attachment(self, link: int, host: str, port: int, address: Address) -> Attachment:
         """Return where a host's hello comes in, which is at a port of its own switch, or where another one forwards."""
         *others, switch = self._placed.way(link, host)
-        return Door(switch=switch, port=self.network.port_to(switch, others[-1]) if others else port, address=address)
+        return Attachment(
+            switch=switch, port=self.network.port_to(switch, others[-1]) if others else port, address=address
+        )
 
     def fail(self, name: str, at_s: float) -> None:
         """Let a switch, or a link that is called `tail->head`, fail for good; raises UsageError.
@@ -403,16 +411,16 @@ class Job:
                 reserved[name].slots[number] = SlotRange(first=first, count=tree.slots)
                 reserved[name].groups[number] = group + number
             first += tree.slots
-        sites = {
-            name: Site(
+        switches = {
+            name: AggregationSwitch(
                 address=_SWITCH,
                 ports={far: port for port, far in network.ports(name).items() if far in network.switches},
                 lanes_per_frame=self.lanes,
             )
             for name in names
         }
-        seats = [
-            Seat(
+        workers = [
+            AttachedWorker(
                 switch=self.trees[0].parents[host],
                 port=ports[rank],
                 address=self._address(rank),
@@ -420,9 +428,9 @@ class Job:
             )
             for rank, host in enumerate(self.hosts)
         ]
-        forest = Forest(job=_JOB + self._share.number, trees=self.trees, reserved=reserved, sites=sites)
+        forest = Forest(job=_JOB + self._share.number, trees=self.trees, reserved=reserved, switches=switches)
         cookies = itertools.count(self._cookie(MOST_WORKERS))
-        for name, branches in forest.branches(seats, epoch=_EPOCH, draw_cookie=cookies.__next__).items():
+        for name, branches in forest.branches(workers, epoch=_EPOCH, draw_cookie=cookies.__next__).items():
             # Branches of several trees share entries: where the results of a member go is one.
             state = SwitchState.of(item for branch in branches for item in branch.items())
             for members in state.groups.values():
@@ -518,9 +526,11 @@ def add_together(
     return [job.ended(began) for job in jobs]
 
 
-def fitting_window(conditions: Link, rate_bps: float, lanes: int, levels: int) -> int:
-    """Return how many slots keep links of a rate busy: what a round trip holds, and a quarter more."""
+def fitting_window(
+    conditions: CableConditions, rate_bps: float, lanes: int, levels: int, *, least: int = _LEAST_WINDOW
+) -> int:
+    """Return how many slots keep links of a rate busy: what a round trip holds, and a quarter more; `least` or more."""
     bits = 8 * (FRAME_BYTES + payload_bytes(lanes) + conditions.overhead_bytes)
     # A frame is sent anew by each switch, up and down; those of a slot's members come one after the other.
     round_trip_s = 2 * levels * (conditions.delay_s + bits / rate_bps)
-    return min(SLOTS, max(_LEAST_WINDOW, math.ceil(_MARGIN * round_trip_s * rate_bps / bits)))
+    return min(SLOTS, max(least, math.ceil(_MARGIN * round_trip_s * rate_bps / bits)))

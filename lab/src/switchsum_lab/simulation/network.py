@@ -1,9 +1,10 @@
-"""A network by names: switches with any program, hosts, links; the door for writers of P4 programs."""
+"""A network by names: switches with any program, hosts, links; writers of P4 programs begin here."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -13,8 +14,9 @@ from switchsum_protocol.errors import UsageError
 from switchsum_switch.api.switch import Switch
 from switchsum_switch.kernels.loading import address_of
 
-from .conditions import HostCost, HostTiming, Link, SwitchTiming, check_spans
+from .conditions import CableConditions, HostCost, HostTiming, SwitchTiming, check_spans
 from .log import Noted
+from .python_switch import DataPlane, PythonSwitch
 from .records import NEVER, PICOSECONDS, Fate, Stop
 from .traffic import Traffic
 from .world import MOST_BYTES, NativeHost, NoLink, World
@@ -69,7 +71,9 @@ class LinkView:
 
     """
 
-    def __init__(self, world: World, number: int, name: str, conditions: Link, tail: tuple[int, int]) -> None:
+    def __init__(
+        self, world: World, number: int, name: str, conditions: CableConditions, tail: tuple[int, int]
+    ) -> None:
         self.name = name
         """Name of the link, `tail->head`."""
         self.conditions = conditions
@@ -223,7 +227,7 @@ class Network:
         >>> network = Network(seed=1)
         >>> first, second = network.host("h1"), network.host("h2")
         >>> switch = network.switch("s1", Switch.from_file("forward.json"))  # doctest: +SKIP
-        >>> network.link("h1", "s1", port=1, conditions=Link(rate_bps=1e9))  # doctest: +SKIP
+        >>> network.link("h1", "s1", port=1, conditions=CableConditions(rate_bps=1e9))  # doctest: +SKIP
         >>> network.link("h2", "s1", port=2)  # doctest: +SKIP
         >>> first.send(frame, at=1e-3)  # doctest: +SKIP
         >>> network.run(until=2e-3)  # doctest: +SKIP
@@ -252,7 +256,9 @@ class Network:
         """
         self.world = World(seed=seed, frame_bytes=frame_bytes, most_bytes=most_bytes, is_strict=not open_ports)
         self.switches: dict[str, Switch] = {}
-        """The switches by name; their tables, registers and counters are those of the moment."""
+        """The switches with a P4 program by name; their tables, registers and counters are those of the moment."""
+        self.python_switches: dict[str, PythonSwitch] = {}
+        """The switches that are written in Python, by name."""
         self.hosts: dict[str, Host] = {}
         self.links: dict[str, LinkView] = {}
         """Each direction of each link, as `tail->head`."""
@@ -312,6 +318,37 @@ class Network:
         switch.clock.stop(at_s=self.now)
         return switch
 
+    def python_switch(
+        self,
+        name: str,
+        plane: DataPlane,
+        timing: SwitchTiming = SwitchTiming(),  # noqa: B008 - frozen
+    ) -> PythonSwitch:
+        """Add a switch that is a Python object: `plane.process(port, frame)` returns the frames that leave.
+
+        Args:
+            name: What it is called.
+            plane: The object.  Frames that it makes wait on their links, and what it computes takes no time.
+            timing: How long frames are in it beside the time in queues.
+
+        Returns:
+            The switch as the network has it.
+
+        Raises:
+            UsageError: Another node is called so, or the timing has queues between ingress and egress.
+
+        Example:
+            >>> network.python_switch("s1", Hub())  # doctest: +SKIP
+
+        """
+        switch = PythonSwitch(plane)
+        if timing.has_queues:
+            raise UsageError("a switch in Python has no egress, before which packets could wait")
+        self._name(name, self.world.add_switch(switch, timing=timing))
+        self.python_switches[name] = switch
+        switch.on_error = partial(self.world.fail, self._numbers[name])
+        return switch
+
     def pause(self, name: str, *spans: tuple[float, float]) -> None:
         """Let a switch or a host do nothing between times (from, until) in seconds; what comes waits for it.
 
@@ -335,11 +372,11 @@ class Network:
         self,
         one: str,
         other: str,
-        conditions: Link = Link(),  # noqa: B008 - frozen
+        conditions: CableConditions = CableConditions(),  # noqa: B008 - frozen
         *,
         port: int | None = None,
         other_port: int | None = None,
-        back: Link | None = None,
+        back: CableConditions | None = None,
     ) -> None:
         """Connect two nodes.
 
@@ -360,11 +397,11 @@ class Network:
                 raise UsageError(f"there is no node {name}")
         if one == other:
             raise UsageError(f"both ends of a link are {one}")
-        if one not in self.switches and other not in self.switches:
+        if not self._forwards(one) and not self._forwards(other):
             raise UsageError(f"{one} and {other} are hosts, but one end of a link must be a switch")
-        if one in self.switches and other not in self.switches:
+        if self._forwards(one) and not self._forwards(other):
             ports = self._port(one, port), self._port(other, None)
-        elif other in self.switches and one not in self.switches:
+        elif self._forwards(other) and not self._forwards(one):
             ports = self._port(one, None), self._port(other, port)
         else:
             ports = self._port(one, port), self._port(other, other_port)
@@ -374,8 +411,12 @@ class Network:
         self._lay(f"{other}->{one}", second, first, back or conditions)
         self._ports[one][ports[0]], self._ports[other][ports[1]] = other, one
 
+    def _forwards(self, name: str) -> bool:
+        """Tell whether a node is a switch."""
+        return name in self.switches or name in self.python_switches
+
     def _port(self, name: str, port: int | None) -> int:
-        if name not in self.switches:
+        if not self._forwards(name):
             if (used := len(self._ports[name])) >= self._most_links.get(name, 1):
                 raise UsageError(f"{name} has {used} link{'s' * (used > 1)} already, and no more")
             return used
@@ -385,7 +426,7 @@ class Network:
             raise UsageError(f"port {port} of {name} has a link already, to {self._ports[name][port]}")
         return port
 
-    def _lay(self, name: str, tail: tuple[int, int], head: tuple[int, int], conditions: Link) -> None:
+    def _lay(self, name: str, tail: tuple[int, int], head: tuple[int, int], conditions: CableConditions) -> None:
         number = self.world.connect(*tail, *head, conditions)
         while name in self.links:  # parallel links
             name += "'"
@@ -434,6 +475,7 @@ class Network:
         Raises:
             Storm: More frames are on their way than there is memory for, or switches pass frames round for ever.
             UsageError: The time is over, or a program sends frames to a port without a link.
+            Exception: Whatever a switch in Python has raised.
 
         """
         if until is not None and until < self.now:
@@ -448,6 +490,9 @@ class Network:
         finally:
             for switch in self.switches.values():
                 switch.clock.stop(at_s=self.now)
+            for made in self.python_switches.values():
+                if made.error is not None:
+                    raise made.error
 
     def busiest(self) -> Iterable[LinkView]:
         """Return the links, the one with the longest queue first."""

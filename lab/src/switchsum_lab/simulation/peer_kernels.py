@@ -351,7 +351,7 @@ def _done(stream: StreamRecord, known: RoundRecord, number: Scalar, now: float) 
 
 @inner
 def _estimate(found: RoundRecord, elapsed: float) -> None:
-    """Set the time-out from a round trip, as a worker does without the floor of its driver."""
+    """Set the time-out from a round trip, as a worker does without the minimum of its driver."""
     if found.smoothed_s == 0.0:
         found.smoothed_s = elapsed
         found.variation_s = elapsed / 2

@@ -24,7 +24,7 @@ from switchsum_switch.kernels.loading import address_of
 
 from . import peer_kernels
 from .arena import Arena
-from .conditions import HostCost, Link
+from .conditions import CableConditions, HostCost
 from .jobs import SLOTS, Ended, attach, write
 from .network import Network
 from .peer_kernels import ETHERNET_BYTES, FIRST_TIMEOUT_S, PEER, PEER_BYTES, ROUND, STREAM
@@ -151,12 +151,12 @@ def streams(algorithm: str, rank: int, ranks: int) -> list[Stream]:
     return [Stream(steps=tuple(_STEPS[algorithm](rank, ranks)))]
 
 
-def ideal_ring_s(ranks: int, size: int, conditions: Link, rate_bps: float, mtu: int) -> float:
+def ideal_ring_s(ranks: int, size: int, conditions: CableConditions, rate_bps: float, mtu: int) -> float:
     """Return what a ring takes at least, all headers counted: 2 (N - 1) / N of the array over each link."""
     return 2 * (ranks - 1) / ranks * size * _stretch(mtu, conditions) * 8 / rate_bps
 
 
-def _stretch(mtu: int, conditions: Link) -> float:
+def _stretch(mtu: int, conditions: CableConditions) -> float:
     """Return the bytes on a link for a byte of values."""
     return (mtu + ETHERNET_BYTES + conditions.overhead_bytes) / (mtu + ETHERNET_BYTES - PEER_BYTES)
 
@@ -268,7 +268,7 @@ def run(
     network: Network,
     planned: topologies.Network,
     groups: Sequence[Sequence[str]],
-    conditions: Link,
+    conditions: CableConditions,
     *,
     algorithm: str,
     size: int,

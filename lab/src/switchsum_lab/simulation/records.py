@@ -288,8 +288,8 @@ class NodeRecord(Record):
     """Address of the `OutputRecord`."""
     overflowed: Int64
     """Frames for which the output had no room, or that became longer than frames may be here."""
-    lot: Int64
-    """Address of the lot (`queues/parking.py`) for packets that wait between ingress and egress; 0: none waits."""
+    pool: Int64
+    """Address of the pool (`queues/parking.py`) for packets that wait between ingress and egress; 0: none waits."""
     processing: Int64
     """How long a frame is in the switch before it comes to its queue."""
     # What work costs a host, or a switch with one thread, and when it does none.
@@ -364,7 +364,7 @@ class WorldRecord(Record):
     """Address of the `PlaceRecord`s."""
     place_count: Int64
     places: Int64
-    """Address of the addresses of the free places, a stack that all lots share."""
+    """Address of the addresses of the free places, a stack that all pools share."""
     place_room: Int64
     """Number of these places."""
     place_spare: Int64

@@ -10,7 +10,7 @@ import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
@@ -23,7 +23,7 @@ from switchsum_protocol.frame import FLOAT_FORMATS, FRAME_BYTES, LaneFormat, pay
 from switchsum_switch.wires.headers import ETHERNET_BYTES
 
 from . import jobs, peers
-from .conditions import HostCost, HostTiming, Link
+from .conditions import CableConditions, HostCost, HostTiming
 from .network import LinkView, Network
 from .placement import place_all, rails_of, rates_bps
 
@@ -52,7 +52,7 @@ class Scenario:
     workers: int
     size: int
     """Bytes of each rank's array of float32."""
-    conditions: Link = field(default_factory=Link)
+    conditions: CableConditions = field(default_factory=CableConditions)
     """Conditions of all links except their rates, which the topology has."""
     lanes_per_frame: int = 256
     lanes: str = "int32"
@@ -70,6 +70,9 @@ class Scenario:
     until_s: float | None = None
     failures: tuple[tuple[str, float], ...] = ()
     """Switches, or links as `tail->head`, and when they fail for good while the switches add."""
+    switch_timeout_s: float | None = None
+    """How long ranks wait for a switch that does not answer before they give up, where some switch or link fails; None:
+    as in a job."""
     outages: tuple[tuple[str, float, float], ...] = ()
     """Links as `tail->head`, and between which times they are down, both ways, while the switches add."""
     pauses: tuple[tuple[str, float, float], ...] = ()
@@ -92,6 +95,8 @@ class Scenario:
                 raise UsageError(f"a peer must be one of {', '.join(PEERS)}, not {name}")
         if (self.outages or self.pauses or self.batch_s) and not {*self.against} <= {IDEAL}:
             raise UsageError("outages, pauses and batches are of switches that add: compare them with ideal-ring alone")
+        if self.switch_timeout_s is not None and not self.failures:
+            raise UsageError("ranks wait for a switch that has failed: --switch-timeout needs --fail")
         if not 1 <= self.jobs <= MOST_JOBS:
             raise UsageError(f"a network has room for 1 to {MOST_JOBS} jobs, not {self.jobs}")
         hosts = len(self.planned.hosts)
@@ -285,6 +290,9 @@ def _moves(started: Sequence[jobs.Job]) -> Iterator[tuple[str, str]]:
 def jobs_of(network: Network, scenario: Scenario) -> list[jobs.Job]:
     """Place the jobs, each behind the slots and the hosts of those before."""
     started: list[jobs.Job] = []
+    patience: dict[str, Any] = {}
+    if scenario.switch_timeout_s is not None:
+        patience["switch_timeout_s"] = scenario.switch_timeout_s
     controller = None
     if scenario.failures or len(scenario.rates_bps) > 1:
         hosts, lanes = scenario.hosts, scenario.lanes_per_frame
@@ -311,6 +319,7 @@ def jobs_of(network: Network, scenario: Scenario) -> list[jobs.Job]:
                 timings=dict.fromkeys(hosts, HostTiming(batch_s=scenario.batch_s)),
                 share=share,
                 seed=scenario.seed,
+                **patience,
             )
         )
     _interrupt(network, scenario)

@@ -3,7 +3,7 @@
 A `Sender` has always something to send.  Its window grows by one frame for each acknowledged one in slow start, and by
 one in each round trip after that (RFC 5681).  A loss halves it, and so does a mark of congestion if it asks for marks
 (RFC 3168); both at most once in a round trip.  A frame is lost when three that were sent later have been acknowledged
-(RFC 8985), or when nothing has come for a time-out (RFC 6298, with Linux's floor of 200 ms).
+(RFC 8985), or when nothing has come for a time-out (RFC 6298, with Linux's minimum of 200 ms).
 
 Frames are IPv4 and look like TCP's: the number of a frame stands where TCP counts bytes.  A `Receiver` acknowledges
 each frame at once.  Nothing is opened or closed, and the receiver's window has no end.

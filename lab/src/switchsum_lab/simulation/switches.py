@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any, Final
+from contextlib import AbstractContextManager
+from typing import Any, Final, Protocol
 
 import numpy as np
 import numpy.typing as npt
 
 from switchsum_protocol.errors import UsageError
 from switchsum_switch.execution.entry import ENTRY_WORDS
-from switchsum_switch.execution.pipeline import Pipeline
 from switchsum_switch.kernels.loading import address_of
-from switchsum_switch.queues.batch import DEFAULT_ARENA_BYTES, DEFAULT_FRAMES, Output
-from switchsum_switch.queues.parking import FRAME_BYTES, HELD, LOT_WORDS, PLACE_WORDS, PLACES, TAG
+from switchsum_switch.queues.batch import DEFAULT_ARENA_BYTES, DEFAULT_FRAMES, CodeEntry, Output
+from switchsum_switch.queues.parking import FRAME_BYTES, HELD, PLACE_WORDS, PLACES, POOL_WORDS, TAG
 from switchsum_switch.queues.queues import PORTS
 from switchsum_switch.queues.traffic_manager import Rate, TrafficManager
 
@@ -24,17 +24,52 @@ _FIRST_PLACES: Final = 256
 _LINE_BYTES: Final = 64
 
 
+class Program(Protocol):
+    """What the loop needs of a switch's data plane: a compiled program's `Pipeline`, or a `PythonSwitch`."""
+
+    @property
+    def lock(self) -> AbstractContextManager[object]:
+        """Held while time passes."""
+        ...
+
+    @property
+    def queue_count(self) -> int:
+        """Queues of a port."""
+        ...
+
+    @property
+    def sees_waiting(self) -> bool:
+        """Whether it matters to it that packets wait between ingress and egress."""
+        ...
+
+    def room(self, frame_bytes: int) -> tuple[int, int]:
+        """Return how many frames and bytes of an output a frame of that length may need."""
+        ...
+
+    def entry(self, output: Output) -> CodeEntry | None:
+        """Return how a kernel calls it with `output`; None if it cannot."""
+        ...
+
+    def place_bytes(self, frame_bytes: int) -> int:
+        """Return the bytes of a place for a packet that waits between ingress and egress."""
+        ...
+
+    def park_in(self, lot: int) -> None:
+        """Let packets wait in a lot that the loop keeps, given its address; 0: no longer."""
+        ...
+
+
 class SwitchNode:
     """A switch: how the loop calls its program, and the queues of the ports whose packets wait before egress."""
 
-    def __init__(self, pipeline: Pipeline, manager: TrafficManager | None, timing: SwitchTiming) -> None:
+    def __init__(self, pipeline: Program, manager: TrafficManager | None, timing: SwitchTiming) -> None:
         self.pipeline = pipeline
         self._manager, self._timing = manager, timing
         self._output = Output()
         self.entry: npt.NDArray[np.int64] = np.zeros(ENTRY_WORDS, np.int64)
-        self.lot: npt.NDArray[np.int64] = np.zeros(LOT_WORDS, np.int64)
+        self.pool: npt.NDArray[np.int64] = np.zeros(POOL_WORDS, np.int64)
         self._held = np.zeros(PORTS, np.uint8)
-        self.lot[HELD] = address_of(self._held)
+        self.pool[HELD] = address_of(self._held)
         self._queues: dict[int, npt.NDArray[Any]] = {}
         """Queues by port."""
 
@@ -56,7 +91,7 @@ class SwitchNode:
 
     def _add(self, port: int, link: Any) -> None:
         """Give a port its queues."""
-        queues = np.zeros(self.pipeline.state.queues.count, QUEUE)
+        queues = np.zeros(self.pipeline.queue_count, QUEUE)
         queues["first"] = queues["last"] = NONE
         queues["most_frames"] = self._timing.queue_frames or NEVER
         queues["most_bytes"] = NEVER
@@ -80,7 +115,7 @@ class SwitchNode:
 
         Raises UsageError if there is no such queue.
         """
-        count = self.pipeline.state.queues.count
+        count = self.pipeline.queue_count
         if not 0 <= priority < count:
             raise UsageError(f"there is no queue {priority}: a port has {count}, numbered from 0")
         return self._queues[port][priority] if port in self._queues else None
@@ -96,11 +131,11 @@ class SwitchNode:
         found = self.pipeline.entry(self._output)
         if found is None:
             raise UsageError("virtual time needs native programs: use engine='native'")
-        self.pipeline.park_in(address_of(self.lot) if self.holds else 0)
+        self.pipeline.park_in(address_of(self.pool) if self.holds else 0)
         self.entry[:] = found.arguments
         node["entry"], node["output"] = address_of(self.entry), self._output.address
         node["result"] = address_of(found.result)
-        node["lot"] = address_of(self.lot) if self.holds else 0
+        node["pool"] = address_of(self.pool) if self.holds else 0
         return frames
 
 
@@ -126,14 +161,14 @@ class Places:
         return sum(memory.nbytes for memory in self._memory)
 
     def fit(self, switches: Iterable[SwitchNode], frame_bytes: int) -> None:
-        """Make places large enough for a packet of each switch, and tell the switches' lots where places are."""
+        """Make places large enough for a packet of each switch, and tell the switches' pools where places are."""
         found = list(switches)
         stride = max((one.pipeline.place_bytes(frame_bytes) for one in found), default=0)
         if stride > self._stride:  # packets that wait stay where they are, in places that are not used again
             self._stride = stride
             self._world["least_place"], self._world["place_room"] = len(self._records), 0
         for one in found:
-            one.lot[PLACES], one.lot[FRAME_BYTES] = address_of(self._stack), frame_bytes
+            one.pool[PLACES], one.pool[FRAME_BYTES] = address_of(self._stack), frame_bytes
 
     def grow(self, switches: Iterable[SwitchNode], frame_bytes: int) -> None:
         """Double the number of places."""

@@ -12,7 +12,6 @@ import numpy as np
 import numpy.typing as npt
 
 from switchsum_protocol.errors import LocalError, UsageError
-from switchsum_switch.execution.pipeline import Pipeline
 from switchsum_switch.kernels.loading import address_of
 from switchsum_switch.kernels.outlined import Outlined
 from switchsum_switch.queues.parking import LOST
@@ -22,11 +21,11 @@ from switchsum_switch.wires.rows import LEAD_BYTES, row_stride
 
 from . import loop
 from .arena import aligned, with_room
-from .conditions import HostCost, HostTiming, Link, SwitchTiming, check_spans
+from .conditions import CableConditions, HostCost, HostTiming, SwitchTiming, check_spans
 from .events import MOST_INDICES, TAILS
 from .log import Log
 from .records import FRAME, HEAD_BYTES, LINK, NEVER, NODE, NONE, PICOSECONDS, WORLD, Kind, Stop
-from .switches import Places, SwitchNode
+from .switches import Places, Program, SwitchNode
 
 EVENTS_AT_ONCE: Final = 500_000
 """Number of events after which the loop returns, so that Ctrl-C and other signals are heard."""
@@ -103,7 +102,7 @@ class World:
 
     def add_switch(
         self,
-        pipeline: Pipeline,
+        pipeline: Program,
         manager: TrafficManager | None = None,
         timing: SwitchTiming = SwitchTiming(),  # noqa: B008 - frozen
     ) -> int:
@@ -167,7 +166,7 @@ class World:
         self._keep.append(found)
         return address_of(found)
 
-    def connect(self, tail: int, port: int, head: int, head_port: int, link: Link) -> int:
+    def connect(self, tail: int, port: int, head: int, head_port: int, link: CableConditions) -> int:
         """Lay one direction of a cable from a port of `tail` to a port of `head`; return the link's number."""
         ports = self._ports[tail]
         if not 0 <= port < len(ports):
@@ -193,7 +192,7 @@ class World:
             self.nodes[tail]["link"] = number
         return number
 
-    def _facts(self, link: Link, number: int) -> dict[str, int | float]:
+    def _facts(self, link: CableConditions, number: int) -> dict[str, int | float]:
         chosen = np.array(sorted(link.lost_frames), np.int64)
         outages = np.array([[_picoseconds(at) for at in pair] for pair in sorted(link.outages)], np.int64)
         steps = np.array([[_picoseconds(at), round(link.rate_bps * by)] for at, by in sorted(link.steps)], np.int64)
@@ -297,6 +296,10 @@ class World:
         self._record["waiting"] = min(len(hosts), 1) if first else len(hosts)
         self._record["failed"] = NONE
 
+    def fail(self, node: int) -> None:
+        """End the run, because a node has raised an error that its owner keeps."""
+        self._record["failed"] = node
+
     def wake(self, host: int, at_s: float | None = None) -> None:
         """Let a host look whether it has something to do, now or at a time."""
         at = int(self._record["now"][0]) if at_s is None else _picoseconds(at_s)
@@ -381,8 +384,8 @@ class World:
             self._places.fit(self._holding, self.frame_bytes)
             yield
             for number, switch in self._switches.items():
-                self.nodes[number]["overflowed"] += switch.lot[LOST]
-                switch.lot[LOST] = 0
+                self.nodes[number]["overflowed"] += switch.pool[LOST]
+                switch.pool[LOST] = 0
 
     @property
     def _holding(self) -> list[SwitchNode]:

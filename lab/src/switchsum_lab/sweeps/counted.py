@@ -1,7 +1,8 @@
 """Sparse sums of hosts alone as protocols of a sweep: their messages are counted, and their time is a formula.
 
 The algorithms run as they are (`sparse_hosts.py`), each rank in a thread.  An exchange takes as long as the rank with
-most bytes needs on its link, and the delay of two cables.  Nothing is lost, and no congestion is modelled.
+most bytes needs on its link, with all headers and gaps of Ethernet, and the delay of two cables.  Nothing is lost, and
+no congestion is modelled.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from typing import Final
 
 import numpy as np
 
+from switchsum_lab.simulation.conditions import ETHERNET_OVERHEAD
 from switchsum_lab.simulation.scenario import Scenario
 from switchsum_lab.sweeps import supports
 from switchsum_lab.sweeps.axes import Cell, Impossible
@@ -47,6 +49,7 @@ WAYS: Final[dict[str, Way]] = {
     "oktopk": _ok_topk,
     "sparcml-doubling": lambda peers, own, size: lambda: sparcml_doubling(peers, own, size),
     "sparcml-split": lambda peers, own, size: lambda: sparcml_split(peers, own, size),
+    "sparcml-split-q4": lambda peers, own, size: lambda: sparcml_split(peers, own, size, is_quantised=True),
 }
 """By the name that a sweep file uses.  What a way finds out once and keeps is not counted."""
 _IN_PAIRS: Final = ("gtopk", "sparcml-doubling")
@@ -159,15 +162,16 @@ class _Meeting:
             barrier.abort()
 
     def _count(self) -> None:
-        sent, got = np.zeros(self.ranks), np.zeros(self.ranks)
+        out, into = np.zeros(self.ranks), np.zeros(self.ranks)
+        """What each rank's link takes, with what is around frames."""
         for rank, outgoing in enumerate(self._outgoing):
             for target, octets in outgoing.items():
                 packets = max(1, -(-len(octets) // self._payload))
                 moved = len(octets) + TCP_HEADERS_BYTES * packets
-                sent[rank] += moved
-                got[target] += moved
-        self.sent += sent
-        self.seconds += 8 * max(float(sent.max()), float(got.max())) / self._rate_bps + 2 * self._delay_s
+                self.sent[rank] += moved
+                out[rank] += moved + ETHERNET_OVERHEAD * packets
+                into[target] += moved + ETHERNET_OVERHEAD * packets
+        self.seconds += 8 * max(float(out.max()), float(into.max())) / self._rate_bps + 2 * self._delay_s
 
     def _forget(self) -> None:
         self.seconds, self.sent = 0.0, np.zeros(self.ranks)

@@ -26,7 +26,7 @@ CODE: Final = (
     *("switchsum_lab.simulation", "switchsum_lab.protocols", "switchsum_lab.sweeps"),
 )
 """The packages that decide a figure."""
-_SHOWN_ONLY: Final = frozenset({"plotting.py", "summary.py", "results.py", "sweep_file.py"})
+_SHOWN_ONLY: Final = frozenset({"plotting.py", "summary.py", "results.py", "sweep_file.py", "best.py"})
 """Modules of sweeps that come after a figure, or before its cell."""
 _OF_A_PROTOCOL: Final = ("*.py", "*.p4", "program*.json", "program*.txtpb", "program.sha256")
 """What counts in the folder of a protocol: results of sweeps may lie there as well."""

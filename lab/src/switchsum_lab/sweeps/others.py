@@ -39,11 +39,11 @@ def load(cell: Cell, beside: Sequence[str] = ()) -> seam.Baseline:
     ):
         asked[name] = value
         try:
-            found.world(**asked)
+            world = found.world(**asked)
         except UsageError as error:
             raise Impossible(axis, str(error)) from error
     try:
-        found.program(lanes)
+        found.check_switch(world, is_virtual=cell.is_virtual)
     except SwitchsumError as error:
         raise Impossible("lanes", str(error)) from error
     return found

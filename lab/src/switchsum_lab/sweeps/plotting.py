@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from switchsum_lab.sweeps.axes import AXES, COLUMNS, FIELDS, Cell, Value, written
+from switchsum_lab.sweeps.best import best
 from switchsum_lab.sweeps.outcome import MARKS
 from switchsum_lab.sweeps.results import FIGURES, Results, Run
 from switchsum_lab.sweeps.summary import LEAST_RUNS, Summary
@@ -45,6 +46,8 @@ class Picture:
     is_linear: bool = False
     keeps_old: bool = False
     """Runs of earlier code or files are drawn as well, as curves of their own."""
+    best: str | None = None
+    """Field of which each point has the best value alone, unless the picture names it."""
 
 
 Curve = Sequence[tuple[Any, Summary]]
@@ -69,6 +72,13 @@ def curves(results: Results, picture: Picture) -> dict[Value, dict[str, Curve]]:
     if not runs:
         raise UsageError(f"{results.folder} has no run with --where {' '.join(picture.where)}" if picture.where else
                          f"{results.folder} has no run that ended well")  # fmt: skip
+    if picture.best is not None and picture.best not in fields.values():
+        runs = [
+            run
+            for is_current in (True, False)
+            for run in best([run for run in runs if results.is_current(run) == is_current], picture.best)
+        ]
+        fields = {**fields, picture.best: picture.best}
     _check_named(runs, {*fields.values()})
     panels: dict[Value, dict[str, dict[Any, list[tuple[float, list[str]]]]]] = {}
     for run in runs:

@@ -19,7 +19,8 @@ import os
 import platform
 import subprocess
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, fields
 from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, version
@@ -116,16 +117,29 @@ class Results:
         found = cls.read(folder)
         found._file = file
         found.sittings.append({"number": len(found.sittings), **environment()})
-        (folder / _MANIFEST).write_text(json.dumps({"format": FORMAT, "sittings": found.sittings}, indent=2) + "\n")
-        (folder / _SWEEP).write_text(sweep)
+        with found._writing():
+            _replace(folder / _MANIFEST, json.dumps({"format": FORMAT, "sittings": found.sittings}, indent=2) + "\n")
+            _replace(folder / _SWEEP, sweep)
         return found
 
     def add(self, run: Run) -> None:
-        """Write a run at once."""
+        """Write a run at once; raises LocalError if the disk is full, and all that was written before is kept."""
         assert self._file is not None
+        with self._writing():
+            self._file.write(json.dumps(run.record) + "\n")
+            self._file.flush()
         self.runs.append(run)
-        self._file.write(json.dumps(run.record) + "\n")
-        self._file.flush()
+
+    @contextmanager
+    def _writing(self) -> Iterator[None]:
+        """Raise LocalError where a file of the folder cannot be written."""
+        try:
+            yield
+        except OSError as error:
+            raise LocalError(
+                f"{self.folder} cannot be written: {error.strerror}. The runs before are kept, and the same command "
+                "goes on behind them"
+            ) from error
 
     def done(self) -> set[tuple[Cell, int]]:
         """Return which repetitions of which cells have a figure of this version."""
@@ -145,6 +159,11 @@ class Results:
     def write_table(self) -> Path:
         """Write the table, as Parquet as well if pyarrow is there; return the path of the CSV file."""
         path = self.folder / _TABLE
+        with self._writing():
+            self._write_table(path)
+        return path
+
+    def _write_table(self, path: Path) -> None:
         names = [*COLUMNS, "repetition", "simulated", *FIGURES, "marks", "wall_s", "commit", "reads"]
         rows = [[*self._row(run, run.outcome)] for run in self.runs if run.outcome is not None]
         with path.open("w", encoding="utf-8", newline="") as file:
@@ -155,7 +174,6 @@ class Results:
 
             columns = {name: [row[number] for row in rows] for number, name in enumerate(names)}
             parquet.write_table(pyarrow.table(columns), path.with_suffix(".parquet"))
-        return path
 
     def _row(self, run: Run, outcome: Outcome) -> Iterable[Any]:
         commit = self.sittings[run.sitting].get("commit") if run.sitting < len(self.sittings) else None
@@ -171,7 +189,15 @@ class Results:
     def close(self) -> None:
         """Let others write."""
         if self._file is not None:
-            self._file.close()
+            with suppress(OSError):  # what a full disk has not taken, `add` has told of
+                self._file.close()
+
+
+def _replace(path: Path, text: str) -> None:
+    """Write a file as a whole: what was there stays if the disk is full."""
+    new = path.with_name(f"{path.name}.new")
+    new.write_text(text)
+    new.replace(path)
 
 
 def _cut(path: Path) -> None:

@@ -31,7 +31,7 @@ MOST_AT_ONE_SWITCH: Final = 128
 """Hosts of all jobs: as many as the shape `star` has."""
 _OF_REAL_LINKS: Final = {
     "switch": "virtual links have the embedded switch only",
-    "calls": "on virtual links a second call takes as long as the first one",
+    "calls": "on virtual links only collectives of several steps of ours differ from call to call",
 }
 
 
@@ -63,7 +63,7 @@ def scenario_of(cell: Cell, seed: int = 0) -> Scenario:
         size=str(cell.bytes),
         workers=cell.workers,
         jobs=cell.jobs,
-        rate="10gbit" if cell.rate_mbit is None else f"{cell.rate_mbit:.9f}mbit",
+        rate=None if cell.rate_mbit is None else f"{cell.rate_mbit:.9f}mbit",
         delay="1us" if cell.delay_us is None else f"{cell.delay_us:.9f}us",
         queue=cell.queue,
         loss=cell.loss,
@@ -112,6 +112,11 @@ def check(cell: Cell) -> None:
     if cell.slots is not None and not cell.jobs <= cell.slots <= jobs.SLOTS // cell.jobs:
         raise Impossible("slots", f"a job of {cell.jobs} has 1 to {jobs.SLOTS // cell.jobs} slots, not {cell.slots}")
     _check_network(cell.topology, cell.workers, cell.jobs)
+    if cell.topology is not None and cell.rate_mbit is not None:
+        try:
+            read(cell.topology, cell.rate_mbit, is_given=True)
+        except (UsageError, LocalError) as error:
+            raise Impossible("rate_mbit", str(error)) from error
     if cell.protocol == "halving-doubling" and cell.workers & (cell.workers - 1):
         raise Impossible("workers", f"halving-doubling needs a power of two of workers, not {cell.workers}")
     if cell.recording is not None:
@@ -133,6 +138,8 @@ def check(cell: Cell) -> None:
 def _check_hosts(cell: Cell) -> None:
     """Raise Impossible if a cell has what only real links have, or only our own hosts."""
     for name, reason in _OF_REAL_LINKS.items():
+        if name == "calls" and cell.protocol == OURS and _has_steps(cell):
+            continue
         if getattr(cell, name) != getattr(Cell(), name):
             raise Impossible(name, reason)
     for name in _OF_OUR_HOSTS:

@@ -2,7 +2,7 @@
 
 - ring, and recursive doubling, of whole arrays;
 - SparCML (SC 2019): recursive doubling of sparse streams that turn dense when that takes fewer bytes (SSAR), and split
-  and allgather, where each part turns dense likewise (SSAR and DSAR by split);
+  and allgather, where each part turns dense likewise (SSAR and DSAR by split), and may then be quantised (QSGD);
 - TopkA: every rank gets all ranks' pairs, and adds;
 - gTopk (ICDCS 2019): a tree that keeps as many of the largest sums at each step as a rank has values;
 - Ok-Topk (PPoPP 2022): split and reduce over a partition that is balanced by what the ranks have, a threshold for the
@@ -28,6 +28,10 @@ Indices = npt.NDArray[np.uint32]
 
 PAIR_BYTES: Final = 8
 VALUE_BYTES: Final = 4
+QUANTISED_BITS: Final = 4
+"""Bits of a value of a quantised part: a sign and seven levels."""
+BUCKET: Final = 1024
+"""Values that share a scale, their largest one, when a part is quantised."""
 IMBALANCE: Final = 4
 """Ok-Topk evens out what its ranks have selected where one has more than so many times the mean."""
 
@@ -150,20 +154,54 @@ def _added(one: Stream | Array, other: Stream | Array, size: int) -> Stream | Ar
     return dense + rest
 
 
-def sparcml_split(peers: Peers, own: Stream, size: int) -> list[Stream | Array]:
-    """SparCML's split and allgather: each rank adds up one part; returns the parts, each as it takes fewer bytes."""
+def sparcml_split(peers: Peers, own: Stream, size: int, *, is_quantised: bool = False) -> list[Stream | Array]:
+    """SparCML's split and allgather: each rank adds up one part; returns the parts, each as it takes fewer bytes.
+
+    If it is quantised, dense parts travel by QSGD, with `QUANTISED_BITS` for a value.
+    """
     bounds = [size * part // peers.ranks for part in range(peers.ranks + 1)]
     mine = _reduce_parts(peers, own, bounds)
     first, last = bounds[peers.rank], bounds[peers.rank + 1]
-    is_dense = len(mine.indices) * PAIR_BYTES >= (last - first) * VALUE_BYTES
-    packed = mine.to_dense(first, last).view(np.uint8) if is_dense else mine.pack()
-    came = _to_all(peers, packed)
-    return [
-        part.view(np.float32)
-        if len(part) == VALUE_BYTES * (bounds[rank + 1] - bounds[rank]) and len(part)
-        else Stream.parse(part)
-        for rank, part in enumerate(came)
-    ]
+    is_dense = last > first and len(mine.indices) * PAIR_BYTES >= (last - first) * VALUE_BYTES
+    if is_dense:
+        dense = mine.to_dense(first, last)
+        packed = quantised(dense, np.random.default_rng(peers.rank)) if is_quantised else dense.view(np.uint8)
+    else:
+        packed = mine.pack()
+    # An octet behind a message says which it is: in front of it, it would push the arrays out of alignment.
+    came = _to_all(peers, np.append(packed, np.uint8(is_dense)))
+    found: list[Stream | Array] = []
+    for rank, message in enumerate(came):
+        part, count = message[:-1], bounds[rank + 1] - bounds[rank]
+        if not message[-1]:
+            found.append(Stream.parse(part))
+        else:
+            found.append(dequantised(part, count) if is_quantised else part.view(np.float32))
+    return found
+
+
+def quantised(values: Array, random: np.random.Generator) -> Octets:
+    """Return values by QSGD: scales, and a sign and a level of each value, rounded at random without bias."""
+    padded = np.zeros(-(-len(values) // BUCKET) * BUCKET, np.float32)
+    padded[: len(values)] = values
+    buckets = padded.reshape(-1, BUCKET)
+    scales = np.abs(buckets).max(axis=1)
+    most = 2 ** (QUANTISED_BITS - 1) - 1
+    levels = np.abs(buckets) / np.where(scales, scales, 1)[:, None] * most
+    rounded = np.floor(levels + random.random(levels.shape, np.float32)).astype(np.uint8)
+    codes = (np.minimum(rounded, most) | (buckets < 0) * np.uint8(most + 1)).reshape(-1)
+    return np.concatenate([scales.astype(np.float32).view(np.uint8), codes[::2] << QUANTISED_BITS | codes[1::2]])
+
+
+def dequantised(octets: Octets, count: int) -> Array:
+    """Return the values of `quantised`."""
+    scales = octets[: VALUE_BYTES * -(-count // BUCKET)].view(np.float32)
+    pairs = octets[scales.nbytes :]
+    codes = np.stack([pairs >> QUANTISED_BITS, pairs & (1 << QUANTISED_BITS) - 1], axis=1).reshape(-1, BUCKET)
+    most = 2 ** (QUANTISED_BITS - 1) - 1
+    signs = np.where(codes > most, np.float32(-1), np.float32(1))
+    values: Array = (signs * (codes & most) * scales[:, None] / np.float32(most)).reshape(-1)[:count]
+    return values.astype(np.float32)
 
 
 def _reduce_parts(peers: Peers, own: Stream, bounds: Sequence[int]) -> Stream:

@@ -30,8 +30,8 @@ MOST_BYTES: Final = 1 << 20
 MOST_CELLS: Final = 100_000
 MOST_SHOWN: Final = 20
 """Lines of an error; how many more there are is said."""
-REPETITIONS, EXCEPT, TITLE, PLOT = "repetitions", "except", "title", "plot"
-KEYS: Final = (*AXES, REPETITIONS, EXCEPT, TITLE, PLOT)
+REPETITIONS, EXCEPT, TITLE, PLOT, BEST = "repetitions", "except", "title", "plot", "best"
+KEYS: Final = (*AXES, REPETITIONS, EXCEPT, TITLE, PLOT, BEST)
 PICTURE: Final = ("x", "y", "by", "panels")
 """Keys of `plot`: options of `switchsum sweep plot`."""
 
@@ -72,6 +72,8 @@ class Sweep:
     repetitions: int
     varying: tuple[str, ...]
     """Fields that have several values."""
+    best: str | None = None
+    """Field of which the best value alone is shown for each cell: the least median time."""
     plot: Mapping[str, str] = field(default_factory=dict)
     """Options of `switchsum sweep plot`, where the command line gives none."""
     lines: Mapping[str, int] = field(default_factory=dict)
@@ -131,7 +133,7 @@ class _Reader:
                 self._axis(name, node)
         repetitions = self._repetitions(top)
         title = top[TITLE].value if TITLE in top and isinstance(top[TITLE], yaml.ScalarNode) else self._path.stem
-        plot = self._plot(top.get(PLOT))
+        plot, best = self._plot(top.get(PLOT)), self._best(top.get(BEST))
         exceptions = [*self._exceptions(top.get(EXCEPT))]
         cells = [] if self._wrong else [*self._cells(exceptions)]
         if not self._wrong and not cells:
@@ -145,6 +147,7 @@ class _Reader:
             cells=tuple(cells),
             repetitions=repetitions,
             varying=tuple(name for name, values in self._axes.items() if len(values) > 1),
+            best=best,
             plot=plot,
             lines=self._lines,
             value_lines=self._value_lines,
@@ -223,6 +226,15 @@ class _Reader:
             else:
                 self._wrong.append((inner.start_mark.line + 1, f"{PLOT}: {name} is a text"))
         return found
+
+    def _best(self, node: Any) -> str | None:
+        if node is None:
+            return None
+        name = node.value if isinstance(node, yaml.ScalarNode) else ""
+        if name in AXES and len(self._axes.get(AXES[name].field, ())) > 1:
+            return AXES[name].field
+        self._wrong.append((node.start_mark.line + 1, f"{BEST}: the name of an axis with several values, as in slots"))
+        return None
 
     def _exceptions(self, node: Any) -> Iterator[Exception_]:
         if node is None:

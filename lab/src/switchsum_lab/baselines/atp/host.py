@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import struct
-import zlib
 from collections.abc import Iterator, Sequence
+from hashlib import blake2b
 from typing import Final
 
 import numpy as np
 import numpy.typing as npt
 
 from switchsum_controller.tables.entries import Entry, Group, Replica
-from switchsum_lab.protocols.seam import HEADERS_BYTES, SWITCH, Array, Link, Steps, World
+from switchsum_lab.protocols.seam import HEADERS_BYTES, SWITCH, Array, HostLink, Steps, World
 from switchsum_lab.protocols.timing import RoundTrips
 from switchsum_lab.protocols.values import FixedPoint, address_in, rows
 from switchsum_protocol.errors import UsageError
@@ -26,16 +26,24 @@ CELLS: Final = 1024
 SCALE: Final = 1e6
 """ATP's factor from floats to integers."""
 HEADER: Final = struct.Struct("!IBBHI")
-"""Bitmap, number of workers, flags, cell, job and sequence number."""
+"""Bitmap, number of workers, flags, cell, job and sequence number.
+
+In an answer the bitmap is 0, or the cell that the next block of this place has, plus one.
+"""
 NUMBERS: Final = 1 << 24
 """Sequence numbers of a job; its own number lies above them."""
 ANSWER: Final = 0x80
 REPEAT: Final = 0x40
 COLLIDED: Final = 0x20
 MARKED: Final = 0x10
+MOVES: Final = 0x01
+"""In the server's notes: a packet has found its cell taken by another owner, and is no repeat."""
 AT: Final = HEADERS_BYTES
 LANES_AT: Final = AT + HEADER.size
-FIRST_WINDOW: Final = 8.0
+WINDOW_VALUES: Final = 200 * LANES
+"""Values in flight at first and at most: the paper's 200 packets, which a round trip of 100 Gbit/s holds."""
+GROWTH_BYTES: Final = 1500
+"""By so much an answer without a mark lets the window grow."""
 LEAST_ROUNDS: Final = 2.0
 """Shortest time-out, in mean round trips."""
 
@@ -64,7 +72,7 @@ def entries(world: World) -> Iterator[Entry | Group]:
     yield Group(group=group, replicas=members)
 
 
-def peer(world: World, link: Link) -> Worker:
+def peer(world: World, link: HostLink) -> Worker:
     """Return a worker."""
     return Worker(world, link)
 
@@ -74,26 +82,62 @@ def sequence_of(job: int, number: int) -> int:
     return job * NUMBERS + number % NUMBERS
 
 
-def cell_of(sequence: int) -> int:
-    """Return the cell of a sequence number."""
-    return zlib.crc32(sequence.to_bytes(4)) % CELLS
+class Cells:
+    """The cells of a job: a hash for each place in the window, no two of them the same."""
+
+    def __init__(self, world: World) -> None:
+        self._job, self._taken = world.job, set[int]()
+        self._tries = [0] * min(2 * world.slots, CELLS)
+        self._cells = [self._hash(place) for place in range(len(self._tries))]
+
+    def __len__(self) -> int:
+        """Return how many places there are."""
+        return len(self._cells)
+
+    def of(self, number: int) -> int:
+        """Return the cell of a block, by its number over all arrays."""
+        return self._cells[number % NUMBERS % len(self)]
+
+    def move(self, number: int, cell: int) -> None:
+        """Let the place of a block have another cell from its next block on."""
+        self._cells[number % NUMBERS % len(self)] = cell
+
+    def another(self, number: int) -> int:
+        """Choose another cell for the place of a block that found its cell taken; the same one if there is none."""
+        place = number % NUMBERS % len(self)
+        before = self._cells[place]
+        if len(self._taken) < CELLS:
+            self._cells[place] = self._hash(place)
+            self._taken.discard(before)
+        return self._cells[place]
+
+    def _hash(self, place: int) -> int:
+        while True:
+            self._tries[place] += 1
+            # A CRC is linear: jobs whose windows move alike would meet everywhere, or nowhere.
+            key = struct.pack("!HHI", self._job, place, self._tries[place])
+            cell = int.from_bytes(blake2b(key, digest_size=4).digest()) % CELLS
+            if cell not in self._taken:
+                self._taken.add(cell)
+                return cell
 
 
 class Worker:
     """One worker: a window of packets, halved when answers bring marks."""
 
-    def __init__(self, world: World, link: Link) -> None:
+    def __init__(self, world: World, link: HostLink) -> None:
         self._world, self._link = world, link
-        self._rounds = RoundTrips(world.least_timeout_s, LEAST_ROUNDS)
-        self._window, self._threshold = FIRST_WINDOW, float(world.slots)
-        """Packets in flight, and from where the window grows by one in a round trip."""
+        self._rounds = RoundTrips(world.least_timeout_s, LEAST_ROUNDS, in_flight=world.slots)
+        self._window = float(world.slots)
+        """Packets in flight."""
         self._halved_at = 0.0
+        self._cells = Cells(world)
         self._next = 0
         """Number of the next array's first block."""
         self._sent: dict[int, tuple[float, bool]] = {}
         """When a block was sent, and whether it was repeated; the longest unanswered one first."""
         server, own = world.address(world.workers), world.address(link.host)
-        self._rows, self._frames, self._addresses = rows(2 * world.slots, LANES_AT + 4 * world.lanes)
+        self._rows, self._frames, self._addresses = rows(len(self._cells), LANES_AT + 4 * world.lanes)
         length = self._rows.shape[1] - AT
         head = lower_headers(own, Address(mac=server.mac, ip=server.ip, port=PORT), length)
         for frame in self._frames:
@@ -145,28 +189,29 @@ class Worker:
     def _send(self, number: int, flags: int) -> None:
         frame, sequence = self._frames[number % len(self._frames)], sequence_of(self._world.job, number)
         bitmap = 1 << self._link.host
-        HEADER.pack_into(frame, AT, bitmap, self._world.workers, flags, cell_of(sequence), sequence)
+        HEADER.pack_into(frame, AT, bitmap, self._world.workers, flags, self._cells.of(number), sequence)
         self._link.send(frame)
 
     def _accept(self, frame: bytes, least: int) -> int | None:
         """Return the number of an answered block that is waited for; `least` is the least one that may be."""
         if len(frame) != self._rows.shape[1] or int.from_bytes(frame[36:38]) != PORT:
             return None
-        _, _, flags, _, sequence = HEADER.unpack_from(frame, AT)
+        moved, _, flags, _, sequence = HEADER.unpack_from(frame, AT)
         number = least + (sequence - least) % NUMBERS
         if not flags & ANSWER or number not in self._sent:
             return None
         at, was_repeated = self._sent.pop(number)
         self._counts["fallbacks"] += bool(flags & COLLIDED)
+        if moved:
+            self._cells.move(number, moved - 1)
         now = self._link.now()
         self._rounds.answered(now - at, was_repeated=was_repeated)
         self._again([one for one, (_, was_repeated) in self._sent.items() if one < number and not was_repeated])
         if not flags & MARKED:
-            self._window += 1.0 if self._window < self._threshold else 1.0 / self._window
-            self._window = min(self._window, float(self._world.slots))
+            self._window = min(self._window + GROWTH_BYTES / len(frame), float(self._world.slots))
         elif at >= self._halved_at:  # once in a round trip
             self._counts["marks"] += 1
-            self._window = self._threshold = max(1.0, self._window / 2)
+            self._window = max(1.0, self._window / 2)
             self._halved_at = now
         return int(number)
 
@@ -187,11 +232,12 @@ class Worker:
             self._counts["repeats"] += 1
 
 
-def server(world: World, link: Link) -> Steps:
+def server(world: World, link: HostLink) -> Steps:
     """Add what the switch has not added, and answer with whole sums."""
     everybody = (1 << world.workers) - 1
-    sums: dict[int, tuple[int, int, npt.NDArray[np.int32]]] = {}
-    """By sequence number: who is in it, whether packets were marked or found no cell, and the lanes."""
+    sums: dict[int, tuple[int, int, int, npt.NDArray[np.int32]]] = {}
+    """By sequence number: who is in it, flags of its packets, the cell of the next block there plus one, the lanes."""
+    cells = Cells(world)
     own = world.address(link.host)
     head = lower_headers(own, Address(mac=SWITCH.mac, ip=SWITCH.ip, port=PORT), HEADER.size + 4 * world.lanes)
     while True:
@@ -201,15 +247,21 @@ def server(world: World, link: Link) -> Steps:
         bitmap, _, flags, cell, sequence = HEADER.unpack_from(frame, AT)
         if flags & ANSWER:
             continue
-        seen, noted, lanes = sums.get(sequence, (0, 0, np.zeros(world.lanes, np.int32)))
+        seen, noted, moved, lanes = sums.get(sequence, (0, 0, 0, np.zeros(world.lanes, np.int32)))
+        was_whole = seen == everybody
         noted |= flags & (MARKED | COLLIDED)
+        if flags & COLLIDED and not flags & REPEAT:
+            noted |= MOVES
         if not seen & bitmap:
             lanes = lanes + np.frombuffer(frame, ">i4", world.lanes, LANES_AT).astype(np.int32)
             seen |= bitmap
-        sums[sequence] = seen, noted, lanes
+        sums[sequence] = seen, noted, moved, lanes
         if seen == everybody:
-            body = HEADER.pack(seen, world.workers, ANSWER | noted, cell, sequence) + lanes.astype(">i4").tobytes()
+            if noted & MOVES and not was_whole:  # once, so that all workers are told the same
+                moved = cells.another(sequence % NUMBERS) + 1
+            said = ANSWER | noted & (MARKED | COLLIDED)
+            body = HEADER.pack(moved, world.workers, said, cell, sequence) + lanes.astype(">i4").tobytes()
             link.send(head + body)
-            sums[sequence] = seen, noted & COLLIDED, lanes
+            sums[sequence] = seen, noted & COLLIDED, moved, lanes
             # Who sends a packet has all answers that lie two windows back.
             sums.pop(sequence_of(world.job, sequence - 4 * world.slots), None)

@@ -4,6 +4,10 @@ An array's blocks are dealt to columns, and the columns to streams.  Each stream
 stream has a block of each of its columns; without fusion there is one column.  A worker says with each block which
 block of the column it has next.  The aggregator answers with sums and the next blocks that any worker has.  So blocks
 that are zero on all workers are never sent.  README.md lists what differs.
+
+There are the paper's two versions.  On links that may lose frames every worker answers every round of a stream, with a
+block or without one, and repeats its frame after a time-out.  On links that lose nothing (`World.is_lossless`) only
+workers that have the block which is asked for send it, and nobody repeats.
 """
 
 from __future__ import annotations
@@ -18,7 +22,7 @@ import numpy as np
 import numpy.typing as npt
 
 from switchsum_lab.protocols import forwarding
-from switchsum_lab.protocols.seam import HEADERS_BYTES, Array, Link, Steps, World
+from switchsum_lab.protocols.seam import HEADERS_BYTES, Array, HostLink, Steps, World
 from switchsum_lab.protocols.timing import RoundTrips
 
 LANES: Final = 256
@@ -28,6 +32,8 @@ ANY_JOBS: Final = True
 MOST_BLOCKS: Final = 32
 """In a frame."""
 LEVELS: Final = 2
+WINDOW_VALUES: Final = 256 * 32
+"""Values in flight: 256 pending messages of 32 values, as in the public code (omnireduce-DPDK)."""
 LEAST_ROUNDS: Final = 3.0
 """Shortest time-out, in mean round trips: where blocks gather at an aggregator, answers wait in its queue."""
 PROGRAM: Final = forwarding.FORWARDING
@@ -51,7 +57,7 @@ def servers(world: World) -> int:
     return world.workers
 
 
-def peer(world: World, link: Link) -> Worker:
+def peer(world: World, link: HostLink) -> Worker:
     """Return a worker."""
     return Worker(world, link)
 
@@ -119,6 +125,7 @@ class Pending:
     """A frame whose result has not come."""
 
     frame: bytes
+    """Empty: nothing was sent, for this worker has none of the blocks."""
     sent_at: float
     was_repeated: bool = False
 
@@ -126,10 +133,10 @@ class Pending:
 class Worker:
     """One worker: a frame of its own in each stream, which is sent again until its result comes."""
 
-    def __init__(self, world: World, link: Link) -> None:
+    def __init__(self, world: World, link: HostLink) -> None:
         self._world, self._link = world, link
         self._layout = Layout(world, link.host, range(world.workers, world.hosts))
-        self._rounds = RoundTrips(world.least_timeout_s, LEAST_ROUNDS)
+        self._rounds = RoundTrips(world.least_timeout_s, LEAST_ROUNDS, in_flight=world.slots)
         self._numbers = [0] * world.slots
         """Round of each stream, counted over all arrays."""
         self._pending: dict[int, Pending] = {}
@@ -145,9 +152,11 @@ class Worker:
         left = [deque((np.flatnonzero(filled[first::columns]) * columns + first).tolist()) for first in range(columns)]
         for stream in range(streams):
             blocks = range(stream * each, (stream + 1) * each)
-            self._contribute(array, left, stream, [block if block < len(filled) else NO_BLOCK for block in blocks])
+            first = [block if block < len(filled) else NO_BLOCK for block in blocks]
+            self._contribute(array, left, stream, first, is_first=True)
         while self._pending:
-            frame = yield next(iter(self._pending.values())).sent_at + self._rounds.timeout_s
+            until = next(iter(self._pending.values())).sent_at + self._rounds.timeout_s
+            frame = yield None if self._world.is_lossless else until
             if frame is None:
                 self._repeat()
             elif (found := self._accept(frame)) is not None:
@@ -171,8 +180,13 @@ class Worker:
         """Return what was counted."""
         return dict(self._counts)
 
-    def _contribute(self, array: Array, left: Sequence[deque[int]], stream: int, blocks: Sequence[int]) -> None:
-        """Send a block of each column; without values where this worker's is zero: so it has the last result."""
+    def _contribute(
+        self, array: Array, left: Sequence[deque[int]], stream: int, blocks: Sequence[int], *, is_first: bool = False
+    ) -> None:
+        """Send a block of each column; without values where this worker's is zero: so it has the last result.
+
+        Where nothing is lost, only the first blocks are sent without values.
+        """
         size, first, columns = self._layout.size, stream * len(blocks), []
         for own, block in zip(left[first : first + len(blocks)], blocks, strict=True):
             column = Column(block)
@@ -181,9 +195,11 @@ class Worker:
                 own.popleft()
             column.following = own[0] if own else END
             columns.append(column)
-        body = self._layout.body(CONTRIBUTION, self._link.host, stream, self._numbers[stream], columns)
-        frame = self._layout.to(stream % self._world.servers, body)
-        self._link.send(frame)
+        frame = b""
+        if is_first or not self._world.is_lossless or any(column.values is not None for column in columns):
+            body = self._layout.body(CONTRIBUTION, self._link.host, stream, self._numbers[stream], columns)
+            frame = self._layout.to(stream % self._world.servers, body)
+            self._link.send(frame)
         self._pending[stream] = Pending(frame, self._link.now())
 
     def _accept(self, frame: bytes) -> tuple[int, list[Column]] | None:
@@ -225,26 +241,46 @@ def blocks_with_values(array: Array, size: int) -> npt.NDArray[np.bool_]:
 class Stream:
     """A slot of an aggregator: the round that it collects, and the answer of the round before."""
 
-    def __init__(self, columns: int, number: int = 0, answer: bytes = b"") -> None:
-        self.number, self.answer = number, answer
-        self.seen = 0
-        """Bitmap of the workers whose frames of this round have come."""
+    def __init__(self, columns: int, workers: int) -> None:
+        self._everybody = (1 << workers) - 1
+        self._next = [[END] * columns for _ in range(workers)]
+        """The next block of each worker in each column, as it has said last."""
+        self.number, self.answer = 0, b""
+        self.owing = self._everybody
+        """Bitmap of the workers whose frames of this round are to come."""
         self.columns = [Column() for _ in range(columns)]
-        """Sums, and the least next block of those workers."""
+        """Sums of this round."""
 
     def add(self, worker: int, columns: Sequence[Column]) -> None:
         """Add a worker's frame."""
-        self.seen |= 1 << worker
+        self.owing &= ~(1 << worker)
+        self._next[worker] = [column.following for column in columns]
         for sums, came in zip(self.columns, columns, strict=True):
-            sums.block, sums.following = came.block, min(sums.following, came.following)
+            sums.block = came.block
             if came.values is not None:
                 sums.values = came.values if sums.values is None else sums.values + came.values
 
+    def result(self) -> list[Column]:
+        """Return the sums of this round, and the least next blocks of all workers."""
+        for sums, following in zip(self.columns, zip(*self._next, strict=True), strict=True):
+            sums.following = min(following)
+        return self.columns
 
-def server(world: World, link: Link) -> Steps:
+    def go_on(self, answer: bytes, *, is_lossless: bool) -> None:
+        """Begin the next round: where nothing is lost, it needs those workers alone that have a block of it."""
+        asked = [column.following for column in self.columns]
+        self.number, self.answer = self.number + 1, answer
+        self.columns = [Column() for _ in asked]
+        self.owing = self._everybody
+        if is_lossless and any(block != END for block in asked):
+            have = (any(a == b != END for a, b in zip(own, asked, strict=True)) for own in self._next)
+            self.owing = sum(1 << worker for worker, has in enumerate(have) if has)
+
+
+def server(world: World, link: HostLink) -> Steps:
     """Add blocks, and answer each round of a stream with the sums and the next blocks that any worker has."""
-    everybody, layout = (1 << world.workers) - 1, Layout(world, link.host, range(world.workers))
-    streams = defaultdict[int, Stream](lambda: Stream(layout.columns))
+    layout = Layout(world, link.host, range(world.workers))
+    streams = defaultdict[int, Stream](lambda: Stream(layout.columns, world.workers))
     while True:
         frame = yield None
         if frame is None or (found := layout.read(frame)) is None:
@@ -255,11 +291,11 @@ def server(world: World, link: Link) -> Steps:
             continue
         if number + 1 == stream.number:  # its answer was lost
             link.send(layout.to(worker, stream.answer))
-        if number != stream.number or stream.seen & 1 << worker:
+        if number != stream.number or not stream.owing & 1 << worker:
             continue
         stream.add(worker, columns)
-        if stream.seen == everybody:
-            answer = layout.body(RESULT, 0, number_of_stream, number, stream.columns)
+        if not stream.owing:
+            answer = layout.body(RESULT, 0, number_of_stream, number, stream.result())
             for other in range(world.workers):
                 link.send(layout.to(other, answer))
-            streams[number_of_stream] = Stream(layout.columns, number + 1, answer)
+            stream.go_on(answer, is_lossless=world.is_lossless)

@@ -12,7 +12,7 @@ from typing import Final
 import numpy as np
 
 from switchsum_lab.protocols import forwarding
-from switchsum_lab.protocols.seam import HEADERS_BYTES, Array, Link, Steps, World
+from switchsum_lab.protocols.seam import HEADERS_BYTES, Array, HostLink, Steps, World
 from switchsum_lab.protocols.timing import RoundTrips
 
 LANES: Final = 256
@@ -20,6 +20,8 @@ ANY_LANES: Final = True
 ANY_JOBS: Final = True
 ANY_SERVERS: Final = True
 LEVELS: Final = 2
+WINDOW_VALUES: Final = 64 * 256
+"""Values in flight.  No paper says it; fewer frames stall where some are lost (README.md)."""
 PROGRAM: Final = forwarding.FORWARDING
 entries: Final = forwarding.entries
 PORT: Final = 0xBEC0
@@ -35,7 +37,7 @@ def servers(world: World) -> int:
     return world.workers
 
 
-def peer(world: World, link: Link) -> Worker:
+def peer(world: World, link: HostLink) -> Worker:
     """Return a worker."""
     return Worker(world, link)
 
@@ -43,10 +45,10 @@ def peer(world: World, link: Link) -> Worker:
 class Worker:
     """One worker: a window of blocks that slides over the array."""
 
-    def __init__(self, world: World, link: Link) -> None:
+    def __init__(self, world: World, link: HostLink) -> None:
         self._world, self._link = world, link
         self._length = VALUES_AT + 4 * world.lanes
-        self._rounds = RoundTrips(world.least_timeout_s)
+        self._rounds = RoundTrips(world.least_timeout_s, in_flight=world.slots)
         self._next = 0
         """Sequence number of the next array's first block."""
         self._sent: dict[int, tuple[bytes, float, bool]] = {}
@@ -120,7 +122,7 @@ class Worker:
             self._rounds.late()
 
 
-def server(world: World, link: Link) -> Steps:
+def server(world: World, link: HostLink) -> Steps:
     """Add what workers push, and send each sum to all of them."""
     everybody, size = (1 << world.workers) - 1, HEADER.size + 4 * world.lanes
     heads = [forwarding.head(world, PORT, link.host, worker, size) for worker in range(world.workers)]

@@ -12,13 +12,15 @@ from typing import Final
 import numpy as np
 
 from switchsum_lab.protocols import forwarding
-from switchsum_lab.protocols.seam import HEADERS_BYTES, Array, Link, Steps, World
+from switchsum_lab.protocols.seam import HEADERS_BYTES, Array, HostLink, Steps, World
 from switchsum_lab.protocols.timing import RoundTrips
 
 LANES: Final = 256
 ANY_LANES: Final = True
 ANY_JOBS: Final = True
 LEVELS: Final = 2
+WINDOW_VALUES: Final = 64 * 256
+"""Values in flight, as those of the parameter servers."""
 entries: Final = forwarding.entries
 PORT: Final = 0xBEF0
 DATA: Final = 0
@@ -31,7 +33,7 @@ Key = tuple[int, int]
 """Step and block."""
 
 
-def peer(world: World, link: Link) -> Worker:
+def peer(world: World, link: HostLink) -> Worker:
     """Return a worker."""
     return Worker(world, link)
 
@@ -39,9 +41,9 @@ def peer(world: World, link: Link) -> Worker:
 class Worker:
     """One host of the ring."""
 
-    def __init__(self, world: World, link: Link) -> None:
+    def __init__(self, world: World, link: HostLink) -> None:
         self._world, self._link, self._size = world, link, world.workers
-        self._rounds = RoundTrips(world.least_timeout_s)
+        self._rounds = RoundTrips(world.least_timeout_s, in_flight=world.slots)
         self._number = 0
         """Of the collective."""
         self._early: dict[tuple[int, int, int], bytes] = {}

@@ -9,7 +9,7 @@ from typing import Final
 import numpy as np
 
 from switchsum_controller.tables.entries import Entry, Group, Replica
-from switchsum_lab.protocols.seam import SWITCH, Array, Link, Steps, World
+from switchsum_lab.protocols.seam import SWITCH, Array, HostLink, Steps, World
 
 LANES: Final = 32
 HEADER: Final = struct.Struct("!6s6sHBBI")
@@ -23,7 +23,7 @@ def entries(world: World) -> Iterator[Entry | Group]:
     yield Group(group=1, replicas=ports)
 
 
-def peer(world: World, link: Link) -> Worker:
+def peer(world: World, link: HostLink) -> Worker:
     """Return the host of a worker."""
     return Worker(world, link)
 
@@ -31,7 +31,7 @@ def peer(world: World, link: Link) -> Worker:
 class Worker:
     """One worker."""
 
-    def __init__(self, world: World, link: Link) -> None:
+    def __init__(self, world: World, link: HostLink) -> None:
         self.world, self.link = world, link
         self.round = self.repeats = 0
 

@@ -10,7 +10,7 @@ from typing import Final
 import numpy as np
 
 from switchsum_controller.tables.entries import Entry, Group, Replica
-from switchsum_lab.protocols.seam import HEADERS_BYTES, SWITCH, Array, Link, Steps, World
+from switchsum_lab.protocols.seam import HEADERS_BYTES, SWITCH, Array, HostLink, Steps, World
 from switchsum_lab.protocols.timing import RoundTrips
 from switchsum_lab.protocols.values import Blocks, address_in, rows
 from switchsum_switch.wires.headers import Address, lower_headers
@@ -21,6 +21,8 @@ OTHER_LANES: Final = (32, 64)
 PORT: Final = 0xBEE0
 SLOTS: Final = 512
 """Of each pool."""
+WINDOW_VALUES: Final = 128 * 32
+"""Values in flight: the paper's 128 slots of 32 values at 10 Gbit/s."""
 LEAST_ROUNDS: Final = 2.0
 """Shortest time-out, in mean round trips: with shorter ones, repeats for slots that wait for a rank filled queues."""
 CONTRIBUTION: Final = 0x00
@@ -54,7 +56,7 @@ def entries(world: World) -> Iterator[Entry | Group]:
     yield Group(group=RESULTS, replicas=members)
 
 
-def peer(world: World, link: Link) -> Worker:
+def peer(world: World, link: HostLink) -> Worker:
     """Return a worker."""
     return Worker(world, link)
 
@@ -73,13 +75,13 @@ class Pending:
 class Worker:
     """One worker: a packet of its own in each slot, which is sent again until its result comes."""
 
-    def __init__(self, world: World, link: Link) -> None:
+    def __init__(self, world: World, link: HostLink) -> None:
         self._world, self._link = world, link
         self._slots = min(world.slots, SLOTS)
         self._versions = [0] * self._slots
         self._scales = [0] * self._slots
         """Exponent with which the block in each slot was scaled."""
-        self._rounds = RoundTrips(world.least_timeout_s, LEAST_ROUNDS)
+        self._rounds = RoundTrips(world.least_timeout_s, LEAST_ROUNDS, in_flight=world.slots)
         self._next_tsi = 0
         self._pending: dict[int, Pending] = {}
         """By slot, the longest unanswered one first."""

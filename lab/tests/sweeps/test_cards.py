@@ -1,0 +1,54 @@
+"""Each baseline's README has a card: what paper, public code and this project take, and what the window does."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from statistics import median
+
+import pytest
+
+from switchsum_lab import baselines
+from switchsum_lab.sweeps import simulated, sweep_file
+from switchsum_lab.sweeps.axes import written
+
+CARDS = sorted(baselines.FOLDER.glob("*/card.yaml"))
+
+
+def table_of(path: Path) -> tuple[list[str], dict[str, list[str]]]:
+    """Return the columns and the rows of the table behind a card's command."""
+    text = path.with_name("README.md").read_text().partition("card.yaml`")[2]
+    head, _, *rows = [
+        [cell.strip() for cell in line.strip("|").split("|")]
+        for line in re.search(r"(?:^\|.*\n)+", text, re.MULTILINE)[0].splitlines()  # type: ignore[index]
+    ]
+    return head[1:], {name: cells for name, *cells in rows}
+
+
+def test_every_rival_has_a_card() -> None:
+    rivals = {path.parent.name for path in baselines.FOLDER.glob("*/host.py")} - {"skeleton"}
+    assert {path.parent.name for path in CARDS} == rivals
+
+
+@pytest.mark.parametrize("path", CARDS, ids=lambda path: path.parent.name)
+def test_a_card_says_what_paper_code_and_project_take_and_has_its_sweep(path: Path) -> None:
+    text = path.with_name("README.md").read_text()
+    assert "\n## Card\n\n| parameter | paper | public code | here |\n" in text
+    sweep, (columns, rows) = sweep_file.load(path), table_of(path)
+    assert {cell.protocol for cell in sweep.cells} == {path.parent.name}
+    assert [*rows] == [str(slots) for slots in dict.fromkeys(cell.slots for cell in sweep.cells)]
+    assert len(columns) * len(rows) == len(sweep.cells)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("path", CARDS, ids=lambda path: path.parent.name)
+def test_the_figures_of_a_card_are_its_sweeps(path: Path) -> None:
+    sweep, (columns, rows) = sweep_file.load(path), table_of(path)
+    others = [name for name in sweep.varying if name != "slots"]
+    found: dict[str, list[str]] = {}
+    for cell in sweep.cells:
+        ms = median(simulated.run(cell, seed).ms for seed in range(sweep.repetitions))
+        found.setdefault(str(cell.slots), []).append(f"{ms:.3g}")
+        assert " ".join(written(name, getattr(cell, name)) for name in others) in columns
+    assert {name: [f"{float(cell):.3g}" for cell in cells] for name, cells in rows.items()} == found
