@@ -182,7 +182,8 @@ def work(board: Board, given: argparse.Namespace) -> None:
 def report_often(communicator: switchsum.Communicator, board: Board, given: argparse.Namespace) -> None:
     """Report in the place of the thread of heartbeats, while the board says so with calls, or at all."""
     membership: Any = communicator.queue.membership
-    reporter: Any = report.Reporter(communicator, host="here", link="shm")
+    driver: Any = communicator.queue.driver
+    reporter: Any = report.Reporter(communicator, driver.engine, host="here", link="shm")
     membership.report = lambda job, nonce: None
     report.MOST_CALLS *= given.times  # type: ignore[misc]
     tell_calls = reporter._calls

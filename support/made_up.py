@@ -152,7 +152,10 @@ class Tree(MadeUp):
             rpc.LinkInfo(switch=near, port=port, far_switch=far, far_port=far_port, in_tree=near != "left" or port > 7)
             for near, port, far, far_port in ends
         ]
-        return rpc.LinkList(links=links, faults=["the link from right to two is gone, which the tree needs"])
+        fault = rpc.LinkFault(
+            text="the link from right to two is gone, which the tree needs", switches=["right", "two"]
+        )
+        return rpc.LinkList(links=links, faults=[fault])
 
     def switches(self) -> rpc.SwitchList:
         names = ("one", "two", "left", "right")

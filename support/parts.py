@@ -18,7 +18,7 @@ from switchsum.launch.options import MTU
 from switchsum_protocol import rpc
 from switchsum_protocol.clients.controller_client import ControllerClient
 from switchsum_protocol.errors import ControllerUnreachable, SwitchLost
-from switchsum_switch.bmv2.process import CPU_PORT, free_port
+from switchsum_switch.bmv2.process import PROGRAM, End, command_line, free_port
 from switchsum_switch.process.children import Children
 
 Reply = TypeVar("Reply")
@@ -81,19 +81,11 @@ class Parts:
     def switch(self) -> Process:
         """Start the switch."""
         Path(self.p4runtime.removeprefix("unix:")).unlink(missing_ok=True)
-        interfaces = [word for wire in self.wires for word in ("-i", f"{wire.port}@{wire.interface}")]
+        ends = [End(wire.port, wire.interface) for wire in self.wires]
         if self._kind == "embedded":
+            interfaces = [word for end in ends for word in ("-i", str(end))]
             return self.spawn(*SWITCHSUM, "switch", "--listen", self.p4runtime, *self._ports, *interfaces)
-        command = [
-            "simple_switch_grpc",
-            "--no-p4",
-            *interfaces,
-            "--thrift-port",
-            str(free_port()),
-            "--log-level",
-            "off",
-        ]
-        return self.spawn(*command, "--", "--grpc-server-addr", self.p4runtime, "--cpu-port", str(CPU_PORT))
+        return self.spawn(*command_line([PROGRAM], self.p4runtime, thrift_port=free_port(), ends=ends))
 
     def controller(self, *options: str) -> Process:
         """Start the controller."""

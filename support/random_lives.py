@@ -14,12 +14,13 @@ from typing import Final, TypeVar
 import numpy as np
 
 from support.ir_programs import Draft, Expressions, Pair, numbered
+from switchsum_switch.messages.matches import Exact, MatchKind
 from switchsum_switch.program import ir
 from switchsum_switch.program.ir import Op, Relation
 from switchsum_switch.program.passes.analysis import GRAPHS
 from switchsum_switch.program.v1model import EGRESS_CLONE, NORMAL
 from switchsum_switch.state.state import ProgramState
-from switchsum_switch.state.tables import ActionSpec, Entry, Exact, KeySpec, MatchKind, ParamSpec, TableSpec
+from switchsum_switch.state.tables import ActionSpec, Entry, KeySpec, ParamSpec, TableSpec
 
 T = TypeVar("T")
 

@@ -25,7 +25,7 @@ def links_of(known: Facts) -> list[Finding]:
     return [one for one in explain(known) if one.kind == "link"]
 
 
-class Link:
+class FakeLink:
     """A rank whose link carries 1,000 contributions a second, at the clock of a controller that is set forward."""
 
     def __init__(self) -> None:
@@ -72,7 +72,7 @@ class Link:
 
 
 def test_loss_that_begins_after_a_day_is_named_in_seconds_and_so_is_its_end() -> None:
-    link = Link()
+    link = FakeLink()
     link.run(30, loss=0.0)
     link.sent += 1000 * DAY_S
     link.came += 1000 * DAY_S
@@ -92,7 +92,7 @@ def test_loss_that_begins_after_a_day_is_named_in_seconds_and_so_is_its_end() ->
 
 
 def test_a_little_traffic_that_loses_a_tenth_is_named() -> None:
-    link = Link()
+    link = FakeLink()
     link.run(1, loss=0.0)
     for _ in range(20):
         link.now_s, link.sent, link.came = link.now_s + 1, link.sent + 10, link.came + 9
@@ -106,7 +106,7 @@ def seen(*jobs: Facts, refused: list[rpc.RefusalInfo] | None = None) -> Overview
 
 
 def test_the_drop_simulator_is_one_sentence_for_all_links_and_jobs() -> None:
-    link = Link()
+    link = FakeLink()
     link.run(20, loss=0.04)
     one, other = (link.facts(job=job, ranks=4, loss=0.02) for job in ("a", "b"))
     [found] = alerts(seen(one, other))
@@ -121,7 +121,7 @@ def test_the_drop_simulator_is_one_sentence_for_all_links_and_jobs() -> None:
 
 
 def test_a_host_whose_links_all_lose_is_one_sentence() -> None:
-    link = Link()
+    link = FakeLink()
     link.run(20, loss=0.04)
     facts = link.facts(ranks=4)
     hosts = [replace(one, host="north" if one.rank < 2 else f"south{one.rank}") for one in facts.workers]
@@ -131,7 +131,7 @@ def test_a_host_whose_links_all_lose_is_one_sentence() -> None:
 
 
 def test_a_switch_that_is_lost_is_one_sentence_for_all_jobs() -> None:
-    link = Link()
+    link = FakeLink()
     link.run(20, loss=0.0)
     facts = link.facts()
     gone = [replace(facts, job=replace(facts.job, job=job, state="stalled")) for job in ("a", "b", "c")]
@@ -139,10 +139,10 @@ def test_a_switch_that_is_lost_is_one_sentence_for_all_jobs() -> None:
     assert found.text == "Jobs a, b and c: The switch does not answer the controller; 1 rank waits for it."
 
 
-def fleet(*, waiting_s: float = 0.0, moved: str = "") -> Overview:
+def fleet(*, waiting_s: float = 0.0, moved: rpc.Move | None = None) -> Overview:
     """Return two leaves below two spines, of which spine2 is away; unless its job was moved, it needs that."""
     trees = [[leaf, spine, str(tree)] for tree, spine in enumerate(("spine1", "spine2")) for leaf in ("leaf1", "leaf2")]
-    link = Link()
+    link = FakeLink()
     link.run(20, loss=0.0)
     facts = link.facts(ranks=2)
     members = [replace(one, switch=f"leaf{one.rank + 1}") for one in facts.job.members]
@@ -157,7 +157,12 @@ def fleet(*, waiting_s: float = 0.0, moved: str = "") -> Overview:
         for state, trouble in [("away", "no answer") if name == "spine2" else ("settled", "")]
     ]
     links = [rpc.LinkInfo(switch="spine1", port=at, far_switch=f"leaf{at}", far_port=9, in_tree=True) for at in (1, 2)]
-    faults = [f"the link from port 8 of leaf{at} to port {at} of spine2 is gone, which the tree needs" for at in (1, 2)]
+    faults = [
+        rpc.LinkFault(
+            text=f"the link from port 8 of leaf{at} to port {at} of spine2 is gone", switches=[f"leaf{at}", "spine2"]
+        )
+        for at in (1, 2)
+    ]
     there = rpc.LinkList(links=links, faults=[] if moved else faults)
     found = seen(replace(facts, job=job, workers=workers))
     return replace(found, links=there, switches=rpc.SwitchList(switches=switches), trouble="the switch is away")
@@ -171,10 +176,11 @@ def test_a_switch_of_several_is_one_sentence_with_its_links_and_with_what_jobs_f
     assert (found.kind, found.jobs, found.switch) == ("away", ["a"], "spine2")
     [found] = alerts(fleet())
     assert found.text == "Switch spine2 is away; job a needs it, and has not stopped yet."
-    [found] = alerts(fleet(moved="spine2 stays away: its tree has root spine1, not spine2"))
+    what = "its tree has root spine1, not spine2"
+    [found] = alerts(fleet(moved=rpc.Move(why="spine2 stays away", what=what, away=["spine2"])))
     assert found.text == "Switch spine2 is away; job a goes on without it."
     assert found.details == "No answer. Job a: its tree has root spine1, not spine2."
-    [found] = alerts(fleet(moved="spine2 and spine3 stay away: its tree has root spine1, not spine2"))
+    [found] = alerts(fleet(moved=rpc.Move(why="two stay away", what=what, away=["spine2", "spine3"])))
     assert found.text == "Switch spine2 is away; job a goes on without it."
     assert found.details == "No answer. Job a: its tree has root spine1, not spine2."
     unused = replace(fleet(), jobs=[], links=rpc.LinkList())
@@ -185,7 +191,8 @@ def test_a_link_that_is_gone_between_switches_that_answer_is_a_fault_of_its_own(
     whole = fleet()
     answering = [replace(one, state="settled", trouble="") for one in whole.switches.switches]
     two = [rpc.LinkInfo(switch="spine2", port=1, far_switch="leaf1", far_port=8, in_tree=True)]
-    links = replace(whole.links, links=[*whole.links.links, *two], faults=[whole.links.faults[1], "leaf1 hears leaf1"])
+    itself = rpc.LinkFault(text="leaf1 hears leaf1", switches=["leaf1"])
+    links = replace(whole.links, links=[*whole.links.links, *two], faults=[whole.links.faults[1], itself])
     found = alerts(replace(whole, trouble="", switches=rpc.SwitchList(switches=answering), links=links))
     assert [one.text for one in found] == [
         "The link from leaf2 to spine2 is gone; job a needs it, and has not stopped yet.",
@@ -194,7 +201,7 @@ def test_a_link_that_is_gone_between_switches_that_answer_is_a_fault_of_its_own(
 
 
 def test_what_holds_a_job_up_comes_before_what_slows_it_down_and_before_what_is_no_job() -> None:
-    link = Link()
+    link = FakeLink()
     link.run(20, loss=0.04)
     lossy, gone = link.facts(job="lossy"), link.facts(job="gone")
     gone = replace(gone, job=replace(gone.job, members=[replace(one, state="lost") for one in gone.job.members]))
@@ -218,7 +225,7 @@ def refused(rank: int, error: SwitchsumError) -> list[rpc.RefusalInfo]:
 
 
 def test_advice_fits_why_a_job_was_refused() -> None:
-    link = Link()
+    link = FakeLink()
     link.run(20, loss=0.0)
     there = link.facts()
     [found] = alerts(seen(there, refused=refused(-1, UsageError("a job has 1 to 32 workers, not 40"))))

@@ -67,9 +67,9 @@ def copy(tmp_path_factory: pytest.TempPathFactory) -> Path:
         ("switch/src/switchsum_switch/state/clock.py", "import switchsum_protocol.frame", "that on the switch"),
         ("src/switchsum/launch/session.py", "def f(): import switchsum_lab.sweeps", "laboratory stands on switchsum"),
         ("host/switchsum_host/api/join.py", "from switchsum_switch.program import ir", "and nothing else of it"),
-        ("host/switchsum_host/engine/loop.py", "from ..api import join", "Rooms of the host"),
-        ("host/switchsum_host/another.py", "", "Rooms of the host"),
-        ("switch/src/switchsum_switch/codegen/driver.py", "from .. import p4runtime", "Rooms of the switch"),
+        ("host/switchsum_host/engine/loop.py", "from ..api import join", "Subpackages of the host"),
+        ("host/switchsum_host/another.py", "", "Subpackages of the host"),
+        ("switch/src/switchsum_switch/codegen/driver.py", "from .. import p4runtime", "Subpackages of the switch"),
         ("controller/switchsum_controller/jobs/job.py", "from . import registry", "in a circle"),
     ],
 )
@@ -146,7 +146,7 @@ NATIVE = {
     *("ctypes", "__array_interface__", "open", "syscall"),
 }
 CLIENTS = "switchsum_protocol.clients"
-"""The room that calls a controller, by gRPC."""
+"""The subpackage that calls a controller, by gRPC."""
 
 
 def pure() -> set[str]:

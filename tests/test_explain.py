@@ -12,16 +12,18 @@ from switchsum.cli.observe import contributors
 from switchsum.launch.builds import Slots, read_shared
 from switchsum.view import findings
 from switchsum.view.alerts import slots_owned
+from switchsum.view.arrivals import Arrivals, ArrivalsOfJobs
 from switchsum.view.explain import explain, headline
 from switchsum.view.facts import Facts, is_over
 from switchsum.view.losses import lost_frames
 from switchsum.view.rounds import newest_rounds
-from switchsum.view.symptoms import unfinished
+from switchsum.view.symptoms import last_to_come, unfinished
 from switchsum.view.words import link_text
 from switchsum_controller.jobs.calls import Calls
 from switchsum_protocol import rpc
 from switchsum_protocol.errors import UsageError
 from switchsum_protocol.frame import Flag
+from switchsum_protocol.reports import RecentFigures
 from switchsum_protocol.rpc import WorkerInfo
 from tests.situations.made_up import MADE_UP, ended
 
@@ -189,6 +191,39 @@ def test_bits_of_cells_in_a_tree_are_places_at_each_switch() -> None:
     assert unfinished(replace(facts(*BUSY), job=job, slots=cells)) == ([0, 2, 3], [1, 2, 3])
     assert [contributors(one, job) for one in cells[:3]] == ["1 switch below", "0, 2", "1"]
     assert contributors(cell(0, 1, 0b1011)) == "0-1, 3"
+
+
+def test_whose_contributions_come_last_is_a_matter_of_time_and_not_of_rounds() -> None:
+    """Rank 2 is a long way off: 27 slots wait for it nearly always, and for a moment 200 wait for the others."""
+    job, looks = facts(members=("admitted",) * 4).job, ArrivalsOfJobs()
+    for look in range(8):
+        rounds, contributed = (200, 0b0100) if look == 3 else (27, 0b1011)
+        looks.note(job, [cell(slot, 1, contributed) for slot in range(rounds)], float(look))
+    seen = looks.of(job.job, 8.0)
+    assert [seen.share(rank) for rank in range(4)] == pytest.approx([1 / 8, 1 / 8, 7 / 8, 1 / 8])
+    assert looks.of(job.job, 100.0).looks == 0
+
+
+@pytest.mark.parametrize(
+    ("held", "missing", "found"),
+    [
+        ((500, 450, 0, 400), (0.7, 0.7, 0.3, 0.7), 2),  # a long way off, and the others catch up
+        ((20, 260, 15, 250), (0.14, 0.3, 0.78, 0.14), 2),  # of two that hear little, the one that is missing
+        ((20, 260, 15, 250), (0.5, 0.3, 0.6, 0.14), None),
+        ((500, 450, 420, 400), (0.7, 0.7, 0.3, 0.7), None),  # all wait for one another
+        ((20, 25, 0, 15), (0.3, 0.3, 0.3, 0.3), None),  # too few
+    ],
+)
+def test_a_rank_is_slow_that_never_hears_that_others_are_missing(
+    held: tuple[int, ...], missing: tuple[float, ...], found: int | None
+) -> None:
+    workers = [
+        replace(one, rank=rank, link="udp:h:1", recent=RecentFigures(seconds=10.0, rounds=20_000, held=count))
+        for rank, (one, count) in enumerate(zip([*BUSY, BUSY[0]], held, strict=True))
+    ]
+    seen = Arrivals(looks=8, rounds=200, missing=dict(enumerate(missing)))
+    rank = last_to_come(replace(facts(*workers, members=("admitted",) * 4), arrivals=seen))
+    assert (None if rank is None else rank[0]) == found
 
 
 def test_a_folder_that_nobody_chose_is_no_part_of_a_links_name() -> None:

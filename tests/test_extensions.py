@@ -23,13 +23,13 @@ def have(monkeypatch: pytest.MonkeyPatch, *entries: EntryPoint) -> None:
 def test_the_laboratory_brings_its_commands_and_runners() -> None:
     elsewhere = {name for name, where in COMMANDS.items() if where == ELSEWHERE}
     assert elsewhere == set(extensions.names(extensions.COMMANDS))
-    assert elsewhere == {"simulate", "sweep", "plan", "conform"}
+    assert elsewhere == {"simulate", "sweep", "plan", "conform", "compare"}
     assert set(extensions.names(extensions.RUNNERS)) == {"baseline", "virtual-time"}
     for name in extensions.names(extensions.RUNNERS):
         assert callable(extensions.load(extensions.RUNNERS, name, f"--{name}"))
 
 
-@pytest.mark.parametrize("command", ["simulate", "sweep", "plan", "conform"])
+@pytest.mark.parametrize("command", ["simulate", "sweep", "plan", "conform", "compare"])
 def test_without_the_laboratory_a_command_of_it_says_where_it_is(command: str, monkeypatch: pytest.MonkeyPatch) -> None:
     have(monkeypatch)
     with pytest.raises(UsageError, match=LABORATORY):

@@ -282,7 +282,7 @@ class Environment:
         return done.stdout
 
 
-OF_THE_LABORATORY = {"simulate", "sweep", "plan", "conform"}
+OF_THE_LABORATORY = {"simulate", "sweep", "plan", "conform", "compare"}
 
 
 def commands(environment: Environment) -> set[str]:

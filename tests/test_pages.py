@@ -22,6 +22,7 @@ PATH = re.compile(r"`(?:\.\./)*((?:[\w.-]+/)*[\w.-]+(?:\.(?:py|p4|md|toml|json|s
 NOT_THERE = {
     "switch.p4": "the learner's, made by `switchsum exercise start`",
     "mininet/__init__.py": "must not be there: it would shadow Mininet",
+    "mine/program.p4": "the reader makes it, for a protocol of their own",
     "one_sum.py": "the reader makes it, from the code on the page",
     "sum.py": "the reader makes it, from the code on the page",
     "manifest.json": "a sweep writes it",

@@ -10,11 +10,16 @@ import pytest
 from typer.testing import CliRunner
 
 from switchsum.cli.app import application
-from switchsum_lab.advice import Question, advice, ways
+from switchsum_lab import advice as advices
+from switchsum_lab.advice import Question, ways
 from switchsum_lab.sweeps.recording import Recorder, travels
 from switchsum_protocol.errors import UsageError
 
 FOUR = Question(machines=4, rate_bps=1e9, size=100_000_000)
+
+
+def advice(question: Question) -> list[str]:
+    return [line.text for line in advices.advice(question)]
 
 
 def seconds(question: Question, name: str) -> float:
@@ -86,3 +91,59 @@ def test_the_command_says_it() -> None:
     assert "gloo's ring, float32" in found.stdout
     as_json = CliRunner().invoke(application("plan"), [*options, "--json"], catch_exceptions=False)
     assert '"advice"' in as_json.stdout
+
+
+def test_ranks_of_machines_have_a_two_level_ring() -> None:
+    eight = Question(machines=8, ranks=8, rate_bps=100e9, size=2_800_000_000)
+    assert ways(eight)[0].name.startswith("a two-level ring, float32")
+    assert seconds(eight, "a two-level ring") == pytest.approx(0.4129, rel=1e-3)
+    assert seconds(eight, "gloo's ring") == pytest.approx(0.4646, rel=1e-3)
+    assert advice(eight)[0].startswith("a two-level ring, float32: in each machine, then between them: 1.12 times")
+
+
+def test_bfloat16_halves_what_a_ring_sends() -> None:
+    half = replace(FOUR, ring_bits=16)
+    assert seconds(half, "gloo's ring, bfloat16") == pytest.approx(seconds(FOUR, "gloo's ring, float32") / 2)
+    assert "2.00 times as fast: send bfloat16 over the ring (DDP's bf16_compress_hook)" in advice(FOUR)
+    assert not any("bfloat16" in line for line in advice(half)[1:])
+
+
+def test_links_between_leaf_switches_bound_what_crosses_them() -> None:
+    racks = Question(machines=32, rate_bps=10e9, size=100_000_000, rack=8, oversubscription=4)
+    flat = replace(racks, rack=None, oversubscription=1.0)
+    assert seconds(racks, "gloo") == seconds(flat, "gloo")  # a leaf's links carry the ring once
+    part = next(way for way in ways(racks) if way.name.startswith("a switch on each machine, for a part"))
+    assert part.bound == "the links of a leaf switch to the others"
+    assert part.seconds == pytest.approx(4 * 24 / 31 * seconds(flat, "a switch on each machine"))
+    with pytest.raises(UsageError, match="over-subscription is 1 or more, and needs the number of machines at a leaf"):
+        replace(FOUR, oversubscription=2.0)
+    with pytest.raises(UsageError, match="a leaf switch has 1 to 4 of 4 machines, not 5"):
+        replace(FOUR, rack=5)
+
+
+def test_each_line_has_its_arithmetic() -> None:
+    for question in (FOUR, replace(FOUR, ranks=8, has_switch=True), replace(FOUR, rack=2, oversubscription=4.0)):
+        for way in ways(question):
+            sums, rate = way.arithmetic.split(" = ")[0], float(way.arithmetic.split()[-2])
+            counted = float(np.prod([_value(part) for part in sums.split(" x ")]))
+            assert counted == pytest.approx(way.link_bytes, rel=1e-3)
+            assert 8 * counted / rate / 1e9 == pytest.approx(way.seconds, rel=1e-3)
+        assert all(line.arithmetic for line in advices.advice(question))
+    options = ["plan", "--machines", "4", "--rate", "1gbit", "--model", "4kB"]
+    plain = CliRunner().invoke(application("plan"), options, catch_exceptions=False).stdout
+    told = CliRunner().invoke(application("plan"), [*options, "--explain"], catch_exceptions=False).stdout
+    assert "2 x 3/4 x 4,000 bytes" in told
+    assert "2 x 3/4" not in plain
+    assert " us  gloo's ring, float32" in plain
+
+
+def _value(text: str) -> float:
+    first = text.split(maxsplit=1)[0].replace(",", "")
+    above, _, below = first.partition("/")
+    return float(above) / float(below or 1)
+
+
+def test_a_job_that_is_too_large_for_switchsum_is_told_so() -> None:
+    assert advice(Question(machines=5000, rate_bps=1e9, size=1000, has_switch=True))[1] == (
+        "A job of switchsum has 4,096 ranks at most: of these 5,000 it adds none."
+    )

@@ -16,8 +16,11 @@ from switchsum_protocol import rpc
 from switchsum_protocol.errors import LocalError, UsageError
 
 FAULTS = [
-    "the link from port 2 of leaf2 to port 2 of spine is gone, which the tree needs",
-    "port 9 of leaf1-b leads back to leaf1-b itself",
+    rpc.LinkFault(
+        text="the link from port 2 of leaf2 to port 2 of spine is gone, which the tree needs",
+        switches=["leaf2", "spine"],
+    ),
+    rpc.LinkFault(text="port 9 of leaf1-b leads back to leaf1-b itself", switches=["leaf1-b"]),
 ]
 
 
@@ -97,12 +100,12 @@ def test_a_link_says_which_trees_use_it_and_what_is_wrong_with_it_alone(ask: Any
     assert (done.exit_code, len(found["links"]), found["faults"]) == (0, 1, [])
     assert [(one["tree"], one["above"], one["below"]) for one in found["trees"]] == [(0, "spine", "leaf1")]
     done = ask(FLEET, "link", "show", "spine", "leaf2", "--json")
-    assert (done.exit_code, json.loads(done.stdout)["faults"]) == (1, FAULTS[:1])
-    assert FAULTS[0] in ask(FLEET, "link", "show", "leaf2", "spine").stdout
+    assert (done.exit_code, json.loads(done.stdout)["faults"]) == (1, [str(FAULTS[0])])
+    assert str(FAULTS[0]) in ask(FLEET, "link", "show", "leaf2", "spine").stdout
     with pytest.raises(LocalError, match="no link between 'leaf1' and 'leaf9'"):
         raise ask(FLEET, "link", "show", "leaf1", "leaf9").exception
     done = ask(FLEET, "link", "list", "--json")
-    assert (done.exit_code, json.loads(done.stdout)["faults"]) == (1, FAULTS)
+    assert (done.exit_code, json.loads(done.stdout)["faults"]) == (1, [*map(str, FAULTS)])
 
 
 def test_options_of_a_switch_that_is_started_are_no_options_of_a_look(ask: Any) -> None:

@@ -147,7 +147,7 @@ def ages(now: str) -> Iterator[Age]:
             if not said["code"]:
                 continue
             made = any(one.is_made for one in found)
-            file = facts.get("records", "") if table.is_made or not made else ""
+            file = said.get("records", "") if table.is_made or not made else ""
             yield _age(table, said["how"], code.groups(said["code"]), _codes(table, file, noted), now)
 
 

@@ -24,9 +24,9 @@ from checks.bench.public_programs import public_programs
 from checks.bench.records import Record, Samples, beside, record
 from switchsum.testing.bmv2 import Bmv2Program
 from switchsum_switch.kernels.decorators import kernel
+from switchsum_switch.messages.matches import Exact, Lpm, Match, Range, Ternary
 from switchsum_switch.messages.p4runtime import encode_uint, parse_p4info, v1
 from switchsum_switch.process.system import monotonic, poll, watch
-from switchsum_switch.state.tables import Exact, Lpm, Match, Range, Ternary
 from switchsum_switch.wires.datagrams import (
     MOST_TAKEN,
     NO_NAMES,

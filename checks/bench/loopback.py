@@ -31,8 +31,9 @@ from checks.bench.records import Record, Samples, record
 from switchsum_switch import Switch
 from switchsum_switch.daemon.daemon import Config, SwitchProcess
 from switchsum_switch.kernels.decorators import kernel
+from switchsum_switch.messages.matches import Match
 from switchsum_switch.process.system import poll, watch
-from switchsum_switch.state.tables import Entry, Match
+from switchsum_switch.state.tables import Entry
 from switchsum_switch.wires.datagrams import (
     MOST_TAKEN,
     NO_NAMES,

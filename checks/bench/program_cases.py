@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, Final, Protocol
 
 from switchsum_switch.execution.pipeline import EngineName, Pipeline
-from switchsum_switch.state.tables import Exact, Lpm, Match, Ternary
+from switchsum_switch.messages.matches import Exact, Lpm, Match, Ternary
 from switchsum_switch.stf import Embedded
 from switchsum_switch.wires.headers import internet_checksum
 

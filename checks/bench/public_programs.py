@@ -30,7 +30,7 @@ from checks.bench.program_cases import (
     routes,
     rules,
 )
-from switchsum_switch.state.tables import Exact, Lpm, Match, Ternary
+from switchsum_switch.messages.matches import Exact, Lpm, Match, Ternary
 
 SAI_ROUTES: Final = 10_000
 _HEAD: Final = MACS[0].to_bytes(6) + MACS[1].to_bytes(6)

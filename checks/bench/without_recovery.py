@@ -100,6 +100,7 @@ class WithoutRecovery:
     def used_by(self, communicator: Communicator) -> Iterator[None]:
         """Have a communicator use these kernels; nothing may be in flight before or after."""
         driver, loop = communicator.queue.driver, self._modules["engine.loop"]
+        assert isinstance(driver, Driver)
         ordinary = driver.kernels
         self._drive_by(driver, (loop.submit_and_run, loop.run))
         try:

@@ -1,9 +1,9 @@
 """Plays rows in which every three features meet, until all are played or the time is over.
 
-Run: python -m checks.features [--seconds 600] [--seed 20261129] [--row 17] [--memory]
+Run: python -m checks.features [--seconds 600] [--seed 20261129] [--row 17] [--first 40] [--memory]
 
 The seed is the day's if none is given, and is printed.  A row that is not right is printed with its number: `--row`
-plays it again.
+plays it again.  The last line says which row would have been next: `--first` goes on there.
 """
 
 from __future__ import annotations
@@ -31,15 +31,17 @@ def main() -> None:
     options.add_argument("--seconds", type=float, default=600.0)
     options.add_argument("--seed", type=int, default=int(datetime.now(UTC).strftime("%Y%m%d")))
     options.add_argument("--row", type=int, action="append", help="only this one")
+    options.add_argument("--first", type=int, default=0, help="begin at this row")
     options.add_argument("--memory", action="store_true", help="only rows whose ranks are in one process")
     given = options.parse_args()
     has_wires = not given.memory and _is_in_namespace()  # which starts this program again
     rows = cover(possible_rows(COLUMNS, is_possible), given.seed)
-    chosen = [(number, row) for number, row in enumerate(rows) if not given.row or number in given.row]
+    numbers = given.row or range(given.first, len(rows))
+    chosen = [(number, row) for number, row in enumerate(rows) if number in numbers]
     chosen = [(number, row) for number, row in chosen if not given.memory or row["link"] == "memory"]
     chosen = [(number, row) for number, row in chosen if has_wires or row["link"] != "veth"]
     print(f"seed {given.seed}: {len(chosen)} of {len(rows)} rows", flush=True)
-    judge, played, wrong = Judge(), 0, 0
+    judge, played, wrong, following = Judge(), 0, 0, "none"
     with tempfile.TemporaryDirectory(prefix="switchsum-features-") as scratch, Children() as children:
         has_processes = any(row["link"] != "memory" for _, row in chosen)
         processes = Processes(Fleet(children, Path(scratch), has_wires=has_wires)) if has_processes else None
@@ -47,6 +49,7 @@ def main() -> None:
         try:
             for number, row in chosen:
                 if time.monotonic() > began + given.seconds:
+                    following = str(number)
                     break
                 jobs = (
                     play_in_memory(row, number)
@@ -60,7 +63,8 @@ def main() -> None:
         finally:
             if processes is not None:
                 processes.close()
-    print(f"{played} rows in {time.monotonic() - began:.0f} s, {wrong} of which are not right (seed {given.seed})")
+    spent_s = time.monotonic() - began
+    print(f"{played} rows in {spent_s:.0f} s, {wrong} of which are not right (seed {given.seed}); next: {following}")
     raise SystemExit(wrong > 0)
 
 

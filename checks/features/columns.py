@@ -29,6 +29,10 @@ GROUPS: Final = (COMMUNICATOR, "all", SOME)
 OF_SEVERAL_LINKS: Final = ("rails", "cables")
 """Topologies in which a rank has a link to each of two switches, or two links to one."""
 WHOLE: Final = "1"
+DENSE: Final = "all"
+SAME: Final = "few, the same"
+MANY: Final = "many"
+"""Rows of an array that a rank has: all, or some of a longer array, which go different ways."""
 LATER: Final = "2, delayed"
 """Fragments whose averages may take a step."""
 
@@ -48,6 +52,7 @@ COLUMNS: Final[Mapping[str, tuple[str, ...]]] = {
     "step": (*BY_COMMUNICATOR, "average", *OUTER),
     "group": GROUPS,
     "fragments": (WHOLE, "2", LATER),
+    "rows": (DENSE, "few", SAME, MANY),
     "event": ("none", "late", "killed", "replaced", "newcomer", "checkpoint"),
     "sharing": ("own", "shared"),
     "loss": ("0", "0.01"),
@@ -82,6 +87,15 @@ RULES: Final[Mapping[str, Callable[[Row], bool]]] = {
     "lanes of 4 bits are for int8": lambda row: row["lanes"] == "int4" and row["dtype"] != "int8",
     "a model has fragments in DiLoCo alone": lambda row: (
         row["fragments"] != WHOLE and row["step"] not in ("DiLoCo", "DiLoCo with quorum")
+    ),
+    "rows are of allreduces of a communicator, which do not narrow them": lambda row: (
+        row["rows"] != DENSE
+        and (
+            row["step"] != "allreduce"
+            or row["group"] != COMMUNICATOR
+            or row["dtype"] == "float64"
+            or row["lanes"] == "int4"
+        )
     ),
     "outer steps with a quorum have no delay": lambda row: row["fragments"] == LATER and row["step"] in WITH_QUORUM,
     "models have floats of up to 32 bits": lambda row: (

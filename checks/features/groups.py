@@ -20,8 +20,8 @@ from switchsum_host.api.communicator import Communicator
 from .columns import COMMUNICATOR, SOME
 from .orders import STEPS, Order
 
-LIMIT_S: Final = 60.0
-"""How long ranks wait for one another."""
+LIMIT_S: Final = 150.0
+"""How long ranks wait for one another: also for one that waits until another process has compiled for all."""
 OTHERS: Final = (0, 2)
 """Ranks of the group beside: one that is not in the row's, and one that is."""
 VALUES: Final = 1000

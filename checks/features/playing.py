@@ -26,13 +26,14 @@ from switchsum_switch.bmv2.process import End
 from switchsum_switch.process.children import Children
 from switchsum_switch.wires.headers import format_mac
 
+from .groups import LIMIT_S
 from .orders import INJURED, Order
 from .rank import play
 
 MEMBERS: Final = (0, 1, 2)
 NEWCOMER: Final = 3
-LIMIT_S: Final = 180.0
-"""A job that takes so long hangs, also on a machine that does much else."""
+HANGS_S: Final = 2 * LIMIT_S
+"""A job that takes so long hangs: its ranks have waited for one another, and have had time to say so."""
 START_S: Final = 600.0
 """What imports PyTorch may take minutes beside fifty other processes."""
 Report = dict[str, Any]
@@ -137,7 +138,7 @@ class Fleet(TreeWorld):
         return options[options.index(f"--{kind}") + 1]
 
 
-class Place:
+class RankProcess:
     """A process that is a rank of one job after another; `wire` is the first one of its namespace, if it is in one."""
 
     def __init__(self, controller: str, wire: wires.Wire | None) -> None:
@@ -176,14 +177,14 @@ class Processes:
 
     def __init__(self, fleet: Fleet) -> None:
         self._fleet = fleet
-        self._places: dict[bool, dict[int, Place]] = {False: {}, True: {}}
+        self._places: dict[bool, dict[int, RankProcess]] = {False: {}, True: {}}
         """Ranks outside and in namespaces."""
         self._jobs = 0
 
-    def _ready(self, count: int, *, has_wires: bool) -> list[Place]:
+    def _ready(self, count: int, *, has_wires: bool) -> list[RankProcess]:
         places = self._places[has_wires]
         new = {
-            rank: Place(self._fleet.controller, self._fleet.wires[rank][0] if has_wires else None)
+            rank: RankProcess(self._fleet.controller, self._fleet.wires[rank][0] if has_wires else None)
             for rank in range(count)
             if rank not in places
         }
@@ -205,7 +206,7 @@ class Processes:
                 slots = Fleet.shared_slots if shares else 16
                 client.create_job(
                     rpc.CreateJobRequest(
-                        job=job, workers=len(orders), slots=slots, timeout_s=LIMIT_S / 2, shares_slots=shares
+                        job=job, workers=len(orders), slots=slots, timeout_s=LIMIT_S, shares_slots=shares
                     )
                 )
                 reports.append(self._play_job(orders, job))
@@ -220,12 +221,12 @@ class Processes:
         for order, place in zip(orders, places, strict=True):
             link = self._fleet.link_of(order.row, order.rank)
             place.order(replace(order, job=job, link=link, store=f"{self._fleet.scratch}/{job}"))
-        reports, end = [], time.monotonic() + LIMIT_S
+        reports, end = [], time.monotonic() + HANGS_S
         for place in places:
             try:
                 report = place.reports.get(timeout=max(0.1, end - time.monotonic()))
             except queue.Empty:
-                report = {"foreign": f"no end after {LIMIT_S:g} s"}
+                report = {"foreign": f"no end after {HANGS_S:g} s"}
                 place.end()
             reports.append({"killed": True} if report is None else report)
         for rank, place in enumerate(places):

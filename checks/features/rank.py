@@ -28,7 +28,7 @@ from switchsum_host.api.missed import QuorumSum
 from switchsum_host.api.quorum import Agreed
 from switchsum_protocol.errors import SwitchsumError, WorkerLost
 
-from .columns import COMMUNICATOR, LATER, OUTER, WHOLE
+from .columns import COMMUNICATOR, DENSE, LATER, MANY, OUTER, SAME, WHOLE
 from .groups import Beside, leave, take
 from .orders import INJURED, STEPS, Order
 
@@ -40,6 +40,9 @@ LATE_S: Final = 0.2
 SHAPES: Final = ((24, 40), (1, 993), (32, 32), (3, 7), (1, 1), (64, 65))
 """Also below, at and above the blocks that compressors have."""
 DTYPES: Final = {"float32": torch.float32, "float16": torch.float16, "bfloat16": torch.bfloat16}
+LONGER: Final = 100
+LONGER_FOR_MANY: Final = 4
+"""How many times as long an array is as what a rank has of it."""
 SMALL: Final = (-8, 7)
 """Values that lanes of 4 bits hold."""
 BITS: Final = {"int32": 32, "int16": 16, "int8": 8, "each": 9}
@@ -198,9 +201,25 @@ def _allreduces(order: Order, group: Any, kept: dict[str, Any], results: Results
     for step in steps:
         _before(order, step, results)
         added = [in_dtype(order, member, step) for member in order.members]
-        array = _sum(order, group, added[order.rank].copy())
+        if order.row["rows"] == DENSE:
+            array = _sum(order, group, added[order.rank].copy())
+        else:
+            added, array = _sparse_sum(order, group, added, step)
         results.note(step, array)
         results.compare_sum(order, array, added)
+
+
+def _sparse_sum(order: Order, group: Communicator, values: Sequence[Any], step: int) -> tuple[list[Any], Any]:
+    """Add values at places of a longer array; return the longer arrays and their sum."""
+    size = values[0].size * (LONGER_FOR_MANY if order.row["rows"] == MANY else LONGER)
+    longer, own = [np.zeros(size, one.dtype) for one in values], np.zeros(0, np.int64)
+    for rank, one in enumerate(values):
+        seed = [order.number, step, 0 if order.row["rows"] == SAME else order.members[rank]]
+        places = np.random.default_rng(seed).choice(size, one.size, replace=False)
+        longer[rank][places] = one.reshape(-1)
+        own = places if rank == order.rank else own
+    total = group.allreduce_sparse(own, values[order.rank].reshape(-1), size, lanes=order.row["lanes"])
+    return longer, total.to_dense()
 
 
 def _sum(order: Order, group: Any, array: Any) -> Any:

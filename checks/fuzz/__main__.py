@@ -24,7 +24,7 @@ TARGETS: Final = (
     *("p4runtime_server", "controller_calls", "web_requests"),
     *("topology_files", "fleet_files", "recordings", "certificates"),
 )
-"""Frames and programs; the doors of daemons; files."""
+"""Frames and programs; the servers of daemons; files."""
 LONGEST_INPUT_S: Final = 60
 """An input that takes longer is a hang.  Loading a program takes a second, and PyYAML two for a thousand brackets."""
 MEMORY_MEGABYTES: Final = 2048

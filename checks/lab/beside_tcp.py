@@ -32,6 +32,7 @@ import numpy.typing as npt
 import switchsum
 from switchsum.launch import wires
 from switchsum.launch.options import MTU
+from switchsum_host.engine.loop import Driver
 from switchsum_protocol import rpc
 from switchsum_protocol.clients.controller_client import ControllerClient
 from switchsum_protocol.errors import ControllerUnreachable, SwitchLost
@@ -214,7 +215,9 @@ def _mbit(samples: Sequence[Sequence[float]], since: float, until: float) -> flo
 def rank(scratch: Path, seconds: float, loss_cut: float) -> None:
     """Add for some seconds, and write when how many bytes had come; then tell TCP that this is the end."""
     with switchsum.connect() as comm:
-        comm.queue.driver.engine.state.congestion["loss_cut"] = loss_cut
+        driver = comm.queue.driver
+        assert isinstance(driver, Driver)
+        driver.engine.state.congestion["loss_cut"] = loss_cut
         array = np.ones(SIZE // 4, np.float32)
         samples, windows, trips = [], [], []
         end = time.monotonic() + seconds
@@ -223,7 +226,7 @@ def rank(scratch: Path, seconds: float, loss_cut: float) -> None:
             comm.allreduce(array)
             if array[0] < comm.world_size:  # for some rank the time is over, which all hear of at once
                 break
-            now, window = time.monotonic(), comm.queue.driver.engine.state.congestion[0]
+            now, window = time.monotonic(), driver.engine.state.congestion[0]
             samples.append((now, comm.statistics().bytes_received))
             windows.append((now, float(window["limit"])))
             trips.append((now, float(window["recent_s"])))

@@ -42,8 +42,8 @@ def train(task: Task, way: Way, seed: int, steps: int, ranks: int = RANKS) -> di
     played = Played(task, seed, ranks)
     if way.own_momentum:
         played.without_momentum()
-    doors = _doors(way, ranks)
-    averages = [way.make() for _ in doors]
+    communicators = _communicators(way, ranks)
+    averages = [way.make() for _ in communicators]
     losses = []
     with ThreadPoolExecutor(ranks) as pool:
         for _ in range(steps):
@@ -51,20 +51,21 @@ def train(task: Task, way: Way, seed: int, steps: int, ranks: int = RANKS) -> di
             losses.append(round(loss, 4))
             means = list(
                 pool.map(
-                    lambda rank, given=gradients: averages[rank](doors[rank], played.parts, given[rank]), range(ranks)
+                    lambda rank, given=gradients: averages[rank](communicators[rank], played.parts, given[rank]),
+                    range(ranks),
                 )
             )
             played.step(means[0])
-    up, down = moved(doors[0])
-    for door in doors:
-        if isinstance(door, Communicator):
-            door.close()
+    up, down = moved(communicators[0])
+    for comm in communicators:
+        if isinstance(comm, Communicator):
+            comm.close()
     run = {"losses": losses, "up": up / steps, "down": down / steps, "parameters": played.size}
     accuracy = played.accuracy
     return run if accuracy is None else {**run, "accuracy": round(accuracy, 4)}
 
 
-def _doors(way: Way, ranks: int) -> list[Any]:
+def _communicators(way: Way, ranks: int) -> list[Any]:
     """Return what each rank reaches the others through."""
     if way.is_ring:
         ring = Ring(ranks)
@@ -73,11 +74,11 @@ def _doors(way: Way, ranks: int) -> list[Any]:
     return list(communicators(ranks, config=config))
 
 
-def moved(door: Any) -> tuple[float, float]:
+def moved(comm: Any) -> tuple[float, float]:
     """Return how many bytes a rank has sent and received, without frames that were repeated for a busy machine."""
-    if isinstance(door, RingRank):
-        return door.moved, door.moved
-    counts = door.statistics()
+    if isinstance(comm, RingRank):
+        return comm.moved, comm.moved
+    counts = comm.statistics()
     once = 1 - counts.repeats / max(1, counts.frames_sent)
     again = counts.held + counts.duplicate_frames + counts.stale_frames
     return counts.bytes_sent * once, counts.bytes_received * (1 - again / max(1, counts.frames_received))

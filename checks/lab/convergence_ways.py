@@ -61,7 +61,7 @@ class RingRank:
 
 
 Average = Callable[[Any, Sequence[Any], Floats], Floats]
-"""Averages a rank's gradient with the others', by its door to them and the parameters."""
+"""Averages a rank's gradient with the others', by its communicator and the parameters."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -86,8 +86,8 @@ def _ours(make: Callable[[], Any], attach: Callable[[Any], object], *, own_momen
     def average_of_one() -> Average:
         compressor = make()
 
-        def average(door: Any, parts: Sequence[Any], values: Floats) -> Floats:
-            begun = compressor.begin_parts(door, parts, values)
+        def average(comm: Any, parts: Sequence[Any], values: Floats) -> Floats:
+            begun = compressor.begin_parts(comm, parts, values)
             for handle in begun.handles:
                 handle.wait()
             mean: Floats = begun.finish()
@@ -125,15 +125,15 @@ def _dense() -> Way:
     return _ours(make, lambda _: None)
 
 
-def _whole(door: Any, parts: Sequence[Any], values: Floats) -> Floats:
-    mean: Floats = door.allreduce(values.copy(), "average")
+def _whole(comm: Any, parts: Sequence[Any], values: Floats) -> Floats:
+    mean: Floats = comm.allreduce(values.copy(), "average")
     return mean
 
 
-def _half(door: Any, parts: Sequence[Any], values: Floats) -> Floats:
+def _half(comm: Any, parts: Sequence[Any], values: Floats) -> Floats:
     """Do what torch's fp16_compress_hook does."""
-    shares = values.astype(np.float16) / np.float16(door.world_size)
-    mean: Floats = door.allreduce(shares).astype(np.float32)
+    shares = values.astype(np.float16) / np.float16(comm.world_size)
+    mean: Floats = comm.allreduce(shares).astype(np.float32)
     return mean
 
 
@@ -145,7 +145,7 @@ def _attach_half(model: Any) -> object:
 
 def _power() -> Average:
     compressor = ErrorFeedback(PowerSgd(POWER_RANK))
-    return lambda door, parts, values: compressor.exchange_parts(door, parts, values).mean
+    return lambda comm, parts, values: compressor.exchange_parts(comm, parts, values).mean
 
 
 def _attach_power(model: Any) -> object:

@@ -27,7 +27,7 @@ WARM_UP: Final = 4
 
 
 ALONE_WAY: Final = Way(
-    make=lambda: lambda door, parts, values: values,
+    make=lambda: lambda comm, parts, values: values,
     attach=lambda model: model.register_comm_hook(None, without_communication),
 )
 """No communication."""

@@ -12,7 +12,9 @@ import numpy as np
 import numpy.typing as npt
 
 from switchsum_host.api import sparse
-from switchsum_host.api.collectives import Collective, Options, Ranks
+from switchsum_host.api.collectives import Collective, Options, Ranks, Way
+from switchsum_host.api.expected import Expected, Key
+from switchsum_host.api.pairs import PAIRS
 from switchsum_host.engine.dtypes import BFLOAT16, FLOAT16, FLOAT32
 from switchsum_host.engine.operation import Operation
 from switchsum_protocol.errors import SwitchsumError
@@ -43,10 +45,10 @@ class Counting:
         self.sum: Array = np.zeros(0)
         self.meeting = threading.Barrier(self.ranks, self._add, timeout=WAIT_S)
 
-    def allreduce(self, rank: int, array: Array, operator: str, lanes: str) -> None:
-        """Combine the arrays of all ranks, in place; floats that are added travel in these lanes."""
+    def allreduce(self, rank: int, array: Array, operation: Operation) -> None:
+        """Combine the arrays of all ranks, in place."""
         self.arrays[rank] = array
-        self.operation = Operation.of(array, operator=operator, lanes=lanes)
+        self.operation = operation
         self.meeting.wait()
         array[...] = self.sum
         self.meeting.wait()
@@ -70,11 +72,19 @@ class Counting:
         empty = (headers - has.sum(axis=1)) * FRAME_BYTES
         self.up += full + empty
         self.answers += empty
-        self.supports += np.int64(0) if is_float else full
-        self.down += headers * FRAME_BYTES + int(rounds.sum()) * payload
+        self.supports += np.int64(0) if is_float or operation.kind == PAIRS else full
+        self.down += headers * FRAME_BYTES + (int(rounds.sum()) - self._not_down(operation, has, per_frame)) * payload
         combine = getattr(np, operation.wire_operator.function)
         self.sum = combine.reduce(np.array(flat)).reshape(self.arrays[0].shape)
+        if operation.operator == "average":
+            self.sum = (self.sum / self.ranks).astype(self.sum.dtype)
         self.arrays = [self.sum] * self.ranks
+
+    @staticmethod
+    def _not_down(operation: Operation, has: npt.NDArray[np.bool_], per_frame: int) -> int:
+        """Return how many frames' lanes the rank that gets most does not get, because they are its own part."""
+        each = operation.part // per_frame if operation.gathers else 0
+        return min((int(has[rank, rank * each : (rank + 1) * each].sum()) for rank in range(len(has))), default=0)
 
 
 class _Done:
@@ -90,12 +100,13 @@ class Model:
     def __init__(self, network: Counting, rank: int) -> None:
         self.rank, self.world_size, self.lanes_per_frame = rank, network.ranks, network.lanes
         self.ranks = Ranks(rank=rank, world_size=network.ranks, lanes_per_frame=network.lanes)
-        self.supports = np.zeros(3, np.int64)
+        self.supports, self.ways = np.zeros(3, np.int64), np.zeros(len(Way), np.int64)
+        self.expected: dict[Key, Expected] = {}
         self._network = network
 
     def allreduce(self, array: Array, op: str = "sum", *, lanes: str = "int32", label: str = "") -> Array:
         """Combine arrays in place."""
-        self._network.allreduce(self.rank, array, op, lanes)
+        self._network.allreduce(self.rank, array, Operation.of(array, operator=op, lanes=lanes))
         return array
 
     def allreduce_async(self, array: Array, op: str = "sum", *, lanes: str = "int32", **_options: object) -> Any:
@@ -120,11 +131,11 @@ class Model:
             cast("Any", self), indices, values, size, how, background=False, keep=keep
         ).result()
 
-    def start(self, collective: Collective, *, stays: bool = False) -> Any:
+    def start(self, collective: Collective, *, stays: bool = False, background: bool = False) -> Any:
         """Combine arrays in place."""
         operation, values, *_ = collective
         assert values is not None
-        self._network.allreduce(self.rank, values, operation.operator, operation.lanes)
+        self._network.allreduce(self.rank, values, operation)
         return _Done()
 
     def break_off(self, error: SwitchsumError) -> NoReturn:

@@ -15,7 +15,7 @@ from dataclasses import replace
 from typing import Final
 
 from switchsum_exercises import FOLDER
-from switchsum_lab.simulation.conditions import Link, parse_rate
+from switchsum_lab.simulation.conditions import CableConditions, parse_rate
 from switchsum_lab.simulation.network import Network
 from switchsum_lab.simulation.traffic import Traffic
 from switchsum_switch.api.switch import Switch
@@ -26,13 +26,13 @@ MOST_OF_A_WAIT, MOST_OF_A_RATE = 0.02, 0.01
 PLACES: Final = {False: "behind egress", True: "before egress"}
 _FRAME: Final = bytes.fromhex("020000000002020000000001").ljust(1250, b"\0")
 _SERVICE_S: Final = 1e-6
-_LINK: Final = Link(rate_bps=1e10, overhead_bytes=0)
+_LINK: Final = CableConditions(rate_bps=1e10, overhead_bytes=0)
 """Sends the frame in that time."""
-_INSTANT: Final = Link(rate_bps=1e14, delay_s=0.0, overhead_bytes=0)
+_INSTANT: Final = CableConditions(rate_bps=1e14, delay_s=0.0, overhead_bytes=0)
 _SEED: Final = 3
 
 
-def network_of(link: Link, source: Traffic, *, is_before: bool) -> tuple[Network, Traffic]:
+def network_of(link: CableConditions, source: Traffic, *, is_before: bool) -> tuple[Network, Traffic]:
     """Return a network of a source, a switch that forwards, a link and a sink; packets wait before egress or behind."""
     network = Network(seed=_SEED, frame_bytes=len(_FRAME))
     switch = network.switch("s1", Switch.from_file(FOLDER / "forwarder" / "solution.json"))

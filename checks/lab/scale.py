@@ -22,7 +22,7 @@ from checks.bench import ages
 from checks.bench.code import digests
 from switchsum.topologies import Cable, Network
 from switchsum_lab.simulation import jobs
-from switchsum_lab.simulation.conditions import Link
+from switchsum_lab.simulation.conditions import CableConditions
 from switchsum_lab.simulation.scenario import IDEAL, Scenario, ideals, simulate
 from switchsum_switch.notices import say
 
@@ -86,7 +86,7 @@ class Row:
 
     def scenario(self, **facts: Any) -> Scenario:
         """Return what is simulated on it, with as many slots as a round trip needs unless `facts` say otherwise."""
-        shape, links = SHAPES[self.workers], Link(loss=self.loss)
+        shape, links = SHAPES[self.workers], CableConditions(loss=self.loss)
         lanes = facts.get("lanes_per_frame", 256)
         return Scenario(
             planned=shape.network(self.gbit * 1000.0),

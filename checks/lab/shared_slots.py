@@ -19,13 +19,13 @@ import numpy.typing as npt
 from switchsum.topologies import Cable, Network
 from switchsum_host.engine.state import Count
 from switchsum_lab.simulation import jobs
-from switchsum_lab.simulation.conditions import Link
+from switchsum_lab.simulation.conditions import CableConditions
 from switchsum_protocol.member_rpc import MOST_IN_FLIGHT
 
 WORKERS: Final = 4
 LANES: Final = 256
 MBIT: Final = 100_000.0
-CABLE: Final = Link(delay_s=1e-6)
+CABLE: Final = CableConditions(delay_s=1e-6)
 """A round trip over one switch holds 24 frames."""
 PARTS: Final = 8
 FEW: Final = 48
@@ -56,7 +56,7 @@ def add(
     own: int = 0,
     slots: int = MANY,
     aggregator_mbit: float = MBIT,
-    link: Link = CABLE,
+    link: CableConditions = CABLE,
 ) -> Run:
     """Let jobs add arrays of a size, in bytes, with a window of slots each; raises SystemExit for a wrong sum.
 

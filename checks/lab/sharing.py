@@ -16,12 +16,12 @@ import numpy as np
 from switchsum.topologies import Cable, Network
 from switchsum_host.engine.state import Count
 from switchsum_lab.simulation import jobs, peers
-from switchsum_lab.simulation.conditions import Link, SwitchTiming
+from switchsum_lab.simulation.conditions import CableConditions, SwitchTiming
 from switchsum_lab.simulation.placement import host_address, rails_of
 from switchsum_lab.simulation.streams import Receiver, Sender
 from switchsum_protocol.frame import FRAME_BYTES, payload_bytes
 
-CABLE: Final = Link(delay_s=5e-6, overhead_bytes=0)
+CABLE: Final = CableConditions(delay_s=5e-6, overhead_bytes=0)
 SIZE: Final = 2_000_000
 WINDOW: Final = 256
 GAINS: Final = {"half at a mark": 0.0, "DCTCP, g = 1/4": 0.25, "DCTCP, g = 1/16": 0.0625}
@@ -51,7 +51,7 @@ class Run:
     longest_bytes: int
 
 
-def add(planned: Network, link: Link, size: int, *, window: int = WINDOW, gain: float = 0.25) -> Run:
+def add(planned: Network, link: CableConditions, size: int, *, window: int = WINDOW, gain: float = 0.25) -> Run:
     """Add arrays on all hosts; raises SystemExit for a wrong sum."""
     network = jobs.build(planned, link, lanes=256, seed=1)
     job = jobs.Job(network, planned, planned.hosts, link, lanes=256, window_slots=window, mark_gain=gain)

@@ -103,7 +103,7 @@ class Found:
     """Megabytes that one sum of each job sends up from a rack."""
 
 
-class Place:
+class RankProcess:
     """A process in a namespace that is a rank of one job after the other."""
 
     def __init__(self, wire: wires.Wire, controller: str) -> None:
@@ -172,7 +172,7 @@ class Rig:
             daemon(children, name, [kind, "--listen", fleet[name]["p4runtime"], *chain(*interfaces)])
         fleet_file = ["--fleet", f"{scratch}/fleet.json", "--lanes", str(LANES)]
         daemon(children, "controller", ["controller", "--listen", self.controller, *fleet_file])
-        self.places = [Place(wire, self.controller) for wire in laid]
+        self.places = [RankProcess(wire, self.controller) for wire in laid]
 
     def _limit(self, mbit: float, uplink_mbit: float) -> None:
         if self._rates == (mbit, uplink_mbit):
@@ -228,7 +228,7 @@ class Rig:
         self,
         client: ControllerClient,
         case: Case,
-        places: Sequence[Place],
+        places: Sequence[RankProcess],
         *,
         job: int = -1,
         size: int = 0,

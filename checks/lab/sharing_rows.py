@@ -34,7 +34,7 @@ from switchsum.topologies import Cable, Network
 from switchsum_host.engine.operation import Operation
 from switchsum_host.engine.state import Count
 from switchsum_lab.simulation import jobs
-from switchsum_lab.simulation.conditions import Link
+from switchsum_lab.simulation.conditions import CableConditions
 from switchsum_lab.simulation.network import Network as SimulatedNetwork
 from switchsum_protocol.frame import FRAME_BYTES, payload_bytes
 
@@ -68,7 +68,10 @@ def simulate(case: Case, delay_s: float) -> Found:
     links = (Cable(ends=(name, leaves[at % len(leaves)]), mbit=case.mbit) for at, name in enumerate(hosts))
     uplinks = (Cable(ends=(name, "main"), mbit=case.uplink_mbit) for name in racks)
     cables = (*links, *uplinks, Cable(ends=(SPARE, "main"), mbit=case.mbit))
-    planned, link = Network(switches=("main", *racks, SPARE), hosts=hosts, cables=cables), Link(delay_s=delay_s)
+    planned, link = (
+        Network(switches=("main", *racks, SPARE), hosts=hosts, cables=cables),
+        CableConditions(delay_s=delay_s),
+    )
     network = jobs.build(planned, link, lanes=LANES, seed=1)
     controller = jobs.controlled(
         network,
@@ -132,7 +135,7 @@ def formula_ms(case: Case) -> float:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Place:
+class LinkSetup:
     """Links, and how many slots are few or many there."""
 
     few: int
@@ -156,10 +159,10 @@ class Place:
         )
 
 
-SLOW: Final = Place(few=8, few_each=4, many=128)
-FAST: Final = Place(few=48, few_each=24, many=512, size=4_000_000)
-SLOW_RACKS: Final = Place(few=8, few_each=4, many=128, racks=2)
-FAST_RACKS: Final = Place(few=96, few_each=48, many=512, size=4_000_000, racks=2)
+SLOW: Final = LinkSetup(few=8, few_each=4, many=128)
+FAST: Final = LinkSetup(few=48, few_each=24, many=512, size=4_000_000)
+SLOW_RACKS: Final = LinkSetup(few=8, few_each=4, many=128, racks=2)
+FAST_RACKS: Final = LinkSetup(few=96, few_each=48, many=512, size=4_000_000, racks=2)
 """A round trip over two racks holds twice as many frames."""
 FAST_MBIT: Final = 100_000.0
 FAST_DELAY_S: Final = 1e-6

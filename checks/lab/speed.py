@@ -12,7 +12,7 @@ import time
 from typing import Final
 
 from switchsum_lab.simulation import jobs
-from switchsum_lab.simulation.conditions import Link
+from switchsum_lab.simulation.conditions import CableConditions
 from switchsum_lab.simulation.scenario import Scenario, arrays_of
 
 from .scale import Shape
@@ -23,7 +23,7 @@ CASES: Final = ((Shape(below=(4,)), 10_000_000, 200.0), (Shape(below=(32, 32)), 
 
 def speeds(shape: Shape, size: int, mbit: float, times: int) -> list[float]:
     """Return frames a second of each sum but the first, in which memory is new."""
-    planned, links = shape.network(mbit), Link()
+    planned, links = shape.network(mbit), CableConditions()
     scenario = Scenario(planned=planned, workers=len(planned.hosts), size=size)
     network = jobs.build(planned, links, lanes=scenario.lanes_per_frame)
     job = jobs.Job(network, planned, list(planned.hosts), links, lanes=scenario.lanes_per_frame)

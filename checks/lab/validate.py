@@ -27,7 +27,7 @@ import numpy as np
 from checks.bench import ages
 from checks.bench.records import provenance
 from checks.lab.convergence_results import RESULTS
-from switchsum_lab.simulation.conditions import Link
+from switchsum_lab.simulation.conditions import CableConditions
 from switchsum_switch.process.children import Children
 from switchsum_switch.process.ending import ended_by_signals
 
@@ -41,7 +41,7 @@ HEAD: Final = (
 MOST_BUSY: Final = 0.85
 """Share of the processors' time in a row whose links bound it."""
 LANES: Final = 256
-_VETH: Final = Link(delay_s=5e-6, overhead_bytes=0, queue_bytes=1 << 20)
+_VETH: Final = CableConditions(delay_s=5e-6, overhead_bytes=0, queue_bytes=1 << 20)
 """A veth pair has no preamble; tbf counts the bytes of a frame."""
 _SIZES: Final = ((1_000_000, 10), (10_000_000, 3), (100_000_000, 1))
 _SIMULATED_TWICE: Final = 2

@@ -12,7 +12,7 @@ from checks.verify.hand_over import Move, moves
 from checks.verify.replay import differences
 from switchsum_controller.jobs import registry as jobs
 from switchsum_controller.jobs import slots
-from switchsum_controller.service import keeper
+from switchsum_controller.service import reconciler
 from switchsum_controller.switches import fleet
 from switchsum_protocol.errors import SwitchsumError
 
@@ -32,33 +32,33 @@ class Change(NamedTuple):
 
 CODE: Final[dict[str, Change]] = {
     "the first member that goes gives the slot away": Change(
-        jobs, "if incarnation.ranks(MemberState.ADMITTED):", "if False:", keeper, "Jobs"
+        jobs, "if incarnation.ranks(MemberState.ADMITTED):", "if False:", reconciler, "Jobs"
     ),
     "entries stay when the last member has gone": Change(
         jobs,
         "job.live, job.has_ended, job.fault = None,",
         "job.live, job.has_ended, job.fault = job.live,",
-        keeper,
+        reconciler,
         "Jobs",
     ),
     "an incarnation has the epoch of the one before": Change(
         jobs,
         "incarnation, new_incarnation(incarnation.epoch + 1,",
         "incarnation, new_incarnation(incarnation.epoch,",
-        keeper,
+        reconciler,
         "Jobs",
     ),
     "cells are read before the gate is closed": Change(
-        keeper, "self.fleet.is_up:\n                self.synchronise()\n", "True:\n", keeper, "Keeper"
+        reconciler, "self.fleet.is_up:\n                self.synchronise()\n", "True:\n", reconciler, "Reconciler"
     ),
     "who is admitted before cells are read": Change(
-        keeper,
+        reconciler,
         "            first_number = self.fleet.hand_over(job.reserved, there, self.fabric.fallback)\n",
         "            self.jobs.make_live(job, 0)\n            self.synchronise()\n"
         "            first_number = self.fleet.hand_over(job.reserved, there, self.fabric.fallback)\n"
         "            return\n",
-        keeper,
-        "Keeper",
+        reconciler,
+        "Reconciler",
     ),
     "numbers start anew with each incarnation": Change(slots, "if not used:", "if True:", fleet, "plan_numbers"),
     "the newest number is used again": Change(

@@ -12,7 +12,7 @@ ERRORS: Final = ("NoError", "PacketTooShort", "NoMatch", "Odd")
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class Variable:
     """A field or variable."""
 
     name: str
@@ -33,7 +33,7 @@ class Expressions:
     def __init__(
         self,
         random: Random,
-        readable: list[Place],
+        readable: list[Variable],
         headers: list[str],
         *,
         functions: bool = False,

@@ -10,7 +10,7 @@ import re
 from random import Random
 from typing import Final
 
-from .expressions import Expressions, Place
+from .expressions import Expressions, Variable
 from .layout import WHERE, draw, guard
 from .statements import Statements
 from .tree import Part, Program
@@ -75,7 +75,7 @@ class Generator:
         return "\n".join([*lines, "struct H {", *members, "}", "struct M {", *meta, "}"])
 
     def _function(self) -> str:
-        made = Expressions(self.random, [Place("a", 16), Place("b", 8)], [])
+        made = Expressions(self.random, [Variable("a", 16), Variable("b", 8)], [])
         return (
             "bit<16> fun(in bit<16> a, in bit<8> b) {\n"
             f"    if ({made.condition(2)}) {{ return {made.value(16, 2)}; }}\n    return {made.value(16, 2)};\n}}"
@@ -116,7 +116,7 @@ class Generator:
         made[-1].after += "\n}"
         return made
 
-    def _select(self, following: str, mine: list[Place]) -> str:
+    def _select(self, following: str, mine: list[Variable]) -> str:
         """Return a transition of the parser."""
         random = self.random
         kind, end = random.random(), "default: accept; }"
@@ -157,19 +157,19 @@ class Generator:
         lines += [f"    direct_meter<bit<2>>(MeterType.packets) direct{number}_{where};" for number in metered]
         lines += [f"    action deny_{where}(inout standard_metadata_t s) {{ mark_to_drop(s); }}"]
         made = [sub, Part("\n".join(lines))]
-        arguments = Place("p", 8, fixed=True), Place("q", 8), Place("r", 13)
+        arguments = Variable("p", 8, fixed=True), Variable("q", 8), Variable("r", 13)
         head = f"    action act_{where}(in bit<8> p, inout bit<8> q, out bit<13> r) {{\n        r = 13w1;"
         made.append(Part(head, make.block(1, "action", *arguments), "    }"))
         for number in range(2):
             width = random.choice((1, 8, 9, 16, 37))
-            given = Place("given", width, fixed=True), Place("port", 9, fixed=True)
+            given = Variable("given", width, fixed=True), Variable("port", 9, fixed=True)
             head = f"    action act{number}_{where}(bit<{width}> given, bit<9> port) {{"
             # p4c refuses a direct meter that no action reads, as after `return`.
             block = [make.statement(f"direct{number}_{where}.read(m.colour);")] if number in metered else []
             block += [make.statement("sm.egress_spec = port & 7;"), *make.block(1, "action", *given)[:2]]
             made.append(Part(head, block, "    }"))
         made += [Part(table) for table in tables]
-        local = Place("local", 33)
+        local = Variable("local", 33)
         body = [
             make.any(1 if self.small else 2, where, local)
             for _ in range(random.randint(*((1, 3) if self.small else (3, 7))))
@@ -190,7 +190,7 @@ class Generator:
         self.make.keys[name] = guard(" ".join(keys))
         if random.random() < 0.2:
             keys.append(f"            {random.choice(self.layout.headers())}.isValid(): exact;")
-            kinds, fields = [*kinds, "valid"], [*fields, Place("valid", 1)]
+            kinds, fields = [*kinds, "valid"], [*fields, Variable("valid", 1)]
         actions = [f"act{number}_{where};", f"deny_{where}({random.choice(('sm', *['copy'] * 4))});", "NoAction;"]
         lines, implementation = [f"    table {name} {{", "        key = {", *keys], ""
         if (drawn := random.random()) < 0.1:
@@ -216,7 +216,7 @@ class Generator:
                 lines += ["        const entries = {", *entries, "        }"]
         return "\n".join([*lines, "    }"])
 
-    def _key(self, place: Place, kind: str) -> str:
+    def _key(self, place: Variable, kind: str) -> str:
         """Return a field as a key, or an expression of it under a name of its own."""
         if self.random.random() < 0.15:
             text = self.random.choice((f"{place.name} + 1", f"~{place.name}", f"{place.name} ^ 1"))

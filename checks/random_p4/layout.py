@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from random import Random
 from typing import Final
 
-from .expressions import Place
+from .expressions import Variable
 
 WHERE: Final = ("ingress", "egress")
 _WIDTHS: Final = (1, 2, 3, 5, 7, 8, 9, 11, 13, 16, 17, 24, 31, 32, 33, 48, 64, 71, 128)
@@ -19,15 +19,15 @@ class HeaderType:
     """A header type."""
 
     name: str
-    fields: list[Place]
+    fields: list[Variable]
 
     def declaration(self) -> str:
         """Return its declaration."""
         return "\n".join([f"header {self.name} {{", *(f"    {one.type} {one.name};" for one in self.fields), "}"])
 
-    def of(self, instance: str) -> list[Place]:
+    def of(self, instance: str) -> list[Variable]:
         """Return the fields of an instance."""
-        return [Place(f"{instance}.{one.name}", one.width, one.signed) for one in self.fields]
+        return [Variable(f"{instance}.{one.name}", one.width, one.signed) for one in self.fields]
 
 
 @dataclass(slots=True)
@@ -38,7 +38,7 @@ class Layout:
     stack: bool
     union: bool
     varbit: bool
-    metadata: list[Place]
+    metadata: list[Variable]
     registers: list[tuple[str, int]]
     value_set: bool
     random_numbers: bool
@@ -57,32 +57,36 @@ class Layout:
         made = [*self.instances(), *(["h.s[0]", "h.s[1]"] * self.stack), *(["h.u.p", "h.u.q"] * self.union)]
         return made + ["h.v", "h.w"] * self.varbit
 
-    def base(self) -> list[Place]:
+    def base(self) -> list[Variable]:
         """Return what is always there."""
-        made = [Place("h.base.kind", 8), *(Place(f"h.base.{name}", 8) for name in "stu"), Place("h.base.w", 32)]
-        made += [Place("m.byte", 8), Place("m.third", 13), Place("m.hashed", 16), Place("m.last", 32)]
+        made = [
+            Variable("h.base.kind", 8),
+            *(Variable(f"h.base.{name}", 8) for name in "stu"),
+            Variable("h.base.w", 32),
+        ]
+        made += [Variable("m.byte", 8), Variable("m.third", 13), Variable("m.hashed", 16), Variable("m.last", 32)]
         for name in ("l", "k"):
-            made += [Place(f"m.{name}.a", 8), Place(f"m.{name}.b", 17, signed=True)]
+            made += [Variable(f"m.{name}.a", 8), Variable(f"m.{name}.b", 17, signed=True)]
         return [*made, *self.metadata]
 
-    def read_only(self, where: str) -> list[Place]:
+    def read_only(self, where: str) -> list[Variable]:
         """Return the standard metadata that may be read somewhere."""
         made = [("ingress_port", 9), ("instance_type", 32), ("packet_length", 32)]
         made += [("egress_spec", 9), ("mcast_grp", 16), ("checksum_error", 1)] if where != "egress" else []
         made += [("egress_port", 9), ("egress_rid", 16)] if where == "egress" else []
-        return [Place(f"sm.{name}", width, fixed=True) for name, width in made]
+        return [Variable(f"sm.{name}", width, fixed=True) for name, width in made]
 
-    def of(self, header: str) -> list[Place]:
+    def of(self, header: str) -> list[Variable]:
         """Return the fields of a header that may be invalid."""
         if header in (instances := self.instances()):
             return instances[header].of(header)
         if header.startswith("h.s"):
-            return [Place(f"{header}.v", 8), Place(f"{header}.k", 4), Place(f"{header}.n", 4)]
+            return [Variable(f"{header}.v", 8), Variable(f"{header}.k", 4), Variable(f"{header}.n", 4)]
         if header.startswith("h.u"):
-            return [Place(f"{header}.v", 8 if header.endswith("p") else 16)]
-        return [Place(f"{header}.length", 8, fixed=True)]
+            return [Variable(f"{header}.v", 8 if header.endswith("p") else 16)]
+        return [Variable(f"{header}.length", 8, fixed=True)]
 
-    def readable(self, random: Random, where: str) -> list[Place]:
+    def readable(self, random: Random, where: str) -> list[Variable]:
         """Return what a statement may read and write: what is always there, and the fields of a few headers."""
         chosen = random.sample(self.headers(), random.choice((0, 1, 1, 2)))
         made = [*self.base(), *self.read_only(where)]
@@ -101,7 +105,7 @@ def draw(random: Random) -> Layout:
     """Draw the declarations of a program."""
     widths = [random.choice((1, 5, 8, 9, 16, 17, 32, 48, 70)) for _ in range(random.randint(3, 6))]
     metadata = [
-        Place(f"m.f{number}", width, width > 1 and random.random() < 0.2) for number, width in enumerate(widths)
+        Variable(f"m.f{number}", width, width > 1 and random.random() < 0.2) for number, width in enumerate(widths)
     ]
     lists = ("", "@field_list(1) ", "@field_list(2) ", "@field_list(1, 2) ")
     return Layout(
@@ -119,11 +123,11 @@ def draw(random: Random) -> Layout:
 
 
 def _header(random: Random, name: str) -> HeaderType:
-    fields, bits = list[Place](), 0
+    fields, bits = list[Variable](), 0
     for number in range(random.randint(1, 5)):
         width = random.choice(_WIDTHS)
-        fields.append(Place(f"f{number}", width, width > 1 and random.random() < 0.2))
+        fields.append(Variable(f"f{number}", width, width > 1 and random.random() < 0.2))
         bits += width
     if bits % 8:
-        fields.append(Place("fill", 8 - bits % 8))
+        fields.append(Variable("fill", 8 - bits % 8))
     return HeaderType(name, fields)

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from random import Random
 from typing import Final
 
-from .expressions import Expressions, Place
+from .expressions import Expressions, Variable
 from .layout import WHERE, Layout, guard
 from .tree import Statement
 
@@ -29,7 +29,7 @@ class Statements:
         self.keys: dict[str, str] = {}
         """The condition under which a table may be applied, by name."""
 
-    def expressions(self, where: str, *more: Place) -> Expressions:
+    def expressions(self, where: str, *more: Variable) -> Expressions:
         """Return what makes expressions of some fields and some arguments."""
         # In a clone BMv2's parser finds the metadata of another packet.
         headers_alone = [place for place in self.layout.base() if place.name.startswith("h.")]
@@ -51,7 +51,7 @@ class Statements:
             return self.statement(f"if ({condition}) {{ {text} }}")
         return self.statement(text)
 
-    def assign(self, where: str, *more: Place) -> str:
+    def assign(self, where: str, *more: Variable) -> str:
         """Return an assignment to a field, or to a slice of one."""
         made = self.expressions(where, *more)
         written = made.readable + self.layout.metadata * (where == "parser")
@@ -64,11 +64,11 @@ class Statements:
             return f"{target.name}[{high}:{low}] = {made.value(high - low + 1)};"
         return f"{target.name} = {made.value(target.width)};"
 
-    def block(self, depth: int, where: str, *more: Place) -> list[Statement]:
+    def block(self, depth: int, where: str, *more: Variable) -> list[Statement]:
         """Return some statements."""
         return [self.any(depth, where, *more) for _ in range(self.random.randint(1, 4))]
 
-    def any(self, depth: int, where: str, *more: Place) -> Statement:
+    def any(self, depth: int, where: str, *more: Variable) -> Statement:
         """Return a statement that may stand in a control (`ingress`, `egress`), an action or a sub-control."""
         random = self.random
         choose = random.random()
@@ -81,7 +81,7 @@ class Statements:
             return self._lookup(depth, where, random.choice(tables), *more)
         return self.guarded(self._simple(where, *more))
 
-    def _branch(self, depth: int, where: str, *more: Place) -> Statement:
+    def _branch(self, depth: int, where: str, *more: Variable) -> Statement:
         made, random = self.expressions(where, *more), self.random
         if random.random() < 0.2 and where in WHERE:
             width = random.choice((8, 8, 3, 9))
@@ -99,7 +99,7 @@ class Statements:
         blocks += [("else", self.block(depth - 1, where, *more))] if random.random() < 0.5 else []
         return self.statement(f"if ({condition})", *blocks)
 
-    def _lookup(self, depth: int, where: str, name: str, *more: Place) -> Statement:
+    def _lookup(self, depth: int, where: str, name: str, *more: Variable) -> Statement:
         self.unused.remove(name)  # BMv2's tables stand in one place each
         inside, kind = self.block(depth - 1, where, *more), self.random.choice(("hit", "miss", "switch"))
         if kind == "switch":
@@ -110,7 +110,7 @@ class Statements:
         condition = self.keys[name]
         return self.statement(f"if ({condition})", ("", [made])) if condition else made
 
-    def _simple(self, where: str, *more: Place) -> str:
+    def _simple(self, where: str, *more: Variable) -> str:
         """Return a statement without blocks that may stand in a place."""
         layout, made = self.layout, self.expressions(where, *more)
         choices: list[tuple[float, Callable[[], str]]] = [
@@ -217,7 +217,7 @@ class Statements:
         return f"for (bit<8> {i} = 0; {i} < {self.random.randint(1, 5)}; {i} = {i} + 1) {{ {early}{change} }}"
 
     def _hash(self, made: Expressions) -> str:
-        places = [Place("m.hashed", 16), Place("m.hashed", 16), *self.layout.metadata]
+        places = [Variable("m.hashed", 16), Variable("m.hashed", 16), *self.layout.metadata]
         target = self.random.choice([place for place in places if not place.signed])
         base, most = f"{target.width}w{self.random.randrange(2)}", f"32w{self.random.choice((1, 7, 256, 65536))}"
         data = f"{{ {made.value(8, 1)}, {made.value(16, 1)} }}"

@@ -10,7 +10,7 @@ from functools import cached_property
 from typing import Any, Final, NamedTuple
 
 from switchsum.topologies import Cable, Network
-from switchsum_lab.simulation.conditions import Link
+from switchsum_lab.simulation.conditions import CableConditions
 from switchsum_protocol.frame import FRAME_BYTES, payload_bytes
 
 from .bound import FIRST, Limits, Phase, fullest_column, mean_lateness_s, mean_tries, shortest_s
@@ -139,9 +139,9 @@ class Cell:
         return 2 if self.shape == "two spines" else 1
 
     @property
-    def link(self) -> Link:
+    def link(self) -> CableConditions:
         """What all links are like but for their rates, and delays of their own."""
-        return Link(
+        return CableConditions(
             delay_s=self.trip_s / 2 / self.hops,
             queue_bytes=self.queue_bytes,
             host_queue_bytes=self.host_queue_bytes,

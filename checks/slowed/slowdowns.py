@@ -67,10 +67,7 @@ SLOWDOWNS: Final = (
     _recovery(
         "each repeat as often as results come",
         ("    return pause_s\n", "    return 0.0\n"),
-        (
-            "        elif slot.sent_at + recovery.reorder_s[path]",
-            "        elif False and slot.sent_at + recovery.reorder_s[path]",
-        ),
+        ("        elif recovery.reorder_s[path] > 0.0:\n", "        elif False:\n"),
     ),
     _recovery("many frames at each time-out", ("_PROBES_AT_ONCE: Final = 2", "_PROBES_AT_ONCE: Final = 64")),
 )

@@ -18,7 +18,7 @@ from rich.progress import Progress
 from rich.table import Table
 
 from checks.soak.memory import Growth, resident_bytes
-from checks.soak.world import Place, SharedWorld, TreeWorld, World, leftovers
+from checks.soak.world import SharedWorld, TreeWorld, WorkerProcess, World, leftovers
 from switchsum_protocol import rpc
 from switchsum_protocol.clients.controller_client import ControllerClient
 from switchsum_protocol.errors import SwitchLost
@@ -53,7 +53,7 @@ class Running:
     """A job on the switch."""
 
     name: str
-    places: list[Place]
+    places: list[WorkerProcess]
     began_s: float
     kill_at_s: float = float("inf")
     reports: list[dict[str, Any]] = field(default_factory=list)
@@ -69,7 +69,7 @@ class Soak:
         self._dice = random.Random(seed)
         self._timeout_s = timeout_s
         self._starting = [world.place(index) for index in range(workers)]
-        self._free: list[Place] = []
+        self._free: list[WorkerProcess] = []
         self._running: dict[str, Running] = {}
         self._count = 0
         self.counts: Counter[str] = Counter()
@@ -183,7 +183,7 @@ class Soak:
             self._take(place, report)
             self._note_report(job, place, report)
 
-    def _note_report(self, job: Running | None, place: Place, report: dict[str, Any]) -> None:
+    def _note_report(self, job: Running | None, place: WorkerProcess, report: dict[str, Any]) -> None:
         """Keep what became of one member; with the last one the job is over.
 
         Who was killed just after it had told has told: its end is no second report, with which the job would be over
@@ -194,7 +194,7 @@ class Soak:
             if len(job.reports) == len(job.places):
                 self._end(job)
 
-    def _take(self, place: Place, report: dict[str, Any]) -> None:
+    def _take(self, place: WorkerProcess, report: dict[str, Any]) -> None:
         self.counts["frames sent"] += report["frames_sent"]
         self.counts["frames received"] += report["frames_received"]
         self.counts["sums checked"] += report["sums"]

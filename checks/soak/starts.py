@@ -28,7 +28,7 @@ from typing import Any, Final
 from rich.console import Console
 from rich.table import Table
 
-from checks.soak.world import Place, TreeWorld, leftovers
+from checks.soak.world import TreeWorld, WorkerProcess, leftovers
 from switchsum_protocol import rpc
 from switchsum_protocol.clients.controller_client import ControllerClient
 from switchsum_protocol.errors import ControllerUnreachable, SwitchLost
@@ -185,7 +185,7 @@ class Starts:
         self._tidy(job)
         return trial
 
-    def _send_to(self, place: Place, order: dict[str, Any]) -> None:
+    def _send_to(self, place: WorkerProcess, order: dict[str, Any]) -> None:
         """Have a rank join, unless it was killed before its turn."""
         if not place.was_killed:
             place.order(**order)

@@ -22,7 +22,7 @@ MARK: Final = "SWITCHSUM_SOAK"
 END_S: Final = 20.0
 
 
-class Place:
+class WorkerProcess:
     """A worker process that takes one order at a time."""
 
     def __init__(self, index: int, environment: dict[str, str], reports: queue.SimpleQueue[Any]) -> None:
@@ -105,7 +105,7 @@ class World:
         """Return the link of a place."""
         return f"shm:{self.mark}"
 
-    def place(self, index: int) -> Place:
+    def place(self, index: int) -> WorkerProcess:
         """Start a worker."""
         environment = {
             **os.environ,
@@ -113,7 +113,7 @@ class World:
             "SWITCHSUM_LINK": self.link(index),
             "OMP_NUM_THREADS": "1",
         }
-        return Place(index, environment, self.reports)
+        return WorkerProcess(index, environment, self.reports)
 
     def daemons(self) -> dict[str, Child]:
         """Return the processes that live from start to end, by name."""

@@ -14,7 +14,7 @@ from typing import Final, NamedTuple
 
 from switchsum import p4src
 from switchsum_controller.jobs.slots import Cell
-from switchsum_controller.service import keeper
+from switchsum_controller.service import reconciler
 from switchsum_controller.service.config import Config
 from switchsum_controller.switches.session import Build, Limits
 from switchsum_controller.tables.entries import Change, Entry, SwitchState, Write
@@ -145,11 +145,13 @@ class _Run:
         self._cells = cells
         self._first: list[int] = []
         self._members: dict[int, list[int]] = {rank: [] for rank in range(workers)}
-        self._keeper = keeper.Keeper(Config(program=build, switch_address="", address=SWITCH_ADDRESS), time.monotonic)
-        self._jobs = self._keeper.jobs
+        self._reconciler = reconciler.Reconciler(
+            Config(program=build, switch_address="", address=SWITCH_ADDRESS), time.monotonic
+        )
+        self._jobs = self._reconciler.jobs
         self._jobs._draw_epoch = lambda: EPOCH
         self._switch = _Switch(workers, cells, self._note)
-        self._keeper.fleet.connections[ONLY].attach(self._switch)  # type: ignore[arg-type]
+        self._reconciler.fleet.connections[ONLY].attach(self._switch)  # type: ignore[arg-type]
         self._job = self._jobs.create(NAME, workers=workers, slots=1, timeout_s=1.0)
         for rank in range(workers):
             self.join(rank)
@@ -164,8 +166,8 @@ class _Run:
         address = Address(mac=0x02_00_00_00_01_00 + rank, ip=0x0A_00_00_64 + rank, port=40_000 + rank)
         self._jobs.hello(member.nonce, rank, address, rank + 1, self._now)
         self._members[rank].append(member.nonce)
-        with self._keeper.changed:
-            self._keeper.bring_up_to_date()
+        with self._reconciler.changed:
+            self._reconciler.bring_up_to_date()
 
     def leave(self, rank: int) -> None:
         """Let a member of the first incarnation leave."""
@@ -185,8 +187,8 @@ class _Run:
 
     def _update(self) -> None:
         count = len(self.moves)
-        with self._keeper.changed:
-            self._keeper.bring_up_to_date()
+        with self._reconciler.changed:
+            self._reconciler.bring_up_to_date()
         if len(self.moves) == count and self._switch.gate is Gate.OPEN:
             self._note(What.STAY)
 

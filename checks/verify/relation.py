@@ -18,7 +18,7 @@ import numpy as np
 
 from switchsum_controller.jobs import slots
 from switchsum_protocol.frame import NO_BLOCK, Flag, Header, Kind, Reason
-from switchsum_protocol.slot_rules import SWITCH_ADDRESS, Member
+from switchsum_protocol.slot_rules import SWITCH_ADDRESS, AdmittedMember
 from switchsum_protocol.wire import Packet, build_frame, parse_frame
 from switchsum_switch.wires.headers import Address
 
@@ -137,9 +137,9 @@ Relation = dict[tuple[Slot, Contribution], Step]
 """Steps by the state and by what happens in it."""
 
 
-def member(data: Data, incarnation: int, rank: int) -> Member:
+def member(data: Data, incarnation: int, rank: int) -> AdmittedMember:
     """Return a member's entry."""
-    return Member(
+    return AdmittedMember(
         job=JOB,
         rank=rank,
         epoch=1 + incarnation,

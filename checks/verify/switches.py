@@ -13,11 +13,12 @@ from typing import Any, Final, NamedTuple, Protocol
 import numpy as np
 
 from switchsum_protocol.frame import NO_BLOCK, Flag, Header, Reason
-from switchsum_protocol.slot_rules import SWITCH_ADDRESS, Member, ReferenceSwitch
+from switchsum_protocol.slot_rules import SWITCH_ADDRESS, AdmittedMember, ReferenceSwitch
 from switchsum_protocol.slot_rules import Cell as RuleCell
 from switchsum_protocol.wire import build_frame, parse_frame
 from switchsum_switch.execution.pipeline import Pipeline
-from switchsum_switch.state.tables import Entry, Exact
+from switchsum_switch.messages.matches import Exact
+from switchsum_switch.state.tables import Entry
 
 LANES: Final = 128
 """Of 32 bits in a frame; states need ten."""
@@ -60,7 +61,7 @@ class State(NamedTuple):
 class Switch(Protocol):
     """What is asked of a switch."""
 
-    def admit(self, members: Iterable[Member]) -> None:
+    def admit(self, members: Iterable[AdmittedMember]) -> None:
         """Make these the only members."""
 
     def process(self, port: int, frame: bytes) -> list[tuple[int, bytes]]:
@@ -88,7 +89,7 @@ class Rules:
     def __init__(self, kind: type[ReferenceSwitch] = ReferenceSwitch) -> None:
         self._switch = kind(lanes_per_frame=LANES)
 
-    def admit(self, members: Iterable[Member]) -> None:
+    def admit(self, members: Iterable[AdmittedMember]) -> None:
         """Make these the only members."""
         self._switch.members.clear()
         for member in members:
@@ -157,7 +158,7 @@ class Program:
         self._events = pipeline.counters["SwitchIngress.reply.events"]
         self._entries: list[tuple[str, Entry]] = []
 
-    def admit(self, members: Iterable[Member]) -> None:
+    def admit(self, members: Iterable[AdmittedMember]) -> None:
         """Make these the only members."""
         for table, entry in self._entries:
             self._pipeline.tables[table].delete(entry.match)

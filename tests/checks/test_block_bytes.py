@@ -9,6 +9,7 @@ import pytest
 from checks.bench.gradients import Floats
 from checks.lab import block_bytes, topk_bytes
 from checks.lab.counting import on_all
+from switchsum_host.api.ways import FEW
 
 
 @pytest.mark.parametrize(("block", "overlap"), [(32, "random"), (32, "none"), (256, "random"), (32, "all")])
@@ -29,14 +30,14 @@ def test_frames_by_owners_come_near_omnireduce(overlap: str, density: float) -> 
     plain = block_bytes.modelled(has, block, lanes, values, ordered=False)
     assert ours.up <= 1.2 * least.up
     assert ours.down <= 1.2 * least.down
-    if overlap == "random":
+    if overlap == "random" and density > 1 / FEW:  # else each rank gets the blocks of the others
         assert plain.up >= 1.5 * least.up
 
 
 def test_the_page_has_what_the_command_makes() -> None:
-    has = block_bytes.drawn("random", 4, -(-block_bytes.VALUES // 256), 0.1)
+    has = block_bytes.drawn("random", 4, -(-block_bytes.VALUES // 256), 0.6)
     made = block_bytes.cell(has, 256, 256, block_bytes.VALUES)
-    assert f"| 256 | 10% | random | {made} |" in block_bytes.PAGE.read_text()
+    assert f"| 256 | 60% | random | {made} |" in block_bytes.PAGE.read_text()
 
 
 def test_misses_say_what_most_of_the_rest_is() -> None:
@@ -106,4 +107,5 @@ def test_accumulators_that_agree_take_fewer_bytes_than_values_at_random() -> Non
         assert (*one[:2], one[3]) == (*other[:2], other[3])
         assert float(one[2]) == 1.0
         assert float(other[2]) == pytest.approx(float(other[3]), rel=0.05)
-        assert one[4] < other[4]
+        # Very few values go along with the first step, wherever they are.
+        assert one[4] == other[4] if one[0] == "0.1%" else one[4] < other[4]

@@ -41,6 +41,7 @@ PLAIN = {
     "step": "allreduce",
     "group": "communicator",
     "fragments": "1",
+    "rows": "all",
     "event": "none",
     "sharing": "own",
     "loss": "0",
@@ -176,7 +177,7 @@ class Stub:
 
 
 def test_a_rank_that_is_replaced_is_another_process(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(playing, "Place", Stub)
+    monkeypatch.setattr(playing, "RankProcess", Stub)
     monkeypatch.setattr(Stub, "ended", [])
     fleet: Any = SimpleNamespace(controller="", scratch="", wires=[], link_of=lambda *_: "shm:x")
     for event in ("newcomer", "replaced"):

@@ -14,8 +14,8 @@ from checks.bench.program_cases import ENTERS, FRAME_BYTES, PORTS, PROGRAMS, Pro
 from checks.bench.public_programs import public_programs, public_routes, source_routed
 from support.timing import patience
 from switchsum_switch.bmv2.simple_switch import SimpleSwitch
+from switchsum_switch.messages.matches import Lpm, Ternary
 from switchsum_switch.process.start_limit import VARIABLE as START_VARIABLE
-from switchsum_switch.state.tables import Lpm, Ternary
 
 BY_NAME = {program.name: program for program in PROGRAMS}
 LEFT = {"router": FRAME_BYTES, "firewall": FRAME_BYTES, "balancer": FRAME_BYTES, "telemetry": FRAME_BYTES + 16}

@@ -75,6 +75,7 @@ def test_the_pages_are_those_of_the_records() -> None:
         "sparse",
         "sparse-blocks",
         "sparse-topk",
+        "sparse-ways",
         "method",
         "experiments",
         "experiments-links",

@@ -104,7 +104,7 @@ def test_accumulators_are_what_error_feedback_hands_to_top_k() -> None:
             found[rank] = feedback[rank].exchange(comm, "gradient", own[rank]).mean
 
         on_all(workers, exchange)
-        means.append(found[0] / np.float32(workers))  # that network adds
+        means.append(found[0])
         lost = [one.lost("gradient").copy() for one in feedback]
     np.testing.assert_allclose(training.means, means, rtol=1e-5, atol=1e-7)
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from support.timing import patience
-from switchsum_controller.service import keeper
+from switchsum_controller.service import reconciler
 from switchsum_controller.switches import client
 
 from .rig import AnySwitch, Bmv2Switch, EmbeddedSwitch, RunningController
@@ -18,7 +18,7 @@ from .rig import AnySwitch, Bmv2Switch, EmbeddedSwitch, RunningController
 @pytest.fixture(autouse=True)
 def _patience_with_switches(monkeypatch: pytest.MonkeyPatch) -> None:
     """Have calls wait longer where the machine is slow: for a switch to be connected, and for its answers."""
-    monkeypatch.setattr(keeper, "SWITCH_WAIT_S", patience(keeper.SWITCH_WAIT_S))
+    monkeypatch.setattr(reconciler, "SWITCH_WAIT_S", patience(reconciler.SWITCH_WAIT_S))
     monkeypatch.setattr(client, "ANSWER_S", patience(client.ANSWER_S))
 
 

@@ -32,7 +32,7 @@ from switchsum_protocol.frame import (
     padding_bytes,
     payload_bytes,
 )
-from switchsum_switch.bmv2.process import free_port
+from switchsum_switch.bmv2.process import PROGRAM, command_line, free_port
 from switchsum_switch.daemon import daemon as embedded
 from switchsum_switch.ports.base import PortGroup, PortTable
 from switchsum_switch.ports.memory import MemoryPorts
@@ -124,7 +124,7 @@ class EmbeddedSwitch:
 @functools.cache
 def _takes_notifications() -> bool:
     """Whether BMv2 was built with nanomsg: else it has none of these sockets, and does not know the option."""
-    said = subprocess.run(["simple_switch_grpc", "--help"], capture_output=True, text=True, check=False)
+    said = subprocess.run([PROGRAM, "--help"], capture_output=True, text=True, check=False)
     return "--notifications-addr" in said.stdout + said.stderr
 
 
@@ -137,11 +137,14 @@ class Bmv2Switch:
         self._start()
 
     def _start(self) -> None:
-        command = ["simple_switch_grpc", "--no-p4", "--thrift-port", str(free_port())]
-        if _takes_notifications():
-            command += ["--notifications-addr", f"ipc://{self._scratch}/notifications"]
-        command += ["--", "--cpu-port", "255"]
-        command += ["--grpc-server-addr", self.address, "--dp-grpc-server-addr", f"unix:{self._scratch}/wires"]
+        notifications = ["--notifications-addr", f"ipc://{self._scratch}/notifications"]
+        command = command_line(
+            [PROGRAM],
+            self.address,
+            thrift_port=free_port(),
+            options=notifications if _takes_notifications() else (),
+            server_options=["--dp-grpc-server-addr", f"unix:{self._scratch}/wires"],
+        )
         log = self._scratch / "bmv2.log"
         with log.open("ab") as output:
             self._process = subprocess.Popen(command, stdout=output, stderr=output)

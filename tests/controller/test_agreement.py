@@ -16,7 +16,7 @@ from switchsum_controller.jobs.agreement import MOST_GROUPS, Agreement, Decision
 from switchsum_controller.jobs.job import Job
 from switchsum_controller.service.config import Config
 from switchsum_controller.service.controller import Controller
-from switchsum_controller.service.keeper import Keeper
+from switchsum_controller.service.reconciler import Reconciler
 from switchsum_controller.trees import rails
 from switchsum_protocol.agreement_rpc import AgreeReply, AgreeRequest, Terms
 from switchsum_protocol.errors import NotAdmitted, OperationMismatch, SwitchLost, UsageError, WorkerLost
@@ -301,22 +301,24 @@ class Asked:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.controller = Controller(Config(program=program(), switch_address="127.0.0.1:1", address=SWITCH))
-        keeper = self.controller.keeper
-        keeper.is_fresh, keeper.jobs = False, make_jobs()
-        self.job: Job = running_job(keeper.jobs, workers=4, slots=2)
+        reconciler = self.controller.reconciler
+        reconciler.is_fresh, reconciler.jobs = False, make_jobs()
+        self.job: Job = running_job(reconciler.jobs, workers=4, slots=2)
         self.written: list[tuple[str, list[str]]] = []
         """By write, the job that the latest decision names, and the jobs that there were."""
         self.write: Callable[[], None] = lambda: None
         self.fleet: Any = SimpleNamespace(is_settled=True, away=list, without=set(), connections={"": None})
-        monkeypatch.setattr(keeper, "fleet", self.fleet)
-        monkeypatch.setattr(keeper, "synchronise", self._synchronise)
-        monkeypatch.setattr(keeper, "end_jobs_if_ousted", lambda: None)
+        monkeypatch.setattr(reconciler, "fleet", self.fleet)
+        monkeypatch.setattr(reconciler, "synchronise", self._synchronise)
+        monkeypatch.setattr(reconciler, "end_jobs_if_ousted", lambda: None)
 
     def _synchronise(self, *, for_running: bool) -> None:
         assert for_running
         self.write()
         assert self.job.live is not None
-        self.written.append((self.job.live.agreement.latest.group, [job.name for job in self.controller.keeper.jobs]))
+        self.written.append(
+            (self.job.live.agreement.latest.group, [job.name for job in self.controller.reconciler.jobs])
+        )
 
     def agree(self, rank: int, after: int = 0, *, wait_s: float = LONG_S, quorum: float = 0.75) -> AgreeReply:
         assert self.job.live is not None
@@ -338,7 +340,7 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> Asked:
 def test_those_who_take_part_get_a_job_of_their_own_and_keep_it(asked: Asked) -> None:
     replies = asked.all((0, 1, 2))
     assert replies == [AgreeReply(number=1, absent=[3], group="a/quorum-1", groups=["a/quorum-1"])] * 3
-    assert asked.controller.keeper.jobs.find("a/quorum-1").workers == 3
+    assert asked.controller.reconciler.jobs.find("a/quorum-1").workers == 3
     assert asked.all((0, 1, 2), after=1)[0].group == "a/quorum-1"
     everybody = [asked.agree(3, 0, wait_s=0.0), *asked.all((0, 1, 2), after=2), asked.agree(3, 0)]
     assert everybody[0].number == 0
@@ -360,7 +362,7 @@ def test_a_decision_is_told_when_it_is_written_and_not_before(asked: Asked) -> N
         assert asked.agree(2, wait_s=0.0).held_up == "the switch is away"
         assert tries
         assert not any(one.done() for one in told)
-        assert [job.name for job in asked.controller.keeper.jobs] == ["a"]  # what was made for it is gone
+        assert [job.name for job in asked.controller.reconciler.jobs] == ["a"]  # what was made for it is gone
         may_write.set()
         assert asked.agree(2).number == 1
         assert [one.result().absent for one in told] == [[3]] * 2
@@ -386,19 +388,19 @@ class OneAway:
 def test_a_decision_does_not_wait_for_a_switch_that_no_running_job_uses(
     asked: Asked, monkeypatch: pytest.MonkeyPatch, used: str
 ) -> None:
-    keeper = asked.controller.keeper
-    monkeypatch.setattr(keeper, "fleet", OneAway())
+    reconciler = asked.controller.reconciler
+    monkeypatch.setattr(reconciler, "fleet", OneAway())
     monkeypatch.setattr(rails, "switches_of_job", lambda *_: {used})
     if used:
         assert asked.agree(0, wait_s=0.05).number == 0
-        assert not keeper.fleet.without
+        assert not reconciler.fleet.without
     else:
         assert {one.number for one in asked.all((0, 1, 2))} == {1}
-        assert keeper.has_news
+        assert reconciler.has_news
 
 
 def test_a_decision_names_switches_that_hang_without_need(asked: Asked, monkeypatch: pytest.MonkeyPatch) -> None:
-    keeper, told = asked.controller.keeper, []
+    reconciler, told = asked.controller.reconciler, []
     fleet: Any = SimpleNamespace(away=list, without=set(), connections={"s1": None, "spare": None})
 
     def change(_: object, unused: set[str]) -> None:
@@ -406,13 +408,13 @@ def test_a_decision_names_switches_that_hang_without_need(asked: Asked, monkeypa
         fleet.without |= unused
 
     fleet.change = change
-    monkeypatch.setattr(keeper, "fleet", fleet)
+    monkeypatch.setattr(reconciler, "fleet", fleet)
     monkeypatch.setattr(rails, "switches_of_job", lambda *_: {"s1"})
-    keeper.has_news = False
-    Keeper.synchronise(keeper)
-    assert (told, keeper.has_news) == ([set()], False)
-    Keeper.synchronise(keeper, for_running=True)
-    assert (told[1:], keeper.has_news) == ([{"spare"}], True)
+    reconciler.has_news = False
+    Reconciler.synchronise(reconciler)
+    assert (told, reconciler.has_news) == ([set()], False)
+    Reconciler.synchronise(reconciler, for_running=True)
+    assert (told[1:], reconciler.has_news) == ([{"spare"}], True)
 
 
 def test_what_a_new_controller_has_read_is_told_when_all_switches_have_it(asked: Asked) -> None:
@@ -427,7 +429,7 @@ def test_who_was_told_is_told_again_though_too_few_are_left_by_then(asked: Asked
     told = asked.all((0, 1, 2))
     assert asked.job.live is not None
     for rank in (1, 3):
-        asked.controller.keeper.jobs.leave(asked.job.live.members[rank].nonce)
+        asked.controller.reconciler.jobs.leave(asked.job.live.members[rank].nonce)
     assert asked.agree(0) == told[0]
     late = asked.agree(0, after=1)
     assert (late.number, late.lost) == (0, 1)
@@ -436,7 +438,7 @@ def test_who_was_told_is_told_again_though_too_few_are_left_by_then(asked: Asked
 
 def test_a_set_that_is_used_no_more_gives_its_slots_to_another_one(asked: Asked) -> None:
     asked.all((0, 1, 2))
-    jobs = asked.controller.keeper.jobs
+    jobs = asked.controller.reconciler.jobs
     assert jobs.free_slots == 0
     assert asked.job.live is not None
     agreement = asked.job.live.agreement
@@ -456,7 +458,7 @@ def test_a_job_bounds_quorums_and_how_many_sets_of_ranks_are_at_work(asked: Aske
     asked.all((0, 1, 2))
     agreement = asked.job.live.agreement
     agreement.groups.update({f"other {number}": agreement.groups["a/quorum-1"] for number in range(MOST_GROUPS - 1)})
-    jobs = asked.controller.keeper.jobs
+    jobs = asked.controller.reconciler.jobs
     jobs.fit(jobs.find("a/quorum-1"), 1)
     for name in list(agreement.groups)[1:]:
         jobs.create(name, workers=3, slots=1, timeout_s=8.0)

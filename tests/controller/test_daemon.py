@@ -112,7 +112,7 @@ def test_refusals_come_at_once_and_by_name(switch: AnySwitch, start: Start) -> N
         ),
         (VersionMismatch, "of another", {"wire_digest": "of another"}),
     ]
-    running.controller.keeper.config = replace(running.controller.keeper.config, package_version="1.2")
+    running.controller.reconciler.config = replace(running.controller.reconciler.config, package_version="1.2")
     for error, text, fields in refusals:
         with pytest.raises(error, match=text):
             join(member_rpc.JoinRequest(**{"job": "a", "rank": 1, "world_size": 2, **fields}))

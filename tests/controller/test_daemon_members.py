@@ -18,6 +18,7 @@ from switchsum_protocol.frame import Kind, Reason
 from .conftest import Start
 from .rig import (
     LONG_S,
+    SLOTS,
     AnySwitch,
     Worker,
     admit,
@@ -87,10 +88,32 @@ def test_who_joins_with_the_rank_of_a_killed_process_waits_until_that_is_lost(sw
     with pytest.raises(RankTaken):  # its process lives
         Worker(running.client, switch, 1)
     connections[1]()
-    eventually(lambda: not running.controller.keeper.jobs.member(workers[1].request.nonce)[2].connections)
+    eventually(lambda: not running.controller.reconciler.jobs.member(workers[1].request.nonce)[2].connections)
     replacement = Worker(running.client, switch, 1)
     assert replacement.joined.epoch == following(epoch)
     assert running.client.heartbeat(workers[0].request).lost == [1]
+
+
+def test_a_job_takes_the_place_of_one_of_its_name_and_of_its_slots(switch: AnySwitch, start: Start) -> None:
+    running = start()
+    create(running)
+    workers = join_all(running, switch)
+    assert sum_of_round(workers, admit(workers).first_number) == [3, 3]
+    request = rpc.CreateJobRequest(job="a", workers=2, slots=SLOTS, timeout_s=LONG_S, replaces=True)
+    with pytest.raises(UsageError, match="there is a job 'a' already"):
+        running.client.create_job(replace(request, replaces=False))
+    running.client.heartbeat(workers[0].request)
+    running.client.create_job(request)
+    with pytest.raises(NotAdmitted, match="removed"):
+        running.client.heartbeat(workers[0].request)
+    workers = join_all(running, switch)
+    assert sum_of_round(workers, admit(workers).first_number) == [3, 3]
+    running.client.create_job(replace(request, job="b", part_of_free=0.5))
+    free = running.client.info().free_slots
+    running.client.create_job(replace(request, job="c", slots=free, part_of_free=0.5))
+    assert running.client.info().free_slots == free - free // 2
+    with pytest.raises(UsageError, match="a part of the free slots is above 0 and at most 1, not 0"):
+        running.client.create_job(replace(request, job="d", part_of_free=0.0))
 
 
 @pytest.mark.parametrize("action", ["remove", "resize"])
@@ -153,7 +176,7 @@ def test_members_hear_what_each_of_them_has_issued(switch: AnySwitch, start: Sta
 
 def test_survivors_form_a_job_of_their_own(switch: AnySwitch, start: Start) -> None:
     running = start()
-    create(running, workers=3, timeout_s=patience(1.6))
+    create(running, workers=3, timeout_s=patience(4.0))
     workers = join_all(running, switch, size=3)
     admit(workers)
 

@@ -11,7 +11,7 @@ import pytest
 
 from switchsum.cli import controller as command
 from switchsum_controller.service import controller as daemon
-from switchsum_controller.service import keeper
+from switchsum_controller.service import reconciler
 from switchsum_controller.service.config import Config
 from switchsum_controller.switches.client import P4RuntimeClient
 from switchsum_controller.switches.session import Session
@@ -73,7 +73,7 @@ def test_a_controller_that_was_ousted_starts_from_what_is_on_the_switch(
         assert second.connected.wait(LONG_S)
         second.client.remove_job(rpc.RemoveJobRequest(job="a"))
         create(second, "b")
-        eventually(lambda: not first.controller.keeper.fleet.is_up)
+        eventually(lambda: not first.controller.reconciler.fleet.is_up)
         with pytest.raises(SwitchLost, match=f"controller {1 << 20} is primary"):
             first.client.list_jobs()
     finally:
@@ -88,16 +88,16 @@ def test_members_hear_at_once_that_another_client_has_taken_the_switch(switch: A
     assert sum_of_round(workers, workers[0].ready().first_number) == [3, 3]
     stranger = P4RuntimeClient(switch.address, election_id=1 << 100)
     stranger.connect()
-    eventually(lambda: not running.controller.keeper.fleet.is_up)
+    eventually(lambda: not running.controller.reconciler.fleet.is_up)
     asked = time.monotonic()
     for worker in workers:
         with pytest.raises(SwitchLost, match="another P4Runtime client has become primary"):
             running.client.heartbeat(worker.request)
-    assert time.monotonic() - asked < keeper.SWITCH_WAIT_S
+    assert time.monotonic() - asked < reconciler.SWITCH_WAIT_S
     running.client.leave(workers[0].request)
 
     stranger.close()  # the place is vacant: the controller takes it again, and nobody goes on as if nothing had been
-    eventually(lambda: running.controller.keeper.fleet.is_up)
+    eventually(lambda: running.controller.reconciler.fleet.is_up)
     with pytest.raises(SwitchLost, match="another P4Runtime client"):
         running.client.heartbeat(workers[1].request)
     job = show(running)
@@ -113,12 +113,12 @@ def test_a_primary_that_came_and_went_between_two_looks_is_noticed_by_a_write(sw
     create(running)
     workers = join_all(running, switch)
     admit(workers)
-    with running.controller.keeper.changed:  # the stream's news waits
+    with running.controller.reconciler.changed:  # the stream's news waits
         stranger = P4RuntimeClient(switch.address, election_id=1 << 100)
         stranger.connect()
         stranger.close()
         with pytest.raises(SwitchLost):
-            running.controller.keeper.fleet.change({ONLY: SwitchState()})
+            running.controller.reconciler.fleet.change({ONLY: SwitchState()})
     with pytest.raises(SwitchLost, match="another P4Runtime client"):
         running.client.heartbeat(workers[0].request)
 

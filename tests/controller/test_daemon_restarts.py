@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from support.timing import patience
-from switchsum_controller.service import keeper, upkeep
+from switchsum_controller.service import reconciler, upkeep
 from switchsum_controller.service.members import Members
 from switchsum_controller.service.users import Users
 from switchsum_controller.switches.session import Session
@@ -150,7 +150,7 @@ def test_a_switch_that_was_restarted_gets_everything_again(switch: AnySwitch, st
 
 
 def test_without_a_switch_callers_are_told_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(keeper, "SWITCH_WAIT_S", 0.2)
+    monkeypatch.setattr(reconciler, "SWITCH_WAIT_S", 0.2)
     running = RunningController(f"unix:{tmp_path}/nowhere", f"unix:{tmp_path}/controller")
     try:
         for call in (
@@ -172,7 +172,7 @@ def test_without_a_switch_callers_are_told_so(tmp_path: Path, monkeypatch: pytes
 def test_calls_wait_a_moment_for_a_switch_that_is_on_its_way(
     embedded: AnySwitch, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(keeper, "SWITCH_WAIT_S", LONG_S)
+    monkeypatch.setattr(reconciler, "SWITCH_WAIT_S", LONG_S)
     embedded.close()
     running = RunningController(embedded.address, f"unix:{tmp_path}/controller")
     timer = threading.Timer(0.5, embedded._start)  # type: ignore[attr-defined]
@@ -200,7 +200,7 @@ def test_nobody_is_answered_between_a_switch_s_connection_and_the_reading_of_its
         came = connect_one(self, *arguments)
         if came and not asked:
             other = rpc.CreateJobRequest(job="b", workers=1, slots=SLOTS)
-            kept = self._keeper
+            kept = self._reconciler
             for call in (
                 partial(Members(kept).heartbeat, workers[0].request),
                 partial(Users(kept).create_job, other),

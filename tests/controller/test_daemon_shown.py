@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import itertools
+import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from functools import partial
+from pathlib import Path
+from typing import Any
 
 import pytest
 
+from switchsum_controller.switches.session import Session
 from switchsum_protocol import member_rpc, reports, rpc
-from switchsum_protocol.errors import NotAdmitted, UnknownJob, UsageError
+from switchsum_protocol.errors import NotAdmitted, SwitchLost, UnknownJob, UsageError
 from switchsum_protocol.frame import Header, Kind, Reason, payload_bytes
 from switchsum_switch.wires.headers import LOWER_BYTES
 
@@ -22,6 +26,8 @@ from .rig import (
     SLOTS,
     AnySwitch,
     Bmv2Switch,
+    EmbeddedSwitch,
+    RunningController,
     admit,
     count,
     create,
@@ -133,6 +139,64 @@ def test_slots_counters_and_identity_are_shown(switch: AnySwitch, start: Start) 
     assert (info.lanes_per_frame, info.program_digest, info.switch) == (128, program().digest, switch.address)
     assert info.free_slots == 1024 - 2 * SLOTS
     assert [job.job for job in running.client.list_jobs().jobs] == ["other", "a"]
+
+
+@pytest.mark.parametrize("what", ["slots", "statistics"])
+def test_a_switch_that_is_read_holds_up_nobody_else(
+    embedded: EmbeddedSwitch, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, what: str
+) -> None:
+    running = RunningController(embedded.address, f"unix:{tmp_path}/controller")
+    asked, go_on = threading.Event(), threading.Event()
+    name = {"slots": "query", "statistics": "count_events"}[what]
+    read = getattr(Session, name)
+
+    def read_late(session: Session, *values: Any) -> Any:
+        asked.set()
+        assert go_on.wait(LONG_S)
+        return read(session, *values)
+
+    monkeypatch.setattr(Session, name, read_late)
+    try:
+        create(running)
+        users = running.controller.users
+        ask = {
+            "slots": lambda: len(users.slots(rpc.SlotsRequest(job="a")).slots),
+            "statistics": lambda: len(users.statistics(member_rpc.Empty()).switches),
+        }[what]
+        with ThreadPoolExecutor(2) as pool:
+            reading = pool.submit(ask)
+            assert asked.wait(LONG_S)
+            try:
+                others = pool.submit(create, running, "b")
+                others.result(timeout=LONG_S / 2)
+                assert not reading.done()
+            finally:
+                go_on.set()
+            assert reading.result(timeout=LONG_S) == {"slots": 2 * SLOTS, "statistics": 1}[what]
+    finally:
+        running.stop()
+
+
+def test_a_connection_that_ends_while_its_switch_is_read_is_lost(
+    embedded: EmbeddedSwitch, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    running = RunningController(embedded.address, f"unix:{tmp_path}/controller")
+    read = Session.query
+
+    def read_closed(session: Session, *values: Any) -> Any:
+        session.close()
+        return read(session, *values)
+
+    try:
+        create(running)
+        with monkeypatch.context() as patched:
+            patched.setattr(Session, "query", read_closed)
+            with pytest.raises(SwitchLost, match="closed meanwhile"):
+                running.client.slots(rpc.SlotsRequest(job="a"))
+        eventually(lambda: running.controller.reconciler.fleet.is_up)
+        assert len(running.client.slots(rpc.SlotsRequest(job="a")).slots) == 2 * SLOTS
+    finally:
+        running.stop()
 
 
 def test_reports_of_members_are_kept_by_rank(switch: AnySwitch, start: Start) -> None:

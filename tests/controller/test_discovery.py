@@ -121,7 +121,7 @@ def test_a_controller_that_knows_addresses_alone_finds_a_tree_and_adds_over_it(n
             (*("middle", 2, "right", 3), True),
         ]
         assert found.faults == []
-        neighbours = running.controller.keeper.neighbours
+        neighbours = running.controller.reconciler.neighbours
         eventually(lambda: neighbours.hosts == {"left": {1}, "middle": set(), "right": {2}})
         assert 1 not in dict(neighbours.frames("left"))
         at = ["--controller", f"unix:{tmp_path}/controller", "--json"]
@@ -205,7 +205,8 @@ def test_a_switch_that_runs_another_program_keeps_it_and_is_named(net: Net) -> N
     found = discovery.discover(net.fleet, other)
     assert (found.links, len(found.faults)) == ((), len(NAMES))
     assert all(
-        f"{name} at " in fault and "another program" in fault for name, fault in zip(NAMES, found.faults, strict=True)
+        (fault.switches, f"{name} at " in fault.text, "another program" in fault.text) == ([name], True, True)
+        for name, fault in zip(NAMES, found.faults, strict=True)
     )
     left = Session(program(), net.switches["left"].address)
     assert left.connect() is False  # it has what it had
@@ -258,22 +259,27 @@ def test_a_link_goes_when_it_is_not_heard_any_more_and_comes_back() -> None:
 
 
 @pytest.mark.parametrize(
-    ("cables", "links", "fault"),
+    ("cables", "links", "fault", "switches"),
     [
-        ([(("a", 1), "a")], 0, "port 1 of a leads back to a itself"),
-        ([*BOTH, (("a", 1), "c")], 0, "b and c both hear port 1 of a"),
-        ([*BOTH, (("a", 3), "b")], 0, "ports 1 and 3 of a lead to b, port 2 of b to a: a port has one peer"),
-        ([*BOTH, (("a", 3), "b"), (("b", 4), "a")], 0, "leave one of them"),
-        ([*BOTH, (("c", 3), "b")], 1, "c hears no port of b: a link works one way"),
+        ([(("a", 1), "a")], 0, "port 1 of a leads back to a itself", {"a"}),
+        ([*BOTH, (("a", 1), "c")], 0, "b and c both hear port 1 of a", {"a", "b", "c"}),
+        (
+            [*BOTH, (("a", 3), "b")],
+            0,
+            "ports 1 and 3 of a lead to b, port 2 of b to a: a port has one peer",
+            {"a", "b"},
+        ),
+        ([*BOTH, (("a", 3), "b"), (("b", 4), "a")], 0, "leave one of them", {"a", "b"}),
+        ([*BOTH, (("c", 3), "b")], 1, "c hears no port of b: a link works one way", {"b", "c"}),
     ],
     ids=["loop", "hub", "two claim one", "two links", "one way"],
 )
 def test_what_is_no_cable_with_two_ends_makes_no_link_and_is_told(
-    cables: list[tuple[tuple[str, int], str]], links: int, fault: str
+    cables: list[tuple[tuple[str, int], str]], links: int, fault: str, switches: set[str]
 ) -> None:
     found, faults = heard(cables).look(1.0)
     assert len(found) == links
-    assert any(fault in line for line in faults), faults
+    assert [set(one.switches) for one in faults if fault in one.text] == [switches], faults
 
 
 def test_a_port_where_a_host_is_seen_later_is_no_link_any_more() -> None:

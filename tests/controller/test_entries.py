@@ -7,18 +7,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from switchsum_controller.tables.entries import (
-    Between,
     Change,
     Entry,
     Group,
-    Masked,
     Match,
-    Prefix,
     Replica,
     SwitchState,
     Write,
     diff,
 )
+from switchsum_switch.messages.matches import Lpm, Range, Ternary
 
 from .planned import apply
 
@@ -27,9 +25,9 @@ small = st.integers(0, 2)
 matches: st.SearchStrategy[Mapping[str, Match]] = st.fixed_dictionaries(
     {"port": small},
     optional={
-        "address": st.builds(Prefix, value=small, length=st.integers(1, 3)),
-        "kind": st.builds(Masked, value=small, mask=st.integers(1, 3)),
-        "length": st.builds(Between, low=small, high=small),
+        "address": st.builds(Lpm, value=small, prefix_len=st.integers(1, 3)),
+        "kind": st.builds(Ternary, value=small, mask=st.integers(1, 3)),
+        "length": st.builds(Range, low=small, high=small),
     },
 )
 entries = st.builds(

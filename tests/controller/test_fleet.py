@@ -175,20 +175,20 @@ def sum_of_round(network: Switches, world: World, states: dict[str, Any], number
     """Let every worker contribute to the first slot of its leaf; return the first lane of what each host gets."""
     far = {name: {port: end for end, port in ports.items()} for name, ports in world.ports.items()}
     got: dict[str, list[int]] = {host: [] for host in world.hosts}
-    for rank, seat in enumerate(world.seats):
+    for rank, worker in enumerate(world.workers):
         header = Header(
             kind=Kind.CONTRIBUTION,
             flags=int(Flag.PAYLOAD),
             job=JOB,
             epoch=EPOCH,
             rank=rank,
-            slot=states[seat.switch][0].slots.first,
+            slot=states[worker.switch][0].slots.first,
             number=number,
-            cookie=seat.cookie,
+            cookie=worker.cookie,
         )
         payload = (number + rank).to_bytes(LANE_BYTES, signed=True) * LANES
-        network.switches[seat.switch].send(seat.port, build_frame(seat.address, SWITCH, header, payload))
-    waiting = deque(seat.switch for seat in world.seats)
+        network.switches[worker.switch].send(worker.port, build_frame(worker.address, SWITCH, header, payload))
+    waiting = deque(worker.switch for worker in world.workers)
     while waiting:
         name = waiting.popleft()
         for port, frame in network.switches[name].collect():
@@ -208,8 +208,8 @@ def sum_of_round(network: Switches, world: World, states: dict[str, Any], number
 def test_two_leaves_and_a_root_add_and_go_on_after_each_was_restarted(network: Switches) -> None:
     world = World(network_of(leaf_spine(2, 1, 1)))
     assert set(world.ports) == set(NAMES)
-    for name, site in world.sites.items():
-        world.sites[name] = replace(site, address=SWITCH, lanes_per_frame=LANES)
+    for name, switch in world.switches.items():
+        world.switches[name] = replace(switch, address=SWITCH, lanes_per_frame=LANES)
     branches = world.lay_out()
     desired = {}
     for name, ones in branches.items():
@@ -217,7 +217,7 @@ def test_two_leaves_and_a_root_add_and_go_on_after_each_was_restarted(network: S
         desired[name] = SwitchState.of([*basic().entries.values(), *items])
     network.keep(*NAMES)
     network.change(desired)
-    wanted = sum(range(len(world.seats)))
+    wanted = sum(range(len(world.workers)))
     assert sum_of_round(network, world, branches, 10) == [[20 + wanted]] * 2
     for number, name in enumerate(NAMES, 11):
         network.restart(name)

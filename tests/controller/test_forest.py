@@ -13,7 +13,14 @@ import pytest
 from switchsum_controller.tables.entries import Entry, Group, Replica, SwitchState
 from switchsum_controller.tables.names import ADMISSION, FROM_ABOVE, UPLINK
 from switchsum_controller.trees.branch import Branch
-from switchsum_controller.trees.forest import AggregationTree, Forest, Reserved, Seat, Site, switches_of
+from switchsum_controller.trees.forest import (
+    AggregationSwitch,
+    AggregationTree,
+    AttachedWorker,
+    Forest,
+    Reserved,
+    switches_of,
+)
 from switchsum_protocol.errors import UsageError
 from switchsum_protocol.frame import Flag, Header, Kind
 from switchsum_protocol.tree_rules import TreeSwitch
@@ -50,8 +57,8 @@ class World:
 
     def __init__(self, network: Network, slots: int = 8, **fields: Any) -> None:
         self.ports = ports_of(network)
-        self.sites = {
-            switch: Site(
+        self.switches = {
+            switch: AggregationSwitch(
                 address=Address(mac=0x02_00_00_00_01_00 + at, ip=0x0A_00_01_00 + at, port=21333),
                 ports={far: port for far, port in self.ports[switch].items() if far in network.switches},
                 lanes_per_frame=LANES,
@@ -64,11 +71,11 @@ class World:
         self.first_groups = {switch: at % 8 + 2 for at, switch in enumerate(network.switches)}
         self.hosts = network.hosts
         self.trees = plan_trees(network, network.hosts, slots=slots).trees
-        self.seats = [self.seat(rank, host) for rank, host in enumerate(network.hosts)]
+        self.workers = [self.worker(rank, host) for rank, host in enumerate(network.hosts)]
 
-    def seat(self, rank: int, host: str) -> Seat:
+    def worker(self, rank: int, host: str) -> AttachedWorker:
         leaf = self.trees[0].parents[host]
-        return Seat(
+        return AttachedWorker(
             switch=leaf,
             port=self.ports[leaf][host],
             address=Address(mac=0x02_00_00_00_02_00 + rank, ip=0x0A_00_02_00 + rank, port=5000 + rank),
@@ -79,13 +86,13 @@ class World:
         return reserve(self.trees, self.first_slots, self.first_groups)
 
     def lay_out(self) -> dict[str, list[Branch]]:
-        forest = Forest(job=JOB, trees=self.trees, reserved=self.reserve(), sites=self.sites)
-        return forest.branches(self.seats, epoch=EPOCH, draw_cookie=itertools.count(5000).__next__)
+        forest = Forest(job=JOB, trees=self.trees, reserved=self.reserve(), switches=self.switches)
+        return forest.branches(self.workers, epoch=EPOCH, draw_cookie=itertools.count(5000).__next__)
 
 
 def run_round(world: World, laid_out: dict[str, list[Branch]], tree: int, slot: int) -> tuple[dict[int, bytes], Any]:
     """Let all workers contribute to a slot of a tree; return the lanes of each one's result, and the sum."""
-    switches = {name: TreeSwitch(lanes_per_frame=LANES, address=world.sites[name].address) for name in laid_out}
+    switches = {name: TreeSwitch(lanes_per_frame=LANES, address=world.switches[name].address) for name in laid_out}
     for name, branches in laid_out.items():
         for branch in branches:
             carry_out(switches[name], branch)
@@ -93,8 +100,8 @@ def run_round(world: World, laid_out: dict[str, list[Branch]], tree: int, slot: 
     ranks = {host: rank for rank, host in enumerate(world.hosts)}
     values = np.random.default_rng(1).integers(-(10**6), 10**6, (len(ranks), LANES))
     under_way: deque[tuple[str, int, bytes]] = deque()
-    for rank, seat in enumerate(world.seats):
-        [branch] = [one for one in laid_out[seat.switch] if one.tree == tree]
+    for rank, worker in enumerate(world.workers):
+        [branch] = [one for one in laid_out[worker.switch] if one.tree == tree]
         header = Header(
             kind=Kind.CONTRIBUTION,
             flags=int(Flag.PAYLOAD),
@@ -104,12 +111,12 @@ def run_round(world: World, laid_out: dict[str, list[Branch]], tree: int, slot: 
             rank=rank,
             slot=branch.slots.first + slot,
             number=9,
-            cookie=seat.cookie,
+            cookie=worker.cookie,
         )
         frame = build_frame(
-            seat.address, world.sites[seat.switch].address, header, values[rank].astype(">i4").tobytes()
+            worker.address, world.switches[worker.switch].address, header, values[rank].astype(">i4").tobytes()
         )
-        under_way.append((seat.switch, seat.port, frame))
+        under_way.append((worker.switch, worker.port, frame))
     results: dict[int, bytes] = {}
     while under_way:
         name, port, frame = under_way.popleft()
@@ -137,7 +144,7 @@ def test_every_worker_gets_the_sum_through_every_tree(shape: Any, levels: int) -
     for number, tree in enumerate(world.trees):
         for slot in (0, tree.slots - 1):
             results, wanted = run_round(world, laid_out, number, slot)
-            assert results == dict.fromkeys(range(len(world.seats)), wanted.astype(">i4").tobytes())
+            assert results == dict.fromkeys(range(len(world.workers)), wanted.astype(">i4").tobytes())
 
 
 def test_a_single_switch_has_a_branch_with_nothing_above() -> None:
@@ -160,9 +167,9 @@ def test_leaf_and_root_name_each_other() -> None:
         above = branch.above
         assert above is not None
         assert (above.rank, above.cookie, above.first_slot) == (place.rank, place.cookie, top.slots.first)
-        assert (above.address, above.port) == (world.sites[root].address, world.ports[leaf][root])
-        assert (place.address, place.port) == (world.sites[leaf].address, world.ports[root][leaf])
-        assert place.rank >= len(world.seats)
+        assert (above.address, above.port) == (world.switches[root].address, world.ports[leaf][root])
+        assert (place.address, place.port) == (world.switches[leaf].address, world.ports[root][leaf])
+        assert place.rank >= len(world.workers)
         assert [one.bit for one in branch.places] == [0, 1]  # places at this switch, and no ranks
         state = SwitchState.of(branch.items())
         entries = [entry for entry in state.entries.values() if entry.table == ADMISSION]
@@ -191,7 +198,7 @@ def test_who_is_a_switch_is_admitted_as_one_and_told_whether_it_ends_here() -> N
         for branch in branches:
             for item in branch.items():
                 if isinstance(item, Entry) and item.table == ADMISSION:
-                    is_switch = cast("int", item.match["rank"]) >= len(world.seats)
+                    is_switch = cast("int", item.match["rank"]) >= len(world.workers)
                     assert item.action.endswith(".admit_switch" if is_switch else ".admit")
                     assert ("passes_up" in item.params) == is_switch
                     if is_switch:
@@ -204,7 +211,7 @@ def test_trees_share_a_switch_in_slots_that_lie_side_by_side() -> None:
     world = World(network_of(two_spines(2, 1000, 400), 1400), slots=14)
     assert len(world.trees) == 2
     reserved = world.reserve()
-    leaf = reserved[world.seats[0].switch]
+    leaf = reserved[world.workers[0].switch]
     assert sum(slots.count for slots in leaf.slots.values()) == 14
     assert leaf.slots[0].end == leaf.slots[1].first
     assert leaf.slots[0].count == world.trees[0].slots
@@ -212,18 +219,18 @@ def test_trees_share_a_switch_in_slots_that_lie_side_by_side() -> None:
     for name, one in reserved.items():
         assert min(one.slots.values()).first == world.first_slots[name]  # behind those of other jobs
         assert min(one.groups.values()) == world.first_groups[name]
-    entries = [item for branch in world.lay_out()[world.seats[0].switch] for item in branch.items()]
+    entries = [item for branch in world.lay_out()[world.workers[0].switch] for item in branch.items()]
     admissions = {entry.key for entry in entries if isinstance(entry, Entry) and entry.table == ADMISSION}
     assert len(admissions) == 2 * 2  # a worker is admitted to each tree
 
 
 def test_the_switch_above_may_limit_how_much_frames_grow() -> None:
     world = World(network_of(leaf_spine(2, 1, 1)))
-    for name, site in world.sites.items():
-        world.sites[name] = replace(
-            site, lanes_per_frame=256, growth_bytes=512 if name == world.trees[0].root else 0xFFFF
+    for name, switch in world.switches.items():
+        world.switches[name] = replace(
+            switch, lanes_per_frame=256, growth_bytes=512 if name == world.trees[0].root else 0xFFFF
         )
-    leaf = world.lay_out()[world.seats[0].switch][0]
+    leaf = world.lay_out()[world.workers[0].switch][0]
     assert leaf.above is not None
     assert leaf.above.padding == 256 * 4 - 512
 
@@ -237,11 +244,11 @@ def refused(world: World) -> str:
 def test_more_members_than_bits_are_refused() -> None:
     """A host has several ranks: the planner counts hosts, the bitmap counts members."""
     world = World(network_of(leaf_spine(2, 1, 1)))
-    first, second = world.seats
+    first, second = world.workers
     many = [replace(first, address=replace(first.address, port=6000 + at), cookie=at + 1) for at in range(33)]
-    world.seats = [*many[:32], second]
+    world.workers = [*many[:32], second]
     assert len(world.lay_out()[first.switch][0].places) == 32
-    world.seats = [*many, second]
+    world.workers = [*many, second]
     assert "a bitmap has only 32 bits" in refused(world)
 
 

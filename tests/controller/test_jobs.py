@@ -6,7 +6,7 @@ from collections.abc import Callable
 import pytest
 
 from switchsum_controller.jobs.job import Job
-from switchsum_controller.jobs.machines import Fault, FaultKind, Incarnation, Member
+from switchsum_controller.jobs.machines import Fault, FaultKind, Incarnation, JobMember
 from switchsum_controller.jobs.registry import MAX_FORMER, RETURN_S, UNVISITED_S, Jobs
 from switchsum_protocol.errors import NoCapacity, NotAdmitted, RankTaken, UnknownJob, UsageError, WorldSizeMismatch
 from switchsum_protocol.reports import WorkerReport
@@ -173,7 +173,7 @@ def test_silence_before_admission_frees_the_rank() -> None:
     assert jobs.hello(seen, 1, address(1), 2, 0.0)
     jobs.tick(5.0)
     jobs.tick(5.5)
-    assert job.gathering.members == [Member(rank=0, heard_s=0.0), Member(rank=1, heard_s=0.0)]
+    assert job.gathering.members == [JobMember(rank=0, heard_s=0.0), JobMember(rank=1, heard_s=0.0)]
     with pytest.raises(NotAdmitted, match="heard nothing from this rank"):
         jobs.heartbeat(silent, 5.5)
     assert not jobs.hello(seen, 1, address(1), 2, 5.5)
@@ -190,7 +190,7 @@ def test_who_takes_a_freed_rank_has_nothing_of_the_member_before() -> None:
     member.reported.note(WorkerReport(job="a", nonce=before), now=1.0)
     assert member.is_cut
     jobs.leave(before)
-    assert member == Member(rank=0)
+    assert member == JobMember(rank=0)
 
 
 def test_a_link_that_is_silent_is_not_one_that_cuts_frames() -> None:
@@ -337,7 +337,7 @@ def test_numbers_of_removed_jobs_are_not_used_again_soon() -> None:
 def test_epochs_wrap() -> None:
     jobs = make_jobs()
     job = create(jobs, workers=1)
-    job.gathering = Incarnation(epoch=0xFFFF, members=[Member(rank=0)])
+    job.gathering = Incarnation(epoch=0xFFFF, members=[JobMember(rank=0)])
     for epoch in (0xFFFF, 0, 1):
         [nonce] = run(jobs)
         assert job.live is not None

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from switchsum_controller.jobs.slots import Cell
-from switchsum_controller.switches.session import Session
+from switchsum_controller.switches.connection import SwitchConnection
 from switchsum_controller.trees import moves
 from switchsum_protocol import member_rpc, rpc_codec
 from switchsum_protocol.errors import CollectiveTimeout, NotAdmitted, SwitchLost, SwitchsumError, UnknownMembership
@@ -59,17 +59,18 @@ def test_a_switch_that_ends_while_a_job_is_admitted_refuses_nobody(
 ) -> None:
     running = start()
     create(running)
-    read_numbers, ends = Session.read_numbers, [1]
+    read_numbers, ends = SwitchConnection.read_numbers, [1]
 
-    def end_first(self: Session, cells: list[tuple[int, int]]) -> list[Cell]:
+    def end_first(self: SwitchConnection, slots: Sequence[int]) -> list[Cell]:
         if ends:
             ends.pop()
-            self._client._stream.cancel()
-            eventually(lambda: not self.is_connected)
-            raise SwitchLost("the switch is gone")
-        return read_numbers(self, cells)
+            with self._explained() as session:
+                session._client._stream.cancel()
+                eventually(lambda: not session.is_connected)
+                raise SwitchLost("the switch is gone")
+        return read_numbers(self, slots)
 
-    monkeypatch.setattr(Session, "read_numbers", end_first)
+    monkeypatch.setattr(SwitchConnection, "read_numbers", end_first)
     workers = join_all(running, switch)
     ready = admit(workers)
     assert not ends
@@ -102,7 +103,7 @@ def join_without_left(tree: Tree) -> list[Worker]:
         worker.hello()
         eventually(lambda: worker.ready(0.0).hello_seen)  # noqa: B023
     tree.kill("left")
-    eventually(lambda: "left" in tree.running.controller.keeper.fleet.without)
+    eventually(lambda: "left" in tree.running.controller.reconciler.fleet.without)
     return workers
 
 
@@ -146,11 +147,11 @@ def test_only_a_job_whose_own_leaf_is_away_waits_for_it(tree: Tree) -> None:
     theirs, number = begin(tree, "a", at_left)
     mine, _ = begin(tree, "b", at_right)
     tree.kill("left")
-    keeper = tree.running.controller.keeper
-    eventually(lambda: "left" in keeper.fleet.away())
+    reconciler = tree.running.controller.reconciler
+    eventually(lambda: "left" in reconciler.fleet.away())
     assert mine[0].ready(0.0).lost_switch == ""
-    eventually(lambda: "left" in keeper.fleet.without)
-    assert keeper.awaited == {"left"}
+    eventually(lambda: "left" in reconciler.fleet.without)
+    assert reconciler.awaited == {"left"}
     for worker in theirs:
         assert "left (unix:" in worker.ready(0.0).lost_switch
     assert mine[0].ready(0.0).admitted
@@ -160,14 +161,14 @@ def test_only_a_job_whose_own_leaf_is_away_waits_for_it(tree: Tree) -> None:
     tree.dead.discard("left")
     tree.switches["left"]._start()
     eventually(lambda: all(worker.ready(0.0).admitted for worker in theirs))
-    assert keeper.awaited == keeper.fleet.without == set()
+    assert reconciler.awaited == reconciler.fleet.without == set()
     assert tree.sum_of_round(theirs, number) == dict.fromkeys(at_left, 3)
 
 
 def test_a_member_whose_hello_may_be_lost_at_a_switch_that_is_away_is_told_so(tree: Tree) -> None:
     create_at(tree, len(PLACES))
     tree.kill("left")
-    eventually(lambda: "left" in tree.running.controller.keeper.fleet.without)
+    eventually(lambda: "left" in tree.running.controller.reconciler.fleet.without)
     workers = tree.join()
     workers[2].hello()
     eventually(lambda: workers[2].ready(0.0).hello_seen)
@@ -183,8 +184,10 @@ def test_a_switch_at_which_ranks_that_join_may_be_is_tried_again_soon(
     monkeypatch.setattr(moves, "PATIENCE", 1e9)  # as after a try that nothing answered, which takes seconds
     create_at(tree, len(PLACES))
     tree.kill("left")
-    keeper = tree.running.controller.keeper
-    eventually(lambda: "left" in keeper.fleet.without and not keeper.absences.is_due("left", keeper.clock() + 60.0))
+    reconciler = tree.running.controller.reconciler
+    eventually(
+        lambda: "left" in reconciler.fleet.without and not reconciler.absences.is_due("left", reconciler.clock() + 60.0)
+    )
     tree.dead.discard("left")
     tree.switches["left"]._start()
     workers = tree.join()

@@ -148,5 +148,5 @@ def test_a_controller_that_is_started_again_finds_all_links() -> None:
     found = again.find("a")
     assert found.live is not None
     assert (found.link_numbers, found.live.down) == (job.link_numbers, {1})
-    assert [one.all_doors for one in found.live.members] == [one.all_doors for one in job.live.members]
+    assert [one.all_attachments for one in found.live.members] == [one.all_attachments for one in job.live.members]
     assert plan(again, SETTINGS) == plan(jobs, SETTINGS)

@@ -9,7 +9,7 @@ from switchsum_controller.jobs.machines import (
     MEMBER_TRANSITIONS,
     Incarnation,
     IncarnationEvent,
-    Member,
+    JobMember,
     MemberEvent,
 )
 from switchsum_protocol.errors import ProtocolError
@@ -35,7 +35,7 @@ INCARNATION_STORY = {
 
 @pytest.mark.parametrize(("state", "event"), list(itertools.product(MemberState, MemberEvent)))
 def test_every_event_in_every_state_of_a_member(state: MemberState, event: MemberEvent) -> None:
-    member = Member(rank=0, state=state)
+    member = JobMember(rank=0, state=state)
     if state in MEMBER_STORY[event]:
         member.step(event)
         assert member.state == MEMBER_STORY[event][state]

@@ -10,7 +10,7 @@ from dataclasses import replace
 
 import pytest
 
-from switchsum_controller.jobs.machines import Door, Incarnation
+from switchsum_controller.jobs.machines import Attachment, Incarnation
 from switchsum_controller.jobs.registry import Jobs
 from switchsum_controller.jobs.slots import Cell
 from switchsum_controller.plan.plan import Identity, Settings, branches_of, plan_all
@@ -82,10 +82,10 @@ def test_a_tree_that_passes_no_switch_that_is_away_stays_and_others_take_another
     spines = {name: dict.fromkeys(("l1", "l2"), name) for name in ("core1", "core2")}
     links = [(leaf, spine) for leaf in ("l1", "l2") for spine in ("core1", "core2", "core3")]
     fabric, live = fabric_of(links, *spines.values()), live_of(jobs_at("l1", "l2"))
-    text = moves.begin(fabric, live, ["core1"], "core1 stays away")
-    assert text == "core1 stays away: tree 0 has root core3, not core1"
+    move = moves.begin(fabric, live, ["core1"], "core1 stays away")
+    assert str(move) == "core1 stays away: tree 0 has root core3, not core1"
     assert live.above == [dict.fromkeys(("l1", "l2"), "core3"), spines["core2"]]  # core2 has a tree already
-    assert (live.moves, live.is_moving, live.moved) == (1, True, [text])
+    assert (live.moves, live.is_moving, live.moved) == (1, True, [move])
     moves.begin(fabric, live, ["core1", "core3"], "core3 stays away")
     assert live.above == [spines["core2"], spines["core2"]]
     with pytest.raises(UsageError, match="connect switches l1 and l2"):
@@ -135,8 +135,8 @@ def test_a_job_that_moves_takes_the_root_that_others_use_least() -> None:
     fabric = fabric_of(links, dict.fromkeys(("l1", "l2"), "core1"))
     other, live = live_of(jobs_at("l1", "l2")), live_of(jobs_at("l1", "l2"))
     other.above = [dict.fromkeys(("l1", "l2"), "core2")]
-    text = moves.begin(fabric, live, ["core1"], "core1 stays away", others=uses(fabric, other))
-    assert text == "core1 stays away: its tree has root core3, not core1"
+    move = moves.begin(fabric, live, ["core1"], "core1 stays away", others=uses(fabric, other))
+    assert str(move) == "core1 stays away: its tree has root core3, not core1"
 
 
 def test_jobs_that_begin_one_after_the_other_use_links_almost_as_evenly_as_can_be() -> None:
@@ -190,8 +190,8 @@ def test_a_link_that_is_gone_between_switches_that_are_there_is_gone_around() ->
     late = moves.AWAY_S + 1.0
     assert cuts.long(late) == {frozenset(("a2", "core1"))}
     assert cuts.long(late) & rails.links_of_job(fabric, live)
-    text = moves.begin(fabric, live, [], "the link from a2 to core1 stays away", cuts.long(late))
-    assert text == "the link from a2 to core1 stays away: its tree has root core2, not core1"
+    move = moves.begin(fabric, live, [], "the link from a2 to core1 stays away", cuts.long(late))
+    assert str(move) == "the link from a2 to core1 stays away: its tree has root core2, not core1"
     assert not cuts.long(late) & rails.links_of_job(fabric, live)
     moves.note_links(cuts, fabric, {frozenset(pair) for pair in LINKS}, [], late)
     assert not cuts.long(2 * late)
@@ -213,7 +213,7 @@ class Torn(TreeSwitch):
         return super()._take_other_kind(port, packet) if self.hears else []
 
 
-class Site:
+class AddingSwitch:
     """A switch that adds as protocol/switchsum_protocol/tree_rules.py says, with the entries that it was given."""
 
     def __init__(self) -> None:
@@ -257,12 +257,12 @@ class World:
 
     def __init__(self, fabric: Fabric, jobs: Jobs) -> None:
         self.fabric, self.jobs, self.settings = fabric, jobs, settings()
-        self.sites = {name: Site() for name in fabric.switches}
+        self.switches = {name: AddingSwitch() for name in fabric.switches}
         self.away: set[str] = set()
         self.dead: set[str] = set()
         self.writes_left = 1 << 30
         for name, state in plan_all(self.jobs, self.settings, fabric).items():
-            self.sites[name].obey(state)
+            self.switches[name].obey(state)
         job = self.jobs.find("a")
         self.slot = job.slots.first
         self.workers = [(member.address, member.cookie) for member in live_of(self.jobs).members]
@@ -279,12 +279,12 @@ class World:
 
     @property
     def connections(self) -> dict[str, Connection]:
-        return {name: Connection(self, name) for name in self.sites}
+        return {name: Connection(self, name) for name in self.switches}
 
     def go_on(self) -> None:
         """Let a controller that has just been started bring to its end what the switches say."""
         self.jobs = Jobs(64, int, int, most_workers=64)
-        states = {name: site.current for name, site in self.sites.items() if name not in self.away}
+        states = {name: switch.current for name, switch in self.switches.items() if name not in self.away}
         assert rebuild(merged(states), self.jobs, self.settings, 0.0) == []
         live = live_of(self.jobs)
         assert [(member.address, member.cookie) for member in live.members] == self.workers
@@ -317,8 +317,10 @@ class World:
         waiting: deque[tuple[str, int, bytes]] = deque()
         for rank in ranks or range(len(self.workers)):
             for number in (self.done[rank] - 1, self.done[rank]):
-                if number >= FIRST and (door := self.door(rank)) is not None:
-                    waiting.append((door.switch, door.ingress_port, self._frame(rank, number, door.address)))
+                if number >= FIRST and (attachment := self.attachment(rank)) is not None:
+                    waiting.append(
+                        (attachment.switch, attachment.ingress_port, self._frame(rank, number, attachment.address))
+                    )
         self.carry(waiting)
 
     def carry(self, waiting: deque[tuple[str, int, bytes]]) -> None:
@@ -327,15 +329,15 @@ class World:
         while waiting:
             name, port, frame = waiting.popleft()
             self.carried.append((name, port, frame))
-            for out, sent in self.sites[name].adds.process(port, frame) if name not in self.dead else ():
+            for out, sent in self.switches[name].adds.process(port, frame) if name not in self.dead else ():
                 if (end := far.get((name, out))) is None:
                     self._take(sent)
                 else:
                     waiting.append((end, self.fabric.switches[end].ports[name], sent))
 
-    def door(self, rank: int) -> Door | None:
+    def attachment(self, rank: int) -> Attachment | None:
         """Return where a worker's contributions come in; None: nowhere."""
-        return live_of(self.jobs).members[rank].doors[0]
+        return live_of(self.jobs).members[rank].attachments[0]
 
     def job_number(self, rank: int) -> int:
         """Return the number under which it contributes."""
@@ -358,7 +360,7 @@ class World:
         header = packet.header
         assert header.kind != Kind.REJECT, "a member's job ends by it"
         rank = header.rank
-        if self.door(rank) is None or header.job != self.job_number(rank):
+        if self.attachment(rank) is None or header.job != self.job_number(rank):
             return
         if header.kind == Kind.RESULT and header.number == self.done[rank]:
             assert int.from_bytes(packet.payload[:LANE_BYTES]) == self.truth(header.number)
@@ -369,12 +371,12 @@ class Connection:
     """What `rerouting` needs of one connection."""
 
     def __init__(self, world: World, name: str) -> None:
-        self._world, self._name, self._site = world, name, world.sites[name]
+        self._world, self._name, self._switch = world, name, world.switches[name]
         self.is_up = name not in world.away
 
     @property
     def current(self) -> SwitchState:
-        return self._site.current
+        return self._switch.current
 
     def need(self) -> None:
         if not self.is_up:
@@ -385,10 +387,10 @@ class Connection:
         for step in diff(self.current, desired, ADMISSION):
             for write in step:
                 self._spend()
-                self._site.obey(apply([[write]], self.current))
+                self._switch.obey(apply([[write]], self.current))
 
     def read_numbers(self, slots: Sequence[int]) -> list[Cell]:
-        cells = self._site.adds.cells
+        cells = self._switch.adds.cells
         return [
             Cell(
                 slot=slot, version=version, number=cells[2 * slot + version].number, seen=cells[2 * slot + version].seen
@@ -401,7 +403,7 @@ class Connection:
     def clear(self, cells: Sequence[Cell]) -> None:
         for cell in cells:
             self._spend()
-            del self._site.adds.cells[2 * cell.slot + cell.version]
+            del self._switch.adds.cells[2 * cell.slot + cell.version]
 
     def _spend(self) -> None:
         if self._world.writes_left == 0:
@@ -414,10 +416,10 @@ def begun(gone: str, *, is_dead: bool) -> World:
     world = World(fabric_of(LINKS, PARENTS), jobs_at(*LEAVES))
     world.repeat()
     assert set(world.done) == {FIRST + 1}
-    world.sites["core1"].adds.cells.clear()
+    world.switches["core1"].adds.cells.clear()
     world.repeat(0, 1, 2)
     world.done[4] += 1  # as if it had come, and nothing else
-    leaf = world.sites["l5"].adds
+    leaf = world.switches["l5"].adds
     world.repeat(4)
     cell = leaf.cells[2 * world.slot + (FIRST + 1) % 2]
     cell.flags |= Flag.FINAL | Flag.PAYLOAD
@@ -474,7 +476,7 @@ def test_sums_are_right_whichever_write_is_the_last_of_a_controller(gone: str, i
         world.away.clear()
         world.dead.clear()
         world.move()
-        states = {name: site.current.table(ADMISSION) for name, site in world.sites.items()}
+        states = {name: switch.current.table(ADMISSION) for name, switch in world.switches.items()}
         assert not states[gone]
         assert states["core2" if gone == "core1" else "a2"]
         world.repeat()
@@ -502,4 +504,4 @@ def test_frames_of_the_old_trees_are_nobodys(monkeypatch: pytest.MonkeyPatch) ->
 
 
 def _places(world: World, name: str) -> list[TreeMember]:
-    return [replace(one) for one in world.sites[name].adds.members.values() if isinstance(one, TreeMember)]
+    return [replace(one) for one in world.switches[name].adds.members.values() if isinstance(one, TreeMember)]

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 import pytest
 
 from switchsum_controller.jobs.links import number_links, take_down, told_down
-from switchsum_controller.jobs.machines import Door
+from switchsum_controller.jobs.machines import Attachment
 from switchsum_controller.jobs.registry import Jobs
 from switchsum_controller.jobs.slots import Cell
 from switchsum_controller.plan.plan import branches_of, plan_all
@@ -23,19 +23,19 @@ from switchsum_switch.wires.headers import Address
 
 from .test_moves import FIRST, LANES, Connection, Killed, World, fabric_of, live_of, settings
 
-DOORS = (("a1", "b1"), ("a1", "b2"), ("a2", "b2"))
+ATTACHED_TO = (("a1", "b1"), ("a1", "b2"), ("a2", "b2"))
 """Of each rank, the switch to which each link leads: on the second rail others are together."""
 SPINE = fabric_of([(leaf, "s") for leaf in ("a1", "a2", "b1", "b2")], dict.fromkeys(("a1", "a2", "b1", "b2"), "s"))
 """Both rails pass one spine."""
 APART = Fabric(switches={name: FabricSwitch(p4runtime=f"unix:{name}") for name in ("a", "b")}, lanes_per_frame=LANES)
 
 
-def jobs_at(doors: Sequence[Sequence[str]], slots: int = 2) -> Jobs:
+def jobs_at(attachments: Sequence[Sequence[str]], slots: int = 2) -> Jobs:
     """Return a job that runs, with a worker that has links to these switches for each."""
     jobs = Jobs(64, iter(range(100, 200)).__next__, iter(range(200, 300)).__next__, most_workers=64)
-    job = jobs.create("a", workers=len(doors), slots=slots, timeout_s=60.0)
-    for rank, names in enumerate(doors):
-        _, member = jobs.join("a", rank=rank, world_size=len(doors), now=0.0, rates=[1.0] * len(names))
+    job = jobs.create("a", workers=len(attachments), slots=slots, timeout_s=60.0)
+    for rank, names in enumerate(attachments):
+        _, member = jobs.join("a", rank=rank, world_size=len(attachments), now=0.0, rates=[1.0] * len(names))
         for link, name in enumerate(names):
             number = 16 * link + rank
             address = Address(mac=0x0200_0000_0100 + number, ip=0x0A00_0100 + number, port=4000 + number)
@@ -49,15 +49,15 @@ class RailWorld(World):
     """Workers with a link to each of two rails, of which the slot is on the second one."""
 
     def __init__(self) -> None:
-        super().__init__(SPINE, jobs_at(DOORS))
-        self.rail = [1] * len(DOORS)
+        super().__init__(SPINE, jobs_at(ATTACHED_TO))
+        self.rail = [1] * len(ATTACHED_TO)
         """Over which each worker sends and listens."""
         self.broken: set[tuple[int, int]] = set()
         """Ranks and numbers of links."""
 
-    def door(self, rank: int) -> Door | None:
+    def attachment(self, rank: int) -> Attachment | None:
         rail = self.rail[rank]
-        return None if (rank, rail) in self.broken else live_of(self.jobs).members[rank].doors[rail]
+        return None if (rank, rail) in self.broken else live_of(self.jobs).members[rank].attachments[rail]
 
     def job_number(self, rank: int) -> int:
         job = self.jobs.find("a")
@@ -73,7 +73,7 @@ def begun() -> RailWorld:
     """Return a world in which rank 0 has a result that the others lack, and a link of rank 1 has died."""
     world = RailWorld()
     world.repeat()
-    assert world.done == [FIRST + 1] * len(DOORS)
+    assert world.done == [FIRST + 1] * len(ATTACHED_TO)
     world.repeat(1, 2)
     world.broken.add((1, 1))
     world.rail[2] = 0  # a rail that has nothing for it: what comes is not heard
@@ -100,9 +100,9 @@ def test_sums_are_right_and_go_on_whichever_write_is_the_last_and_whoever_hears_
         world.move()
     world.writes_left = 1 << 30
     assert told_down(live_of(world.jobs)) == [1]
-    for rank in range(len(DOORS)):
+    for rank in range(len(ATTACHED_TO)):
         world.repeat()
-        world.tell((rank + last) % len(DOORS))
+        world.tell((rank + last) % len(ATTACHED_TO))
     for _ in range(12):
         world.repeat()
     assert min(world.done) > FIRST + 4
@@ -115,7 +115,7 @@ def test_sums_are_right_although_frames_come_late_and_twice_and_the_controller_i
     told: set[int] = set()
     for _ in range(80):
         live = live_of(world.jobs)
-        ranks = chance.sample(range(len(DOORS)), chance.randint(1, len(DOORS)))
+        ranks = chance.sample(range(len(ATTACHED_TO)), chance.randint(1, len(ATTACHED_TO)))
         match chance.randrange(5):
             case 0 if live.is_moving:
                 world.writes_left = chance.randrange(100)
@@ -134,7 +134,7 @@ def test_sums_are_right_although_frames_come_late_and_twice_and_the_controller_i
             case _:
                 world.repeat(*ranks)
     world.move()
-    world.tell(*({*range(len(DOORS))} - told))
+    world.tell(*({*range(len(ATTACHED_TO))} - told))
     before = max(world.done)
     for _ in range(12):
         world.repeat()
@@ -157,8 +157,8 @@ def test_a_rail_of_which_a_new_controller_does_not_know_all_links_takes_nothing_
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     world = RailWorld()
-    doors = [dict(member.doors) for member in live_of(world.jobs).members]
-    monkeypatch.setattr(world, "door", lambda rank: doors[rank][world.rail[rank]])
+    attachments = [dict(member.attachments) for member in live_of(world.jobs).members]
+    monkeypatch.setattr(world, "attachment", lambda rank: attachments[rank][world.rail[rank]])
     world.away.add("b2")
     world.dead.add("b2")
     world.go_on()
@@ -198,15 +198,15 @@ def test_members_name_those_they_wait_for_only_where_all_rails_have_them_at_one_
     assert rails.places_of(APART, apart.find("a"), live_of(apart), 0) == []
     same = jobs_at([("a1", "b1"), ("a2", "b2"), ("a2", "b2")])
     assert rails.places_of(SPINE, same.find("a"), live_of(same), 2) == [1, 2]
-    crossed = jobs_at(DOORS)
+    crossed = jobs_at(ATTACHED_TO)
     assert rails.places_of(SPINE, crossed.find("a"), live_of(crossed), 2) == [-1, -1]
 
 
 def test_a_job_leaves_the_rails_that_pass_what_is_away_and_never_the_last_one() -> None:
-    jobs = jobs_at(DOORS)
+    jobs = jobs_at(ATTACHED_TO)
     live = live_of(jobs)
-    text = moves.begin(SPINE, live, ["b2"], "b2 stays away")
-    assert text == "b2 stays away: it goes on over link 0 of each worker"
+    move = moves.begin(SPINE, live, ["b2"], "b2 stays away")
+    assert str(move) == "b2 stays away: it goes on over link 0 of each worker"
     assert (live.down, live.moves, live.is_moving, told_down(live)) == ({1}, 1, True, [])
     assert rails.switches_of_job(SPINE, live) == {"a1", "a2", "s"}
     with pytest.raises(
@@ -214,7 +214,7 @@ def test_a_job_leaves_the_rails_that_pass_what_is_away_and_never_the_last_one() 
     ):
         moves.begin(SPINE, live, [], "a link is away", [frozenset(("a1", "s"))])
     assert not take_down(live, 0)
-    fresh = live_of(jobs_at(DOORS))
+    fresh = live_of(jobs_at(ATTACHED_TO))
     with pytest.raises(UsageError, match="switch s"):
         moves.begin(SPINE, fresh, ["s"], "the spine is away")
     with pytest.raises(UsageError, match="link 1 of each worker needs switch b1, which does not answer"):
@@ -232,7 +232,7 @@ def test_a_controller_that_is_started_while_a_rail_is_away_goes_on_over_the_othe
     live = live_of(again)
     lost, left = (0, 1) if gone == "a" else (1, 0)
     assert (live.down, live.links, live.is_moving, live.has_rails) == ({lost}, [left], True, True)
-    assert [one.doors[left] for one in live.members] == [one.doors[left] for one in live_of(jobs).members]
+    assert [one.attachments[left] for one in live.members] == [one.attachments[left] for one in live_of(jobs).members]
     found = plan_all(again, settings(), APART)
     number = [again.find("a").number, *again.find("a").link_numbers][left]
     kept = "b" if gone == "a" else "a"
@@ -255,7 +255,7 @@ def test_a_job_that_has_left_a_rail_does_not_go_back_to_it_where_the_other_one_i
 def test_links_and_trees_are_at_most_eight_together() -> None:
     spines = [dict.fromkeys(("a1", "a2", "b1", "b2"), name) for name in ("s", "t", "u", "v", "w")]
     links = [(leaf, tree["a1"]) for tree in spines for leaf in tree]
-    jobs = jobs_at(DOORS, slots=8)
+    jobs = jobs_at(ATTACHED_TO, slots=8)
     job = jobs.find("a")
     with pytest.raises(UsageError, match="2 links of a worker times 5 trees of a job are more than 8"):
         branches_of(job, live_of(jobs), settings(), fabric_of(links, *spines))

@@ -9,8 +9,9 @@ from hypothesis import strategies as st
 from switchsum import p4src
 from switchsum_controller.switches.schema import Schema, decode_group, encode_group
 from switchsum_controller.switches.session import COUNTERS
-from switchsum_controller.tables.entries import Between, Entry, Group, Masked, Match, Prefix, Replica
+from switchsum_controller.tables.entries import Entry, Group, Match, Replica
 from switchsum_protocol.errors import UsageError
+from switchsum_switch.messages.matches import Lpm, Range, Ternary
 from switchsum_switch.messages.p4runtime import parse_p4info, v1
 
 EVERY_KIND = Schema(
@@ -42,9 +43,9 @@ def values(bits: int) -> st.SearchStrategy[int]:
 matches: st.SearchStrategy[dict[str, Match]] = st.fixed_dictionaries(
     {"exact": values(9)},
     optional={
-        "prefix": st.builds(Prefix, value=values(32), length=st.integers(1, 32)),
-        "masked": st.builds(Masked, value=values(16), mask=values(16)),
-        "between": st.builds(Between, low=values(8), high=values(8)),
+        "prefix": st.builds(Lpm, value=values(32), prefix_len=st.integers(1, 32)),
+        "masked": st.builds(Ternary, value=values(16), mask=values(16)),
+        "between": st.builds(Range, low=values(8), high=values(8)),
         "optional": values(4),
     },
 )
@@ -77,15 +78,18 @@ def test_byte_strings_are_the_shortest() -> None:
     ("fields", "text"),
     [
         ({"table": "u"}, "no table 'u'"),
-        ({"match": {"exact": 1, "colour": 1}}, "no field 'colour'"),
+        ({"table": "tt"}, "no table 'tt'; did you mean 't'"),
+        ({"match": {"exact": 1, "colour": 1}}, "no field .colour.; there are: exact, prefix, masked, between"),
+        ({"match": {"exact": 1, "mask": 1}}, "no field 'mask'; did you mean 'masked'"),
         ({"match": {}}, r"needs values for \['exact'\]"),
         ({"match": {"exact": 512}}, "does not fit 9 bits"),
         ({"match": {"exact": -1}}, "does not fit 9 bits"),
-        ({"match": {"exact": Prefix(value=1, length=9)}}, "match kind EXACT"),
-        ({"match": {"exact": 1, "prefix": Prefix(value=1, length=33)}}, "match kind LPM"),
-        ({"match": {"exact": 1, "prefix": Prefix(value=1, length=0)}}, "match kind LPM"),
+        ({"match": {"exact": Lpm(1, 9)}}, "match kind EXACT"),
+        ({"match": {"exact": 1, "prefix": Lpm(1, 33)}}, "match kind LPM"),
+        ({"match": {"exact": 1, "prefix": Lpm(1, 0)}}, "match kind LPM"),
         ({"match": {"exact": 1, "masked": 1}}, "match kind TERNARY"),
         ({"action": "stay"}, "no action 'stay'"),
+        ({"action": "elswhere"}, "no action 'elswhere'; did you mean 'elsewhere'"),
         ({"action": "elsewhere", "params": {}}, "has no action elsewhere"),
         ({"params": {"port": 1}}, r"needs values for \['wide'\]"),
         ({"params": {"port": 1, "wide": 1, "more": 1}}, "no field 'more'"),

@@ -31,7 +31,7 @@ class StubUsers(Users):
     """What users ask of it."""
 
     def __init__(self, controller: StubController) -> None:
-        super().__init__(controller.keeper)
+        super().__init__(controller.reconciler)
         self._stub = controller
 
     def list_jobs(self, _: member_rpc.Empty) -> rpc.JobList:

@@ -391,7 +391,7 @@ def test_a_fallback_that_runs_another_build_for_a_job_is_not_used_and_its_reason
             admit([Worker(other.client, pair.switches["spare"], 0, job="theirs", size=1)])
         other.stop()
         pair.running = pair._start()
-        eventually(lambda: "spare" in pair.running.controller.keeper.fleet.without)
+        eventually(lambda: "spare" in pair.running.controller.reconciler.fleet.without)
         create(pair)
         workers = [Worker(pair.running.client, pair.switches["root"], rank) for rank in range(2)]
         for worker in workers:

@@ -17,7 +17,7 @@ from switchsum_controller.switches.schema import Schema, encode_group
 from switchsum_controller.switches.session import BMV2_LIMITS, Limits, Session
 from switchsum_controller.tables.entries import Change, Entry, Group, Replica, SwitchState, Write, diff
 from switchsum_controller.tables.names import ADMISSION, FLOOD_GROUP, FORWARDING, IDENTITY, RESULT_ADDRESS, STATIONS
-from switchsum_controller.trees.branch import Branch, Place
+from switchsum_controller.trees.branch import Branch, BranchMember
 from switchsum_protocol.errors import SwitchLost
 from switchsum_protocol.frame import Header, Kind, Reason
 from switchsum_protocol.wire import Packet, build_frame
@@ -112,7 +112,7 @@ def test_another_program_takes_the_place_of_the_first_and_leaves_nothing_of_it(s
 
 def test_another_build_over_which_a_job_runs_keeps_its_place(switch: AnySwitch) -> None:
     first, _ = connect(switch)
-    place = Place(rank=0, bit=0, address=replace(SWITCH, ip=SWITCH.ip + 1), port=1, cookie=5)
+    place = BranchMember(rank=0, bit=0, address=replace(SWITCH, ip=SWITCH.ip + 1), port=1, cookie=5)
     slots = SlotRange(first=0, count=4)
     branch = Branch(job=1, tree=0, epoch=1, slots=slots, group=7, places=(place,))
     running = SwitchState.of([*STATE.entries.values(), *STATE.groups.values(), *branch.items()])
@@ -291,6 +291,47 @@ def set_number(connected: Session, *, slot: int, number: int, seen: int) -> None
     for _ in range(2):  # every second one is lost
         packet = connected._schema.encode_packet_out(frame, {"egress_port": 0, "unused": 0})
         connected._client.send_packets([packet])
+
+
+def test_only_what_frames_may_have_changed_is_asked_for(switch: AnySwitch, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[set[int]] = []
+    read, clear = Session.read_numbers, Session.clear_reasons
+
+    def noted(session: Session, cells: Any) -> list[Cell]:
+        asked.append({slot for slot, _ in cells})
+        return read(session, cells)
+
+    def cleared(session: Session, group: int, ranks: int) -> None:
+        asked.append({-group})
+        clear(session, group, ranks)
+
+    monkeypatch.setattr(Session, "read_numbers", noted)
+    monkeypatch.setattr(Session, "clear_reasons", cleared)
+    connection = SwitchConnection(switch.address, lambda: Session(program(), switch.address))
+    session, was_loaded = connection.open()
+    assert was_loaded
+    connection.attach(session, was_loaded=was_loaded)
+    assert [cell.seen for cell in connection.read_numbers(range(6))] == [0] * 12
+    connection.clear_counts(7, 1)
+    assert asked == []
+    place = BranchMember(rank=0, bit=0, address=replace(SWITCH, ip=SWITCH.ip + 1), port=1, cookie=5)
+    slots = SlotRange(first=2, count=3)
+    branch = Branch(job=1, tree=0, epoch=1, slots=slots, group=7, places=(place,))
+    connection.write_difference(SwitchState.of([*STATE.entries.values(), *STATE.groups.values(), *branch.items()]))
+    set_number(session, slot=4, number=1234, seen=1)
+    connection.write_difference(STATE)  # what has been used stays so when its entries are gone
+    found = {(cell.slot, cell.version): cell.number for cell in connection.read_numbers(range(6)) if cell.seen}
+    assert found == {(4, 1234 % 2): 1234}
+    connection.clear_counts(7, 1)
+    assert asked == [{2, 3, 4}, {-7}]
+    connection.close()
+    session, was_loaded = connection.open()  # of a controller that was started anew: it knows nothing of before
+    assert not was_loaded
+    connection.attach(session, was_loaded=was_loaded)
+    connection.read_numbers(range(6))
+    connection.clear_counts(8, 1)
+    assert asked[2:] == [{*range(6)}, {-8}]
+    connection.close()
 
 
 def test_a_switch_that_does_not_answer_queries_is_no_good(switch: AnySwitch, monkeypatch: pytest.MonkeyPatch) -> None:

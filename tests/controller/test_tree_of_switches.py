@@ -15,7 +15,7 @@ from switchsum.cli.draw import job_text
 from switchsum.view.facts import gather
 from switchsum.web.local import LocalSource
 from switchsum_controller.jobs.job import Job, new_incarnation
-from switchsum_controller.jobs.machines import Door
+from switchsum_controller.jobs.machines import Attachment
 from switchsum_controller.jobs.registry import Jobs
 from switchsum_controller.jobs.slots import SlotRange
 from switchsum_controller.plan.plan import Identity, Settings, branches_of
@@ -81,7 +81,7 @@ class Tree:
 
     def _connect(self) -> None:
         """Wait until the controller has all switches: it answers callers before, and waits for switches but shortly."""
-        fleet = self.running.controller.keeper.fleet
+        fleet = self.running.controller.reconciler.fleet
         eventually(lambda: set(fleet.away()) <= self.dead)
 
     def _start(self) -> RunningController:
@@ -236,10 +236,10 @@ def test_while_a_switch_is_away_the_others_are_read_and_it_is_named(
     assert (gather(client, "a").slots, len(gather(client, "b").slots or [])) == ([], 2 * 2 * len(there))
     for name in there:
         tree.kill(name)
-    eventually(lambda: len(tree.running.controller.keeper.fleet.away()) == len(tree.switches))
+    eventually(lambda: len(tree.running.controller.reconciler.fleet.away()) == len(tree.switches))
     with pytest.raises(SwitchLost):
         client.statistics()
-    monkeypatch.setattr("switchsum_controller.service.keeper.SWITCH_WAIT_S", 3600.0)
+    monkeypatch.setattr("switchsum_controller.service.reconciler.SWITCH_WAIT_S", 3600.0)
     with pytest.raises(SwitchLost):  # a page does not wait for it
         LocalSource(tree.running.controller.users).statistics()
 
@@ -277,7 +277,7 @@ def test_a_job_that_a_bitmap_has_no_room_for_is_refused_and_nothing_is_written(
 
 def entries_of(tree: Tree) -> dict[str, set[str]]:
     """Return what is on each switch beside the records of jobs, which count refused incarnations."""
-    states = tree.running.controller.keeper.fleet.states()
+    states = tree.running.controller.reconciler.fleet.states()
     return {
         name: {f"{entry}" for entry in state.entries.values() if entry.match.get("rank") != RECORD_RANK}
         for name, state in states.items()
@@ -289,7 +289,7 @@ def job_at(switches: list[str]) -> Job:
     live = new_incarnation(5, len(switches))
     for member, name in zip(live.members, switches, strict=True):
         address = Address(mac=member.rank, ip=member.rank, port=1)
-        member.doors[0] = Door(address=address, ingress_port=member.rank, switch=name)
+        member.attachments[0] = Attachment(address=address, ingress_port=member.rank, switch=name)
         member.cookie = 7 + member.rank
     slots = SlotRange(first=0, count=1)
     job = Job(name="a", number=1, workers=len(switches), slots=slots, group=2, timeout_s=1.0, gathering=live)

@@ -7,8 +7,11 @@ from dataclasses import replace
 import pytest
 
 from switchsum_controller.plan.windows import frames_held, most_in_flight, window_slots
+from switchsum_host.api.join import Membership
+from switchsum_host.links.shm import cached_bytes
 from switchsum_protocol.errors import NoCapacity
-from switchsum_protocol.member_rpc import MOST_IN_FLIGHT
+from switchsum_protocol.frame import FRAME_BYTES, LANE_BUILDS, payload_bytes
+from switchsum_protocol.member_rpc import MOST_IN_FLIGHT, JoinRequest
 
 from .planned import SLOTS, make_jobs, make_settings, plan, rebuilt, running_job
 
@@ -32,7 +35,8 @@ def test_the_window_is_what_the_smallest_socket_holds() -> None:
     again, _ = rebuilt(plan(jobs, make_settings()), now=100.0)
     assert window_slots(again.find("a"), 100, 1106) == 3
     for member in job.live.members:
-        member.doors[0] = replace(member.doors[0], ingress_port=7)  # one socket of the switch for all of them
+        # One socket of the switch for all of them.
+        member.attachments[0] = replace(member.attachments[0], ingress_port=7)
     assert window_slots(job, 100, 1106) == 1
 
 
@@ -47,6 +51,18 @@ def test_the_window_is_no_larger_than_any_member_has_use_for() -> None:
     assert window_slots(job, None, 8274) == 1
     again, _ = rebuilt(plan(jobs, make_settings()), now=100.0)
     assert window_slots(again.find("a"), None, 1106) == 3
+
+
+@pytest.mark.parametrize("frame_bytes", [FRAME_BYTES + payload_bytes(lanes) for lanes in LANE_BUILDS])
+@pytest.mark.parametrize("workers", [1, 2, 3, 16, 32])
+def test_a_member_has_rows_for_every_window_that_it_may_be_given(workers: int, frame_bytes: int) -> None:
+    job = running_job(make_jobs(), workers=workers)
+    assert job.live is not None
+    for member in job.live.members:
+        member.window_bytes = cached_bytes(workers)
+    membership = object.__new__(Membership)
+    membership._request = JoinRequest(job="a", rank=0, world_size=workers, window_bytes=cached_bytes(workers))
+    assert most_in_flight(job.live, None, frame_bytes) == membership.most_in_flight(frame_bytes)
 
 
 @pytest.mark.parametrize(

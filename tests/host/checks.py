@@ -11,6 +11,8 @@ import numpy.typing as npt
 import pytest
 
 from switchsum_host.api.communicator import Communicator
+from switchsum_host.engine.engine import Engine
+from switchsum_host.engine.loop import Driver
 from switchsum_protocol import lane_scales
 from switchsum_protocol import lanes as definition
 
@@ -34,6 +36,13 @@ def failures(ranks: Sequence[Communicator], function: Callable[[Communicator], o
         return caught.value
 
     return on_all(ranks, call)
+
+
+def engine_of(communicator: Communicator) -> Engine:
+    """Return the engine that a communicator's driver runs in this process."""
+    driver = communicator.queue.driver
+    assert isinstance(driver, Driver)
+    return driver.engine
 
 
 def bits(array: Array) -> Array:

@@ -67,14 +67,14 @@ class QuorumRanks:
     def start(self) -> None:
         """Start a controller for the jobs."""
         controller = Controller(Config(program=program(), switch_address="127.0.0.1:1", address=SWITCH))
-        keeper: Any = controller.keeper
-        keeper.is_fresh, keeper.jobs, keeper.fleet = False, self.jobs, SimpleNamespace(is_settled=True)
-        keeper.synchronise = keeper.end_jobs_if_ousted = lambda **_: None
+        reconciler: Any = controller.reconciler
+        reconciler.is_fresh, reconciler.jobs, reconciler.fleet = False, self.jobs, SimpleNamespace(is_settled=True)
+        reconciler.synchronise = reconciler.end_jobs_if_ousted = lambda **_: None
         self.controller = controller
 
     def restart(self) -> None:
         """Kill the controller in the midst of whatever it does; another one reads the entries of the switch."""
-        former: Any = self.controller.keeper
+        former: Any = self.controller.reconciler
 
         def die(*_: object, **__: object) -> None:
             raise RuntimeError("the controller was killed")

@@ -62,7 +62,7 @@ def test_infinities_travel_first(ranks: list[Communicator], bad: float) -> None:
     arrays = [np.ones(300, np.float32) for _ in range(RANKS)]
     arrays[1][7] = bad
     for one in exchange(ranks, arrays, 1 / 300):
-        assert np.isnan(one.mean[7])
+        np.testing.assert_equal(one.mean[7], bad)  # few values are added by the ranks, an infinity is not NaN then
 
 
 def test_error_feedback_sends_the_rest_later(ranks: list[Communicator]) -> None:

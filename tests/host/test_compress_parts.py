@@ -42,7 +42,7 @@ class Meeting:
 
 
 class Counting:
-    """A rank's door to the others."""
+    """A rank's communicator."""
 
     world_size = RANKS
 

@@ -41,6 +41,16 @@ def test_what_connect_needs_comes_from_arguments_or_environment(missing: str, mo
         connect(timeout_s=0.1)
 
 
+def test_all_that_is_missing_is_said_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    for variable in ("SWITCHSUM_JOB", "RANK", "WORLD_SIZE", "SWITCHSUM_LINK"):
+        monkeypatch.delenv(variable, raising=False)
+    said = (
+        r"^no job, world_size and link for this process: .*, which sets SWITCHSUM_JOB, WORLD_SIZE, SWITCHSUM_LINK, or "
+    )
+    with pytest.raises(UsageError, match=said + r"pass connect\(job=\.\.\., world_size=\.\.\., link=\.\.\.\)$"):
+        connect(rank=0)
+
+
 def test_settings_that_make_no_sense(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("RANK", "first")
     with pytest.raises(UsageError, match="must be of type int, not 'first'"):

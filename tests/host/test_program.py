@@ -27,7 +27,8 @@ from switchsum_protocol.frame import (
 from switchsum_protocol.slot_rules import SWITCH_ADDRESS, ReferenceSwitch, Replies
 from switchsum_protocol.wire import build_frame, parse_frame
 from switchsum_switch.execution.pipeline import EngineName, Pipeline
-from switchsum_switch.state.tables import Entry, Exact
+from switchsum_switch.messages.matches import Exact
+from switchsum_switch.state.tables import Entry
 from switchsum_switch.wires.headers import ETHERNET_BYTES, IPV4_BYTES, internet_checksum, udp_checksum
 
 from .checks import check_sums

@@ -367,10 +367,10 @@ class VirtualCondition:
 
 def test_a_job_with_quorums_hears_within_a_second_where_its_members_are(ranks: QuorumRanks) -> None:
     """What a member waits in is in its reports, which it sends with heartbeats; the second one says for how long."""
-    keeper: Any = ranks.controller.keeper
+    reconciler: Any = ranks.controller.reconciler
     assert ranks.job.live is not None
     nonce, changed = ranks.job.live.members[0].nonce, VirtualCondition()
-    keeper.changed, keeper.clock = changed, lambda: changed.now
+    reconciler.changed, reconciler.clock = changed, lambda: changed.now
     news = ranks.controller.members.attend(MemberRequest(job="a", nonce=nonce), lambda _: True)
 
     def pause_s() -> float:

@@ -469,7 +469,8 @@ def test_time_outs_do_not_follow_rounds_that_wait_for_others_time_outs() -> None
     known(job, least_s=0.01, recent_s=0.01, usual_s=0.02)
     np.asarray(job.engine.state.slots)["sent_at"] = NOW - 10.0
     job.feed(job.result(frames[0]), NOW)
-    assert job.core["recovery"]["timeout_s"] == pytest.approx(3 * 0.02), "of round trips lately the longest counts"
+    usual_s = 0.02 + (0.01 * 9 / 8 - 0.02) / 8
+    assert job.core["recovery"]["timeout_s"] == pytest.approx(3 * usual_s), "of round trips lately the longest counts"
 
 
 @pytest.mark.parametrize(
@@ -513,13 +514,54 @@ def test_a_doubled_time_out_stays_in_a_tree_until_a_contribution_that_was_sent_o
 def test_a_result_that_comes_sooner_than_an_answer_shows_that_a_repeat_was_needless(
     after_s: float, spurious: int
 ) -> None:
-    job, frames = two_slots()
+    job, frames = two_slots(timeouts=3)
     job.core["member"]["in_tree"] = 1
     known(job, least_s=0.01, recent_s=0.01)
     job.slot["repeats"], job.slot["sent_at"] = 1, NOW - after_s
     job.feed(job.result(frames[0]), NOW)
     assert job.core["recovery"]["spurious"] == spurious
+    assert job.core["recovery"]["timeouts"] == 0, "in either case the next time-out is long enough"
     assert job.core["recovery"]["reorder_s"][0] == pytest.approx(spurious * 0.01 / 4)
+
+
+@pytest.mark.parametrize("slots", [8, 64])
+def test_the_reordering_window_ends_by_itself_where_no_later_result_comes(slots: int) -> None:
+    """The contributions of a small sum leave together: else each that is lost would wait for a time-out."""
+    job = Alone(ClusterConfig(workers=2, window_slots=slots, first_window=slots))
+    job.submit(np.ones(slots * job.config.lanes_per_frame, np.int32))
+    frames = job.frames()
+    know(job.core["recovery"], "reorder_s", 0.01)
+    for frame in frames[4:]:
+        job.feed(job.result(frame), 0.015)
+    job.engine.poll(0.015)
+    assert job.frames() == []
+    assert job.engine.wake_at == pytest.approx(0.015 + 0.01)
+    job.engine.poll(job.engine.wake_at)
+    assert [read(frame).header.block for frame in job.frames()] == [0, 1, 2, 3]
+    assert job.engine.counts[Count.OVERTAKEN] == 4
+    assert job.engine.wake_at > 0.015 + 0.01, "each waits for its repeat now"
+
+
+@pytest.mark.parametrize("in_tree", [0, 1])
+@pytest.mark.parametrize(("settled", "recent_s"), [(0, 0.01 * 9 / 8), (4, 10.0)])
+def test_rounds_that_may_have_waited_for_a_late_rank_make_the_estimate_longer_bit_by_bit(
+    in_tree: int, settled: int, recent_s: float
+) -> None:
+    job, frames = two_slots(smoothed_s=0.01)
+    job.core["member"]["in_tree"] = in_tree
+    known(job, least_s=0.01, recent_s=0.01, shortest_s=10.0, timed=4, settled=settled, ends=0)
+    np.asarray(job.engine.state.slots)["sent_at"] = NOW - 10.0
+    job.feed(job.result(frames[0]), NOW)
+    window = np.asarray(job.engine.state.congestion)[0]
+    assert window["recent_s"] == pytest.approx(recent_s)
+
+
+@pytest.mark.parametrize(("shortest_s", "recent_s"), [(math.inf, 0.03), (0.02, 0.02)])
+def test_an_answer_that_takes_longer_than_rounds_says_how_long_they_are_now(shortest_s: float, recent_s: float) -> None:
+    job, [frame, _] = two_slots()
+    known(job, least_s=0.01, recent_s=0.01, shortest_s=shortest_s)
+    answer(job, frame, 0.03)
+    assert np.asarray(job.engine.state.congestion)[0]["recent_s"] == pytest.approx(recent_s)
 
 
 def test_rounds_that_wait_for_others_do_not_put_repeats_off() -> None:

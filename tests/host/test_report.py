@@ -18,7 +18,7 @@ from switchsum_host.engine.operation import KNOWN, Operation
 from switchsum_protocol.member_rpc import MOST_TEXT
 from switchsum_protocol.reports import WorkerReport
 
-from .checks import on_all
+from .checks import engine_of, on_all
 
 
 class Clock:
@@ -38,7 +38,7 @@ def told(reporter: Reporter) -> WorkerReport:
 
 def test_a_report_says_what_is_waited_for_and_how_long(fresh_ranks: list[Communicator]) -> None:
     clock = Clock()
-    reporter = Reporter(fresh_ranks[0], host="h" * 200, link="shm:x", clock=clock)
+    reporter = Reporter(fresh_ranks[0], engine_of(fresh_ranks[0]), host="h" * 200, link="shm:x", clock=clock)
     clock.now_s += 3
     on_all(fresh_ranks, lambda communicator: communicator.allreduce(np.ones(1000, np.float32)))
     idle = told(reporter)
@@ -63,7 +63,7 @@ def test_a_report_says_what_is_waited_for_and_how_long(fresh_ranks: list[Communi
 
 
 def test_a_closed_communicator_says_nothing_and_is_not_kept(fresh_ranks: list[Communicator]) -> None:
-    reporter = Reporter(fresh_ranks[0], host="", link="")
+    reporter = Reporter(fresh_ranks[0], engine_of(fresh_ranks[0]), host="", link="")
     fresh_ranks[0].close()
     assert reporter("digits", 7) is None
     fresh_ranks.clear()
@@ -74,7 +74,7 @@ def test_a_report_that_cannot_be_made_is_left_out_and_said_once(
     fresh_ranks: list[Communicator], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Else the thread of heartbeats would end, and the rank lose its place."""
-    reporter = Reporter(fresh_ranks[0], host="", link="")
+    reporter = Reporter(fresh_ranks[0], engine_of(fresh_ranks[0]), host="", link="")
 
     def fail(_: int) -> str:
         raise AttributeError("no logger")
@@ -97,7 +97,7 @@ def calls_of(report: WorkerReport) -> list[tuple[int, ...]]:
 def test_a_report_has_each_collective_that_has_ended_once_with_its_name_and_times(
     fresh_ranks: list[Communicator],
 ) -> None:
-    reporter = Reporter(fresh_ranks[0], host="", link="", clock=Clock())
+    reporter = Reporter(fresh_ranks[0], engine_of(fresh_ranks[0]), host="", link="", clock=Clock())
     began = time.monotonic_ns()
     for size in (10, 3000, 10):
         on_all(fresh_ranks, partial(Communicator.allreduce, array=np.ones(size, np.float32)))
@@ -122,15 +122,15 @@ def test_of_very_many_collectives_all_ranks_keep_the_same_ones(fresh_ranks: list
     kept: list[set[int]] = []
     for number, rank in enumerate(fresh_ranks):
         clock = Clock()
-        told(reporter := Reporter(rank, host="", link="", clock=clock))
-        state = rank.queue.driver.engine.state.core[0]["calls"]
+        told(reporter := Reporter(rank, engine_of(rank), host="", link="", clock=clock))
+        state = engine_of(rank).state.core[0]["calls"]
         clock.now_s += 1.0
         begun = 128 << number  # as if so many were begun in that second
         reporter._calls(state, rank.purpose_of, begun, clock.now_s)
         assert state["sieve"] == (1 << number) - 1
     on_all(fresh_ranks, lambda one: [one.barrier() for _ in range(200)])
     for rank in fresh_ranks:
-        rows, _, _ = ended_calls(rank.queue.driver.engine.state.core[0]["calls"], 0)
+        rows, _, _ = ended_calls(engine_of(rank).state.core[0]["calls"], 0)
         kept.append({int(row[0]) for row in rows})
     assert kept[-1]
     for more, fewer in itertools.pairwise(kept):
@@ -140,7 +140,7 @@ def test_of_very_many_collectives_all_ranks_keep_the_same_ones(fresh_ranks: list
 
 def test_what_a_collective_is_for_is_told_with_its_kind(fresh_ranks: list[Communicator]) -> None:
     """Of calls that are alike otherwise."""
-    told(reporter := Reporter(fresh_ranks[0], host="", link=""))
+    told(reporter := Reporter(fresh_ranks[0], engine_of(fresh_ranks[0]), host="", link=""))
 
     def call(rank: Communicator) -> None:
         for bucket in range(3):
@@ -164,7 +164,7 @@ def test_the_latest_operations_have_their_names() -> None:
 
 
 def test_a_report_has_the_rows_of_sparse_sums(fresh_ranks: list[Communicator]) -> None:
-    reporter = Reporter(fresh_ranks[0], host="h", link="shm:x")
+    reporter = Reporter(fresh_ranks[0], engine_of(fresh_ranks[0]), host="h", link="shm:x")
     own = {id(one): np.arange(10 * rank, 10 * rank + 20) for rank, one in enumerate(fresh_ranks)}
     on_all(fresh_ranks, lambda one: one.allreduce_sparse(own[id(one)], np.ones(20, np.float32), 1000))
     report = told(reporter)

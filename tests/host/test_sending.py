@@ -37,6 +37,14 @@ def test_blocks_of_parts_take_turns_and_say_whose_they_are(part: int, parts: int
         assert packet.header.bitmap == expected
 
 
+def test_what_lies_behind_the_parts_of_all_ranks_is_for_all() -> None:
+    job = Alone(ClusterConfig(workers=2, window_slots=16, lanes_per_frame=PER_BLOCK // LANE_BYTES))
+    job.submit(np.ones(5 * PER_BLOCK - 2, np.int8), part=PER_BLOCK, gathers=True)
+    headers = [read(frame).header for frame in job.frames()]
+    assert [bool(header.flags & Flag.SELECT) for header in headers] == [True, True, False, False, False]
+    assert [header.bitmap for header in headers[2:]] == [0, 0, 0]
+
+
 @pytest.mark.parametrize("gathers", [False, True])
 def test_a_worker_takes_the_parts_that_are_for_it(gathers: bool) -> None:
     cluster = Cluster(ClusterConfig(workers=2, window_slots=2, lanes_per_frame=2))

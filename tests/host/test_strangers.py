@@ -15,7 +15,8 @@ from switchsum_host.engine.state import Count
 from switchsum_protocol.frame import Flag, Header, Kind, Reason, payload_bytes
 from switchsum_protocol.slot_rules import SWITCH_ADDRESS
 from switchsum_protocol.wire import build_frame
-from switchsum_switch.state.tables import Entry, Exact
+from switchsum_switch.messages.matches import Exact
+from switchsum_switch.state.tables import Entry
 from switchsum_switch.wires.headers import Address
 
 from .checks import check_sums

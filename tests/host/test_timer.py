@@ -122,10 +122,10 @@ def test_a_driver_that_is_never_late_waits_for_two_rounds() -> None:
 def test_a_driver_that_has_not_been_timed_waits_for_a_millisecond() -> None:
     alone = Alone()
     alone.add(100)
-    assert alone.recovery["timeout_s"] == alone.recovery["floor_s"] == 0.001
+    assert alone.recovery["timeout_s"] == alone.recovery["timeout_min_s"] == 0.001
 
 
-def test_what_a_driver_is_late_by_counts_up_to_the_floor_and_is_forgotten() -> None:
+def test_what_a_driver_is_late_by_counts_up_to_the_minimum_and_is_forgotten() -> None:
     alone = Alone(granularity_s=0.0)
     alone.add(100)
     alone.link.late_s = 0.0003

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from switchsum_protocol.frame import NO_BLOCK, Flag, Header, Kind, Operator, Reason
-from switchsum_protocol.slot_rules import Cell, Member
+from switchsum_protocol.slot_rules import AdmittedMember, Cell
 from switchsum_protocol.tree_rules import TreeMember, TreeSwitch, Upstream
 from switchsum_protocol.wire import build_frame, parse_frame
 from switchsum_switch.wires.headers import Address
@@ -272,7 +272,7 @@ class NoRecall(TreeSwitch):
 
 
 class OneAlone(TreeSwitch):
-    def stands_for_all(self, member: Member, cell: Cell, header: Header) -> bool:
+    def stands_for_all(self, member: AdmittedMember, cell: Cell, header: Header) -> bool:
         return cell.asked == 0
 
 

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import inspect
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, Final
 
 import numpy as np
 import pytest
@@ -18,7 +20,8 @@ from .conftest import make_groups
 
 torch = pytest.importorskip("torch", reason="PyTorch is not installed (make torch)")
 
-from switchsum.torch.hooks import NarrowLanes, SmallBlocks  # noqa: E402
+import switchsum.torch  # noqa: E402
+from switchsum.torch.hooks import NarrowLanes, SmallBlocks, compressed  # noqa: E402
 from switchsum_host.compress.base import Part  # noqa: E402
 
 dist = torch.distributed
@@ -256,3 +259,79 @@ def test_hooks_that_keep_nothing_compare_the_parts_of_a_bucket(
 
     with ThreadPoolExecutor(RANKS) as pool:
         list(pool.map(run, range(RANKS)))
+
+
+@pytest.mark.parametrize("every", [(2, 3), (0, 2)], ids=str)
+def test_how_often_hooks_compare_with_exact_averages_is_alike(pair: list[Any], every: tuple[int, int]) -> None:
+    parameter = torch.nn.Parameter(torch.ones(600))
+
+    bucket: Any = SimpleNamespace(buffer=lambda: torch.ones(600), index=lambda: 0, parameters=lambda: [parameter])
+
+    def run(rank: int) -> str:
+        hook = compressed(NarrowLanes("int16"), pair[rank], check_every=every[rank])
+
+        def average() -> None:
+            for _ in range(2):
+                hook(None, bucket).wait()
+
+        with pytest.raises(RuntimeError) as caught:  # torch's, around that of a callback
+            average()
+        return str(caught.value)
+
+    with ThreadPoolExecutor(RANKS) as pool:
+        for own, text in zip(every, pool.map(run, range(RANKS)), strict=True):
+            assert "OperationMismatch: another rank issued another operation" in text
+            assert not own or f"exact averages, one in {own} (check_every)" in text
+
+
+OWN: Final = {
+    "compress": {"model": "compared by DistributedDataParallel", "how": "compared", "check_every": "compared"},
+    "hooks.compressed": {
+        "compressor": "compared",
+        "group": "it is what the ranks are in",
+        "model": "compared by DistributedDataParallel",
+        "check_every": "compared",
+    },
+    "average": {
+        "tensors": "number, dtypes and shapes are compared",
+        "how": "compared",
+        "group": "it is what the ranks are in",
+        "async_op": "each rank waits as it likes",
+    },
+    "Average": {"how": "compared", "group": "it is what the ranks are in"},
+    "Average.__call__": {
+        "tensors": "number, dtypes and shapes are compared",
+        "names": "compared",
+        "async_op": "each rank waits as it likes",
+    },
+    "ElasticGroup": {
+        **dict.fromkeys(("controller", "link"), "each rank's own way there"),
+        "job": "it is what the ranks are in",
+        "rank": "each rank's own",
+        "world_size": "compared by the controller",
+        **dict.fromkeys(("timeout_s", "patience_s"), "who gives up first is lost to the others, which hear of it"),
+    },
+    "Scheduled": {
+        "model": "shapes are compared by the broadcasts of its parameters",
+        "optimizer": "steps are each rank's own, as beside DistributedDataParallel",
+        "group": "it is what the ranks are in",
+    },
+    "lanes": {"kind": "compared: it is part of an operation"},
+}
+"""What is called by all ranks: why ranks hear of each argument that differs, or need not."""
+ALONE: Final = {
+    "DiLoCo": "test_outer_records walks it",
+    "LocalSGD": "test_outer_records walks it",
+    "SwitchGroup": "init_process_group makes it: test_meeting",
+    **dict.fromkeys(("GroupStatistics", "dump_flight_recorder", "statistics"), "no call of all ranks"),
+}
+
+
+def test_every_argument_of_what_all_ranks_call_is_compared_or_says_why_not() -> None:
+    names = {*switchsum.torch.__all__} - {"hooks"} | {"hooks.compressed", "Average.__call__"}
+    assert names == OWN.keys() | ALONE.keys()
+    for name, said in OWN.items():
+        found: Any = switchsum.torch
+        for part in name.split("."):
+            found = getattr(found, part)
+        assert inspect.signature(found).parameters.keys() - {"self"} == said.keys(), name

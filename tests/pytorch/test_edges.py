@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import count
 from typing import Any
 
 import pytest
 
-from switchsum_protocol.errors import NoCapacity, OperationMismatch, UnknownJob, UnsupportedDtype, UsageError
+from switchsum_controller.jobs.registry import Jobs
+from switchsum_protocol.errors import NoCapacity, OperationMismatch, UnsupportedDtype, UsageError
 
 from .calls import OP, options
 from .conftest import RANKS, on_all
@@ -73,27 +75,24 @@ def test_no_room_for_another_group_says_what_who_uses_pytorch_can_do(monkeypatch
 
     from switchsum.torch.store import Meeting
 
-    asked = []
-
     def refuse(place: object, method: str, request: Any, reply: object) -> Any:
         if method == "ListJobs":
             return SimpleNamespace(jobs=[SimpleNamespace(job=f"j/{one}", slot_count=10) for one in range(99)])
-        if method == "CreateJob":
-            asked.append(request.slots)
-            raise NoCapacity("no 1 slots in a row are free: ask for fewer (--slots)")
-        raise UnknownJob("none of that name")
+        raise NoCapacity("no 1 slots in a row are free: ask for fewer (--slots)")
 
     monkeypatch.setattr(rendezvous, "_call", refuse)
-    place = rendezvous.Place(controller="here:1", link="shm:x", job="j/0,1", is_ours=True, is_of_some=True)
+    place = rendezvous.JobAddress(controller="here:1", link="shm:x", job="j/0,1", is_ours=True, is_of_some=True)
     with pytest.raises(NoCapacity, match=r"99 of them of groups.*destroy_process_group.*backend=\"gloo\""):
         rendezvous._make_job(place, Meeting(dist.HashStore(), 0, 2, 5.0))
-    assert asked[-1] == 1  # a group may do with one slot
 
 
 def test_a_switch_has_room_for_seventy_groups_of_some_ranks() -> None:
-    most, fewest = rendezvous.GROUP_SLOTS
-    free, groups = rendezvous.SWITCH_SLOTS - 256, 0
-    while free:
-        free -= max(fewest, min(most, free // rendezvous.GROUP_SHARE))
-        groups += 1
-    assert groups >= 70
+    jobs = Jobs(1024, lambda: 1, lambda: 1)
+    jobs.create("all", workers=4, slots=None, timeout_s=60)
+    slots, part_of_free = rendezvous.GROUP_SLOTS, 1 / rendezvous.GROUP_SHARE
+    groups = count()
+    with pytest.raises(NoCapacity):  # noqa: PT012 - one of the calls
+        for group in groups:  # a group may do with one slot
+            jobs.create(f"all/{group}", workers=2, slots=slots, timeout_s=60, part_of_free=part_of_free)
+    assert next(groups) > 70
+    assert jobs.free_slots == 0

@@ -8,15 +8,21 @@ import os
 import socket
 import subprocess
 import sys
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
 
 from support.timing import eventually, patience
 from switchsum_protocol.clients.controller_client import ControllerClient
-from switchsum_protocol.errors import CollectiveTimeout, NoCapacity, UnknownJob, UsageError
+from switchsum_protocol.errors import CollectiveTimeout, ControllerUnreachable, NoCapacity, UnknownJob, UsageError
+from switchsum_protocol.rpc import MemberInfo
+from switchsum_protocol.states import MemberState
 from switchsum_switch import notices
 
 from .conftest import LOCAL, SCRIPTS, Launch, Torchrun
@@ -198,11 +204,56 @@ def test_every_rank_hears_why_there_is_no_job(monkeypatch: pytest.MonkeyPatch) -
 
     monkeypatch.setattr(rendezvous, "_call", refuse)
     store = dist.HashStore()
-    place = rendezvous.Place(controller="here:1", link="shm:x", job="j", is_ours=True)
+    place = rendezvous.JobAddress(controller="here:1", link="shm:x", job="j", is_ours=True)
     with pytest.raises(NoCapacity, match="no 256 slots are free"):
         rendezvous.open_job(Meeting(store, 0, 2, patience(5)), place)
     with pytest.raises(NoCapacity, match="rank 0: no 256 slots are free"):
         rendezvous.open_job(Meeting(store, 1, 2, patience(5)), place)
+
+
+def test_a_controller_that_is_away_is_waited_for_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from switchsum.torch import groups, rendezvous
+
+    monkeypatch.setenv("SWITCHSUM_CONTROLLER", f"unix:{tmp_path}/nowhere")
+    monkeypatch.setenv("SWITCHSUM_LINK", f"shm:{tmp_path}/nowhere")
+    asked: list[str] = []
+    call = rendezvous._call
+
+    def note(place: Any, method: str, *values: Any) -> Any:
+        asked.append(method)
+        return call(place, method, *values)
+
+    monkeypatch.setattr(rendezvous, "_call", note)
+    store = dist.HashStore()
+
+    def form(rank: int) -> str:
+        with pytest.raises(ControllerUnreachable) as caught:
+            groups.form(store, rank, 2, timedelta(seconds=patience(20)), "a")
+        return str(caught.value)
+
+    with ThreadPoolExecutor(2) as pool:
+        texts = list(pool.map(form, range(2)))
+    assert all("no controller answers at unix:" in text for text in texts)
+    assert asked == ["CreateJob"]  # by rank 0, and no call more when it leaves
+
+
+def test_who_leaves_says_for_whom_it_waits(monkeypatch: pytest.MonkeyPatch) -> None:
+    from switchsum.torch import rendezvous
+
+    said: list[str] = []
+
+    @contextlib.contextmanager
+    def late(what: Any) -> Iterator[None]:
+        said.append(what())
+        yield
+        said.append(what())
+
+    members = [MemberInfo(rank=rank, state=MemberState.ADMITTED) for rank in (1, 2)]
+    monkeypatch.setattr(rendezvous, "waiting_for", late)
+    monkeypatch.setattr(rendezvous, "LEAVE_S", 0.05)
+    monkeypatch.setattr(rendezvous, "_call", lambda *_: SimpleNamespace(members=members))
+    rendezvous.await_leaving(rendezvous.JobAddress(controller="here:1", link="shm:x", job="j", is_ours=True))
+    assert said == ["the controller to say who is in job 'j'", "ranks 1, 2 of job 'j' to leave"]
 
 
 def test_ranks_on_several_machines_find_the_controller_they_are_given(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+import gc
 import subprocess
 import sys
 import threading
 import time
+import weakref
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
+from functools import partial
 from typing import Any
 
 import pytest
 
 from support.timing import patience
+from switchsum.launch.daemons import Daemon
+from switchsum.testing.cluster import ClusterConfig
+from switchsum.testing.local import communicators
 from switchsum_protocol.errors import CollectiveTimeout, LocalError, SwitchsumError, UsageError, WorkerLost
 
 torch = pytest.importorskip("torch", reason="PyTorch is not installed (make torch)")
@@ -116,16 +122,24 @@ def test_lanes_that_are_none_are_refused_before_anything_starts(monkeypatch: pyt
 class DeadStore:
     """A store whose server has gone, as torch's client says it."""
 
-    def check(self, keys: list[str]) -> bool:
+    def check(self, *_: object) -> bool:
         raise dist.DistNetworkError("Broken pipe\nException raised from sendBytes at Utils.hpp\nframe #0: c10::Error")
 
-    compare_set = check
+    get = compare_set = check
 
 
-def test_a_store_that_has_ended_is_one_sentence() -> None:
-    meeting = Meeting(DeadStore(), 1, 2, LONG_S)
+class DyingStore(DeadStore):
+    """A store whose server goes after it has said that a key is set: rank 0 has told why it fails, and has ended."""
+
+    def check(self, *keys: object) -> bool:
+        return "switchsum/failed" not in str(keys)
+
+
+@pytest.mark.parametrize("store", [DeadStore, DyingStore])
+def test_a_store_that_has_ended_is_one_sentence(store: type[DeadStore]) -> None:
+    meeting = Meeting(store(), 1, 2, LONG_S)
     calls = (lambda: gather(meeting, "x"), lambda: fetch(meeting, "y", "makes it", 0), meeting.agree_on_size)
-    for error in errors_of(*calls[:2]):
+    for error in errors_of(*calls):
         assert isinstance(error, WorkerLost)
         assert "the store at which the ranks meet has ended" in str(error)
         assert "\n" not in str(error)
@@ -216,6 +230,25 @@ def test_rank_0_starts_early_where_all_ranks_are_on_its_machine_and_have_no_cont
     assert all(not one.scratch.exists() for one in begun)
 
 
+def test_what_cannot_be_started_early_is_told_to_all_when_they_meet(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in services._NAMES_A_SWITCH:
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("LOCAL_WORLD_SIZE", "2")
+
+    def no_file(*_: object) -> None:
+        raise OSError(24, "Too many open files")
+
+    monkeypatch.setattr(Daemon, "_start", no_file)
+    services.begin_early(0, 2)
+    assert not services._begun
+    store = dist.HashStore()
+    first, second = errors_of(*(partial(rendezvous.meet, Meeting(store, rank, 2, LONG_S)) for rank in range(2)))
+    assert isinstance(first, LocalError)
+    assert isinstance(second, LocalError)
+    assert str(first) == "cannot start switch: [Errno 24] Too many open files"
+    assert str(second) == f"rank 0: {first}"
+
+
 def test_what_was_started_early_is_what_the_group_gets(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("LOCAL_WORLD_SIZE", "2")
     monkeypatch.delenv("SWITCHSUM_CONTROLLER", raising=False)
@@ -237,3 +270,25 @@ def test_what_was_started_early_is_what_the_group_gets(monkeypatch: pytest.Monke
     assert began == [taken, other]
     for one in (taken, other):
         one.stop()
+
+
+def test_a_group_that_is_left_goes_at_once_and_with_it_threads_and_sockets_of_gloo(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A program that makes groups again and again, as torchft does, would have hundreds of threads otherwise."""
+    made = communicators(2, config=ClusterConfig(workers=2, lanes_per_frame=256, window_slots=16, timeout_s=LONG_S))
+    place = rendezvous.JobAddress(controller="", link=None, job="left", is_ours=False)
+    monkeypatch.setattr(groups, "meet", lambda _: (place, None))
+    monkeypatch.setattr(groups, "open_job", lambda meeting, _: made[meeting.rank])
+    store, limit = dist.HashStore(), timedelta(seconds=LONG_S)
+    with ThreadPoolExecutor(2) as pool:  # gloo's ranks wait for one another
+        both = list(pool.map(lambda rank: groups.form(store, rank, 2, limit, "left"), range(2)))
+    references = [weakref.ref(group) for group in both]
+    gc.collect()
+    gc.disable()
+    try:
+        while both:
+            both.pop().shutdown()
+        assert [reference() for reference in references] == [None, None]
+    finally:
+        gc.enable()

@@ -168,7 +168,7 @@ def test_turns_are_compared_one_by_one_and_half_a_turn_counts_for_nothing(tmp_pa
     assert in_turns.taken_of(kept, "10mbit")["gloo, streaming 50 in 4"] == [42.0, 44.0, 46.0, 48.0, 50.0]
     *_, row = in_turns.table(kept)
     assert "| 23 ms a step | gloo 46 | gloo 2 (2 to 2) | 5 turns" in row
-    assert "without communication a step takes 12 ms here, 12 ms beside gloo" in row
+    assert "a step takes 1.92 times as long here, and 3.83 times over gloo |" in row
     page = tmp_path / "page.md"
     page.write_text(f"before {in_turns.BEGIN}{in_turns.END} after")
     for _ in range(2):  # a second time in place of the first

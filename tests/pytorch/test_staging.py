@@ -155,10 +155,10 @@ def test_what_results_are_written_over_is_not_copied() -> None:
         Reduction(name="SUM", operator="sum", dtype=torch.int32, divisor=2).stage_result(
             torch.ones(4, dtype=torch.int8)
         )
-        tensors.room(apart)
+        tensors.buffer_for(apart)
     assert copies.count == 0
     plain = torch.ones(3)
-    assert tensors.room(plain).values is plain
+    assert tensors.buffer_for(plain).values is plain
 
 
 def test_futures_know_the_devices_of_their_values(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -171,6 +171,37 @@ def test_a_future_comes_true_whose_works_turn_comes_while_it_is_made(
     assert on_all(groups, call) == [500.0 * RANKS] * RANKS
 
 
+def test_what_a_handler_raises_while_a_future_is_made_waits_and_a_second_time_it_is_raised(
+    groups: list[Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    raising: dict[int, int] = {}
+    make = torch_work.future_for
+
+    def interrupted(tensors: Any) -> Any:
+        times = raising.get(threading.get_ident(), 0)
+        if times:
+            raising[threading.get_ident()] = times - 1
+            raise KeyError("a signal handler's")
+        return make(tensors)
+
+    monkeypatch.setattr(torch_work, "future_for", interrupted)
+
+    def call(group: Any) -> None:
+        work = group.allreduce([torch.ones(5)], options())
+        raising[threading.get_ident()] = 2
+        with pytest.raises(KeyError, match="a signal handler's"):
+            work.get_future()
+        raising[threading.get_ident()] = 1
+        future = work.get_future()
+        with pytest.raises(KeyError, match="a signal handler's"):
+            work.wait()
+        work.wait()
+        assert eventually(future.done)
+        assert future.value()[0].tolist() == [RANKS] * 5
+
+    on_all(groups, call)
+
+
 def test_what_is_completed_has_its_results(groups: list[Any]) -> None:
     def call(group: Any) -> bool:
         right = True
@@ -228,7 +259,7 @@ def test_a_group_used_from_two_threads(groups: list[Any], monkeypatch: pytest.Mo
             time.sleep(0.05)
             super().__init__(name)
 
-    monkeypatch.setattr("switchsum.torch.seat.Completer", Late)
+    monkeypatch.setattr("switchsum.torch.group_membership.Completer", Late)
 
     def call(group: Any) -> None:
         def many(_: int) -> None:

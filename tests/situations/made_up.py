@@ -68,7 +68,7 @@ def facts(calls: JobCalls | None = None, *, ranks: int = RANKS, link: str = "udp
         )
         for rank in range(ranks)
     }
-    even = Arrivals(looks=8, rounds=400, missing={rank: random.randrange(60, 200) for rank in range(ranks)})
+    even = Arrivals(looks=8, rounds=400, missing={rank: random.uniform(0.15, 0.5) for rank in range(ranks)})
     return Facts(
         job=job,
         workers=workers,
@@ -163,7 +163,7 @@ def behind_one_port(known: Facts, share: float) -> Facts:
 
 def last(rank: int, *, moving_ms: float) -> Facts:
     """Return facts in which the contributions of a rank come last, although it begins in time."""
-    missing = {one: random.randrange(370, 400) if one == rank else random.randrange(20, 80) for one in range(RANKS)}
+    missing = {one: random.uniform(0.92, 1.0) if one == rank else random.uniform(0.05, 0.2) for one in range(RANKS)}
     return replace(
         facts(calls_of(steady, moving_ms=moving_ms)), arrivals=Arrivals(looks=8, rounds=400, missing=missing)
     )

@@ -6,7 +6,7 @@ import json
 import socket
 import struct
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -19,7 +19,7 @@ from switchsum_protocol.errors import LocalError
 from switchsum_protocol.frame import LANE_BUILDS
 from switchsum_switch.bmv2 import process as bmv2
 from switchsum_switch.bmv2.process import End
-from switchsum_switch.bmv2.queue_depths import set_queue_depths
+from switchsum_switch.bmv2.queue_depths import set_queue_depths, set_queue_rates
 from switchsum_switch.process.children import Children
 
 from .conftest import BMV2
@@ -102,13 +102,22 @@ def thrift_server() -> Iterator[tuple[int, list[bytes], list[bytes]]]:
 NAME = b"simple_switch:set_all_egress_queue_depths"
 
 
-def test_queue_depths_are_set_as_thrift_writes_it(thrift_server: tuple[int, list[bytes], list[bytes]]) -> None:
+@pytest.mark.parametrize(
+    ("call", "name", "number"),
+    [
+        (set_queue_depths, NAME, b"\x08\x00\x01" + (1000).to_bytes(4)),
+        (set_queue_rates, b"simple_switch:set_all_egress_queue_rates", b"\x0a\x00\x01" + (1000).to_bytes(8)),
+    ],
+)
+def test_queues_are_set_as_thrift_writes_it(
+    thrift_server: tuple[int, list[bytes], list[bytes]], call: Callable[..., None], name: bytes, number: bytes
+) -> None:
     port, came, answers = thrift_server
-    name = struct.pack(">I", len(NAME)) + NAME + bytes(4)
-    answer = struct.pack(">I", len(NAME) - 14) + NAME[14:] + bytes(4)  # the service's name does not come back
+    head = struct.pack(">I", len(name)) + name + bytes(4)
+    answer = struct.pack(">I", len(name) - 14) + name[14:] + bytes(4)  # the service's name does not come back
     answers.append(b"\x80\x01\x00\x02" + answer + b"\x08\x00\x00" + bytes(4) + b"\x00")
-    set_queue_depths(port, 1000, patience_s=0.0)
-    assert came == [b"\x80\x01\x00\x01" + name + b"\x08\x00\x01" + (1000).to_bytes(4) + b"\x00"]
+    call(port, 1000, patience_s=0.0)
+    assert came == [b"\x80\x01\x00\x01" + head + number + b"\x00"]
 
 
 @pytest.mark.parametrize("answer", [b"", b"\x80\x01\x00\x03" + struct.pack(">I", len(NAME)) + NAME + bytes(40)])
@@ -119,6 +128,33 @@ def test_a_thrift_server_that_does_not_know_the_call_is_an_error(
     answers.append(answer)
     with pytest.raises(LocalError, match="set_all_egress_queue_depths"):
         set_queue_depths(port, 1000, patience_s=0.0)
+
+
+def test_a_command_has_the_options_of_all_that_start_one() -> None:
+    plain = bmv2.command_line(["bmv2"], "unix:/p", thrift_port=9, ends=[End(1, "a"), End(2, "b")])
+    assert " ".join(plain) == (
+        "bmv2 --no-p4 -i 1@a -i 2@b --thrift-port 9 --log-level off -- --grpc-server-addr unix:/p --cpu-port 255"
+    )
+    with_program = bmv2.command_line(
+        ["nice", "bmv2"], "unix:/p", thrift_port=9, program=Path("a.json"), cpu_port=None, log_level="trace",
+        options=["--log-flush"], server_options=["--drop-port", "5"],
+    )  # fmt: skip
+    assert " ".join(with_program) == (
+        "nice bmv2 a.json --log-flush --thrift-port 9 --log-level trace -- --grpc-server-addr unix:/p --drop-port 5"
+    )
+
+
+def test_one_that_ends_before_it_listens_is_told_from_one_that_listens(tmp_path: Path) -> None:
+    address = f"{tmp_path}/p4runtime"
+    with Children() as children:
+        ended = children.start("ended", ["sh", "-c", "exit 3"])
+        with pytest.raises(LocalError, match="the one ended with exit code 3"):
+            bmv2.await_listening(ended, "the one", f"unix:{address}")
+        stays = children.start("stays", ["sleep", "100"])
+        with socket.socket(socket.AF_UNIX) as server:
+            server.bind(address)
+            server.listen()
+            bmv2.await_listening(stays, "the one", f"unix:{address}")
 
 
 @pytest.mark.root

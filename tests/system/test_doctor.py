@@ -16,6 +16,7 @@ from support.timing import patience
 from switchsum.cli.app import application
 from switchsum.doctor import Finding, Verdict, examine, machine, python
 from switchsum.topologies import Leftovers
+from switchsum_switch.process.runtime_directory import RUNTIME_VARIABLE
 
 
 def write_program(path: Path, text: str) -> None:
@@ -85,6 +86,17 @@ def test_a_system_without_packages_of_p4c_gets_its_page_and_not_bmv2s(monkeypatc
     monkeypatch.setenv("PATH", "")
     assert check_program("p4c-bm2-ss").remedy.startswith("https://github.com/p4lang/p4c#")
     assert machine.check_bmv2().remedy.startswith("https://github.com/p4lang/behavioral-model")
+
+
+def test_a_directory_that_others_may_enter_is_told_without_its_remedy(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tmp_path.chmod(0o777)
+    monkeypatch.setenv(RUNTIME_VARIABLE, str(tmp_path))
+    finding = machine.check_sockets()
+    assert finding.state is Verdict.MISSING
+    assert f"others may enter {tmp_path}" in finding.found
+    assert "to another one" not in finding.found
 
 
 def check_program(name: str) -> Finding:

@@ -89,7 +89,7 @@ def test_agents_over_udp(tmp_path: Path) -> None:
         script.append(f"{other} & other=$!\n{agent}wait $other\n")
     shown = type_in(tmp_path, "".join(script))
     assert shown.count("every sum is right") == 2
-    assert "rank 1 of 2: [1.5 1.5 1.5 1.5]" in shown
+    assert "rank 1 of 2: [3. 3. 3. 3.]" in shown
 
 
 @pytest.mark.root
@@ -101,7 +101,7 @@ def test_tls(tmp_path: Path) -> None:
     installs, daemons = daemons.split("\n", 1)
     assert installs.startswith("pip install cryptography ")
     shown = type_in(tmp_path, daemons + workers)
-    assert "rank 1 of 2: [1.5 1.5 1.5 1.5]" in shown
+    assert "rank 1 of 2: [3. 3. 3. 3.]" in shown
 
 
 @pytest.mark.root

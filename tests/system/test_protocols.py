@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from switchsum_lab import baselines
-from switchsum_lab.protocols.member import VARIABLE, read_place
+from switchsum_lab.protocols.member import VARIABLE, read_assignment
 from switchsum_protocol.errors import UsageError
 
 from .conftest import BMV2, VETH, Run
@@ -68,4 +68,4 @@ def test_ranks_of_another_protocol_add_on_real_links(
 def test_a_rank_without_the_launcher_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv(VARIABLE, raising=False)
     with pytest.raises(UsageError, match="switchsum run --baseline"):
-        read_place()
+        read_assignment()

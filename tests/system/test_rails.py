@@ -26,16 +26,16 @@ class Rails(Tree):
     def __init__(self, stack: ExitStack, scratch: Path) -> None:
         super().__init__(stack, scratch)
         leaves = [name for names in RAILS for name in names]
-        self._sites = {
+        self._endpoints = {
             name: {"p4runtime": f"unix:{scratch}/{name}", "udp": f"127.0.0.1:{free_port()}"}
             for name in ("spine", *leaves)
         }
         above = {name: {"above": "spine"} for name in leaves}
-        fleet = {"switches": {name: site | above.get(name, {}) for name, site in self._sites.items()}}
+        fleet = {"switches": {name: endpoints | above.get(name, {}) for name, endpoints in self._endpoints.items()}}
         (scratch / "fleet.json").write_text(json.dumps(fleet))
 
     def link_of(self, rank: int) -> str:
-        return ",".join(f"udp:{self._sites[name]['udp']}" for name in RAILS[rank])
+        return ",".join(f"udp:{self._endpoints[name]['udp']}" for name in RAILS[rank])
 
     def go_on(self, *names: str) -> bool:
         """Return whether these switches take more contributions."""
@@ -70,7 +70,7 @@ class Both(Tree):
     """Two leaves below two roots, and workers with two links to their leaf."""
 
     def link_of(self, rank: int) -> str:
-        udp = self._sites[LEAVES[rank]]["udp"]
+        udp = self._endpoints[LEAVES[rank]]["udp"]
         return f"udp:{udp},udp:{udp}%127.0.0.2"
 
 

@@ -12,6 +12,7 @@ import pytest
 from typer.testing import CliRunner
 
 from switchsum.cli.app import application
+from switchsum.launch.options import RunOptions
 from switchsum_protocol.errors import LocalError
 from switchsum_switch.process.children import Children
 from switchsum_switch.process.ready import READY_FD, await_ready
@@ -85,3 +86,19 @@ def test_warm_says_why_it_would_be_in_vain(monkeypatch: pytest.MonkeyPatch) -> N
     done = CliRunner().invoke(application(), ["warm"])
     assert isinstance(done.exception, LocalError)
     assert "/proc/none" in str(done.exception)
+
+
+def test_warm_goes_into_a_namespace_before_it_compiles_for_any_link(monkeypatch: pytest.MonkeyPatch) -> None:
+    """In there the command starts again, and the loopback is up: the session of a later link would find it down."""
+    done: list[str] = []
+
+    def run(options: RunOptions) -> int:
+        done.append(options.links)
+        return 0
+
+    monkeypatch.setattr("switchsum.launch.wires.enter_namespace", lambda: done.append("namespace"))
+    monkeypatch.setattr("switchsum.launch.session.run", run)
+    monkeypatch.setattr("switchsum_switch.execution.pipeline.Pipeline.load", lambda _: None)
+    links = ("shm", "udp", "veth")
+    result = CliRunner().invoke(application(), ["warm", *(word for link in links for word in ("--links", link))])
+    assert (result.exit_code, done) == (0, ["namespace", *links])

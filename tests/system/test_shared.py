@@ -28,24 +28,24 @@ class Sharing(Parts):
 
     def __init__(self, stack: ExitStack, scratch: Path) -> None:
         super().__init__(stack, scratch, size=2, links="udp")
-        self._sites = {
+        self._endpoints = {
             "main": {"p4runtime": self.p4runtime, "udp": self._udp},
             "spare": {"p4runtime": f"unix:{scratch}/spare", "udp": f"127.0.0.1:{free_port()}", "role": "aggregator"},
         }
-        fleet = {"switches": self._sites, "shared_slots": 8}
+        fleet = {"switches": self._endpoints, "shared_slots": 8}
         (scratch / "fleet.json").write_text(json.dumps(fleet))
 
     def switch_named(self, name: str, command: str) -> Process:
         """Start the switch or the aggregator."""
-        site = self._sites[name]
-        Path(site["p4runtime"].removeprefix("unix:")).unlink(missing_ok=True)
-        return self.spawn(*SWITCHSUM, command, "--listen", site["p4runtime"], "--udp", site["udp"])
+        endpoints = self._endpoints[name]
+        Path(endpoints["p4runtime"].removeprefix("unix:")).unlink(missing_ok=True)
+        return self.spawn(*SWITCHSUM, command, "--listen", endpoints["p4runtime"], "--udp", endpoints["udp"])
 
-    def begin_job(self, job: str) -> list[Process]:
+    def begin_job(self, job: str, script: str = "endless.py") -> list[Process]:
         """Make a job and start its workers."""
         create = rpc.CreateJobRequest(job=job, workers=self.size, shares_slots=True)
         self.ask(lambda client: client.create_job(create))
-        return [self.worker(rank, "endless.py", SWITCHSUM_JOB=job, REST_S="0") for rank in range(self.size)]
+        return [self.worker(rank, script, SWITCHSUM_JOB=job, REST_S="0") for rank in range(self.size)]
 
     def contributions(self, job: str, reason: str = "contributed") -> int:
         """Return how many contributions of a job the switch has counted under a reason."""
@@ -86,6 +86,24 @@ def test_jobs_that_share_slots_go_on_while_frames_are_lost_and_the_aggregator_an
         assert parts.goes_on(JOB), "what the other job has left behind disturbs nobody"
         parts.stop_file.touch()
         for worker in workers[JOB]:
+            assert worker.communicate(timeout=START_S)[0].endswith("right sums\n")
+
+
+def test_sparse_sums_of_jobs_that_share_slots_are_right_on_each_way(tmp_path: Path) -> None:
+    with ExitStack() as stack:
+        parts = Sharing(stack, tmp_path)
+        parts.switch_named("main", "switch")
+        parts.switch_named("spare", "aggregator")
+        parts.spawn(
+            *(*SWITCHSUM, "controller", "--fleet", f"{tmp_path}/fleet.json"),
+            *("--listen", f"unix:{tmp_path}/controller"),
+        )
+        workers = [worker for job in (JOB, OTHER) for worker in parts.begin_job(job, "sparse.py")]
+        for job in (JOB, OTHER):
+            assert parts.goes_on(job)
+        assert eventually(lambda: parts.contributions(JOB, "taken") > 0, 60), "each job wants all of the slots"
+        parts.stop_file.touch()
+        for worker in workers:
             assert worker.communicate(timeout=START_S)[0].endswith("right sums\n")
 
 

@@ -38,17 +38,17 @@ class Tree(Parts):
 
     def __init__(self, stack: ExitStack, scratch: Path, roots: Sequence[str] = ROOTS) -> None:
         super().__init__(stack, scratch, size=len(LEAVES))
-        self._sites = {
+        self._endpoints = {
             name: {"p4runtime": f"unix:{scratch}/{name}", "udp": f"127.0.0.1:{free_port()}"}
             for name in (*LEAVES, *roots)
         }
         trees = [{"above": dict.fromkeys(LEAVES, root)} for root in roots]
-        (scratch / "fleet.json").write_text(json.dumps({"switches": self._sites, "trees": trees}))
+        (scratch / "fleet.json").write_text(json.dumps({"switches": self._endpoints, "trees": trees}))
         self.running: dict[str, Process] = {}
 
     def start_all(self, **variables: str) -> list[Process]:
         """Start everything; return the workers, of which each has done rounds."""
-        self.begin(*self._sites)
+        self.begin(*self._endpoints)
         self.begin_controller()
         create = rpc.CreateJobRequest(job=JOB, workers=self.size)
         self.ask(lambda client: client.create_job(create))
@@ -65,10 +65,10 @@ class Tree(Parts):
     def begin(self, *names: str) -> None:
         """Start switches."""
         for name in names:
-            site = self._sites[name]
+            endpoints = self._endpoints[name]
             (self.scratch / name).unlink(missing_ok=True)
             self.running[name] = self.spawn(
-                *SWITCHSUM, "switch", "--listen", str(site["p4runtime"]), "--udp", str(site["udp"]),
+                *SWITCHSUM, "switch", "--listen", str(endpoints["p4runtime"]), "--udp", str(endpoints["udp"]),
                 "--shm", f"{self.scratch}/{name}.shm",
             )  # fmt: skip
 
@@ -127,7 +127,7 @@ def test_a_job_goes_on_after_leaf_root_both_and_the_controller_were_killed_and_w
     tree.begin_controller()
     assert tree.all_take()
     job = tree.show()
-    assert (job.moved, {above for _, above, *_ in job.tree}) == (
+    assert ([*map(str, job.moved)], {above for _, above, *_ in job.tree}) == (
         ["root stays away: tree 0 has root other, not root"],
         {"other"},
     )
@@ -209,9 +209,9 @@ def test_the_controller_reads_what_is_written_of_switches_that_use_udp(source: s
         layout = trees.lay_out(children, options, planned(source, 3), tmp_path, ())
     layout.write_fleet(tmp_path / "fleet.json")
     fabric = load(tmp_path / "fleet.json", 256)
-    assert list(fabric.switches) == list(layout.sites)
+    assert list(fabric.switches) == list(layout.endpoints)
     assert [fabric.parents, *fabric.others] == [above for above, _ in layout.planned.trees]
-    assert layout.sites["s1"].command(options)[3:] == ["--udp", layout.sites["s1"].udp]
+    assert layout.endpoints["s1"].command(options)[3:] == ["--udp", layout.endpoints["s1"].udp]
 
 
 @pytest.mark.parametrize(

@@ -236,7 +236,10 @@ class Situation:
             if not self.has("away", spine)
         ]
         faults = [  # as a controller says that finds links by LLDP
-            f"the link from port {30 + up} of {leaf} to port {20 + down} of {spine} is gone, which the tree needs"
+            rpc.LinkFault(
+                text=f"the link from port {30 + up} of {leaf} to port {20 + down} of {spine} is gone",
+                switches=[leaf, spine],
+            )
             for up, spine in enumerate(self.spines)
             for down, leaf in enumerate(self.leaves)
             if self.has("away", spine)

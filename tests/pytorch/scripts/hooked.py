@@ -295,7 +295,7 @@ def check_layers() -> None:
         ("int10", 0.6, 0.67),
         ("thc", 0.7, 0.75),
         ("thc:4", 0.83, 0.88),
-        ("topk:0.01", 0.7, 0.97),
+        ("topk:0.01", 0.88, 0.99),  # a value in 100 takes four bytes and one for its place: 1.3 %, and headers
     ):
         torch.manual_seed(0)
         model = DistributedDataParallel(nn.Sequential(nn.Linear(16, 2048), nn.Tanh(), nn.Linear(2048, 16)))

@@ -49,9 +49,9 @@ def main() -> None:
         plain.step()
     for one, other in zip(own.parameters(), alone.parameters(), strict=True):
         torch.testing.assert_close(one, other, rtol=0, atol=1e-4)
-    found = switchsum.torch.statistics().switch
-    assert found is not None
-    assert found.collectives > STEPS
+    # DeepSpeed makes groups of its own, of the same ranks.
+    found = [switchsum.torch.statistics(group).switch for group in dist.distributed_c10d._world.pg_map]
+    assert sum(one.collectives for one in found if one is not None) > STEPS
     print(f"the same parameters on rank {dist.get_rank()}", flush=True)
     dist.destroy_process_group()
 

@@ -11,6 +11,7 @@ import ml_dtypes
 import numpy as np
 
 import switchsum
+from switchsum_host.engine.loop import Driver
 
 SIZES = (1, 255, 256, 257, 5_000, 70_001)
 DTYPES = (np.float32, np.float16, ml_dtypes.bfloat16, np.int32)
@@ -96,7 +97,9 @@ def main() -> None:
         statistics = comm.statistics()
         assert statistics.rounds > 0
         # No queue drops on shared memory, so that no loss makes a window smaller there.
-        windows = np.asarray(comm.queue.driver.engine.state.congestion)
+        driver = comm.queue.driver
+        assert isinstance(driver, Driver)
+        windows = np.asarray(driver.engine.state.congestion)
         assert (windows["loss_cut"] > 0).all() != os.environ["SWITCHSUM_LINK"].startswith("shm:")
         if comm.rank == 0:
             Path(os.environ["RESULT"]).write_text(json.dumps({"repeats": statistics.repeats}))

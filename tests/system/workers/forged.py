@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 
 import switchsum
+from switchsum_host.engine.loop import Driver
 
 with switchsum.connect() as communicator:
     values = np.full(256, 1000 + communicator.rank, np.int32)
@@ -17,7 +18,9 @@ with switchsum.connect() as communicator:
         while not Path(os.environ["STOP"]).exists():
             time.sleep(0.01)
     handle = communicator.allreduce_async(values)
-    engine = communicator.queue.driver.engine
+    driver = communicator.queue.driver
+    assert isinstance(driver, Driver)
+    engine = driver.engine
     config = engine._config
     facts = {name: getattr(config, name) for name in ("job", "epoch", "rank", "cookie", "first_slot", "first_number")}
     facts |= {"own": [config.own.mac, config.own.ip, config.own.port]}

@@ -14,6 +14,7 @@ import numpy as np
 
 import switchsum
 from switchsum.cli.app import main
+from switchsum_host.links.watching import WatchingDriver
 
 TURNS: Final = 40
 MOST_TURNS: Final = 500
@@ -38,7 +39,9 @@ def take() -> None:
 communicator = switchsum.connect()
 rank, size = communicator.rank, communicator.world_size
 loses = len(sys.argv) > 1
-transport = communicator.queue.driver.transport
+driver = communicator.queue.driver
+assert isinstance(driver, WatchingDriver)
+transport = driver.transport
 ramp = np.arange(100_000, dtype=np.int32)
 if loses and rank == 1:
     threading.Timer(0.05, take).start()
@@ -47,7 +50,7 @@ while without < MOST_TURNS if loses else turn < TURNS:
     values = ramp * (rank + turn)
     communicator.allreduce(values)
     assert np.array_equal(values, ramp * sum(range(turn, turn + size)))
-    know = np.array([len(transport.down), taken.is_set()], np.int32)  # type: ignore[attr-defined]
+    know = np.array([len(transport.down), taken.is_set()], np.int32)
     communicator.allreduce(know)
     if loses and know[0] == size:
         break
