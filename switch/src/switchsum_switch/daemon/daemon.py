@@ -221,7 +221,7 @@ class SwitchProcess:
                     if len(spans) > 1:
                         note(spans, Span.PROGRAM, began, time.monotonic(), batch.count, went)
                 if self._queues.holds:
-                    self._departures.depart()
+                    self._departures.depart(self.device.pipeline)
             self.ports.done()
             if looped:
                 self.ports.service()

@@ -28,14 +28,13 @@ class Departures:
 
     def take(self, pipeline: Pipeline) -> None:
         """Queue the packets that a pipeline has parked."""
-        if pipeline is not self._pipeline:  # a program was committed: what waits belongs to the one before
-            self._manager.clear()
-            self._pipeline = pipeline
+        self._follow(pipeline)
         if parked := pipeline.parked():
             pipeline.discard(self._manager.put(parked))
 
-    def depart(self) -> None:
-        """Let the packets go whose time has come."""
+    def depart(self, pipeline: Pipeline | None) -> None:
+        """Let the packets go whose time has come, if `pipeline` has parked them."""
+        self._follow(pipeline)
         now_us = self._clock.now_us()
         while packets := self._due(now_us):
             self._finish(packets, now_us)
@@ -43,6 +42,11 @@ class Departures:
     def wait_s(self) -> float:
         """Return how long it takes until a packet may go; infinite if none waits."""
         return max(0.0, (self._manager.next_us() - self._clock.now_us()) / 1e6)
+
+    def _follow(self, pipeline: Pipeline | None) -> None:
+        if pipeline is not self._pipeline:  # a program was committed: what waits belongs to the one before
+            self._manager.clear()
+            self._pipeline = pipeline
 
     def _due(self, now_us: int) -> list[Parked]:
         packets: list[Parked] = []
