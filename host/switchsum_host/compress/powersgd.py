@@ -11,6 +11,7 @@ import numpy as np
 from switchsum_protocol.errors import UsageError
 
 from .base import Communicates, Compressor, CompressorState, Exchanged, Floats, Part, is_finite, split
+from .factors import orthonormal, product
 
 
 class PowerSgd(Compressor):
@@ -77,14 +78,13 @@ class PowerSgd(Compressor):
         lefts = {key: matrix @ self._right(key, matrix.shape[1]) for key, matrix in matrices.items()}
         # What is left of the rows travels whole, beside the factors.
         averages = _average(comm, lefts | rows)
-        # In float64, of the same bits everywhere: the same on every rank of equal machines.
-        lefts = {key: np.linalg.qr(averages[key].astype(np.float64))[0].astype(np.float32) for key in matrices}
+        lefts = {key: orthonormal(averages[key]) for key in matrices}
         rights = _average(comm, {key: matrix.T @ lefts[key] for key, matrix in matrices.items()})
         self._factors.update((key, right) for key, right in rights.items() if is_finite(right))
         own, mean = values.copy(), np.empty_like(values)
         for (part, said), (_, to) in zip(split(parts, own), split(parts, mean), strict=True):
             if part.key in matrices:
-                to[:] = (lefts[part.key] @ rights[part.key].T).reshape(-1)[: part.size]
+                product(lefts[part.key], rights[part.key], to)
                 said[:] = to
             else:
                 to[:] = averages[part.key]
