@@ -63,7 +63,7 @@ TURN_BYTES: Final = 64 << 10
 _log = logging.getLogger("switchsum.host.links.shm")
 
 
-class _LinkRefused(TransportError):
+class LinkRefused(TransportError):
     """The switch is there, and has refused the link: another one has its port, say."""
 
 
@@ -248,7 +248,7 @@ class ShmTransport(NativeTransport):
             self._open(replace(self._hello, keeps_port=self._is_in_use), REOPEN_TIMEOUT_S)
         except TransportError as error:
             _log.debug("%s", error)
-            if isinstance(error, _LinkRefused) and not self._is_in_use:
+            if isinstance(error, LinkRefused) and not self._is_in_use:
                 self._hello = replace(self._hello, port=-1)  # another worker has been given the port
             return False
         self.tx_frames[:] = before
@@ -323,7 +323,7 @@ def _shake_hands(name: str, hello: Hello, timeout_s: float) -> tuple[Answer, lis
             )
         answer = Answer.decode(data)
         if answer.error or len(descriptors) != DESCRIPTORS_PASSED - (answer.body_rows == 0):
-            raise _LinkRefused(
+            raise LinkRefused(
                 f"the switch {name!r} refuses a shared-memory link: {answer.error or 'too many files are open here'}"
             )
     except BaseException as error:

@@ -202,7 +202,7 @@ class Average:
         if not tensors:
             return self._begin_nothing()
         record = Record(
-            title=above.title if above is not None else f"an average of {len(tensors)} tensors",
+            title=above.title if above is not None else f"an average of {len(tensors)} tensor{'s' * (len(tensors) > 1)}",
             facts={**facts_of(list(tensors), keys), "above": above.facts if above is not None else {}},
         )
         joined = join(tensors)  # a copy
