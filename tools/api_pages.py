@@ -44,7 +44,7 @@ MODULES: Final = {
         file="api-torch.md",
         about='For PyTorch. Most scripts need `torch.distributed.init_process_group("switchsum")` alone: '
         "[pytorch.md](pytorch.md).",
-        first=("compress", "lanes", "DiLoCo", "LocalSGD", "average", "Average", "statistics"),
+        first=("compress", "gradient_lanes", "lanes", "DiLoCo", "LocalSGD", "average", "Average", "statistics"),
     ),
     "switchsum.torch.hooks": Page(
         file="api-hooks.md",

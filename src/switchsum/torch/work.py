@@ -87,8 +87,6 @@ class SwitchWork(dist.Work):
         self.is_chained.set()
         self._relief_at = 0.0
         """Time at which the future is set although the owner may not know of the end."""
-        self.is_of_gradients = False
-        """True: it reduces gradients, and so do the collectives that its callbacks begin."""
         self.number = 0
         """Number of works of the group that were begun before it. The completer uses it."""
 
