@@ -18,7 +18,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
-from switchsum.launch.options import rate_bits
+from switchsum.launch.networks import rate_bits
 from switchsum_lab.sweeps import real
 from switchsum_lab.sweeps.axes import Cell
 from switchsum_lab.sweeps.session import Session

@@ -17,7 +17,8 @@ from pathlib import Path
 
 from switchsum.launch import runs, tree, wires
 from switchsum.launch.daemons import Daemon, daemon
-from switchsum.launch.options import Links, RunOptions
+from switchsum.launch.networks import Links
+from switchsum.launch.options import RunOptions
 from switchsum_protocol import rpc
 from switchsum_protocol.clients.controller_client import ControllerClient
 from switchsum_protocol.clients.starting import ANSWER_S, LAUNCHER_VARIABLE

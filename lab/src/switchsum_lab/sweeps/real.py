@@ -15,7 +15,8 @@ from functools import cache
 from pathlib import Path
 from typing import IO, Any, Final
 
-from switchsum.launch.options import MTU, OptionError, RunOptions, mtu_for
+from switchsum.launch.networks import MTU, OptionError, mtu_for
+from switchsum.launch.options import RunOptions
 from switchsum.planning import runs
 from switchsum.planning.sources import read
 from switchsum_lab.sweeps import others, simulated_ranks
