@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from switchsum.launch.networks import NETWORKS, SOME_HAVE, VIRTUAL, Links, Network, OptionError
-from switchsum.launch.options import RunOptions
+from switchsum.launch.link_options import Links, OptionError
+from switchsum.launch.options import NETWORKS, SOME_HAVE, VIRTUAL, Network, RunOptions
 
 GIVEN: dict[str, Any] = {
     **{"topology": "star,4", "slots": "8", "pcap": "x", "profile": "x", "web": "127.0.0.1:0", "elastic": True},

@@ -10,7 +10,7 @@ import pytest
 
 from switchsum_controller.service import controller as daemon
 from switchsum_controller.service.config import Config
-from switchsum_controller.switches.session import Build, Session
+from switchsum_controller.switches.switch_session import Build, Session
 from switchsum_controller.tables.entries import Write
 from switchsum_protocol import member_rpc, rpc
 from switchsum_protocol.errors import (

@@ -22,7 +22,7 @@ import pytest
 from support.daemons import run_here
 from support.parts import WORKERS
 from support.timing import eventually, patience
-from switchsum.launch.networks import Links
+from switchsum.launch.link_options import Links
 from switchsum.launch.options import RunOptions
 from switchsum_protocol.builds import largest_build
 from switchsum_protocol.errors import UsageError

@@ -22,7 +22,7 @@ import numpy.typing as npt
 
 from switchsum_protocol.errors import SwitchsumError, UsageError
 
-from ..engine.calls import CALLS
+from ..engine.call_times import CALLS
 from ..engine.operation import EACH, INT4, Operation
 from . import collectives, parts
 from .collectives import Collective, Options, Ranks, Way

@@ -331,7 +331,7 @@ def test_a_rank_that_computes_for_longer_is_named(tmp_path: Path, culprit: int |
             program(comm)
 
     assert serve(served, *(partial(play, rank) for rank in range(3))) == [None] * 3
-    told = served.calls.told(job.network.now)
+    told = served.calls.report(job.network.now)
     found = find_late(told)
     if culprit is None:
         assert found is None

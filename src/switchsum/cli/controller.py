@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from switchsum_controller.service.config import Config
     from switchsum_controller.service.controller import Controller
     from switchsum_controller.service.server import Service
-    from switchsum_controller.switches.session import Build
+    from switchsum_controller.switches.switch_session import Build
     from switchsum_controller.trees.fabric import Fabric
 
 LAUNCHED_S = 0.005
@@ -207,7 +207,7 @@ def await_switch(address: str, is_stopping: Callable[[], bool]) -> None:
 def load_program(lanes_per_frame: int) -> Build:
     """Return a lane build as the controller takes it."""
     from switchsum import p4src
-    from switchsum_controller.switches.session import Build
+    from switchsum_controller.switches.switch_session import Build
 
     compiled = p4src.load(lanes_per_frame)
     return Build(lanes_per_frame=lanes_per_frame, device_config=compiled.device_config, p4info=compiled.p4info)

@@ -59,11 +59,11 @@ def check_address(address: str) -> None:
 
 def connect(controller: str) -> ControllerClient:
     """Return a client of the controller at an address."""
-    from switchsum.cli.told import ToldClient
+    from switchsum.cli.waiting_client import WaitingClient
 
     controller = address_of(controller)
     check_form(controller)
-    return ToldClient(controller)
+    return WaitingClient(controller)
 
 
 def connect_to_look(controller: str) -> ControllerClient:

@@ -44,7 +44,7 @@ class Completable(Protocol):
         """Whether keeping it costs nothing."""
 
     @property
-    def is_told(self) -> bool:
+    def future_has_value(self) -> bool:
         """Whether there is no future that waits for its value."""
 
     @property
@@ -192,7 +192,7 @@ class Completer:
                     work.tell()
                 with self._turn:
                     # Else its future was asked for just now; where one is asked for later, `tell_in_turn` is called.
-                    if work.is_told or (self.is_stopped and not work.is_done):
+                    if work.future_has_value or (self.is_stopped and not work.is_done):
                         del self._running[threading.current_thread()]
                         self._turn.notify_all()
                         break

@@ -22,12 +22,12 @@ import torch.distributed as dist
 from torch.distributed import distributed_c10d as c10d
 
 from switchsum.torch import buckets, sparse
-from switchsum.torch.calls import collective, refused
 from switchsum.torch.detours import Detours
 from switchsum.torch.forms import listed, only_one
 from switchsum.torch.forwarded import Forwarded, Tensors
 from switchsum.torch.gloo import LOOPBACK, open_gloo, timeout_of
 from switchsum.torch.graphs import kept_out_of_graphs
+from switchsum.torch.group_calls import collective, refused
 from switchsum.torch.group_membership import GroupMembership
 from switchsum.torch.lane_choice import asked_for, lanes_for, of_call, rows_lanes
 from switchsum.torch.reductions import Fused, Reduction, Single, choose, fuse, kind_of, reduce_parts
