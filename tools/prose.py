@@ -32,7 +32,6 @@ LEFT_OUT: Final = {
     "docs/citing.md",
 } | {
     "docs/glossary.md",
-    "docs/glossary-code.md",
 }
 """Pages that a program writes, titles of papers, and definitions, which need no verb."""
 DOCSTRINGS: Final = (

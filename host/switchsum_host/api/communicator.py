@@ -263,7 +263,7 @@ class Communicator:
                 they take less than nine tenths of the frames.
             label: Names the call in errors; the same on all ranks.
             quorum: Go on without ranks that are late, if at least this share of all takes part: above 0 and up to 1.
-                None: wait for all.  See docs/late-ranks.md.
+                None: wait for all.  See docs/slow-ranks.md.
             patience_s: With `quorum`, seconds for which the first rank to come waits for the others.
 
         Returns:
