@@ -72,12 +72,12 @@ def buckets_of(model: DistributedDataParallel) -> list[list[tuple[str, torch.Ten
     if model.logger is None:  # the model is being made, on another thread
         return []
     named = [pair for pair in model.module.named_parameters() if pair[1].requires_grad]
-    told = model.logger._get_ddp_logging_data().strs_map
-    if ordered := told.get("rebuilt_per_bucket_param_indices"):
+    logged = model.logger._get_ddp_logging_data().strs_map
+    if ordered := logged.get("rebuilt_per_bucket_param_indices"):
         places = [[int(place) for place in bucket.split()] for bucket in ordered.split(",")]
         return [[named[place] for place in bucket if place < len(named)] for bucket in places]
     buckets = []
-    for size in map(int, filter(None, told.get("bucket_sizes", "").split(","))):
+    for size in map(int, filter(None, logged.get("bucket_sizes", "").split(","))):
         bucket: list[tuple[str, torch.Tensor]] = []
         while named and sum(one.nbytes for _, one in bucket) < size:
             bucket.insert(0, named.pop())
