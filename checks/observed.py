@@ -189,7 +189,7 @@ def report_often(communicator: switchsum.Communicator, board: Board, given: argp
     tell_calls = reporter._calls
 
     def leave_calls_out(kept: Any, *_: Any) -> tuple[str, list[str]]:
-        reporter._told = int(kept["count"])
+        reporter._reported = int(kept["count"])
         return "", []
 
     while True:

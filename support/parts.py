@@ -14,7 +14,7 @@ from typing import TypeVar
 
 from support.timing import eventually, patience
 from switchsum.launch import wires
-from switchsum.launch.options import MTU
+from switchsum.launch.link_options import MTU
 from switchsum_protocol import rpc
 from switchsum_protocol.clients.controller_client import ControllerClient
 from switchsum_protocol.errors import ControllerUnreachable, SwitchLost

@@ -29,7 +29,16 @@ MODULES = (
 )
 WITH_TORCH = tuple(
     f"switchsum.torch.{name}"
-    for name in ("averaging", "compression", "flight_recorder", "groups", "hooks", "lane_choice", "outer")
+    for name in (
+        "averaging",
+        "compression",
+        "flight_recorder",
+        "groups",
+        "hooks",
+        "lane_choice",
+        "lanes_of_models",
+        "outer",
+    )
 )
 
 

@@ -19,7 +19,7 @@ from switchsum.view.losses import lost_frames
 from switchsum.view.rounds import newest_rounds
 from switchsum.view.symptoms import last_to_come, unfinished
 from switchsum.view.words import link_text
-from switchsum_controller.jobs.calls import Calls
+from switchsum_controller.jobs.late_calls import Calls
 from switchsum_protocol import rpc
 from switchsum_protocol.errors import UsageError
 from switchsum_protocol.frame import Flag
@@ -304,7 +304,7 @@ CASES = {
     "a rank does not report": facts(*BUSY[:2], replace(BUSY[2], age_s=9.0)),
     "the switch is gone, and all ranks wait": facts(*BUSY, state="stalled"),
     "all ranks wait, and nobody is missing": facts(*(replace(one, waiting_s=4.0) for one in BUSY)),
-    "each step takes a little too long": replace(facts(*BUSY), calls=LATE.told(5.0)),
+    "each step takes a little too long": replace(facts(*BUSY), calls=LATE.report(5.0)),
     "a job with shared slots is slow": sharing(),
     "the job is slow, and nobody waits": facts(*BUSY),
 }

@@ -10,7 +10,7 @@ import pytest
 from switchsum.view import spans
 from switchsum.view.late import find_late, more_said, said, shares, shares_now, steps_of
 from switchsum.view.words import duration
-from switchsum_controller.jobs.calls import MOST_OPEN, Calls
+from switchsum_controller.jobs.late_calls import MOST_OPEN, Calls
 from switchsum_protocol import rpc
 from switchsum_protocol.reports import CallSpan
 
@@ -76,7 +76,7 @@ def test_a_late_rank_is_named_with_its_call_and_what_it_costs(seed: int, tells: 
         if step % 20 == 19:
             job.report(step / 20)
     job.report_all(5.0)
-    told = job.calls.told(5.0)
+    told = job.calls.report(5.0)
     steps, period = steps_of(told)
     assert period == 3
     assert sum(one.rank == culprit and one.place == place for one in steps) >= 95
@@ -105,7 +105,7 @@ def test_nobody_is_named_where_each_is_the_last_by_chance(seed: int, ranks: int)
         job.compute([10 * MS + round(job.random.expovariate(1 / (3 * MS))) for _ in range(ranks)])
         job.add(0, MS)
     job.report_all(1.0)
-    assert find_late(job.calls.told(1.0)) is None
+    assert find_late(job.calls.report(1.0)) is None
 
 
 def test_a_rank_that_was_late_is_forgotten_and_one_that_becomes_it_is_named() -> None:
@@ -123,7 +123,7 @@ def test_a_rank_that_was_late_is_forgotten_and_one_that_becomes_it_is_named() ->
             job.report_all(now)
 
     def named() -> int | None:
-        found = find_late(job.calls.told(now))
+        found = find_late(job.calls.report(now))
         return None if found is None else found.rank
 
     steps(20, culprit=-1)
@@ -135,11 +135,11 @@ def test_a_rank_that_was_late_is_forgotten_and_one_that_becomes_it_is_named() ->
     assert named() == 0
     steps(20, culprit=-1)
     assert named() is None
-    minute, all_of_it = job.calls.told(now).spans[1:]
+    minute, all_of_it = job.calls.report(now).spans[1:]
     assert minute.late_s[2] == pytest.approx(4.0, rel=0.05)
     assert all_of_it.late_s[2] == pytest.approx(4.0, rel=0.05)
     now += 700
-    assert job.calls.told(now).spans[2].calls == 0
+    assert job.calls.report(now).spans[2].calls == 0
 
 
 def test_shares_of_time_add_up_to_one_and_are_those_of_each_rank() -> None:
@@ -148,23 +148,23 @@ def test_shares_of_time_add_up_to_one_and_are_those_of_each_rank() -> None:
         job.compute([2 * MS, 6 * MS])
         job.add(1, 2 * MS)
     job.report_all(0.0)
-    [span, *_] = job.calls.told(0.0).spans
+    [span, *_] = job.calls.report(0.0).spans
     assert [shares(span, 0)[name] for name in ("computing", "moving", "waiting")] == pytest.approx([0.25, 0.25, 0.5])
     assert [shares(span, 1)[name] for name in ("computing", "moving", "waiting")] == pytest.approx([0.75, 0.25, 0.0])
     [kind] = span.kinds
     assert (kind.name, kind.calls, kind.late_rank) == (NAMES[1], 50, 1)
     assert (kind.moving_s, kind.waiting_s, kind.late_s) == pytest.approx((0.1, 0.1, 0.2))
-    ten, minute, _ = spans.as_data(job.calls.told(0.0))
+    ten, minute, _ = spans.as_data(job.calls.report(0.0))
     assert (ten["seconds"], minute["seconds"], ten["calls"]) == (10.0, 60.0, 50)
     assert minute["ranks"][0] == {"rank": 0, "computing": 0.25, "moving": 0.25, "waiting": 0.5}
     shown = {"collective": NAMES[1], "calls": 50, "moving_ms": 2.0, "waiting_ms": 2.0, "late_rank": 1, "late_ms": 4.0}
     assert minute["collectives"] == [pytest.approx(shown, abs=0.1)]
-    tables = spans.tables(job.calls.told(0.0))
+    tables = spans.tables(job.calls.report(0.0))
     waits = {"waits, 10 s": "50 %", "waits, 1 min": "50 %", "waits, 10 min": "50 %"}
     assert tables["ranks"][0] == {"rank": 0, **waits, "moves, 10 s": "25 %", "computes, 10 s": "25 %"}
     [of_minute] = tables["collectives of the last 1 min, each call on average"]
     assert (of_minute["last"], of_minute["others wait for it"]) == ("rank 1", "4 ms")
-    assert spans.tables(Calls(2).told(0.0)) == {}
+    assert spans.tables(Calls(2).report(0.0)) == {}
 
 
 def test_a_call_and_a_pause_that_are_not_over_count_for_the_time_they_have_lasted() -> None:
@@ -173,7 +173,7 @@ def test_a_call_and_a_pause_that_are_not_over_count_for_the_time_they_have_laste
         job.compute([2 * MS, 6 * MS])
         job.add(1, 2 * MS)
     job.report_all(0.0)
-    [span, *_] = job.calls.told(0.0).spans
+    [span, *_] = job.calls.report(0.0).spans
     waits, pauses = rpc.WorkerInfo(rank=0, age_s=0.1, waiting_s=5.0), rpc.WorkerInfo(rank=0, age_s=0.1, idle_s=5.0)
     assert shares_now(span, waits) == pytest.approx({"computing": 0.125, "moving": 0.125, "waiting": 0.75})
     assert shares_now(span, pauses) == pytest.approx({"computing": 0.625, "moving": 0.125, "waiting": 0.25})
@@ -189,7 +189,7 @@ def test_rows_of_calls_that_some_ranks_left_out_are_compared_where_all_have_them
         job.add(2, MS // 10)
     for rank, sieve in enumerate((0, 1, 3)):
         job.calls.take(rank, [row for row in job.rows[rank] if row[0] // 64 & sieve == 0], NAMES, 0.0)
-    told = job.calls.told(0.0)
+    told = job.calls.report(0.0)
     assert [row[0] for row in told.recent] == [serial for serial in range(640) if serial // 64 % 4 == 0]
     found = find_late(told)
     assert found is not None
@@ -200,8 +200,8 @@ def test_what_a_rank_never_tells_of_takes_bounded_memory() -> None:
     calls = Calls(2)
     calls.take(0, [[serial, 0, serial, 1, 0] for serial in range(3 * MOST_OPEN)], NAMES, 0.0)
     calls.take(1, [[serial, 0, serial, 1, 0] for serial in range(3 * MOST_OPEN)], NAMES, 0.0)
-    assert calls.told(0.0).recent[0][0] > 2 * MOST_OPEN - 1
-    assert find_late(Calls(3).told(0.0)) is None
+    assert calls.report(0.0).recent[0][0] > 2 * MOST_OPEN - 1
+    assert find_late(Calls(3).report(0.0)) is None
 
 
 def test_a_member_that_lies_about_its_times_is_not_named_and_breaks_nothing() -> None:
@@ -209,6 +209,6 @@ def test_a_member_that_lies_about_its_times_is_not_named_and_breaks_nothing() ->
     for serial in range(40):
         calls.take(0, [(serial, 0, serial * 10 * MS, 5 * MS, 1)], NAMES, 100.0)
         calls.take(1, [(serial, 0, 10**15 - serial, 0, 1)], NAMES, 100.0)  # its clock goes back
-    told = calls.told(100.0)
+    told = calls.report(100.0)
     assert told.spans[0].time_s[1] == 0.0
     assert find_late(told) is None

@@ -8,7 +8,7 @@ import socket
 import pytest
 
 from support.timing import eventually
-from switchsum.cli.told import ToldClient
+from switchsum.cli.waiting_client import WaitingClient
 from switchsum_protocol.errors import SwitchsumError
 from switchsum_switch import notices
 from switchsum_switch.process.children import Children
@@ -53,6 +53,6 @@ def test_a_controller_that_does_not_answer_is_named(
         silent.bind(("127.0.0.1", 0))
         silent.listen()
         address = f"127.0.0.1:{silent.getsockname()[1]}"
-        with ToldClient(address, timeout_s=0.5) as client, pytest.raises(SwitchsumError):
+        with WaitingClient(address, timeout_s=0.5) as client, pytest.raises(SwitchsumError):
             client.list_jobs()
     assert f"waiting for the controller at {address} to answer ListJobs" in capsys.readouterr().err

@@ -1,4 +1,4 @@
-"""The walks in docs/walks.md and docs/walks-more.md, and the lists of files in packages: what they name is there."""
+"""The walks in docs/walks.md, and the lists of files in packages: what they name is there."""
 
 from __future__ import annotations
 
@@ -8,12 +8,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
-WALKS = [
-    walk
-    for name in ("walks", "walks-more")
-    for walk in (ROOT / f"docs/{name}.md").read_text().split("\n## ")[1:]
-    if not walk.startswith("How the walks are tried")
-]
+WALKS = (ROOT / "docs/walks.md").read_text().split("\n## ")[1:]
 STEP = re.compile(r"^\d+\. (?:.|\n(?!\n|\d+\. ))*", re.MULTILINE)
 DEFINES = r"def|class|action|control|state|header|enum bit<\d+>"
 NAME = re.compile(r"`([^`\s]+)`")
@@ -83,8 +78,8 @@ def test_a_room_that_lists_its_files_lists_all_of_them(path: Path) -> None:
 
 
 def test_what_a_joining_worker_passes_is_there() -> None:
-    page = (ROOT / "docs/controller-join.md").read_text()
-    section = page.partition("## A member joins, file by file\n")[2].partition("\n## ")[0]
+    page = (ROOT / "docs/walks.md").read_text()
+    section = page.partition("## A worker joins\n")[2].partition("\n## ")[0]
     steps = re.findall(r"^\d+\. .*$", section, re.MULTILINE)
     assert steps
     for step in steps:

@@ -44,7 +44,7 @@ MODULES: Final = {
         file="api-torch.md",
         about='For PyTorch. Most scripts need `torch.distributed.init_process_group("switchsum")` alone: '
         "[pytorch.md](pytorch.md).",
-        first=("compress", "lanes", "DiLoCo", "LocalSGD", "average", "Average", "statistics"),
+        first=("compress", "gradient_lanes", "lanes", "DiLoCo", "LocalSGD", "average", "Average", "statistics"),
     ),
     "switchsum.torch.hooks": Page(
         file="api-hooks.md",
@@ -191,12 +191,12 @@ MOST_WIDE: Final = 78
 
 def parameter_rows(function: Any, siblings: dict[str, Any]) -> Iterator[str]:
     """Yield a row for each argument; what a docstring does not describe is described by the method it is like."""
-    told = {item.name: item for item in part(function, "parameters")}
+    described = {item.name: item for item in part(function, "parameters")}
     likes = (function.name.removesuffix("_async"), *TWINS)
     for one in function.parameters:
         if one.name in ("self", "cls"):
             continue
-        found = told.get(one.name)
+        found = described.get(one.name)
         for like in likes:
             if found is None and like in siblings and like != function.name:
                 found = next((item for item in part(siblings[like], "parameters") if item.name == one.name), None)
@@ -248,19 +248,19 @@ def function_lines(function: Any, name: str, level: int, siblings: dict[str, Any
     yield from body(function, siblings)
 
 
-def where_told(member: Any, of: Any) -> Any:
+def where_described(member: Any, of: Any) -> Any:
     """Return an attribute where it is described: in the class, or in one above; None: nowhere."""
     found = [member, *(above.members[member.name] for above in of.mro() if member.name in above.members)]
     return next((one for one in found if one.docstring), None)
 
 
-def told_above(one: Any, listed: set[str]) -> dict[str, list[str]]:
+def described_above(one: Any, listed: set[str]) -> dict[str, list[str]]:
     """Return the members that a class above describes which has a section of its own, by that class."""
     found: dict[str, list[str]] = {}
     for above in one.mro():
-        told = {name for names in found.values() for name in names}
+        described = {name for names in found.values() for name in names}
         for name, member in one.all_members.items():
-            if name in told:
+            if name in described:
                 continue
             docstring = member.docstring.value if member.docstring else ""
             is_same = member.is_alias and member.inherited and member.final_target.parent.path == above.path
@@ -272,7 +272,7 @@ def told_above(one: Any, listed: set[str]) -> dict[str, list[str]]:
 def class_lines(one: Any, module: str, listed: set[str]) -> Iterator[str]:
     """Yield the section of a class: how it is made, fields, methods; inherited ones too, but for those of `listed`."""
     yield f"## {one.name}\n"
-    above = told_above(one, listed)
+    above = described_above(one, listed)
     hidden = {name for names in above.values() for name in names} | FOR_OURSELVES.get(one.name, set())
     shown = (item for item in one.all_members.items() if not item[0].startswith("_"))
     only = SHOWN.get(one.name)
@@ -286,7 +286,9 @@ def class_lines(one: Any, module: str, listed: set[str]) -> Iterator[str]:
         yield f"{MADE_BY_OTHERS[one.name]}\n"
     elif made is not None and not (made.is_alias and above) and "dataclass" not in one.labels:
         yield from body(target(made))
-    fields = [told for member in members.values() if member.is_attribute and (told := where_told(member, one))]
+    fields = [
+        described for member in members.values() if member.is_attribute and (described := where_described(member, one))
+    ]
     if fields:
         yield "| attribute | type | |\n|---|---|---|"
         for field in fields:

@@ -32,7 +32,6 @@ LEFT_OUT: Final = {
     "docs/citing.md",
 } | {
     "docs/glossary.md",
-    "docs/glossary-code.md",
 }
 """Pages that a program writes, titles of papers, and definitions, which need no verb."""
 DOCSTRINGS: Final = (
@@ -45,7 +44,10 @@ DOCSTRINGS: Final = (
     "protocol/switchsum_protocol/errors.py",
     "src/switchsum/testing/__init__.py",
     "src/switchsum/testing/local.py",
-    *(f"src/switchsum/torch/{name}.py" for name in ("averaging", "compression", "elastic", "hooks", "lane_choice")),
+    *(
+        f"src/switchsum/torch/{name}.py"
+        for name in ("averaging", "compression", "elastic", "hooks", "lane_choice", "lanes_of_models")
+    ),
     *(f"src/switchsum/torch/{name}.py" for name in ("outer", "scheduled", "group", "groups", "layers")),
     "switch/src/switchsum_switch/api/switch.py",
     "switch/src/switchsum_switch/names/*.py",

@@ -9,7 +9,7 @@ from typing import Final
 
 from checks.bench.choice import size_name
 from checks.bench.records import Record, Samples, pairs, record
-from switchsum.launch.options import rate_bits
+from switchsum.launch.link_options import rate_bits
 from switchsum.launch.wires import BURST_BYTES
 
 SMALL_BYTES = 100_000

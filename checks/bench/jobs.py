@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 
-from switchsum.launch.options import MTU
+from switchsum.launch.link_options import MTU
 from switchsum_lab.sweeps.star import UNLIMITED
 
 

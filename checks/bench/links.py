@@ -16,7 +16,7 @@ from pathlib import Path
 from checks.bench import swept
 from checks.bench.choice import Choice
 from checks.bench.records import Record, Samples, record
-from switchsum.launch.options import rate_bits
+from switchsum.launch.link_options import rate_bits
 from switchsum_lab.sweeps.sweep_file import load
 
 RUNS_OF_TCP = 5

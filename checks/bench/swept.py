@@ -16,7 +16,7 @@ from checks.bench import compare
 from checks.bench.choice import Choice
 from checks.bench.compare import Run
 from checks.bench.records import Record
-from switchsum.launch.options import mtu_for, rate_bits
+from switchsum.launch.link_options import mtu_for, rate_bits
 from switchsum_lab.sweeps import real, sitting
 from switchsum_lab.sweeps.axes import OURS, Cell, Impossible
 from switchsum_lab.sweeps.checks import check

@@ -18,7 +18,7 @@ from typing import Any, Final
 from checks.bench.choice import Choice
 from checks.bench.jobs import over_bridge, over_switch
 from checks.bench.records import Record, Samples, beside, record
-from switchsum.launch.options import MTU, rate_bits
+from switchsum.launch.link_options import MTU, rate_bits
 from switchsum_lab.sweeps.star import UNLIMITED
 from switchsum_protocol.builds import largest_build
 

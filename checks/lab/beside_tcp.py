@@ -31,7 +31,7 @@ import numpy.typing as npt
 
 import switchsum
 from switchsum.launch import wires
-from switchsum.launch.options import MTU
+from switchsum.launch.link_options import MTU
 from switchsum_host.engine.loop import Driver
 from switchsum_protocol import rpc
 from switchsum_protocol.clients.controller_client import ControllerClient

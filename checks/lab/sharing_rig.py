@@ -26,7 +26,7 @@ import numpy as np
 import switchsum
 from switchsum.launch import wires
 from switchsum.launch.daemons import daemon
-from switchsum.launch.options import MTU
+from switchsum.launch.link_options import MTU
 from switchsum_protocol import rpc
 from switchsum_protocol.clients.controller_client import ControllerClient
 from switchsum_switch.bmv2.process import End

@@ -1,6 +1,6 @@
 """How soon a loss is reached on slow links: `python -m checks.lab.convergence --slow` (`--publish`: the page's table).
 
-Ways that average gradients in every step, as docs/convergence.md compares them, beside those that synchronise a model
+Ways that average gradients in every step, as docs/compression.md compares them, beside those that synchronise a model
 every so many steps.  The time is `steps * STEP_MS + bytes / rate`; an average that may take some steps costs only what
 it takes beyond them.
 """
@@ -28,7 +28,7 @@ from checks.lab.outer_ways import OUTER, train_outer
 
 ROOT: Final = Path(__file__).parents[2]
 KEPT: Final = RESULTS.parent / "slow_links.json"
-"""What was trained and measured for this page; ways of docs/convergence.md are in that one's file."""
+"""What was trained and measured for this page; ways of docs/compression.md are in that one's file."""
 PAGE: Final = ROOT / "docs" / "results" / "slow-links.md"
 BEGIN, END = "<!-- tables: python -m checks.lab.convergence --slow --publish -->", "<!-- end of tables -->"
 STEP_MS: Final = 6.0
@@ -41,7 +41,7 @@ EVERY_STEP: Final = (
     *("gloo", "gloo, fp16 hook", "gloo, PowerSGD 4"),
     *("dense", "int10", "thc:4", "powersgd:4", "globaltopk:0.02"),
 )
-"""Ways of docs/convergence.md that stand beside those of `OUTER`."""
+"""Ways of docs/compression.md that stand beside those of `OUTER`."""
 
 
 RINGS: Final = tuple(name for name in (*EVERY_STEP, *OUTER) if (OUTER[name] if name in OUTER else WAYS[name]).is_ring)

@@ -18,10 +18,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
-from switchsum.launch.options import rate_bits
+from switchsum.launch.link_options import rate_bits
 from switchsum_lab.sweeps import real
 from switchsum_lab.sweeps.axes import Cell
-from switchsum_lab.sweeps.session import Session
+from switchsum_lab.sweeps.warm_jobs import Session
 
 SMALL_BYTES: Final = 4096
 SMALL_CALLS: Final = 200

@@ -53,7 +53,7 @@ class Cell:
         return [*given, "--topology", topology] if self.racks else [*given, "--rate", f"{self.mbit:g}mbit"]
 
     def topology(self) -> str:
-        """Return the network in YAML, as docs/topology-files.md describes it."""
+        """Return the network in YAML, as docs/topologies.md describes it."""
         hosts = [f"h{number}" for number in range(self.workers)]
         lines = ["switches: {" + ", ".join(f"{name}: {{}}" for name in ["root", *self._leaves]) + "}"]
         lines += ["hosts:", *(f"  {host}: 10.0.0.{number + 1}" for number, host in enumerate(hosts))]

@@ -16,7 +16,7 @@ from switchsum import p4src
 from switchsum_controller.jobs.slots import Cell
 from switchsum_controller.service import reconciler
 from switchsum_controller.service.config import Config
-from switchsum_controller.switches.session import Build, Limits
+from switchsum_controller.switches.switch_session import Build, Limits
 from switchsum_controller.tables.entries import Change, Entry, SwitchState, Write
 from switchsum_controller.tables.names import ADMISSION
 from switchsum_controller.trees.fabric import ONLY

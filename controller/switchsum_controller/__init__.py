@@ -1,6 +1,6 @@
 """The controller: it keeps the jobs, and keeps the switches as the jobs need them.
 
-docs/controller-join.md says file by file how a member joins.  A folder imports only folders above it in this table:
+docs/walks.md says file by file how a member joins.  A folder imports only folders above it in this table:
 
 | folder | what it holds |
 |---|---|

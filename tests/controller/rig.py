@@ -19,7 +19,7 @@ from switchsum import p4src
 from switchsum_controller.service.config import Config
 from switchsum_controller.service.controller import Controller
 from switchsum_controller.service.server import Service
-from switchsum_controller.switches.session import Build
+from switchsum_controller.switches.switch_session import Build
 from switchsum_protocol import member_rpc, rpc, wire
 from switchsum_protocol.clients.controller_client import ControllerClient
 from switchsum_protocol.frame import (

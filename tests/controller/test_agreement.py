@@ -442,7 +442,7 @@ def test_a_set_that_is_used_no_more_gives_its_slots_to_another_one(asked: Asked)
     assert jobs.free_slots == 0
     assert asked.job.live is not None
     agreement = asked.job.live.agreement
-    agreement.asking, agreement.since_s, agreement.told = {0: 1, 1: 1, 3: 0}, 0.0, {}
+    agreement.asking, agreement.since_s, agreement.answered = {0: 1, 1: 1, 3: 0}, 0.0, {}
     agreement.finished.update({0: 1, 1: 1})
     assert asked.agree(3, 0, wait_s=0.1).number == 0  # rank 2 may be in the midst of it
     agreement.finished[2], agreement.held_up = 1, ""

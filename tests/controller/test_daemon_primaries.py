@@ -14,7 +14,7 @@ from switchsum_controller.service import controller as daemon
 from switchsum_controller.service import reconciler
 from switchsum_controller.service.config import Config
 from switchsum_controller.switches.client import P4RuntimeClient
-from switchsum_controller.switches.session import Session
+from switchsum_controller.switches.switch_session import Session
 from switchsum_controller.tables.entries import SwitchState
 from switchsum_controller.trees.fabric import ONLY
 from switchsum_protocol import rpc

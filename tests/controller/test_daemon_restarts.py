@@ -15,7 +15,7 @@ from support.timing import patience
 from switchsum_controller.service import reconciler, upkeep
 from switchsum_controller.service.members import Members
 from switchsum_controller.service.users import Users
-from switchsum_controller.switches.session import Session
+from switchsum_controller.switches.switch_session import Session
 from switchsum_controller.tables.entries import SwitchState, Write
 from switchsum_protocol import member_rpc, rpc
 from switchsum_protocol.errors import ControllerUnreachable, SwitchLost

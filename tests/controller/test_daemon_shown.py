@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from switchsum_controller.switches.session import Session
+from switchsum_controller.switches.switch_session import Session
 from switchsum_protocol import member_rpc, reports, rpc
 from switchsum_protocol.errors import NotAdmitted, SwitchLost, UnknownJob, UsageError
 from switchsum_protocol.frame import Header, Kind, Reason, payload_bytes

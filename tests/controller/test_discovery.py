@@ -26,7 +26,7 @@ from switchsum_controller.switches.neighbours import (
     to_yaml,
     with_tree,
 )
-from switchsum_controller.switches.session import Session
+from switchsum_controller.switches.switch_session import Session
 from switchsum_controller.tables.entries import Change, Write
 from switchsum_controller.tables.names import lldp_entry
 from switchsum_protocol import rpc

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from switchsum_controller.switches.session import Session
+from switchsum_controller.switches.switch_session import Session
 from switchsum_controller.tables.entries import Change, SwitchState, Write
 from switchsum_controller.tables.names import IDENTITY
 from switchsum_controller.trees.fabric import Fabric, FabricSwitch

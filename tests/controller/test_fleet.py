@@ -20,7 +20,7 @@ from switchsum_controller.jobs.registry import Jobs
 from switchsum_controller.plan.plan import Identity, Settings
 from switchsum_controller.switches.connection import SwitchConnection
 from switchsum_controller.switches.fleet import UNUSED_S, Fleet
-from switchsum_controller.switches.session import Session
+from switchsum_controller.switches.switch_session import Session
 from switchsum_controller.tables.entries import Entry, Group, Replica, SwitchState
 from switchsum_controller.tables.names import STATIONS, UPLINK
 from switchsum_protocol.errors import RemoteError, SwitchLost

@@ -7,8 +7,8 @@ import itertools
 import pytest
 
 from switchsum_controller.jobs.job import Job
-from switchsum_controller.jobs.links import number_links, rates_of, take_down
 from switchsum_controller.jobs.registry import Jobs
+from switchsum_controller.jobs.several_links import number_links, rates_of, take_down
 from switchsum_controller.plan.plan import Identity, Settings, branches_of
 from switchsum_controller.plan.rebuild import rebuild
 from switchsum_controller.plan.windows import most_in_flight

@@ -9,9 +9,9 @@ from collections.abc import Sequence
 
 import pytest
 
-from switchsum_controller.jobs.links import number_links, take_down, told_down
 from switchsum_controller.jobs.machines import Attachment
 from switchsum_controller.jobs.registry import Jobs
+from switchsum_controller.jobs.several_links import links_to_leave, number_links, take_down
 from switchsum_controller.jobs.slots import Cell
 from switchsum_controller.plan.plan import branches_of, plan_all
 from switchsum_controller.plan.rebuild import merged, rebuild
@@ -66,7 +66,7 @@ class RailWorld(World):
     def tell(self, *ranks: int) -> None:
         """Let members hear which links are left."""
         for rank in ranks:
-            self.rail[rank] = min({0, 1} - set(told_down(live_of(self.jobs))) - {self.rail[rank]}, default=1)
+            self.rail[rank] = min({0, 1} - set(links_to_leave(live_of(self.jobs))) - {self.rail[rank]}, default=1)
 
 
 def begun() -> RailWorld:
@@ -96,10 +96,10 @@ def test_sums_are_right_and_go_on_whichever_write_is_the_last_and_whoever_hears_
         world.go_on()
         if not live_of(world.jobs).moves:  # no switch had been told
             assert take_down(live_of(world.jobs), 1)
-        assert told_down(live_of(world.jobs)) == ([] if live_of(world.jobs).is_moving else [1])
+        assert links_to_leave(live_of(world.jobs)) == ([] if live_of(world.jobs).is_moving else [1])
         world.move()
     world.writes_left = 1 << 30
-    assert told_down(live_of(world.jobs)) == [1]
+    assert links_to_leave(live_of(world.jobs)) == [1]
     for rank in range(len(ATTACHED_TO)):
         world.repeat()
         world.tell((rank + last) % len(ATTACHED_TO))
@@ -162,7 +162,7 @@ def test_a_rail_of_which_a_new_controller_does_not_know_all_links_takes_nothing_
     world.away.add("b2")
     world.dead.add("b2")
     world.go_on()
-    assert (live_of(world.jobs).links, told_down(live_of(world.jobs))) == ([0], [])
+    assert (live_of(world.jobs).links, links_to_leave(live_of(world.jobs))) == ([0], [])
     clear = Connection.clear
 
     def clear_and_repeat(self: Connection, cells: Sequence[Cell]) -> None:
@@ -207,7 +207,7 @@ def test_a_job_leaves_the_rails_that_pass_what_is_away_and_never_the_last_one() 
     live = live_of(jobs)
     move = moves.begin(SPINE, live, ["b2"], "b2 stays away")
     assert str(move) == "b2 stays away: it goes on over link 0 of each worker"
-    assert (live.down, live.moves, live.is_moving, told_down(live)) == ({1}, 1, True, [])
+    assert (live.down, live.moves, live.is_moving, links_to_leave(live)) == ({1}, 1, True, [])
     assert rails.switches_of_job(SPINE, live) == {"a1", "a2", "s"}
     with pytest.raises(
         UsageError, match="each of its rails needs a switch or link that does not answer: the link from a1 to s"

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from switchsum import p4src
 from switchsum_controller.switches.schema import Schema, decode_group, encode_group
-from switchsum_controller.switches.session import COUNTERS
+from switchsum_controller.switches.switch_session import COUNTERS
 from switchsum_controller.tables.entries import Entry, Group, Match, Replica
 from switchsum_protocol.errors import UsageError
 from switchsum_switch.messages.matches import Lpm, Range, Ternary

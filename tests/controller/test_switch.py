@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 
 from switchsum_controller.jobs.slots import Cell, SlotRange
-from switchsum_controller.switches import session as module
+from switchsum_controller.switches import switch_session as module
 from switchsum_controller.switches.client import DEFAULT_ELECTION_ID, MAX_ELECTION_ID, P4RuntimeClient, Pipeline
 from switchsum_controller.switches.connection import SwitchConnection
 from switchsum_controller.switches.schema import Schema, encode_group
-from switchsum_controller.switches.session import BMV2_LIMITS, Limits, Session
+from switchsum_controller.switches.switch_session import BMV2_LIMITS, Limits, Session
 from switchsum_controller.tables.entries import Change, Entry, Group, Replica, SwitchState, Write, diff
 from switchsum_controller.tables.names import ADMISSION, FLOOD_GROUP, FORWARDING, IDENTITY, RESULT_ADDRESS, STATIONS
 from switchsum_controller.trees.branch import Branch, BranchMember

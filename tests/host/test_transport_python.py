@@ -1,4 +1,4 @@
-"""Links whose operations are Python methods: the one that docs/walks-more.md shows, and methods that raise."""
+"""Links whose operations are Python methods: the one that docs/walks.md shows, and methods that raise."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ FRAME = FRAME_BYTES + payload_bytes(CONFIG.lanes_per_frame)
 
 
 def raw_transport() -> Any:
-    """Return the class that docs/walks-more.md shows."""
-    page = (Path(__file__).resolve().parents[2] / "docs" / "walks-more.md").read_text()
+    """Return the class that docs/walks.md shows."""
+    page = (Path(__file__).resolve().parents[2] / "docs" / "walks.md").read_text()
     scope: dict[str, Any] = {}
     for code in re.findall(r"^```python\n(.*?)^```", page, re.MULTILINE | re.DOTALL):
         exec(code, scope)

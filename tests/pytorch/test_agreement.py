@@ -315,7 +315,9 @@ OWN: Final = {
         "model": "shapes are compared by the broadcasts of its parameters",
         "optimizer": "steps are each rank's own, as beside DistributedDataParallel",
         "group": "it is what the ranks are in",
+        "lanes": "compared: it is part of an operation",
     },
+    "gradient_lanes": {"model": "its sums are compared", "kind": "compared: it is part of an operation"},
     "lanes": {"kind": "compared: it is part of an operation"},
 }
 """What is called by all ranks: why ranks hear of each argument that differs, or need not."""

@@ -112,28 +112,6 @@ def own_sum(group: Any) -> None:
     group.allreduce([values(group.rank(), torch.float32)], options()).wait()
 
 
-def gradient(group: Any) -> None:
-    """Reduce a gradient as DistributedDataParallel does: when it has been accumulated."""
-    weight = torch.nn.Parameter(values(group.rank(), torch.float32))
-
-    def reduce(one: Any) -> None:
-        group.allreduce([one.grad], options()).wait()
-
-    weight.register_post_accumulate_grad_hook(reduce)
-    (weight * 2).sum().backward()
-
-
-def activation(group: Any) -> None:
-    """Reduce an activation's gradient, as tensor parallelism does."""
-    layer = torch.nn.Identity()
-
-    def reduce(_: Any, __: Any, after: Any) -> None:
-        group.allreduce([after[0].clone()], options()).wait()
-
-    layer.register_full_backward_hook(reduce)
-    layer(values(group.rank(), torch.float32).requires_grad_()).sum().backward()
-
-
 def by_word(group: Any) -> None:
     with switchsum.torch.lanes("int16"):
         own_sum(group)
@@ -145,23 +123,13 @@ def of_group(group: Any) -> None:
     group.lanes = None
 
 
-def chained(group: Any) -> None:
-    """Begin the sum in a callback of a gradient's, as torch's powerSGD hook does."""
-    weight = torch.nn.Parameter(torch.full((2,), 1.0))
-    later: list[Any] = []
-
-    def begin(one: Any) -> None:
-        first = group.allreduce([one.grad], options()).get_future()
-        later.append(first.then(lambda _: own_sum(group)))
-
-    weight.register_post_accumulate_grad_hook(begin)
-    (weight * 2).sum().backward()
-    later[0].wait()
-
-
 @pytest.mark.parametrize("asked_groups", ["int16"], indirect=True)
-def test_narrow_lanes_of_the_environment_are_for_gradients(asked_groups: list[Any]) -> None:
-    for call, most in [(own_sum, WIDE), (gradient, NARROW), (activation, WIDE), (chained, NARROW)]:
+def test_lanes_of_the_environment_are_for_all_sums_but_those_that_the_caller_asks_for(asked_groups: list[Any]) -> None:
+    def by_another_word(group: Any) -> None:
+        with switchsum.torch.lanes("int32"):
+            own_sum(group)
+
+    for call, most in [(own_sum, NARROW), (by_another_word, WIDE)]:
         assert most - 0.4 < sent_each_way(asked_groups, call) < most, call
 
 
@@ -239,8 +207,15 @@ def test_a_call_or_a_group_has_narrow_lanes_by_the_callers_word(groups: list[Any
 
 
 @pytest.mark.timeout(120)
-def test_gradients_of_parallel_trainings_are_told_from_other_sums(launch: Launch) -> None:
-    assert launch(2, SCRIPTS / "gradients.py").check().count("told apart") == 2
+def test_gradients_of_a_model_alone_have_the_lanes_that_its_hooks_have(launch: Launch) -> None:
+    assert launch(2, SCRIPTS / "gradients.py").check().count("gradients alone") == 2
+
+
+def test_gradient_lanes_refuses_what_it_cannot_do() -> None:
+    with pytest.raises(UsageError, match="lanes is 'int4'"):
+        switchsum.torch.gradient_lanes(torch.nn.Linear(2, 2), "int4")
+    with pytest.raises(UsageError, match=r"not Linear: wrap the call that sums in `with switchsum.torch.lanes\('int8'"):
+        switchsum.torch.gradient_lanes(torch.nn.Linear(2, 2), "int8")
 
 
 def test_an_unknown_one_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -25,7 +25,7 @@ torch = pytest.importorskip("torch", reason="PyTorch is not installed (make torc
 from torch.utils._python_dispatch import TorchDispatchMode  # noqa: E402  (it needs torch)
 
 from switchsum.torch import forwarded, staging, tensors, work  # noqa: E402
-from switchsum.torch.calls import bytes_of  # noqa: E402
+from switchsum.torch.group_calls import bytes_of  # noqa: E402
 from switchsum.torch.hooks import CompressedHook, NarrowLanes  # noqa: E402
 from switchsum.torch.reductions import Reduction  # noqa: E402
 

@@ -9,7 +9,7 @@ from typing import Final
 
 from switchsum.view.arrivals import Arrivals
 from switchsum.view.facts import Facts
-from switchsum_controller.jobs.calls import Calls
+from switchsum_controller.jobs.late_calls import Calls
 from switchsum_protocol import rpc
 from switchsum_protocol.reports import JobCalls, RecentFigures
 
@@ -35,7 +35,7 @@ def calls_of(delay: Delay, *, ranks: int = RANKS, moving_ms: float = 2.0, comput
                 told.take(rank, [row], KINDS, at / 1e9)
             at, serial = end, serial + 1
         step += 1
-    return told.told(at / 1e9)
+    return told.report(at / 1e9)
 
 
 def steady(step: int, rank: int) -> float:

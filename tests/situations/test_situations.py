@@ -19,7 +19,7 @@ from switchsum.cli.top import shown
 from switchsum.view.alerts import alerts
 from switchsum.view.explain import explain, headline
 from switchsum.view.facts import Facts, Overview
-from switchsum.view.ranks import told_rows
+from switchsum.view.ranks import rows_of_ranks
 from switchsum.view.rules import RULES, Level
 from switchsum.view.symptoms import GRACE_S, SYMPTOMS
 from switchsum.view.words import percent
@@ -188,7 +188,7 @@ def test_a_lossy_card_is_looked_at_with_ip_and_a_socket_with_ss() -> None:
 
 def test_marks_are_seen_in_the_table_of_top() -> None:
     known = MADE_UP["a congested port"]()
-    rows = told_rows(known, 1.0, {})
+    rows = rows_of_ranks(known, 1.0, {})
     assert [row["marked_share"] > 0.25 for row in rows] == [False, False, True, False]
     group = shown("ranks", rows, ["x"])
     console = Console(width=200, file=StringIO())

@@ -14,7 +14,7 @@ from support.daemons import free_udp_port, run, run_here, system
 from support.timing import patience
 from switchsum.agent.options import choose_link, read_ranks
 from switchsum.launch import wires
-from switchsum.launch.options import MTU
+from switchsum.launch.link_options import MTU
 from switchsum_protocol.errors import UsageError
 from switchsum_protocol.frame import MOST_WORKERS
 from switchsum_switch.process.children import Children

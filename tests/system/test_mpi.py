@@ -61,7 +61,7 @@ def test_the_demo_under_mpirun() -> None:
 @pytest.mark.slow
 @pytest.mark.timeout(120)
 def test_pytorch_under_mpirun_as_the_page_says(tmp_path: Path) -> None:
-    lines = (ROOT / "docs" / "cluster.md").read_text().splitlines()
+    lines = (ROOT / "docs" / "machines.md").read_text().splitlines()
     command = next(line for line in lines if line.startswith("mpirun -n 4 "))
     command = command.replace("mpirun -n 4", f"mpirun {mpirun_options()} -n 2").replace("29400", str(free_port()))
     (tmp_path / "train.py").write_text(SUM)

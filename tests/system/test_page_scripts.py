@@ -97,7 +97,7 @@ def test_agents_over_udp(tmp_path: Path) -> None:
 @pytest.mark.timeout(120)
 def test_tls(tmp_path: Path) -> None:
     (tmp_path / "train.py").write_text(blocks("README.md", "Your own job", "python")[0])
-    daemons, workers = blocks("docs/security-reach.md", "gRPC over TCP", "sh")
+    daemons, workers = blocks("docs/security.md", "gRPC over TCP", "sh")
     installs, daemons = daemons.split("\n", 1)
     assert installs.startswith("pip install cryptography ")
     shown = type_in(tmp_path, daemons + workers)

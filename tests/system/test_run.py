@@ -22,7 +22,8 @@ import pytest
 from support.daemons import run_here
 from support.parts import WORKERS
 from support.timing import eventually, patience
-from switchsum.launch.options import Links, RunOptions
+from switchsum.launch.link_options import Links
+from switchsum.launch.options import RunOptions
 from switchsum_protocol.builds import largest_build
 from switchsum_protocol.errors import UsageError
 from switchsum_protocol.frame import FRAME_BYTES, payload_bytes

@@ -11,7 +11,7 @@ import pytest
 
 from support.parts import WORKERS
 from switchsum.cli.job import _show
-from switchsum.launch.options import read_links
+from switchsum.launch.link_options import read_links
 from switchsum_protocol import rpc
 from switchsum_protocol.errors import UsageError
 

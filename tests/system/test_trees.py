@@ -13,7 +13,8 @@ import pytest
 from support.parts import JOB, SWITCHSUM, WORKERS, Parts, Process
 from support.timing import eventually, patience
 from switchsum.launch import tree as trees
-from switchsum.launch.options import Links, RunOptions
+from switchsum.launch.link_options import Links
+from switchsum.launch.options import RunOptions
 from switchsum.launch.session import Switch
 from switchsum.launch.tree import TreePlan
 from switchsum.planning.sources import read

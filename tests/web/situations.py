@@ -9,7 +9,7 @@ from dataclasses import replace
 
 from switchsum.view.facts import look_at
 from switchsum.web.picture import Painter
-from switchsum_controller.jobs.calls import Calls
+from switchsum_controller.jobs.late_calls import Calls
 from switchsum_protocol import rpc
 from switchsum_protocol.frame import Flag
 from switchsum_protocol.reports import JobCalls, RecentFigures
@@ -36,7 +36,7 @@ HISTORY_S = 90
 def calls_of(ranks: int, late: dict[int, int], seed: int = 1, *, ago_s: float = 0.0) -> JobCalls:
     """Return 150 steps of three calls, the last one some time ago; `late` has by how many ms ranks are late."""
     told, now_s = work(ranks, late, seed)
-    return told.told(now_s + ago_s)
+    return told.report(now_s + ago_s)
 
 
 def work(ranks: int, late: dict[int, int], seed: int = 1, steps: int = 150) -> tuple[Calls, float]:
@@ -80,7 +80,7 @@ class Situation:
         self.names = jobs
         self.stands_s = HUNG_S if self.what.get("hangs") else AWAY_S if self.what.get("away") else 0.0
         told, until_s = work(self.count, late or {}, steps=STEPS)
-        self.calls, self.stood = told.told(until_s), told.told(until_s + self.stands_s)
+        self.calls, self.stood = told.report(until_s), told.report(until_s + self.stands_s)
         self.step_s = until_s / STEPS
         self.at_s: float | None = None
         self.at = [leaf for leaf in leaves for _ in range(hosts_of_leaf)]

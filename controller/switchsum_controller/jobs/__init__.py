@@ -6,8 +6,8 @@
 | `job.py` | one job: its slots, its live incarnation, and the one that gathers |
 | `registry.py` | all jobs: who joins, leaves, is lost or gives up |
 | `slots.py` | ranges of slots, and from which number a new incarnation counts |
-| `links.py` | members with several links |
+| `several_links.py` | members with several links |
 | `reported.py` | what a member says of itself, and how fast that grows |
 | `agreement.py` | who takes part in operations that may go on without some ranks |
-| `calls.py` | who is late in collectives |
+| `late_calls.py` | who is late in collectives |
 """

@@ -90,7 +90,7 @@ class Agreement:
     """When patience ends with those who have not asked."""
     in_vain: dict[int, int] = field(default_factory=dict)
     """By rank, how often it was waited for in vain since it took part in two operations in a row."""
-    told: dict[int, int] = field(default_factory=dict)
+    answered: dict[int, int] = field(default_factory=dict)
     """By rank, the latest operation in which it takes part; it asks for the next one when it has that result."""
     finished: dict[int, int] = field(default_factory=dict)
     """By rank, the latest result that it is known to have."""
@@ -118,7 +118,8 @@ class Agreement:
             raise NotAdmitted(
                 f"rank {rank} has the result of operation {after}, of which the controller knows nothing: connect again"
             )
-        if self.answer(rank, after) is not None or after < self.told.get(rank, 0):  # the latter: a call that came late
+        # The second: of a call that came late.
+        if self.answer(rank, after) is not None or after < self.answered.get(rank, 0):
             return
         if self.latest.number - after > terms.keep and not terms.gives_model:
             raise WorkerLost(
@@ -231,7 +232,7 @@ class Agreement:
             in_vain={rank: count for rank, count in self.in_vain.items() if rank not in steady}
             | {rank: self.in_vain.get(rank, 0) + 1 for rank in newly},
             waits=self.waits + bool(newly),
-            told=self.told | dict.fromkeys(self.asking, decision.number),
+            answered=self.answered | dict.fromkeys(self.asking, decision.number),
             asking={},
             whole=set(),
             since_s=None,

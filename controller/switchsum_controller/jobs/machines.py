@@ -30,7 +30,7 @@ from switchsum_protocol.states import GONE, HOLDING, JobState, MemberState
 from switchsum_switch.wires.headers import Address
 
 from .agreement import Agreement
-from .calls import Calls
+from .late_calls import Calls
 from .reported import Reported
 
 TOLD_MOVES: Final = 4

@@ -33,9 +33,9 @@ from switchsum_protocol.states import MemberState
 from switchsum_switch.wires.headers import Address
 
 from .job import MAX_NUMBER, Job, new_incarnation
-from .links import check_rates
 from .machines import Attachment, Fault, FaultKind, Incarnation, IncarnationEvent, JobMember, MemberEvent
 from .reported import Reported
+from .several_links import check_rates
 from .slots import SlotRange, first_fit, longest_free
 
 MAX_NAME = 64

@@ -20,9 +20,9 @@ from switchsum_switch.wires.headers import Address
 
 from ..jobs.agreement import Agreement
 from ..jobs.job import Job, new_incarnation
-from ..jobs.links import named
 from ..jobs.machines import Attachment, Incarnation, JobMember
 from ..jobs.registry import Jobs
+from ..jobs.several_links import named
 from ..jobs.slots import SlotRange
 from ..tables.entries import Entry, SwitchState
 from ..tables.names import ADMISSION, EGRESS_LOSS, IDENTITY, INGRESS_LOSS, RECORD_RANK, RESULT_ADDRESS

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 from switchsum_switch.wires.headers import Address
 
-from ..switches.session import Build, Limits
+from ..switches.switch_session import Build, Limits
 from ..trees.fabric import Fabric, fabric_of_one
 
 

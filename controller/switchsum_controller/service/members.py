@@ -15,9 +15,9 @@ from switchsum_protocol.issued import compared, issuers
 from switchsum_protocol.speaks import speaks
 from switchsum_protocol.states import MemberState
 
-from ..jobs import links
-from ..jobs.calls import Calls
+from ..jobs import several_links
 from ..jobs.job import Job
+from ..jobs.late_calls import Calls
 from ..jobs.machines import Fault, FaultKind, Incarnation, JobMember
 from ..jobs.registry import RETURN_S, Jobs
 from ..plan.windows import window_slots
@@ -196,7 +196,7 @@ class Members:
                 window_slots=window_slots(job, *reconciler.frame_limits),
                 trees=reconciler.fabric.slots_of_trees(job, incarnation),
                 places=rails.places_of(reconciler.fabric, job, incarnation, member.rank),
-                link_rates=links.rates_of(incarnation),
+                link_rates=several_links.rates_of(incarnation),
                 link_jobs=[job.number, *job.link_numbers],
                 has_rails=incarnation.has_rails,
                 loads=reconciler.settings.loads + incarnation.forgotten,
@@ -293,7 +293,7 @@ class Members:
             lost=incarnation.gone(MemberState.LOST),
             mismatch=incarnation.agreement.mismatch,
             loads=self._reconciler.settings.loads + incarnation.forgotten,
-            down=links.told_down(incarnation),
+            down=several_links.links_to_leave(incarnation),
             left=incarnation.ranks(MemberState.LEFT),
         )
 
@@ -302,7 +302,7 @@ class Members:
         reconciler = self._reconciler
         with reconciler.changed:
             job, incarnation, member = self.membership(request.job, request.nonce)
-            if incarnation is job.live and links.take_down(incarnation, request.link):
+            if incarnation is job.live and several_links.take_down(incarnation, request.link):
                 reason = reports.printable(request.reason)
                 log.warning("job %s: goes on without link %d, rank %d: %s", job.name, request.link, member.rank, reason)
                 reconciler.bring_up_to_date()

@@ -30,16 +30,16 @@ from switchsum_protocol.wire import Packet, nonce_from_fields
 from switchsum_switch.messages.p4runtime import P4RuntimeError
 
 from ..jobs.job import Job
-from ..jobs.links import check_addresses, number_links
 from ..jobs.machines import Incarnation
 from ..jobs.registry import Former, Jobs
+from ..jobs.several_links import check_addresses, number_links
 from ..plan.plan import Identity, Settings, branches_of, plan_all
 from ..plan.rebuild import live_records, loads_of, merged, rebuild, view_of
 from ..plan.windows import most_in_flight
 from ..switches.connection import OUSTED_CODES, SwitchConnection
 from ..switches.fleet import Fleet
 from ..switches.neighbours import PERIOD_S, Neighbours
-from ..switches.session import Session
+from ..switches.switch_session import Session
 from ..trees import moves, rails
 from ..trees.fabric import Fabric
 from .config import Config

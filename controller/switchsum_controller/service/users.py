@@ -16,7 +16,7 @@ from ..jobs.slots import Cell, SlotRange
 from ..plan.plan import Loss, live_members
 from ..plan.windows import window_slots
 from ..switches.connection import both_versions
-from ..switches.session import Session
+from ..switches.switch_session import Session
 from ..tables.names import CPU_PORT
 from ..trees import rails
 from . import views

@@ -14,9 +14,9 @@ from switchsum_protocol.frame import Reason
 from switchsum_protocol.states import STALLED, MemberState, SwitchPresence
 
 from ..jobs.job import Job
-from ..jobs.links import rates_of
 from ..jobs.machines import JobMember
 from ..jobs.registry import Jobs
+from ..jobs.several_links import rates_of
 from ..jobs.slots import Cell, SlotRange
 from ..plan.plan import Loss, Settings, live_members
 from ..switches.connection import SwitchConnection
@@ -164,7 +164,7 @@ def worker_list(job: Job, now: float) -> rpc.WorkerList:
         values = {name: getattr(latest, name) for name in _FIGURES}
         age_s = round(max(0.0, now - member.reported.at_s), 3)
         found.append(rpc.WorkerInfo(rank=member.rank, age_s=age_s, recent=member.reported.recent, **values))
-    calls = reports.JobCalls() if shown.calls is None else shown.calls.told(now)
+    calls = reports.JobCalls() if shown.calls is None else shown.calls.report(now)
     return rpc.WorkerList(workers=found, calls=calls)
 
 

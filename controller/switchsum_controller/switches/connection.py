@@ -19,7 +19,7 @@ from switchsum_switch.messages.p4runtime import Code, P4RuntimeError
 from ..jobs.slots import Cell
 from ..tables.entries import Change, Entry, SwitchState, Write, diff
 from ..tables.names import ADMISSION, IDENTITY
-from .session import Limits, Session
+from .switch_session import Limits, Session
 
 log = logging.getLogger("switchsum.controller.switches.connection")
 

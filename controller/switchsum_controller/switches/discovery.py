@@ -23,7 +23,7 @@ from ..tables.names import lldp_entry, station_ports
 from ..trees import fleet_file
 from ..trees.fabric import Fabric, FabricSwitch
 from .neighbours import FoundLink, Neighbours, is_bare, with_tree
-from .session import Build, Session
+from .switch_session import Build, Session
 
 REPEAT_S: Final = 0.5
 """Pause between two rounds of frames."""

@@ -19,7 +19,7 @@ from switchsum_protocol.frame import Reason
 from ..jobs.slots import Cell, SlotRange, plan_numbers
 from ..tables.entries import SwitchState
 from .connection import Answer, SwitchConnection
-from .session import Limits, Session
+from .switch_session import Limits, Session
 
 UNUSED_S: Final = 1.0
 """How long a switch has to answer that nobody needs: one that is well takes milliseconds."""

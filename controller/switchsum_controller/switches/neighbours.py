@@ -48,7 +48,7 @@ class Neighbours:
         self._heard: dict[End, dict[str, float]] = {}
         """Switches that have heard a port, and until when that counts, by the port that has sent."""
         self._sent_s: float | None = None
-        self._told: tuple[list[FoundLink], list[LinkFault]] | None = None
+        self._seen: tuple[list[FoundLink], list[LinkFault]] | None = None
 
     def is_due(self, now: float, period_s: float = PERIOD_S) -> bool:
         """Return whether it is time to send from all ports again, and note that it was done."""
@@ -109,8 +109,8 @@ class Neighbours:
 
     def news(self, now: float) -> list[str]:
         """Return what has changed since this was asked last, a line for each thing; nothing the first time."""
-        before, (links, faults) = self._told, self.look(now)
-        self._told = links, faults
+        before, (links, faults) = self._seen, self.look(now)
+        self._seen = links, faults
         if before is None or not before[0]:  # the first look, or links that the first frames have not shown yet
             return []
         return [

@@ -83,12 +83,12 @@ class Branch:
 
     def items(self) -> Iterator[Entry | Group]:
         """Yield the multicast group, the entries of the members, and those of the switch above."""
-        told = [place for place in self.places if place.is_switch] if self.is_fallback else self.places
+        addressed = [place for place in self.places if place.is_switch] if self.is_fallback else self.places
         yield Group(
             group=self.group,
-            replicas=frozenset(Replica(port=place.port, instance=place.rank) for place in told),
+            replicas=frozenset(Replica(port=place.port, instance=place.rank) for place in addressed),
         )
-        for place in told:
+        for place in addressed:
             yield self._result_address(place)
         for place in self.places:
             yield self._admission(place)

@@ -21,8 +21,8 @@ from switchsum_protocol.errors import UsageError
 from switchsum_protocol.rpc import Move
 
 from ..jobs.job import Job
-from ..jobs.links import named
 from ..jobs.machines import Incarnation
+from ..jobs.several_links import named
 from .fabric import Fabric, pruned, ways_up
 from .forest import switches_of
 

@@ -22,7 +22,7 @@ import numpy.typing as npt
 
 from switchsum_protocol.errors import SwitchsumError, UsageError
 
-from ..engine.calls import CALLS
+from ..engine.call_times import CALLS
 from ..engine.operation import EACH, INT4, Operation
 from . import collectives, parts
 from .collectives import Collective, Options, Ranks, Way
@@ -263,7 +263,7 @@ class Communicator:
                 they take less than nine tenths of the frames.
             label: Names the call in errors; the same on all ranks.
             quorum: Go on without ranks that are late, if at least this share of all takes part: above 0 and up to 1.
-                None: wait for all.  See docs/late-ranks.md.
+                None: wait for all.  See docs/slow-ranks.md.
             patience_s: With `quorum`, seconds for which the first rank to come waits for the others.
 
         Returns:

@@ -16,7 +16,7 @@ import numpy.typing as npt
 from switchsum_protocol import member_rpc, reports
 from switchsum_switch.notices import say
 
-from ..engine.calls import CALLS
+from ..engine.call_times import CALLS
 from ..engine.operation import KNOWN
 from ..engine.state import Count
 
@@ -51,7 +51,7 @@ class Reporter:
         self._clock = clock
         self._seen = (-1, -1)
         self._changed_s = clock()
-        self._told, self._begun, self._told_s = 0, 0, clock()
+        self._reported, self._begun, self._reported_s = 0, 0, clock()
         self._failure: type[Exception] | None = None
 
     def __call__(self, job: str, nonce: int) -> reports.WorkerReport | None:
@@ -114,12 +114,12 @@ class Reporter:
 
     def _calls(self, kept: Any, purpose_of: Callable[[int], str], begun: int, now: float) -> tuple[str, list[str]]:
         """Return what has ended since the last report, as its fields have it, and choose what is kept from now on."""
-        rows, kinds, self._told = ended_calls(kept, self._told)
+        rows, kinds, self._reported = ended_calls(kept, self._reported)
         kinds = with_purposes(rows, kinds, purpose_of)
-        if now > self._told_s:
-            rate = (begun - self._begun) / (now - self._told_s)
+        if now > self._reported_s:
+            rate = (begun - self._begun) / (now - self._reported_s)
             kept["sieve"] = (1 << max(0, math.ceil(math.log2(max(1.0, rate / MOST_CALLS))))) - 1
-            self._begun, self._told_s = begun, now
+            self._begun, self._reported_s = begun, now
         return base64.b64encode(rows.astype("<i8").tobytes()).decode(), [one[: reports.MOST_KIND] for one in kinds]
 
 
@@ -133,8 +133,8 @@ def with_purposes(rows: npt.NDArray[np.int64], kinds: list[str], purpose_of: Cal
     return list(places)
 
 
-def ended_calls(kept: Any, told: int) -> tuple[npt.NDArray[np.int64], list[str], int]:
-    """Return what an engine has kept of calls from number `told` on, up to the first that is under way.
+def ended_calls(kept: Any, reported: int) -> tuple[npt.NDArray[np.int64], list[str], int]:
+    """Return what an engine has kept of calls from number `reported` on, up to the first that is under way.
 
     Returns:
         Three things.  First a row for each call: its serial number, its place in the list of kinds, when it began and
@@ -142,7 +142,7 @@ def ended_calls(kept: Any, told: int) -> tuple[npt.NDArray[np.int64], list[str],
         kinds, and the number of the next call.
 
     """
-    first = max(told, int(kept["count"]) - CALLS)
+    first = max(reported, int(kept["count"]) - CALLS)
     numbers = np.arange(first, int(kept["count"]))
     serials, digests, begun, ended, waited = (
         kept[name][numbers % CALLS].copy() for name in ("serial", "digest", "begun_at", "ended_at", "waited")

@@ -61,7 +61,7 @@ class ErrorFeedback(Compressor):
     def _exchange_parts(self, comm: Communicates, parts: Sequence[Part], values: Floats) -> Exchanged:
         whole = _gathered(parts, self._lost)
         whole += values
-        exchanged = self._inner.exchange_parts(comm, parts, _told(whole))
+        exchanged = self._inner.exchange_parts(comm, parts, _counted(whole))
         if not is_finite(exchanged.mean):
             return exchanged
         whole -= exchanged.own
@@ -173,7 +173,7 @@ class DeepGradientCompression(Compressor):
     def _exchange_parts(self, comm: Communicates, parts: Sequence[Part], values: Floats) -> Exchanged:
         """See `Compressor`; `own` is what this rank sent of its accumulated velocity."""
         step = self._steps.count(parts)
-        values = _told(values)
+        values = _counted(values)
         if self._clip is not None:
             # Each of n ranks has its share of the norm of their sum (section 3.2 there).
             most = self._clip / comm.world_size**0.5
@@ -200,7 +200,7 @@ class DeepGradientCompression(Compressor):
         self._steps = Steps(state["steps"])
 
 
-def _told(values: Floats) -> Floats:
+def _counted(values: Floats) -> Floats:
     """Return values, all NaN if one is not finite: whatever is chosen of them, the other ranks hear of it."""
     return values if is_finite(values) else np.full(values.size, np.nan, np.float32)
 

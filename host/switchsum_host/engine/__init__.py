@@ -12,7 +12,7 @@
 | `congestion.py` | how many contributions may be in flight |
 | `header.py` | headers in place, and checksums |
 | `kernels.py`, `integers.py`, `narrow.py`, `exact.py`, `each.py` | hot loops over one block of values, by format |
-| `calls.py` | when the latest collectives began and ended, for reports |
+| `call_times.py` | when the latest collectives began and ended, for reports |
 | `by_hand.py` | what Python calls beside the loop |
 | `fetching.py` | what a frame needs is fetched before its turn, in virtual time |
 """

@@ -143,7 +143,7 @@ class Engine:
         self._received = 0
         self._polled_at = 0.0
         self._error: SwitchsumError | None = None
-        self._told = False
+        self._is_error_out = False
 
     def _fill_core(self, lead: int) -> None:
         config, core = self._config, self.state.core[0]
@@ -384,9 +384,9 @@ class Engine:
                     self._limits.pop(serial, None)
                     self._set_pauses()
         words[_FINISHED_COUNT] = 0
-        if self._error is not None and not self._told:
+        if self._error is not None and not self._is_error_out:
             self._events.append(Failed(error=self._error))
-            self._told = True
+            self._is_error_out = True
         return self._events
 
 

@@ -16,7 +16,7 @@ from switchsum_protocol.lane_scales import NOT_FINITE, WIDE_BITS
 from switchsum_switch.kernels.decorators import inner
 from switchsum_switch.kernels.memory import Scalar, bytes_at, call, longs_at, prefetch, words_at
 
-from .calls import keep_end
+from .call_times import keep_end
 from .congestion import note_round
 from .dtypes import EXACT, INT8
 from .header import Frame, fault, get16, get32, has_met_congestion, slot_of

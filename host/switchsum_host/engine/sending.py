@@ -25,7 +25,7 @@ from switchsum_switch.kernels.memory import Scalar, bytes_at, call
 from switchsum_switch.kernels.mixing import mixed
 from switchsum_switch.wires.headers import LOWER_BYTES
 
-from .calls import keep_begin
+from .call_times import keep_begin
 from .congestion import append, has_room, is_full, take_first
 from .dtypes import EXACT, INT8, INT64
 from .header import fill_checksum, put16, put32

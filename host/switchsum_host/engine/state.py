@@ -21,7 +21,7 @@ from switchsum_switch.kernels.records import Float64, Int64, Record, Table, UInt
 from switchsum_switch.wires.headers import LOWER_BYTES
 
 from . import exact, integers, kernels, narrow
-from .calls import CallTimes, Floats, Integers
+from .call_times import CallTimes, Floats, Integers
 
 Octets = npt.NDArray[np.uint8]
 

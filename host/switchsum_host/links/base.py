@@ -111,7 +111,7 @@ class Transport(Protocol):
         ...
 
 
-class Told(Protocol):
+class LinkListener(Protocol):
     """Who tells the other members, and hears from them."""
 
     @property

@@ -1,9 +1,10 @@
 """Several links of one worker as one `Transport`: each slot has a link, over which its contributions go.
 
 The links have one frame store, into which the engine packs; nothing is copied.  The engine knows the addresses of the
-first link alone.  What goes over another one gets that link's addresses and job number (the controller's jobs/links.py)
-in its row, before it is sent; of what comes the first link's are put in their place.  For the engine each tree of each
-link is a tree, a *way*: results of a fast link pass those of a slow one, and nothing is lost for that.
+first link alone.  What goes over another one gets that link's addresses and job number (the controller's
+jobs/several_links.py) in its row, before it is sent; of what comes the first link's are put in their place.  For the
+engine each tree of each link is a tree, a *way*: results of a fast link pass those of a slow one, and nothing is lost
+for that.
 
 A switch does not mind over which link a contribution comes.  So a slot may get another link at any time, and be sent
 over two at once (`mirror`), to find out whether one of them is dead.  Rails, links to several switches, are different:

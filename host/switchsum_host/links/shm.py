@@ -166,7 +166,7 @@ def _look(words: outbox.RingPair, patience: Patience, now: float, until: float) 
 
 
 def cached_bytes(workers: int) -> int:
-    """Return what a worker had better have in flight, if all of them share a machine (docs/performance.md)."""
+    """Return what a worker had better have in flight, if all of them share a machine (docs/benchmarks.md)."""
     return min(CACHED_BYTES_EACH, CACHED_BYTES // workers)
 
 

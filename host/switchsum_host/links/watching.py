@@ -26,7 +26,7 @@ from switchsum_switch.wires.packetsocket import is_running, longest_frame
 from ..engine.engine import Engine, Outcome
 from ..engine.loop import Driver
 from ..engine.operation import Operation
-from .base import Told, Transport
+from .base import LinkListener, Transport
 from .names import split_links
 from .several import NOWHERE, SeveralLinks, open_several, rates_of
 
@@ -75,16 +75,16 @@ class LinkWatch:
     def __init__(
         self,
         links: SeveralLinks,
-        told: Told,
+        listener: LinkListener,
         runs: Callable[[str], bool] = is_running,
         longest: Callable[[str], int] = longest_frame,
     ) -> None:
-        """Look after `links`; `told` is whom to tell of one that is dead.
+        """Look after `links`; `listener` is whom to tell of one that is dead.
 
         `runs` tells whether an interface does, and `longest` the bytes of the longest frame that one takes.
         """
         self._links = links
-        self._told = told
+        self._listener = listener
         self._runs = runs
         self._longest = longest
         self._silences = [_Silence() for _ in links.links]
@@ -101,7 +101,7 @@ class LinkWatch:
             return False
         self._looked_at = now
         links = self._links
-        down = set(links.down) | set(self._told.links_down)
+        down = set(links.down) | set(self._listener.links_down)
         if len(down) == len(links.names):  # the others have lost just what is left here: for this one it works
             down = set(links.down)
         for link, name in enumerate(links.names):
@@ -109,7 +109,7 @@ class LinkWatch:
                 continue
             if reason := self._fault(link, name, now, min(passed_s, LOOK_S), down):
                 self._dead.add(link)
-                self._told.tell_down(link, reason)
+                self._listener.tell_down(link, reason)
                 if links.has_rails:
                     _log.warning("link %s is dead: %s", name, reason)
                     continue
@@ -209,9 +209,9 @@ class WatchedLinks:
         """Share the slots out among the links; raises UsageError."""
         self._links.take_slots(ready)
 
-    def drive(self, engine: Engine, told: Told, trace: Trace | None) -> Driver:
+    def drive(self, engine: Engine, listener: LinkListener, trace: Trace | None) -> Driver:
         """Return a driver that looks after the links as well."""
-        return WatchingDriver(engine, self._links, told, trace=trace)
+        return WatchingDriver(engine, self._links, listener, trace=trace)
 
 
 class WatchingDriver(Driver):
@@ -219,9 +219,11 @@ class WatchingDriver(Driver):
 
     transport: SeveralLinks
 
-    def __init__(self, engine: Engine, transport: SeveralLinks, told: Told, *, trace: Trace | None = None) -> None:
+    def __init__(
+        self, engine: Engine, transport: SeveralLinks, listener: LinkListener, *, trace: Trace | None = None
+    ) -> None:
         super().__init__(engine, transport, trace=trace)
-        self._watch = LinkWatch(transport, told)
+        self._watch = LinkWatch(transport, listener)
         self._links = transport
         self._share_out()
 

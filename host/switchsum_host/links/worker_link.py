@@ -9,7 +9,7 @@ from switchsum_protocol.member_rpc import ReadyReply
 
 from ..engine.engine import Engine
 from ..engine.loop import Driver
-from .base import Told, Transport
+from .base import LinkListener, Transport
 from .names import check_link, is_several, open_transport
 
 if TYPE_CHECKING:
@@ -41,8 +41,8 @@ class WorkerLink(Protocol):
         """Share the slots of an admitted member out among the links; raises UsageError."""
         ...
 
-    def drive(self, engine: Engine, told: Told, trace: Trace | None) -> Driver:
-        """Return the driver of an engine on it; `told` is whom to tell of a link that is dead."""
+    def drive(self, engine: Engine, listener: LinkListener, trace: Trace | None) -> Driver:
+        """Return the driver of an engine on it; `listener` is whom to tell of a link that is dead."""
         ...
 
 
@@ -90,6 +90,6 @@ class OneLink:
     def take_slots(self, ready: ReadyReply) -> None:
         """Do nothing: all slots are this link's."""
 
-    def drive(self, engine: Engine, told: Told, trace: Trace | None) -> Driver:
+    def drive(self, engine: Engine, listener: LinkListener, trace: Trace | None) -> Driver:
         """Return the driver of an engine on it."""
         return Driver(engine, self._transport, trace=trace)

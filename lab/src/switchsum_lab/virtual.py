@@ -11,7 +11,7 @@ from switchsum.launch.session import JOB, LOOPBACK, environment_of
 from switchsum.planning.runs import places
 from switchsum.planning.sources import read
 from switchsum.view.late import find_late, said
-from switchsum_controller.jobs.calls import Calls
+from switchsum_controller.jobs.late_calls import Calls
 from switchsum_lab.simulation import jobs
 from switchsum_lab.simulation.conditions import CableConditions, parse_failures, parse_queue, parse_time
 from switchsum_lab.simulation.ranks import Ranks
@@ -85,7 +85,7 @@ def _account(options: RunOptions, job: jobs.Job, calls: Calls) -> list[str]:
         how = f"computation took {options.clock_factor:g} times what the clock said: the next run differs"
     else:
         how = "computation took what compute() said: every run is the same"
-    late = find_late(calls.told(network.now))
+    late = find_late(calls.report(network.now))
     return [
         *(f"switchsum: simulated: {text}" for text in job.moved),
         *([] if late is None else [f"switchsum: simulated: {said(late, f'rank {late.rank}')}"]),

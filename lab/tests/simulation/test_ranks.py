@@ -298,7 +298,7 @@ def test_a_lost_rank_is_still_named_in_another_process() -> None:
     [
         ({"links": "udp"}, "--links cannot be used with --virtual-time"),
         ({"pcap": "x"}, "--pcap cannot be used"),
-        ({"virtual_time": False, "clock_factor": 1.0}, "--clock-factor can only be used with --virtual-time"),
+        ({"virtual_time": False, "clock_factor": 1.0}, "--clock-factor needs --virtual-time"),
         ({"virtual_time": False, "rate": "1gbit"}, "--rate needs --links veth or"),
         ({"workers": 1}, "needs at least 2 ranks"),
         ({"clock_factor": -1.0}, "a clock's factor"),
@@ -331,7 +331,7 @@ def test_a_rank_that_computes_for_longer_is_named(tmp_path: Path, culprit: int |
             program(comm)
 
     assert serve(served, *(partial(play, rank) for rank in range(3))) == [None] * 3
-    told = served.calls.told(job.network.now)
+    told = served.calls.report(job.network.now)
     found = find_late(told)
     if culprit is None:
         assert found is None

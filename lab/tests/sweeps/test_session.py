@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from switchsum_lab.sweeps.session import Session
+from switchsum_lab.sweeps.warm_jobs import Session
 
 RANK = """
 import socket, sys

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from switchsum_controller.service.config import Config
     from switchsum_controller.service.controller import Controller
     from switchsum_controller.service.server import Service
-    from switchsum_controller.switches.session import Build
+    from switchsum_controller.switches.switch_session import Build
     from switchsum_controller.trees.fabric import Fabric
 
 LAUNCHED_S = 0.005
@@ -163,16 +163,16 @@ def take_place(daemon: Controller, listen: str, *, standby: bool, local: str | N
     # Before it listens, and once: a signal that comes while another one is faster must not be forgotten.
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda *_: daemon.upkeep.stop())
-    told = ""
+    last_said = ""
     while True:
         try:
             return Service(daemon, listen, local)
         except LocalError as error:
             if not standby:
                 raise
-            if str(error) != told:
-                told = str(error)
-                logging.getLogger("switchsum.controller").warning("stands by: %s", told)
+            if str(error) != last_said:
+                last_said = str(error)
+                logging.getLogger("switchsum.controller").warning("stands by: %s", last_said)
             await_vacancy(listen, lambda: daemon.upkeep.is_stopping)
             if daemon.upkeep.is_stopping:
                 sys.exit(0)
@@ -185,16 +185,16 @@ def read_fleet(path: Path, options: ControllerOptions, program: Build) -> Fabric
     """
     from switchsum_controller.switches import discovery
 
-    told = ""
+    last_said = ""
     while True:
         try:
             return discovery.load(path, program, device_id=options.device_id, election_id=options.election_id)
         except UsageError:
             raise
         except LocalError as error:
-            if str(error) != told:
-                told = str(error)
-                logging.getLogger("switchsum.controller").warning("no tree of switches yet: %s", told)
+            if str(error) != last_said:
+                last_said = str(error)
+                logging.getLogger("switchsum.controller").warning("no tree of switches yet: %s", last_said)
             time.sleep(1.0)
 
 
@@ -207,7 +207,7 @@ def await_switch(address: str, is_stopping: Callable[[], bool]) -> None:
 def load_program(lanes_per_frame: int) -> Build:
     """Return a lane build as the controller takes it."""
     from switchsum import p4src
-    from switchsum_controller.switches.session import Build
+    from switchsum_controller.switches.switch_session import Build
 
     compiled = p4src.load(lanes_per_frame)
     return Build(lanes_per_frame=lanes_per_frame, device_config=compiled.device_config, p4info=compiled.p4info)

@@ -84,8 +84,8 @@ def _explain(client: ControllerClient, job: str, *, shares: bool, as_json: bool)
         raise no_such_job(client, job) from error
     findings = view.explain(facts)
     if as_json:
-        told = {"job": job, "state": facts.job.state, "findings": [asdict(one) for one in findings]}
-        print_json(told | {"spans": spans.as_data(facts.calls)})
+        shown = {"job": job, "state": facts.job.state, "findings": [asdict(one) for one in findings]}
+        print_json(shown | {"spans": spans.as_data(facts.calls)})
         return
     typer.echo(view.headline(facts))
     for one in findings:

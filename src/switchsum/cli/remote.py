@@ -59,11 +59,11 @@ def check_address(address: str) -> None:
 
 def connect(controller: str) -> ControllerClient:
     """Return a client of the controller at an address."""
-    from switchsum.cli.told import ToldClient
+    from switchsum.cli.waiting_client import WaitingClient
 
     controller = address_of(controller)
     check_form(controller)
-    return ToldClient(controller)
+    return WaitingClient(controller)
 
 
 def connect_to_look(controller: str) -> ControllerClient:
@@ -83,15 +83,15 @@ def address_of(controller: str) -> str:
 
 def persist(call: Callable[[], Reply], patience_s: float = PATIENCE_S) -> Reply:
     """Return the result of `call`; try again while no controller answers, or while it has no switch."""
-    deadline, told = time.monotonic() + patience_s, False
+    deadline, has_said = time.monotonic() + patience_s, False
     while True:
         try:
             return call()
         except (ControllerUnreachable, SwitchLost) as error:
             if time.monotonic() >= deadline:
                 raise
-            if not told:
+            if not has_said:
                 who = "controller" if isinstance(error, ControllerUnreachable) else "switch"
                 sys.stderr.write(f"switchsum: no {who} yet, waiting {patience_s:g} s (--wait) for it\n")
-                told = True
+                has_said = True
             time.sleep(0.2)

@@ -17,9 +17,9 @@ def run(options: RunOptions) -> None:
     from switchsum.launch import session
 
     refuse_early(options)
-    for name, is_wanted in (("baseline", options.baseline is not None), ("virtual-time", options.virtual_time)):
-        if is_wanted:
-            raise typer.Exit(extensions.load(extensions.RUNNERS, name, f"--{name}")(options))
+    runner = options.network.runner
+    if runner is not None:
+        raise typer.Exit(extensions.load(extensions.RUNNERS, runner, f"--{runner}")(options))
     planned = None
     if options.topology is not None:
         from switchsum.planning import runs as planning

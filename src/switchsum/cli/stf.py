@@ -122,7 +122,7 @@ def _verdict(outcome: Outcome) -> str:
     counts = f"{outcome.sent} packets in, {outcome.left} out"
     problems = [f"{outcome.name}:{problem.line}: {problem.text}" for problem in outcome.problems]
     verdict = f"{outcome.name}: {'passed' if outcome.passed else 'FAILED'} ({counts})"
-    return "\n".join([*outcome.told, *problems, verdict])
+    return "\n".join([*outcome.lines, *problems, verdict])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -16,7 +16,7 @@ from switchsum.cli.remote import CONTROLLER, ControllerOption, connect_to_look
 from switchsum.view.alerts import alerts
 from switchsum.view.facts import look_at
 from switchsum.view.pace import Pace
-from switchsum.view.ranks import Seen, told_rows, what_it_does
+from switchsum.view.ranks import Seen, rows_of_ranks, what_it_does
 from switchsum.view.words import percent
 
 if TYPE_CHECKING:
@@ -71,7 +71,7 @@ def look(
     seen = look_at(client, switch=True, slots=pace, only=only)
     if only is not None and not seen.jobs:
         raise no_such_job(client, only)
-    rows = [row for facts in seen.jobs for row in told_rows(facts, time.monotonic(), before)]
+    rows = [row for facts in seen.jobs for row in rows_of_ranks(facts, time.monotonic(), before)]
     return rows, [one.text for one in alerts(seen, only)]
 
 

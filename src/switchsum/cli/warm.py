@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from switchsum.launch.options import Links
+from switchsum.launch.link_options import Links
 from switchsum_protocol.errors import LocalError
 
 LANE_BUILDS = (128, 2048, 256)

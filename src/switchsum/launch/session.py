@@ -17,7 +17,8 @@ from pathlib import Path
 
 from switchsum.launch import runs, tree, wires
 from switchsum.launch.daemons import Daemon, daemon
-from switchsum.launch.options import Links, RunOptions
+from switchsum.launch.link_options import Links
+from switchsum.launch.options import RunOptions
 from switchsum_protocol import rpc
 from switchsum_protocol.clients.controller_client import ControllerClient
 from switchsum_protocol.clients.starting import ANSWER_S, LAUNCHER_VARIABLE
@@ -108,7 +109,7 @@ def check_writable(path: Path) -> None:
 
 
 @contextmanager
-def _ending_told(workers: int) -> Iterator[None]:
+def _saying_the_end(workers: int) -> Iterator[None]:
     """Say at once that a signal ends the job: to end all of its processes may take seconds."""
     try:
         yield
@@ -124,7 +125,7 @@ def ranks_in_words(workers: int) -> str:
 
 
 @contextmanager
-def _start_told(controller: str, workers: int) -> Iterator[None]:
+def _saying_the_start(controller: str, workers: int) -> Iterator[None]:
     """Say once, after two seconds, how many ranks have joined, if not all have: Python and numpy take a while."""
 
     def look() -> None:
@@ -145,7 +146,7 @@ def _start_told(controller: str, workers: int) -> Iterator[None]:
 
 def _run(options: RunOptions, path: str, scratch: str, planned: tree.TreePlan | None) -> int:
     """Run a job with files in the folder `scratch`; `path` is that of a BMv2, empty for the embedded switch."""
-    with Children(scratch) as children, _ending_told(options.workers):
+    with Children(scratch) as children, _saying_the_end(options.workers):
         off = wires.OFFLOADS if path else wires.TCP_OFFLOADS
         laid: Sequence[wires.Wire]
         starting: list[Daemon] = []
@@ -174,7 +175,7 @@ def _run(options: RunOptions, path: str, scratch: str, planned: tree.TreePlan | 
                 _start_worker(children, options, rank, controller, switch, laid[rank] if laid else None, meeting)
                 for rank in range(options.workers)
             ]
-            with _start_told(controller, options.workers):
+            with _saying_the_start(controller, options.workers):
                 failed, code = children.wait(workers)
         if failed is not None:
             sys.stderr.write(f"switchsum: {failed.ending(code)}; the job is over\n")

@@ -12,7 +12,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from switchsum.launch import wires
-from switchsum.launch.options import Links, RunOptions
+from switchsum.launch.link_options import Links
+from switchsum.launch.options import RunOptions
 from switchsum.topologies import write_fleet
 from switchsum_switch.bmv2.process import End, free_port
 from switchsum_switch.process.children import Children

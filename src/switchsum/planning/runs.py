@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from switchsum.launch.options import Links
+from switchsum.launch.link_options import Links
 from switchsum.launch.tree import Rail, TreePlan
 from switchsum.planning import trees as packing
 from switchsum.topologies import Network

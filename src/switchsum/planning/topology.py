@@ -1,6 +1,6 @@
 """A topology: switches, hosts and the links between them, read from a YAML file and checked.
 
-docs/topology-files.md describes the format.  `parse` collects all that is wrong, so that one look at the output is
+docs/topologies.md describes the format.  `parse` collects all that is wrong, so that one look at the output is
 enough to mend a file.  The network itself is `topologies.network`'s.  scipy and PyYAML come with the extra `trees`.
 """
 

@@ -225,8 +225,8 @@ class TellsCookies(ReferenceSwitch):
     def _tell_members(self, member: AdmittedMember, cell: Cell, answer: Header) -> Replies:
         cookie = answer.cookie
         members = [other for other in self.members.values() if other.job == member.job]
-        told = [(one, replace(answer, rank=one.rank, cookie=cookie)) for one in members]
-        return [(one.port, self.frame(one.address, cell, header)) for one, header in told]
+        answers = [(one, replace(answer, rank=one.rank, cookie=cookie)) for one in members]
+        return [(one.port, self.frame(one.address, cell, header)) for one, header in answers]
 
 
 @_breaks("cells", "a slot has one cell")

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from switchsum.torch.group import GroupStatistics, SwitchGroup
     from switchsum.torch.groups import statistics
     from switchsum.torch.lane_choice import lanes
+    from switchsum.torch.lanes_of_models import gradient_lanes
     from switchsum.torch.outer import DiLoCo, LocalSGD
     from switchsum.torch.scheduled import Scheduled
 
@@ -33,6 +34,7 @@ _MODULES = {
     "average": "averaging",
     "compress": "compression",
     "dump_flight_recorder": "flight_recorder",
+    "gradient_lanes": "lanes_of_models",
     "hooks": "hooks",
     "lanes": "lane_choice",
     "statistics": "groups",
@@ -52,6 +54,7 @@ __all__ = [
     "average",
     "compress",
     "dump_flight_recorder",
+    "gradient_lanes",
     "hooks",
     "lanes",
     "statistics",

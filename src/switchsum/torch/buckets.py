@@ -17,7 +17,7 @@ from torch import nn
 from torch.nn.modules.module import register_module_module_registration_hook
 from torch.nn.parallel import DistributedDataParallel
 
-from switchsum.torch.gradients import are_reduced, backward_pass
+from switchsum.torch.gradients import backward_pass
 from switchsum_host.api.communicator import Communicator
 from switchsum_host.api.operation_queue import Handle
 
@@ -72,12 +72,12 @@ def buckets_of(model: DistributedDataParallel) -> list[list[tuple[str, torch.Ten
     if model.logger is None:  # the model is being made, on another thread
         return []
     named = [pair for pair in model.module.named_parameters() if pair[1].requires_grad]
-    told = model.logger._get_ddp_logging_data().strs_map
-    if ordered := told.get("rebuilt_per_bucket_param_indices"):
+    logged = model.logger._get_ddp_logging_data().strs_map
+    if ordered := logged.get("rebuilt_per_bucket_param_indices"):
         places = [[int(place) for place in bucket.split()] for bucket in ordered.split(",")]
         return [[named[place] for place in bucket if place < len(named)] for bucket in places]
     buckets = []
-    for size in map(int, filter(None, told.get("bucket_sizes", "").split(","))):
+    for size in map(int, filter(None, logged.get("bucket_sizes", "").split(","))):
         bucket: list[tuple[str, torch.Tensor]] = []
         while named and sum(one.nbytes for _, one in bucket) < size:
             bucket.insert(0, named.pop())
@@ -99,13 +99,22 @@ class Buckets:
         The caller begins it.
         """
         now = backward_pass()
-        if now < 0 or len(tensors) != 1 or not are_reduced():
+        if now < 0 or len(tensors) != 1 or not _is_at_a_gradient():
             return None
         if now != self._pass:
             self._pass, self._number = now, 0
         bucket = Bucket(self._group, self._number, tensors[0].numel())
         self._number += 1
         return bucket
+
+
+def _is_at_a_gradient() -> bool:
+    """Return whether the backward pass has just accumulated a gradient, or has all of them (torch 2.13 to 2.15).
+
+    Only the names in reports depend on it: where it is wrong, they say other buckets, and sums are as they are.
+    """
+    node = torch._C._current_autograd_node()
+    return node is None or node.name().endswith("AccumulateGrad")
 
 
 def begin(

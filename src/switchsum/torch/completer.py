@@ -30,8 +30,6 @@ class Completable(Protocol):
     """Number of works of the group that were begun before it."""
     has_ended: bool
     """True: its collectives have ended."""
-    is_of_gradients: bool
-    """True: it reduces gradients, and so do the collectives that its callbacks begin."""
     backward_is_over: threading.Event
     """Set when no collective of the backward pass is to come that its future was asked for in."""
     is_chained: threading.Event
@@ -46,7 +44,7 @@ class Completable(Protocol):
         """Whether keeping it costs nothing."""
 
     @property
-    def is_told(self) -> bool:
+    def future_has_value(self) -> bool:
         """Whether there is no future that waits for its value."""
 
     @property
@@ -69,12 +67,6 @@ def keep_order() -> None:
     completer: Completer | None = getattr(_callbacks_of, "completer", None)
     if completer is not None:
         completer.keep_order()
-
-
-def current_work() -> Completable | None:
-    """Return the work of whose future the caller is a callback, on a thread of a completer."""
-    completer: Completer | None = getattr(_callbacks_of, "completer", None)
-    return None if completer is None else completer.running_here()
 
 
 class Completer:
@@ -200,7 +192,7 @@ class Completer:
                     work.tell()
                 with self._turn:
                     # Else its future was asked for just now; where one is asked for later, `tell_in_turn` is called.
-                    if work.is_told or (self.is_stopped and not work.is_done):
+                    if work.future_has_value or (self.is_stopped and not work.is_done):
                         del self._running[threading.current_thread()]
                         self._turn.notify_all()
                         break

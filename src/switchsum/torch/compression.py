@@ -180,8 +180,8 @@ def compress(model: DistributedDataParallel, how: str, *, check_every: int = 0) 
     compressor = compressor_of(how)
     if not isinstance(model, DistributedDataParallel):
         raise UsageError(
-            f"compress takes a DistributedDataParallel, not {type(model).__name__}: for others, set "
-            "SWITCHSUM_LANES=int16"
+            f"compress takes a DistributedDataParallel, not {type(model).__name__}: for FSDP, call "
+            'switchsum.torch.gradient_lanes(model, "int16")'
         )
     group: dist.ProcessGroup = model.process_group
     if not isinstance(group, SwitchGroup):

@@ -231,20 +231,20 @@ class ElasticGroup:
         New ranks have the numbers behind those of the others.
         """
         epoch, rank, size = self.place.show().epoch, self.rank, self.world_size
-        told = np.zeros(1, np.int64)
+        invited = np.zeros(1, np.int64)
         if rank == 0:
-            told[0] = self._invite(size, epoch)
+            invited[0] = self._invite(size, epoch)
         try:
-            self.communicator.allreduce(told, "max")
-            if not told[0]:
+            self.communicator.allreduce(invited, "max")
+            if not invited[0]:
                 return
             if rank == 0:
-                self.place.resize(size + int(told[0]))
+                self.place.resize(size + int(invited[0]))
         except NotAdmitted:
             pass  # rank 0, which had the answer first, has given the job its size
         self.communicator.close()
         deadline = time.monotonic() + self._patience_s
-        new = ranks_of(self.place.job, list(range(size, size + int(told[0]))))
+        new = ranks_of(self.place.job, list(range(size, size + int(invited[0]))))
         try:
             with waiting_for(f"{new} to come in, for up to {self._patience_s:g} s (ElasticGroup(patience_s=...))"):
                 self.communicator = self._join_after(epoch, rank)
@@ -265,16 +265,16 @@ class ElasticGroup:
 
     def _invite(self, size: int, epoch: int) -> int:
         """Tell the ranks that wait their numbers; return how many have heard it."""
-        told = 0
+        invited = 0
         for ticket in self.place.tickets():
             try:
                 with self.place.connect(0, 2, ticket, timeout_s=self._patience_s) as meeting:
-                    meeting.broadcast(np.array([size + told, epoch], np.int64), 0)
+                    meeting.broadcast(np.array([size + invited, epoch], np.int64), 0)
             except SwitchsumError as error:
                 say(f"a new rank has gone again: {error}")
             else:
-                told += 1
-        return told
+                invited += 1
+        return invited
 
     def _enter(self) -> Communicator:
         """Wait until the others take this rank in."""
@@ -282,11 +282,11 @@ class ElasticGroup:
         timeout_s = self.place.timeout_s or self.place.show().timeout_s
         request = rpc.CreateJobRequest(job=ticket, workers=2, slots=WAITING_SLOTS, timeout_s=timeout_s, ephemeral=True)
         self.place.ask(lambda client: client.create_job(request))
-        told = np.zeros(2, np.int64)
+        sent = np.zeros(2, np.int64)
         with self.place.connect(1, 2, ticket) as meeting:
-            meeting.broadcast(told, 0)
+            meeting.broadcast(sent, 0)
         deadline = time.monotonic() + self._patience_s
-        self.communicator = self._join_after(int(told[1]), int(told[0]))
+        self.communicator = self._join_after(int(sent[1]), int(sent[0]))
         self._greet(deadline)
         return self.communicator
 

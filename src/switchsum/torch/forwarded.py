@@ -17,12 +17,12 @@ import torch.distributed as dist
 from torch.distributed import distributed_c10d as c10d
 
 from switchsum.torch.agreement import Agreement, Counts
-from switchsum.torch.calls import passed_on
 from switchsum.torch.completer import keep_order
 from switchsum.torch.detours import GLOOS, Detours
 from switchsum.torch.flight_recorder import FlightRecorder, Watch
 from switchsum.torch.gloo import timeout_of
 from switchsum.torch.graphs import kept_out_of_graphs
+from switchsum.torch.group_calls import passed_on
 from switchsum.torch.tensors import check_written, is_away, is_usable
 from switchsum.torch.words import dtype_name, words
 from switchsum.torch.work import NO_TIMEOUT, SwitchWork

@@ -21,15 +21,15 @@ import torch
 import torch.distributed as dist
 from torch.distributed import distributed_c10d as c10d
 
-from switchsum.torch import buckets, gradients, sparse
-from switchsum.torch.calls import collective, refused
+from switchsum.torch import buckets, sparse
 from switchsum.torch.detours import Detours
 from switchsum.torch.forms import listed, only_one
 from switchsum.torch.forwarded import Forwarded, Tensors
 from switchsum.torch.gloo import LOOPBACK, open_gloo, timeout_of
 from switchsum.torch.graphs import kept_out_of_graphs
+from switchsum.torch.group_calls import collective, refused
 from switchsum.torch.group_membership import GroupMembership
-from switchsum.torch.lane_choice import LOSSLESS, asked_for, lanes_for, of_call, rows_lanes
+from switchsum.torch.lane_choice import asked_for, lanes_for, of_call, rows_lanes
 from switchsum.torch.reductions import Fused, Reduction, Single, choose, fuse, kind_of, reduce_parts
 from switchsum.torch.staging import begin_later
 from switchsum.torch.tensors import Staged, apart, buffer_for, check_written, hand_out, join, same_size, stage
@@ -82,9 +82,11 @@ class SwitchGroup(Forwarded):
         ends early.
         """
         super().__init__(rank, size)  # the form that can be subclassed
-        self.lanes: str | None = None
-        """What sums of floats in large tensors travel as; None: what suits their dtype, or the environment asks for."""
-        self._lanes_by_variable = asked_for()
+        self.lanes: str | None = asked_for()
+        """What all sums of floats in large tensors travel as; None: what suits their dtype.
+
+        `SWITCHSUM_LANES` is its first value.  A call within `switchsum.torch.lanes` has those of the block.
+        """
         self._store = store
         self._closed: Callable[[], object] = closed
         self.membership = GroupMembership(rank, connect, closing or threading.Event())
@@ -149,7 +151,6 @@ class SwitchGroup(Forwarded):
     def begun(self, handles: list[Handle], tensors: list[torch.Tensor], finish: Callable[[], object]) -> SwitchWork:
         """Return work for collectives that were begun on the communicator; `finish` puts results into `tensors`."""
         work = SwitchWork(handles, tensors, finish)
-        work.is_of_gradients = self._lanes_by_variable is not None and gradients.are_reduced()
         self.membership.watch(work, handles)
         return self.noted(work)
 
@@ -438,11 +439,8 @@ class SwitchGroup(Forwarded):
         return words(call, tensors, kind_of(opts.reduceOp).name, root)
 
     def _asked(self) -> str | None:
-        """Return the lanes that a call's floats are asked to travel in, by the caller, or by the environment."""
-        asked, by_variable = of_call() or self.lanes, self._lanes_by_variable
-        if asked is None and (by_variable in LOSSLESS or (by_variable is not None and gradients.are_reduced())):
-            return by_variable
-        return asked
+        """Return the lanes that a call's floats are asked to travel in: the caller's, or else the group's."""
+        return of_call() or self.lanes
 
     def _choose(self, call: str, tensors: Sequence[torch.Tensor], opts: Any) -> list[Reduction] | None:
         """Return how the switch reduces each tensor; None, and noted, if it cannot do all of them."""

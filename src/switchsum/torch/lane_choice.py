@@ -25,9 +25,6 @@ MOST_RANKS: Final = {128: 8, 256: 8, 2048: 4}
 ring rounds to bfloat16: docs/accuracy.md. Sums of float16, which has three bits more, are worse.
 """
 
-LOSSLESS: Final = (WIDEST, EACH)
-"""Lanes that the environment asks for of all sums: the others are for gradients, of which training loses nothing."""
-
 _BFLOAT16: Final = np.dtype(ml_dtypes.bfloat16)
 _of_thread = threading.local()
 """Thread-local: `lanes`, the lane format of this thread's calls."""
@@ -41,7 +38,7 @@ def check_lanes(lanes: str | None, name: str) -> str | None:
 
 
 def asked_for() -> str | None:
-    """Return what the environment asks for; raises UsageError."""
+    """Return the lanes of all sums of a group that is made now, by the environment; raises UsageError."""
     return check_lanes(os.environ.get(VARIABLE) or None, VARIABLE)
 
 
@@ -50,7 +47,8 @@ def lanes(kind: str) -> Iterator[None]:
     """Set what sums of floats travel as, for all calls that this thread makes within the block.
 
     All ranks do so for the same calls.  Tensors up to 16 KiB travel in lanes of 32 bits all the same, unless the lanes
-    are "each": then the bits of a sum do not depend on what it travels with.
+    are "each": then the bits of a sum do not depend on what it travels with.  The block comes before the group's own
+    `lanes`, and before `SWITCHSUM_LANES`.
 
     Args:
         kind: "int32", "int16", "int8" or "each", as in `Communicator.allreduce`.

@@ -91,10 +91,10 @@ class Made:
 
     def compared(self, members: Members, missing: Sequence[int]) -> str:
         """Say what the ranks with these places in a group have made instead of it."""
-        told = []
+        said = []
         for rank in (members.ranks[place] for place in missing):
             key = f"made/{rank}"
             groups = json.loads(self._store.get(key)) if self._store.check([key]) else []
             what = " and ".join(f"[{one}]" for one in groups) if groups else "no group of some ranks"
-            told.append(f"rank {rank} has made {what}")
-        return f"rank {self._rank} waits in the group [{members.key}] in vain: {'; '.join(told)}"
+            said.append(f"rank {rank} has made {what}")
+        return f"rank {self._rank} waits in the group [{members.key}] in vain: {'; '.join(said)}"

@@ -147,7 +147,7 @@ class DiLoCo:
                 In an `ElasticGroup` ranks come and go.
             terms: `quorum`: take outer steps without ranks that are late, if at least this share of all takes part.
                 Loop until `step` is what you want, for it counts the steps that others took without this rank: see
-                docs/late-ranks.md.  `patience_s`: seconds to wait for the others.  Neither: wait for all.
+                docs/slow-ranks.md.  `patience_s`: seconds to wait for the others.  Neither: wait for all.
 
         Raises:
             UsageError: numbers that make no sense, or fewer rows of parameters than fragments.

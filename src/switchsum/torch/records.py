@@ -105,10 +105,10 @@ def groups_of(optimizer: torch.optim.Optimizer) -> list[dict[str, Any]]:
 def words_of(optimizer: torch.optim.Optimizer) -> str:
     """Return an optimizer with what it was told beyond its defaults, of its first group."""
     usual = inspect.signature(type(optimizer).__init__).parameters
-    told = groups_of(optimizer)[0]
+    given = groups_of(optimizer)[0]
     return call_of(
         type(optimizer).__name__,
-        {name: value for name, value in told.items() if name not in usual or usual[name].default != value},
+        {name: value for name, value in given.items() if name not in usual or usual[name].default != value},
     )
 
 

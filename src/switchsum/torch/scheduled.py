@@ -16,7 +16,7 @@ import torch.distributed as dist
 from torch import nn
 
 from switchsum.torch.group import SwitchGroup
-from switchsum.torch.lane_choice import asked_for, lanes_for
+from switchsum.torch.lane_choice import check_lanes, lanes_for
 from switchsum.torch.tensors import stage
 from switchsum.torch.words import words
 from switchsum_host.api.operation_queue import Handle
@@ -49,6 +49,8 @@ class Scheduled:
         model: nn.Module,
         optimizer: Callable[[Iterable[nn.Parameter]], torch.optim.Optimizer],
         group: dist.ProcessGroup | None = None,
+        *,
+        lanes: str | None = None,
     ) -> None:
         """Give every rank rank 0's parameters and buffers, and make an optimizer for each layer.
 
@@ -56,15 +58,16 @@ class Scheduled:
             model: Of float32 parameters on the CPU.
             optimizer: Returns an optimizer for parameters; it is called for each layer.
             group: A process group of the backend "switchsum" with several ranks; None: all ranks.
+            lanes: What gradients travel as: "int32", "int16", "int8" or "each"; None: as all sums of the group.
 
         Raises:
-            UsageError: The group or the parameters are of another kind.
+            UsageError: The group, the parameters or the lanes are of another kind.
 
         """
         found = group or dist.group.WORLD
         if not isinstance(found, SwitchGroup) or found.size() == 1:
             raise UsageError("Scheduled needs a process group of the backend 'switchsum' with several ranks")
-        self._group, self._lanes = found, asked_for()
+        self._group, self._lanes = found, check_lanes(lanes, "lanes")
         for tensor in (*model.parameters(), *model.buffers()):
             found.broadcast([tensor.detach()]).wait()
         self.layers: list[Layer] = []

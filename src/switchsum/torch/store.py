@@ -53,7 +53,7 @@ class Meeting:
         except RuntimeError as error:
             raise _ended(error) from None
         if failed is not None and failed["rank"] != self.rank:
-            raise _told(failed)
+            raise _error_of(failed)
         return False
 
     def value(self, key: str) -> bytes:
@@ -145,7 +145,7 @@ def fetch(meeting: Meeting, key: str, what: str, rank: int, extra_s: float = 0.0
             time.sleep(0.001 if waited_s < 0.1 else 0.005 if waited_s < 1 else 0.02)
     found = json.loads(meeting.value(key))
     if isinstance(found, dict) and "error" in found:
-        raise _told({"rank": rank, **found})
+        raise _error_of({"rank": rank, **found})
     return found
 
 
@@ -161,7 +161,7 @@ def _as_text(error: Exception) -> dict[str, str]:
     return {"error": f"{type(error).__name__}: {error}", "kind": LocalError.__name__}
 
 
-def _told(found: dict[str, Any]) -> SwitchsumError:
+def _error_of(found: dict[str, Any]) -> SwitchsumError:
     """Return what another rank has failed with."""
     named = rpc_codec.error_from_details(f"{found['kind']}: {found['error']}")
     if isinstance(named, CollectiveTimeout):

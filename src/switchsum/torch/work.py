@@ -77,7 +77,7 @@ class SwitchWork(dist.Work):
         self._at_end: Callable[[BaseException | None], object] | None = None
         self.waiting: Callable[[], AbstractContextManager[object]] = nullcontext
         """Context in which `wait` waits."""
-        self._told: threading.Event | None = None
+        self._given: threading.Event | None = None
         """Set when the future has its value; None outside of backward passes."""
         self.backward_is_over = threading.Event()
         """Set when no collective of the backward pass is to come that its future was asked for in."""
@@ -87,8 +87,6 @@ class SwitchWork(dist.Work):
         self.is_chained.set()
         self._relief_at = 0.0
         """Time at which the future is set although the owner may not know of the end."""
-        self.is_of_gradients = False
-        """True: it reduces gradients, and so do the collectives that its callbacks begin."""
         self.number = 0
         """Number of works of the group that were begun before it. The completer uses it."""
 
@@ -154,8 +152,8 @@ class SwitchWork(dist.Work):
             ended, self._ended = self._ended, None
         if ended is not None:
             ended.set_result(None)
-            if self._told is not None:
-                self._told.set()
+            if self._given is not None:
+                self._given.set()
 
     def hold_back(self, error: BaseException) -> None:
         """Keep what a signal handler has raised until the results are there."""
@@ -220,7 +218,7 @@ class SwitchWork(dist.Work):
             if self._future is None:
                 completer = None if self._is_waited_for or in_last_callbacks() else self.completer
                 if in_backward() and not self._is_waited_for:
-                    self._told = threading.Event()
+                    self._given = threading.Event()
                     if completer is not None:  # else nobody would tell the future when its callbacks are chained
                         self.backward_is_over.clear()
                         self.is_chained.clear()
@@ -228,7 +226,7 @@ class SwitchWork(dist.Work):
                 self._ended = future_for(self._tensors)
                 # An exception that is set on a future is a mere value to C++; one that a callback raises is an error.
                 future = self._ended.then(self._outcome)
-                if self._told is not None:
+                if self._given is not None:
                     # At the end of the backward pass DDP waits for the future in C++.  If a signal handler raised
                     # there, DDP could not go on.  So this waits before DDP does.
                     torch.autograd.Variable._execution_engine.queue_callback(self._end_backward)
@@ -256,7 +254,7 @@ class SwitchWork(dist.Work):
                 handle.wait()
         except SwitchsumError:
             pass  # the future has it
-        while self._told is not None and not self._told.wait(RELIEF_S):
+        while self._given is not None and not self._given.wait(RELIEF_S):
             if self.completer is None or self.completer.is_stopped:
                 self.complete()
 
@@ -282,7 +280,7 @@ class SwitchWork(dist.Work):
         return len(self._tensors) == 1 and self._tensors[0].numel() == 1
 
     @property
-    def is_told(self) -> bool:
+    def future_has_value(self) -> bool:
         """Whether there is no future that waits for its value."""
         return self._ended is None
 

@@ -182,8 +182,8 @@ def is_over(job: rpc.JobInfo, switch: str) -> bool:
 def _facts(
     source: Source, job: rpc.JobInfo, counted: rpc.Statistics, ports: rpc.PortList, *, slots: bool | Pace
 ) -> Facts:
-    told = source.workers(rpc.JobRequest(job=job.job))
-    workers = told.workers
+    answered = source.workers(rpc.JobRequest(job=job.job))
+    workers = answered.workers
     counters = {one.rank: one for one in counted.members if one.job == job.job}
     cells = _slots(source, job, workers, slots)
     # What was asked above may have shown that a switch does not answer.
@@ -199,7 +199,7 @@ def _facts(
         counters=counters,
         slots=cells,
         ports=ports,
-        calls=told.calls,
+        calls=answered.calls,
         away=[one.switch for one in gone],
         addresses={one.switch: one.p4runtime for one in gone if one.p4runtime},
         arrivals=arrivals,

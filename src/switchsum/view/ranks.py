@@ -73,7 +73,7 @@ def record(job: str, worker: rpc.WorkerInfo, state: str, rates: Mapping[str, flo
     }
 
 
-def told_rows(facts: Facts, now: float, before: Seen) -> list[dict[str, Any]]:
+def rows_of_ranks(facts: Facts, now: float, before: Seen) -> list[dict[str, Any]]:
     """Return `rank_rows` with what calls and counters tell: shares of time, who is late, frames that were lost."""
     rows = rank_rows(facts.job, facts.workers, now, before)
     late = None if stands(facts.workers) else find_late(facts.calls)

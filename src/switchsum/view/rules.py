@@ -319,7 +319,7 @@ RULES: Final = (
         kind="left out",
         sentence="{agreed} operations could go on without ranks that are late. {each}. {patience} of the operations "
         "waited until patience ended.{given}",
-        advice="See docs/late-ranks.md.",
+        advice="See docs/slow-ranks.md.",
     ),
     Rule(
         symptom="a rank asked on other terms",

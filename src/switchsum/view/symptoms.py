@@ -302,7 +302,7 @@ def _held_up(facts: Facts, is_so: Callable[[list[rpc.WorkerInfo]], bool], *earli
     if not is_so(rows) or any(_HOLDS_UP[name](rows) for name in earlier):
         return []
     others, missing, begun = found.others, found.missing, max(one.begun for one in facts.workers)
-    told = others or missing
+    having = others or missing
     waits = f"; {ranks_text(others)} {verb(others, 'waits', 'wait')} for {verb(missing, 'it', 'them')}"
     behind = [one for one in rows[:MOST_TOLD] if one.begun < begun]
     repeats = sum(one.recent.repeats for one in rows)
@@ -313,8 +313,8 @@ def _held_up(facts: Facts, is_so: Callable[[list[rpc.WorkerInfo]], bool], *earli
         "silent": f"{min(one.age_s for one in rows):.0f} s",
         "idle": f"{min(one.idle_s for one in rows):.0f} s",
         "others_wait": waits if others else "",
-        "Others": capital(ranks_text(told)),
-        "Have": verb(told, "has", "have"),
+        "Others": capital(ranks_text(having)),
+        "Have": verb(having, "has", "have"),
         "begun": begun,
         "operation": f", {found.operation}" if found.operation else "",
         "slots": f" (slot {runs(found.slots)})" if found.slots else "",

@@ -15,7 +15,7 @@ from switchsum.view.explain import explain, headline
 from switchsum.view.facts import Facts, Overview
 from switchsum.view.late import STRIP_STEPS, stands, step_s, steps_of
 from switchsum.view.losses import split_repeated
-from switchsum.view.ranks import Seen, told_rows, what_it_does
+from switchsum.view.ranks import Seen, rows_of_ranks, what_it_does
 from switchsum.view.rounds import newest_rounds
 from switchsum.view.spans import of_collectives, shown_span
 from switchsum.view.words import link_text, runs
@@ -124,7 +124,7 @@ class Painter:
         """Keep an overview for the history alone."""
         self._forget(seen)
         for facts in seen.jobs:
-            self._point(facts, told_rows(facts, now, self._ranks), now)
+            self._point(facts, rows_of_ranks(facts, now, self._ranks), now)
 
     def history(self, now: float) -> dict[str, list[Figures]]:
         """Return, for each job, how many seconds ago it had which figures, as `_point` returns them."""
@@ -160,7 +160,7 @@ class Painter:
                 del by_job[job]
 
     def _job(self, facts: Facts, now: float) -> dict[str, Any]:
-        rows = told_rows(facts, now, self._ranks)
+        rows = rows_of_ranks(facts, now, self._ranks)
         members = {one.rank: one for one in facts.job.members}
         if facts.slots is not None or facts.job.job not in self._slots:  # else they are shown as they were read last
             waits_s = max((one.waiting_s for one in facts.workers if one.age_s >= 0), default=0.0)

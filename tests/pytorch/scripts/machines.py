@@ -16,7 +16,7 @@ import time
 from pathlib import Path
 
 from switchsum.launch import wires
-from switchsum.launch.options import MTU
+from switchsum.launch.link_options import MTU
 from switchsum_switch.process.children import Child, Children
 from switchsum_switch.wires.headers import format_ip
 

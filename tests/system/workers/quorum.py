@@ -3,7 +3,7 @@
 The end is when the file STOP is there, or after OPERATIONS.  The last rank takes SLOWNESS times as long for a step.
 
 A file SIGSTOP-3 or SIGKILL-1 beside STOP has that rank send itself this signal between two operations.  A rank that
-stops within one is waited for, and a rank that dies within one is lost to the others (`docs/late-ranks.md`).
+stops within one is waited for, and a rank that dies within one is lost to the others (`docs/slow-ranks.md`).
 """
 
 from __future__ import annotations

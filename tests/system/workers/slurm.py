@@ -15,7 +15,7 @@ import tempfile
 from pathlib import Path
 
 from switchsum.launch import wires
-from switchsum.launch.options import MTU
+from switchsum.launch.link_options import MTU
 from switchsum_switch.process.children import Children
 from switchsum_switch.wires.headers import format_ip
 

@@ -16,7 +16,8 @@ from multiprocessing.connection import Listener
 from typing import Any
 
 from switchsum.launch import daemons, session, wires
-from switchsum.launch.options import JUMBO_MTU, MTU, RunOptions, rate_bits
+from switchsum.launch.link_options import JUMBO_MTU, MTU, rate_bits
+from switchsum.launch.options import RunOptions
 from switchsum_controller.switches.client import P4RuntimeClient, Pipeline
 from switchsum_controller.switches.schema import Schema, encode_group
 from switchsum_controller.tables.entries import Entry, Group

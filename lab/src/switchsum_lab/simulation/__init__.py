@@ -8,7 +8,7 @@ picoseconds and chance is drawn by counting, so that the same seed gives the sam
 | file | what it holds |
 |---|---|
 | `records.py` | what the loop knows, as records that kernels and Python share |
-| `events.py`, `frames.py`, `links.py` | kernels: the queue of events, memory of frames, what a link does to a frame |
+| `events.py`, `frames.py`, `cables.py` | kernels: the queue of events, memory of frames, what a link does to a frame |
 | `switching.py` | kernels: ingress, queues, egress |
 | `loop.py` | the event loop |
 | `conditions.py` | what a link or a host is like: rates, delays, queues, losses, costs |

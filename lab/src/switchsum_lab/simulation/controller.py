@@ -19,7 +19,7 @@ from switchsum_controller.jobs.slots import Cell
 from switchsum_controller.service.config import Config
 from switchsum_controller.service.controller import Controller
 from switchsum_controller.service.upkeep import TICK_S
-from switchsum_controller.switches.session import CPU_SOURCE, Build, Limits, Session, cell_of
+from switchsum_controller.switches.switch_session import CPU_SOURCE, Build, Limits, Session, cell_of
 from switchsum_controller.tables.entries import Change, Group, SwitchState, Write
 from switchsum_controller.tables.names import CPU_PORT
 from switchsum_controller.trees import moves
@@ -132,8 +132,8 @@ def write(switch: Switch, one: Write) -> None:
         table.insert(item.match, item.action, priority=item.priority, **item.params)
 
 
-class RankTold:
-    """What a rank hears from the controller, and tells it, of its links (a `Told`)."""
+class RankListener:
+    """What a rank hears from the controller, and tells it, of its links (a `LinkListener`)."""
 
     def __init__(self, controller: Controller, job: str, nonce: int) -> None:
         self._controller, self._job, self._nonce = controller, job, nonce
@@ -186,7 +186,7 @@ class Membership:
                         link=link,
                     )
                     assert known
-        self.told = [RankTold(controller, job, place.nonce) for place in self._places]
+        self.listeners = [RankListener(controller, job, place.nonce) for place in self._places]
         """Links that each rank has been told of."""
         self.moved: list[str] = []
         """Where the job has gone, when and why."""
@@ -224,7 +224,7 @@ class Membership:
         request = member_rpc.MemberRequest(job=self.job, nonce=self._places[0].nonce)
         reply = self._controller.members.heartbeat(request)
         self._loads = reply.loads
-        for one in self.told:
+        for one in self.listeners:
             one.links_down = frozenset(reply.down)
 
     def brings_back(self) -> bool:

@@ -18,7 +18,7 @@ import numpy.typing as npt
 from switchsum import p4src, topologies
 from switchsum.planning import trees
 from switchsum_controller.jobs.slots import SlotRange
-from switchsum_controller.switches.session import Build
+from switchsum_controller.switches.switch_session import Build
 from switchsum_controller.tables.entries import Entry, Group, SwitchState
 from switchsum_controller.tables.names import FORWARDING, IDENTITY, STATIONS
 from switchsum_controller.trees.fabric import MOST_TREES
@@ -307,7 +307,7 @@ class Job:
     def _rails_of(self, rank: int, worker: Worker, links: int) -> Rails:
         assert self._membership is not None
         addresses = [self._address(rank, link) for link in range(links)]
-        self._rails.append(Rails(worker, addresses, self._membership.told[rank]))
+        self._rails.append(Rails(worker, addresses, self._membership.listeners[rank]))
         self._looks_s = 0.0
         return self._rails[-1]
 

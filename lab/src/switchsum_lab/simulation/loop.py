@@ -19,8 +19,8 @@ from switchsum_switch.kernels.memory import Scalar, bytes_at, call, integers_at,
 from switchsum_switch.kernels.outlined import Outlined
 
 from . import events
+from .cables import catch_up, fetch_ends, fetch_link, fetch_second, first_off, next_departure, note, send
 from .frames import body_at, frame_at, give_back, head_at, link_at, new_frame, node_at, row_at, start_at, take_row
-from .links import catch_up, fetch_ends, fetch_link, fetch_second, first_off, next_departure, note, send
 from .records import (
     FRAME_BYTES,
     NEAR,

@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from switchsum_host.engine.header import get16, get32
-from switchsum_host.links.base import Told
+from switchsum_host.links.base import LinkListener
 from switchsum_host.links.native import NativeTransport
 from switchsum_host.links.several import PART, SEVERAL, SeveralLinks, SeveralRecord, receive_as_first, send_as
 from switchsum_host.links.watching import LinkWatch
@@ -157,15 +157,15 @@ class SimulatedLink(NativeTransport):
 class Rails:
     """The links of one worker to several switches."""
 
-    def __init__(self, worker: Worker, addresses: Sequence[Address], told: Told) -> None:
-        """Give a worker a link for each of its addresses; `told` is whom to tell of one that is dead."""
+    def __init__(self, worker: Worker, addresses: Sequence[Address], listener: LinkListener) -> None:
+        """Give a worker a link for each of its addresses; `listener` is whom to tell of one that is dead."""
         self.most_frames = worker.most_frames
         self._worker = worker
         self._links = SeveralLinks(
             [SimulatedLink(address, worker.rows) for address in addresses],
             [f"simulated:{number}" for number in range(len(addresses))],
         )
-        self._watch = LinkWatch(self._links, told)
+        self._watch = LinkWatch(self._links, listener)
         self._numbers = np.zeros(len(addresses), np.int64)
         self._routes = np.zeros(_ROUTES, np.int64)
         self._record = np.zeros(1, RAILS)

@@ -22,7 +22,7 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from switchsum_controller.jobs.calls import Calls
+from switchsum_controller.jobs.late_calls import Calls
 from switchsum_host.api.report import ended_calls
 from switchsum_host.engine.engine import Failed, Finished, Outcome
 from switchsum_host.engine.operation import Operation
@@ -67,7 +67,7 @@ class Rank:
     last: str = "connect"
     is_named: bool = False
     files: dict[str, mmap.mmap] = field(default_factory=dict)
-    told: int = 0
+    reported: int = 0
     """Number of the first of its calls that was not yet compared with the others'."""
 
 
@@ -275,7 +275,7 @@ class Ranks:
             news = list(events)
             events.clear()
             rank.under_way -= {event.operation for event in news if isinstance(event, Finished)}
-            rows, names, rank.told = ended_calls(engine.state.core[0]["calls"], rank.told)
+            rows, names, rank.reported = ended_calls(engine.state.core[0]["calls"], rank.reported)
             self.calls.take(rank.number, rows.tolist(), names, self._world.now_s)
             if not news and (lost := self._waits_in_vain(rank)) is not None:
                 news = [Failed(error=lost)]

@@ -36,6 +36,7 @@ from switchsum_switch.queues.parking import (
 from switchsum_switch.queues.parking import QUEUE as PRIORITY
 
 from . import events
+from .cables import catch_up, fetch_ends, fetch_link, fetch_second, note_length, put_on, send
 from .frames import (
     frame_at,
     give_back,
@@ -49,7 +50,6 @@ from .frames import (
     take_row,
     whole_at,
 )
-from .links import catch_up, fetch_ends, fetch_link, fetch_second, note_length, put_on, send
 from .records import (
     HEAD_BYTES,
     NEVER,

@@ -15,15 +15,16 @@ from functools import cache
 from pathlib import Path
 from typing import IO, Any, Final
 
-from switchsum.launch.options import MTU, OptionError, RunOptions, mtu_for
+from switchsum.launch.link_options import MTU, OptionError, mtu_for
+from switchsum.launch.options import RunOptions
 from switchsum.planning import runs
 from switchsum.planning.sources import read
 from switchsum_lab.sweeps import others, simulated_ranks
 from switchsum_lab.sweeps.axes import OURS, Cell, Impossible
 from switchsum_lab.sweeps.outcome import Outcome
-from switchsum_lab.sweeps.session import Session
 from switchsum_lab.sweeps.simulated import lanes_of
 from switchsum_lab.sweeps.star import UNLIMITED, UNSHAPED
+from switchsum_lab.sweeps.warm_jobs import Session
 from switchsum_protocol.errors import LocalError, UsageError
 from switchsum_protocol.frame import FLOAT_FORMATS, LANE_BUILDS
 from switchsum_protocol.rpc import check_slots

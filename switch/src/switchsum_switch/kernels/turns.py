@@ -57,7 +57,7 @@ class _Turn:
         self._name = ""
         self.done = 0
         self._spent_s = 0.0
-        self._told = False
+        self._is_said = False
         self._backoff = Backoff()
         self.listener: Callable[[str], object] = bool
 
@@ -100,8 +100,8 @@ class _Turn:
                 return
             spent_s = self._spent_s + time.monotonic() - began
             if self.depth and spent_s >= SILENT_S:
-                if not self._told:
-                    self._told = True
+                if not self._is_said:
+                    self._is_said = True
                     _introduce()
                 aloud = self._backoff.is_due(spent_s, often=_has_terminal())
                 self.tell(f"compiling: {self.done} done in {spent_s:.0f} s, now {self._name}", aloud=aloud)

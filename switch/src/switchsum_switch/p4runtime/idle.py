@@ -18,7 +18,7 @@ class IdleTimeouts:
         self._tables = [table for table in schema.tables.values() if table.ages]
         self._entries = entries
         self._swept_us: int | None = None
-        self._told: dict[RowPlace, int] = {}
+        self._reported: dict[RowPlace, int] = {}
         """The entries of which clients were told, and their last hits before that: they are told once for each."""
 
     @property
@@ -44,7 +44,7 @@ class IdleTimeouts:
                 if 1000 * (now_us - hit_us) < entry.idle_timeout_ns:
                     continue
                 told[place] = hit_us
-                if self._told.get(place) != hit_us:
+                if self._reported.get(place) != hit_us:
                     messages.append(self._entries.idle_message(schema, entry))
-        self._told = told
+        self._reported = told
         return messages

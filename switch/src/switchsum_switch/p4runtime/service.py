@@ -142,10 +142,10 @@ class Service(Generic[Pipeline]):
         return v1.WriteResponse()
 
     def _change(self, request: Any) -> AbstractContextManager[object]:
-        return nullcontext() if self.on_change is None else self._told(request, self.on_change)
+        return nullcontext() if self.on_change is None else self._announced(request, self.on_change)
 
     @contextmanager
-    def _told(self, request: Any, on_change: Callable[[Any], object]) -> Iterator[None]:
+    def _announced(self, request: Any, on_change: Callable[[Any], object]) -> Iterator[None]:
         """Let no packet run until a request is carried out and told."""
         running = self.device.committed
         with nullcontext() if running is None else running.state.lock:

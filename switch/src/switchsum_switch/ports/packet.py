@@ -55,7 +55,7 @@ class _Port:
     interface: str
     dropped: int = field(default=0, init=False)
     """How many of the frames that the ring has dropped are in the port's counters."""
-    is_told: bool = field(default=False, init=False)
+    is_uncut_said: bool = field(default=False, init=False)
     """The log says that the port drops super-frames."""
     told_bytes: int = field(default=0, init=False)
     """Length of the longest frame that the log has named as too long."""
@@ -189,8 +189,8 @@ class PacketPorts(PortGroup):
             dropped = port.ring.dropped
             self.table.counters[port.number, PortCounter.RX_DROPS] += dropped - port.dropped
             port.dropped = dropped
-            if port.ring.uncut and not port.is_told:
-                port.is_told = True
+            if port.ring.uncut and not port.is_uncut_said:
+                port.is_uncut_said = True
                 _log.warning(OFFLOADS, port.number, port.interface, port.interface)
             if port.ring.too_long > port.told_bytes:
                 port.told_bytes = port.ring.too_long

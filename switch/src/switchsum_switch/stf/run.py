@@ -114,7 +114,7 @@ class Outcome:
     """Packets that went in."""
     left: int
     """Frames that came out at ports which the test names."""
-    told: tuple[str, ...]
+    lines: tuple[str, ...]
     """Values that read commands have read."""
 
     @property
@@ -134,7 +134,7 @@ class _Runner:
     def __init__(self, test: Test, names: Names, target: Target) -> None:
         self._test, self._names, self._target = test, names, target
         self._problems: list[Problem] = []
-        self._told: list[str] = []
+        self._lines: list[str] = []
         self._labels: dict[str, tuple[str, Any]] = {}
         self._groups: dict[int, list[int]] = {}
         self._nodes: list[tuple[int, list[int]]] = []
@@ -157,7 +157,7 @@ class _Runner:
             problems=tuple(sorted(self._problems, key=lambda problem: problem.line)),
             sent=sum(isinstance(one, Send) for one in self._test.statements),
             left=sum(frame.port in self._test.ports for frame in self._left),
-            told=tuple(self._told),
+            lines=tuple(self._lines),
         )
 
     def _fail(self, line: int, text: str, sent_line: int | None = None) -> None:
@@ -233,7 +233,7 @@ class _Runner:
         self._target.set_session(int(session), None)
 
     def _mirroring_get(self, session: str) -> None:
-        self._told.append(f"mirroring session {session}: {self._mirrored[int(session)]}")
+        self._lines.append(f"mirroring session {session}: {self._mirrored[int(session)]}")
 
     def _mc_mgrp_create(self, group: str) -> None:
         self._groups[int(group)] = []
@@ -269,7 +269,7 @@ class _Runner:
         self._gather()
         whole = self._names.array("counter", name, self._names.counters)
         packets, count = self._target.read_counter(whole, int(index))
-        self._told.append(f"{whole}[{index}]: {packets} packets, {count} bytes")
+        self._lines.append(f"{whole}[{index}]: {packets} packets, {count} bytes")
 
     def _counter_write(self, name: str, index: str, packets: str, count: str) -> None:
         whole = self._names.array("counter", name, self._names.counters)
@@ -278,7 +278,7 @@ class _Runner:
     def _register_read(self, name: str, index: str) -> None:
         self._gather()
         whole = self._names.array("register", name, self._names.registers)
-        self._told.append(f"{whole}[{index}]: {self._target.read_register(whole, int(index))}")
+        self._lines.append(f"{whole}[{index}]: {self._target.read_register(whole, int(index))}")
 
     def _register_write(self, name: str, index: str, value: str) -> None:
         whole = self._names.array("register", name, self._names.registers)

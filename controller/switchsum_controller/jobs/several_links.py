@@ -106,6 +106,6 @@ def named(links: Collection[int]) -> str:
     return f"{'link' if len(links) == 1 else 'links'} {' '.join(map(str, sorted(links)))} of each worker"
 
 
-def told_down(incarnation: Incarnation) -> list[int]:
+def links_to_leave(incarnation: Incarnation) -> list[int]:
     """Return the links that members are to do without: of rails not before cells are ready for that."""
     return [] if incarnation.has_rails and incarnation.is_moving else sorted(incarnation.down)

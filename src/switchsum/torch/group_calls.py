@@ -29,7 +29,7 @@ PREFIX: Final = "switchsum:"
 
 def collective(method: _Method[_P]) -> _Method[_P]:
     """Make a method a call of a group whose collectives are begun on the switch."""
-    return _call(method.__name__, _told(method))
+    return _call(method.__name__, _refusals_heard(method))
 
 
 def passed_on(method: _Method[_P]) -> _Method[_P]:
@@ -125,7 +125,7 @@ def bytes_of(values: Iterable[Any]) -> int:
     return total
 
 
-def _told(method: _Method[_P]) -> _Method[_P]:
+def _refusals_heard(method: _Method[_P]) -> _Method[_P]:
     """Let the other ranks hear of a call that is refused, and break the communicator where one ends half begun.
 
     What a signal handler raises in the midst of it reaches the caller unchanged.

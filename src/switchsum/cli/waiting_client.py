@@ -9,7 +9,7 @@ from switchsum_protocol.clients.member_client import Reply
 from switchsum_switch.notices import waiting_for
 
 
-class ToldClient(ControllerClient):
+class WaitingClient(ControllerClient):
     """A connection to a controller, usable in a `with` block, for commands."""
 
     def call(

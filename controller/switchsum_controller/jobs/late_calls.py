@@ -64,7 +64,7 @@ class _Call:
     begun: list[int]
     took: list[int]
     waited: list[int]
-    told: int = 0
+    reports: int = 0
 
 
 @dataclass(slots=True)
@@ -108,10 +108,10 @@ class Calls:
                 while len(self._open) > self._most_open:
                     self._newest = max(self._newest, self._open.popitem(last=False)[0])
             if call.took[rank] < 0:
-                call.told += 1
+                call.reports += 1
             call.begun[rank], call.took[rank], call.waited[rank] = begun, max(0, took), waited
             self._tell_waits |= waited > 0
-            if call.told == self._workers:
+            if call.reports == self._workers:
                 del self._open[serial]
                 self._newest = serial
                 self._compare(serial, call, now)
@@ -171,7 +171,7 @@ class Calls:
         self._number = max(number, self._number)
         return self._periods[-1]
 
-    def told(self, now: float) -> reports.JobCalls:
+    def report(self, now: float) -> reports.JobCalls:
         """Return all that is known at a moment."""
         self._period(now)
         names = list(dict.fromkeys(name for _, name, _ in self._recent))
