@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from switchsum.topologies import Cable, Network
-from switchsum_lab.simulation import jobs, peers
+from switchsum_lab.simulation import jobs, peers, scenario
 from switchsum_lab.simulation.conditions import CableConditions
 from switchsum_protocol.errors import UsageError
 
@@ -140,6 +140,30 @@ def test_what_a_tree_loses_is_repeated() -> None:
     assert ended.is_complete
     assert repeats > 10
     assert run(two_leaves(1000.0, 4000.0), replace(CABLE, loss=0.01), "tree") == (ended, repeats)
+
+
+def test_a_first_frame_to_another_host_that_is_lost_waits_for_round_trips_and_not_for_20_ms() -> None:
+    """Each step of halving and doubling goes to another host: the first step's round trips say what is too long."""
+    planned, repeated = star(8, 10_000.0), 0
+    for lost in range(4, 12):
+        link = replace(CABLE, lost_frames=(lost,))
+        network = jobs.build(planned, link, lanes=256, seed=3)
+        [ended], repeats = peers.run(network, planned, [planned.hosts], link, algorithm="halving-doubling", size=8000)
+        assert ended.is_complete
+        assert ended.seconds < peers.FIRST_TIMEOUT_S / 2
+        repeated += repeats
+    assert repeated > 8
+
+
+def test_all_that_run_on_so_many_hosts_are_called_best() -> None:
+    assert scenario.named("best", 8) == ("ring", "halving-doubling", "two-level-ring", "tree", "ideal-ring")
+    assert scenario.named("tree,best", 6) == ("tree", "ring", "two-level-ring", "ideal-ring")
+    network = Network(switches=("s",), hosts=tuple("abc"), cables=tuple(Cable(ends=("s", h), mbit=1e4) for h in "abc"))
+    asked = scenario.Scenario(planned=network, workers=3, size=40_000, against=scenario.named("best", 3))
+    results = scenario.simulate(asked)
+    best = scenario.best_of_hosts(results)
+    assert best is not None
+    assert best.simulated_s == min(one.simulated_s for one in results[1:])
 
 
 def test_what_is_no_collective_is_refused() -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any, Final, NamedTuple
@@ -140,15 +140,31 @@ def _neighbours(rank: int, ranks: int) -> list[_Neighbour]:
     return found
 
 
+RING: Final = "ring"
+HALF_RING: Final = "half-ring"
+"""The first half of a ring, which a reduce_scatter is; an allgather takes as long."""
+
+
+def half_ring(rank: int, ranks: int) -> list[Step]:
+    """Return the steps of a ring that adds a part on each host, and does not hand the sums on."""
+    return ring(rank, ranks)[: ranks - 1]
+
+
 _STEPS: Final = {"ring": ring, "halving-doubling": halving_doubling, "two-level-ring": two_level_ring}
 ALGORITHMS: Final = (*_STEPS, "tree")
+_ALL: Final = {**_STEPS, HALF_RING: half_ring}
+
+
+def possible(ranks: int) -> tuple[str, ...]:
+    """Return the algorithms that so many hosts can run."""
+    return tuple(name for name in ALGORITHMS if name != "halving-doubling" or ranks & (ranks - 1) == 0)
 
 
 def streams(algorithm: str, rank: int, ranks: int) -> list[Stream]:
     """Return the streams of one host; raises UsageError for an algorithm that cannot do with so many hosts."""
     if algorithm == "tree":
         return two_trees(rank, ranks)
-    return [Stream(steps=tuple(_STEPS[algorithm](rank, ranks)))]
+    return [Stream(steps=tuple(_ALL[algorithm](rank, ranks)))]
 
 
 def ideal_ring_s(ranks: int, size: int, conditions: CableConditions, rate_bps: float, mtu: int) -> float:
@@ -276,14 +292,16 @@ def run(
     window: int = 64,
     cost: HostCost = HostCost(),  # noqa: B008 - frozen
     until_s: float | None = None,
+    laid: Callable[[], object] = lambda: None,
 ) -> tuple[list[Ended], int]:
     """Let the hosts of each group add `size` bytes among themselves, all groups at the same time.
 
     Hosts with rails do so over each of them at the same time, with a share of the bytes that is in proportion to its
-    rate.  Returns how that went for each group, and how many frames were repeated.  Raises UsageError for an algorithm
-    that there is not, or that these hosts are too few or too many for.
+    rate.  `laid` is called when the hosts are there, before they begin.  Returns how that went for each group, and how
+    many frames were repeated.  Raises UsageError for an algorithm that there is not, or that these hosts are too few or
+    too many for.
     """
-    if algorithm not in ALGORITHMS:
+    if algorithm not in (*ALGORITHMS, HALF_RING):
         raise UsageError(f"the algorithm must be one of {', '.join(ALGORITHMS)}, not {algorithm}")
     if min(map(len, groups)) < 2:
         raise UsageError("a collective needs at least two hosts")
@@ -303,6 +321,7 @@ def run(
                 [leaf] = {*cables[host].ends} - {host}
                 attach(network, replace(cables[host], ends=(nodes[-1], leaf)), conditions)
     write_routes(network, nodes)
+    laid()
     world, numbers = network.world, [network.number_of(name) for name in nodes]
     began = world.now_s
     world.wait_for(numbers)
@@ -336,10 +355,10 @@ def _ended(world: World, began: float, numbers: list[int], hosts: int) -> Ended:
     return Ended(seconds=end_s - began, is_complete=left == 0, finished=(len(numbers) - left) * hosts // len(numbers))
 
 
-def write_routes(network: Network, stations: Sequence[str]) -> None:
-    """Let every switch forward to every host along a shortest path."""
+def write_routes(network: Network, stations: Sequence[str], first: int = 0) -> None:
+    """Let every switch forward to every host along a shortest path; `first` is the number of the first host."""
     near = {name: network.ports(name) for name in network.switches}
-    for number, host in enumerate(stations):
+    for number, host in enumerate(stations, first):
         [leaf] = network.ports(host).values()
         away = _distances(network, leaf)
         for name in network.switches:

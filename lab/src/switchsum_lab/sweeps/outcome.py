@@ -42,6 +42,8 @@ class Outcome:
     """Most megabytes that a worker held in the call beside its arrays and what it held when it had joined, on the
     worker where they are most.
     """
+    late_ms: float | None = None
+    """Milliseconds by which the latest rank began behind the first, a part of `ms`. None: ranks begin together."""
     sum_error: float | None = None
     """Energy of the sum's error over that of the right sum, on the worker where it is largest; None: nobody looked."""
     right: bool | None = None

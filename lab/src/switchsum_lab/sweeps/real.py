@@ -19,7 +19,7 @@ from switchsum.launch.options import MTU, OptionError, RunOptions, mtu_for
 from switchsum.planning import runs
 from switchsum.planning.sources import read
 from switchsum_lab.sweeps import others, simulated_ranks
-from switchsum_lab.sweeps.axes import OURS, Cell, Impossible
+from switchsum_lab.sweeps.axes import HALVES, OURS, Cell, Impossible
 from switchsum_lab.sweeps.outcome import Outcome
 from switchsum_lab.sweeps.session import Session
 from switchsum_lab.sweeps.simulated import lanes_of
@@ -40,6 +40,11 @@ _OF_VIRTUAL_LINKS: Final = (
     "queue",
     "host_queue",
     "bucket",
+    "mark",
+    "overhead",
+    "background",
+    "fail",
+    "late_ranks",
     "late",
     "late_by_us",
     "twice",
@@ -75,6 +80,8 @@ def check(cell: Cell) -> None:
 
 
 def _check_ours(cell: Cell) -> None:
+    if cell.collective in HALVES:
+        raise Impossible("collective", f"{cell.collective} is simulated only: `links` must be virtual")
     simulated_ranks.check(cell)
     try:
         options = options_of(cell)

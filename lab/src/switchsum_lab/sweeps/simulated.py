@@ -15,8 +15,8 @@ from switchsum_lab.options import SimulateOptions
 from switchsum_lab.simulation import jobs, peers, scenario
 from switchsum_lab.simulation.placement import place_all
 from switchsum_lab.simulation.scenario import Result, Scenario
-from switchsum_lab.sweeps import counted, others, replay, shared_slots, simulated_ranks, supports
-from switchsum_lab.sweeps.axes import OURS, Cell, Impossible
+from switchsum_lab.sweeps import counted, lateness, others, replay, shared_slots, simulated_ranks, supports
+from switchsum_lab.sweeps.axes import HALVES, OURS, Cell, Impossible
 from switchsum_lab.sweeps.outcome import Outcome
 from switchsum_protocol.builds import largest_build
 from switchsum_protocol.errors import LocalError, UsageError
@@ -66,6 +66,9 @@ def scenario_of(cell: Cell, seed: int = 0) -> Scenario:
         rate=None if cell.rate_mbit is None else f"{cell.rate_mbit:.9f}mbit",
         delay="1us" if cell.delay_us is None else f"{cell.delay_us:.9f}us",
         queue=cell.queue,
+        mark=cell.mark,
+        fail=cell.fail,
+        **({} if cell.overhead is None else {"overhead": cell.overhead}),
         loss=cell.loss,
         host_queue=cell.host_queue,
         bucket=cell.bucket,
@@ -84,7 +87,10 @@ def scenario_of(cell: Cell, seed: int = 0) -> Scenario:
     )
     wanted = options.scenario()
     planned = wanted.planned if cell.uplink_mbit is None else _with_uplinks(wanted.planned, cell.uplink_mbit)
-    return replace(wanted, link_mtu=cell.mtu, planned=planned)
+    wanted = replace(wanted, link_mtu=cell.mtu, planned=planned)
+    late = lateness.drawn(cell.late_ranks, len(wanted.hosts), seed)
+    late_hosts = tuple((host, 0.0, late_s) for host, late_s in zip(wanted.hosts, late, strict=True) if late_s > 0)
+    return replace(wanted, pauses=wanted.pauses + late_hosts, background=cell.background)
 
 
 def _with_uplinks(planned: topologies.Network, mbit: float) -> topologies.Network:
@@ -128,7 +134,7 @@ def check(cell: Cell) -> None:
         wanted = scenario_of(cell)
         scenario.check_room(wanted)
     except UsageError as error:
-        raise Impossible("workers", str(error)) from error
+        raise Impossible("background" if "stream" in str(error) else "workers", str(error)) from error
     except LocalError as error:
         raise Impossible("bytes", str(error)) from error
     shared_slots.check_network(cell, wanted)
@@ -142,6 +148,14 @@ def _check_hosts(cell: Cell) -> None:
             continue
         if getattr(cell, name) != getattr(Cell(), name):
             raise Impossible(name, reason)
+    if cell.fail is not None and (cell.protocol != OURS or cell.shared_slots is not None or _has_steps(cell)):
+        raise Impossible("fail", f"only an allreduce of {OURS} is simulated with failures, with slots of its own")
+    if cell.background is not None and (cell.protocol not in (OURS, peers.RING) or cell.shared_slots is not None):
+        raise Impossible("background", f"only {OURS} and {peers.RING} have streams beside them")
+    if cell.late_ranks is not None and (cell.shared_slots is not None or cell.recording is not None):
+        raise Impossible("late_ranks", "shared slots and recordings are simulated with ranks that begin together")
+    if cell.late_ranks is not None and cell.pause is not None:
+        raise Impossible("pause", "late ranks are hosts that stand still at first: leave one of both out")
     for name in _OF_OUR_HOSTS:
         if getattr(cell, name) != getattr(Cell(), name) and (cell.protocol != OURS or cell.shared_slots is not None):
             raise Impossible(name, f"only {OURS} has it, with slots of its own")
@@ -156,6 +170,11 @@ def _check_arrays(cell: Cell, wanted: Scenario) -> None:
         return
     if not _has_steps(cell):
         return
+    if cell.collective in HALVES:
+        if cell.protocol in (peers.RING, scenario.IDEAL):
+            return
+        if cell.bytes % (4 * cell.workers):
+            raise Impossible("bytes", f"{cell.collective} needs as many values for each of {cell.workers} workers")
     what = "fusion" if cell.fusion else "collective" if cell.collective != "allreduce" else "values"
     if cell.protocol != OURS and what != "values":
         raise Impossible(what, f"{cell.protocol} has none of this: only {OURS} has")
@@ -203,7 +222,8 @@ def _one(cell: Cell, seed: int, draw: replay.Draw | None = None) -> Outcome:
     wanted = scenario_of(replace(cell, lanes="") if is_other else cell, seed)
     if cell.protocol in (scenario.IDEAL, IDEAL_SWITCHES):
         name = scenario.IDEAL if cell.protocol == scenario.IDEAL else "ideal switches"
-        return Outcome.of(scenario.ideals(wanted)[name], cell.bytes)
+        share = 0.5 if cell.collective in HALVES else 1.0
+        return Outcome.of(share * scenario.ideals(wanted)[name], cell.bytes)
     arrays = partial(_arrays, cell, draw)
     if is_other:
         return _outcome(cell, wanted, others.simulate(cell, wanted, arrays))
@@ -214,6 +234,7 @@ def _one(cell: Cell, seed: int, draw: replay.Draw | None = None) -> Outcome:
     if cell.protocol == OURS and _has_steps(cell):
         return simulated_ranks.run(cell, wanted, _block_of(cell), *arrays(wanted))
     way = "switches" if cell.protocol == OURS else cell.protocol
+    way = peers.HALF_RING if cell.collective in HALVES else way
     [found] = scenario.simulate(wanted, ways=[way], draw=arrays)
     return _outcome(cell, wanted, found)
 
@@ -243,7 +264,7 @@ def _outcome(cell: Cell, wanted: Scenario, found: Result) -> Outcome:
         raise LocalError(f"the simulation stood still: {found.finished} of {len(wanted.hosts)} workers had finished")
     if found.is_right is False:
         raise LocalError("a sum was wrong, so this run does not count")
-    switches = {*wanted.planned.switches, others.SWITCH}
+    switches = {*wanted.planned.switches, others.SWITCH, *wanted.others}
     sent = sum(link.bytes for link in found.links if link.name.partition("->")[0] not in switches)
     return Outcome.of(
         found.simulated_s,
@@ -251,5 +272,6 @@ def _outcome(cell: Cell, wanted: Scenario, found: Result) -> Outcome:
         sent_mb=sent / len(wanted.hosts) / 1e6,
         frames=found.frames,
         repeats=found.repeats,
+        late_ms=None if cell.late_ranks is None else 1e3 * max((until for _, _, until in wanted.pauses), default=0.0),
         right=found.is_right,
     )
