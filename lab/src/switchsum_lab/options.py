@@ -80,7 +80,7 @@ class SimulateOptions:
         str,
         Option(
             help="Compare with hosts without a switch (names with commas between them): ring, "
-            "two-level-ring, halving-doubling, tree, ideal-ring; or best: all that run on so many hosts."
+            "two-level-ring, halving-doubling, recursive-doubling, tree, ideal-ring; or best: all that may be it."
         ),
     ] = "ideal-ring"
     seed: Annotated[int, Option(help="Seed of all random events.")] = 0
@@ -147,7 +147,7 @@ class SimulateOptions:
             window_slots=self.window,
             cost=conditions.parse_cost(self.frame_cost),
             seed=self.seed,
-            against=named(self.against, workers),
+            against=named(self.against, workers, conditions.parse_size(self.size)),
             until_s=None if self.until is None else parse_time(self.until),
             failures=conditions.parse_failures(self.fail),
             switch_timeout_s=None if self.switch_timeout is None else parse_time(self.switch_timeout),

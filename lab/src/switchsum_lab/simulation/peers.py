@@ -64,10 +64,21 @@ def ring(rank: int, ranks: int) -> list[Step]:
 
 def halving_doubling(rank: int, ranks: int) -> list[Step]:
     """Return the steps of recursive halving, then doubling (Rabenseifner); raises UsageError unless 2, 4, 8 ..."""
-    if ranks & (ranks - 1):
-        raise UsageError(f"halving-doubling needs 2, 4, 8 or another power of two of hosts, not {ranks}")
+    check_power("halving-doubling", ranks)
     halves = [Step(to=rank ^ (ranks >> at), source=rank ^ (ranks >> at), share=0.5**at) for at in _levels(ranks)]
     return [*halves, *halves[::-1]]
+
+
+def recursive_doubling(rank: int, ranks: int) -> list[Step]:
+    """Return the steps that all carry the whole array, as few as there may be; raises UsageError unless 2, 4, 8 ..."""
+    check_power("recursive-doubling", ranks)
+    return [Step(to=rank ^ (ranks >> at), source=rank ^ (ranks >> at), share=1.0) for at in _levels(ranks)]
+
+
+def check_power(algorithm: str, ranks: int) -> None:
+    """Raise UsageError if an algorithm cannot do with so many hosts."""
+    if algorithm in POWERS and ranks & (ranks - 1):
+        raise UsageError(f"{algorithm} needs 2, 4, 8 or another power of two of hosts, not {ranks}")
 
 
 def _levels(ranks: int) -> range:
@@ -150,14 +161,25 @@ def half_ring(rank: int, ranks: int) -> list[Step]:
     return ring(rank, ranks)[: ranks - 1]
 
 
-_STEPS: Final = {"ring": ring, "halving-doubling": halving_doubling, "two-level-ring": two_level_ring}
+POWERS: Final = ("halving-doubling", "recursive-doubling")
+"""What only 2, 4, 8 ... hosts can do."""
+DOUBLING_BYTES: Final = 64_000
+"""Up to so many bytes of an array recursive doubling may be the fastest: each link carries them log2 N times."""
+_STEPS: Final = {
+    "ring": ring,
+    "halving-doubling": halving_doubling,
+    "recursive-doubling": recursive_doubling,
+    "two-level-ring": two_level_ring,
+}
 ALGORITHMS: Final = (*_STEPS, "tree")
 _ALL: Final = {**_STEPS, HALF_RING: half_ring}
 
 
-def possible(ranks: int) -> tuple[str, ...]:
-    """Return the algorithms that so many hosts can run."""
-    return tuple(name for name in ALGORITHMS if name != "halving-doubling" or ranks & (ranks - 1) == 0)
+def possible(ranks: int, size: int) -> tuple[str, ...]:
+    """Return the algorithms that so many hosts can run, and that may be the fastest for an array of so many bytes."""
+    without = {*POWERS} if ranks & (ranks - 1) else set()
+    without |= {"recursive-doubling"} if size > DOUBLING_BYTES else set()
+    return tuple(name for name in ALGORITHMS if name not in without)
 
 
 def streams(algorithm: str, rank: int, ranks: int) -> list[Stream]:

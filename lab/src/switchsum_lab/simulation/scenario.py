@@ -10,6 +10,7 @@ import math
 import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -119,8 +120,8 @@ class Scenario:
         limits = self.conditions.queue_bytes, self.conditions.queue_frames, self.conditions.mark_bytes
         if self.background and all(limit is None for limit in limits):
             raise UsageError("streams fill queues that have no limit: give a queue such as 64f, or marks such as 24KiB")
-        if "halving-doubling" in self.against:
-            peers.halving_doubling(0, self.workers)
+        for name in self.against:
+            peers.check_power(name, self.workers)
 
     def _check_workers(self) -> None:
         if not 1 <= self.jobs <= MOST_JOBS:
@@ -223,11 +224,11 @@ class Result:
     """Why each of several jobs has given up; None: it has not."""
 
 
-def named(text: str, workers: int) -> tuple[str, ...]:
-    """Return the peers that a text names, where `best` is all that run on so many hosts, and the ideal ring."""
+def named(text: str, workers: int, size: int) -> tuple[str, ...]:
+    """Return the peers that a text names, where `best` is all that may be the fastest, and the ideal ring."""
     found: list[str] = []
     for name in filter(None, text.split(",")):
-        found += [*peers.possible(workers), IDEAL] if name == BEST else [name]
+        found += [*peers.possible(workers, size), IDEAL] if name == BEST else [name]
     return tuple(dict.fromkeys(found))
 
 
@@ -375,9 +376,14 @@ def jobs_of(network: Network, scenario: Scenario) -> list[jobs.Job]:
                 **patience,
             )
         )
+    _lay_beside(network, scenario)
+    return started
+
+
+def _lay_beside(network: Network, scenario: Scenario) -> None:
+    """Lay what is beside the jobs, and what goes wrong."""
     _lay_streams(network, scenario)
     _interrupt(network, scenario)
-    return started
 
 
 def _lay_streams(network: Network, scenario: Scenario) -> None:
@@ -436,7 +442,7 @@ def _added_by_hosts(network: Network, scenario: Scenario, way: str, watch: Calla
         window=window,
         cost=scenario.cost,
         until_s=scenario.until_s,
-        laid=lambda: (_lay_streams(network, scenario), _interrupt(network, scenario)),
+        laid=partial(_lay_beside, network, scenario),
     )
     return _result(network, way, ended, repeats, None)
 

@@ -13,6 +13,7 @@ from switchsum.planning import topology
 from switchsum.planning.sources import read
 from switchsum_lab.options import SimulateOptions
 from switchsum_lab.simulation import jobs, peers, scenario
+from switchsum_lab.simulation.conditions import ETHERNET_OVERHEAD
 from switchsum_lab.simulation.placement import place_all
 from switchsum_lab.simulation.scenario import Result, Scenario
 from switchsum_lab.sweeps import counted, lateness, others, replay, shared_slots, simulated_ranks, supports
@@ -68,7 +69,7 @@ def scenario_of(cell: Cell, seed: int = 0) -> Scenario:
         queue=cell.queue,
         mark=cell.mark,
         fail=cell.fail,
-        **({} if cell.overhead is None else {"overhead": cell.overhead}),
+        overhead=ETHERNET_OVERHEAD if cell.overhead is None else cell.overhead,
         loss=cell.loss,
         host_queue=cell.host_queue,
         bucket=cell.bucket,
@@ -123,8 +124,8 @@ def check(cell: Cell) -> None:
             read(cell.topology, cell.rate_mbit, is_given=True)
         except (UsageError, LocalError) as error:
             raise Impossible("rate_mbit", str(error)) from error
-    if cell.protocol == "halving-doubling" and cell.workers & (cell.workers - 1):
-        raise Impossible("workers", f"halving-doubling needs a power of two of workers, not {cell.workers}")
+    if cell.protocol in peers.POWERS and cell.workers & (cell.workers - 1):
+        raise Impossible("workers", f"{cell.protocol} needs a power of two of workers, not {cell.workers}")
     if cell.recording is not None:
         replay.check(cell)
         cell = replace(cell, bytes=4 * max(call.values for call in replay.calls(cell)))
