@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass, fields
 from typing import Any, Final
 
 from switchsum_lab.simulation import conditions
-from switchsum_lab.sweeps import lateness
+from switchsum_lab.sweeps import arrivals, lateness
 from switchsum_protocol.errors import UsageError
 from switchsum_protocol.frame import FLOAT_FORMATS
 
@@ -97,6 +97,8 @@ class Cell:
     """MTU of the links. None: 1,500, or more if `lanes` needs it."""
     topology: str | None = None
     """A shape or a YAML file; None: one switch."""
+    arrivals: str | None = None
+    """When each job begins: a file with a time in each line, or `poisson:200us`. None: all at once."""
     jobs: int = 1
     """Number of jobs, of `workers` each, that add at the same time."""
     slots: int | None = None
@@ -223,6 +225,13 @@ def _failures(text: str) -> str:
     return text
 
 
+def _arrivals(text: str) -> str | None:
+    if text == NONE:
+        return None
+    arrivals.check(text)
+    return text
+
+
 def _late_ranks(text: str) -> str | None:
     if text == NONE:
         return None
@@ -273,6 +282,7 @@ AXES: Final = {
     "background": Axis(field="background", read=_whole_or_none(0)),
     "mtu": Axis(field="mtu", read=_whole(576)),
     "topology": Axis(field="topology", read=_text),
+    "arrivals": Axis(field="arrivals", read=_arrivals),
     "jobs": Axis(field="jobs", read=_whole(1)),
     "slots": Axis(field="slots", read=_whole(1)),
     "shared_slots": Axis(field="shared_slots", read=_whole_or_none(1)),

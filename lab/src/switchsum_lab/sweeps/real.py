@@ -42,6 +42,7 @@ _OF_VIRTUAL_LINKS: Final = (
     "bucket",
     "mark",
     "overhead",
+    "arrivals",
     "background",
     "fail",
     "late_ranks",

@@ -16,7 +16,7 @@ from switchsum_lab.simulation import jobs, peers, scenario
 from switchsum_lab.simulation.conditions import ETHERNET_OVERHEAD
 from switchsum_lab.simulation.placement import place_all
 from switchsum_lab.simulation.scenario import Result, Scenario
-from switchsum_lab.sweeps import counted, lateness, others, replay, shared_slots, simulated_ranks, supports
+from switchsum_lab.sweeps import arrivals, counted, lateness, others, replay, shared_slots, simulated_ranks, supports
 from switchsum_lab.sweeps.axes import HALVES, OURS, Cell, Impossible
 from switchsum_lab.sweeps.outcome import Outcome
 from switchsum_protocol.builds import largest_build
@@ -91,6 +91,9 @@ def scenario_of(cell: Cell, seed: int = 0) -> Scenario:
     wanted = replace(wanted, link_mtu=cell.mtu, planned=planned)
     late = lateness.drawn(cell.late_ranks, len(wanted.hosts), seed)
     late_hosts = tuple((host, 0.0, late_s) for host, late_s in zip(wanted.hosts, late, strict=True) if late_s > 0)
+    if cell.arrivals is not None:
+        begins = zip(wanted.hosts_of_jobs, arrivals.times(cell.arrivals, cell.jobs, seed), strict=True)
+        late_hosts = tuple((host, 0.0, at_s) for hosts, at_s in begins for host in hosts if at_s > 0)
     return replace(wanted, pauses=wanted.pauses + late_hosts, background=cell.background)
 
 
@@ -151,6 +154,7 @@ def _check_hosts(cell: Cell) -> None:
             raise Impossible(name, reason)
     if cell.fail is not None and (cell.protocol != OURS or cell.shared_slots is not None or _has_steps(cell)):
         raise Impossible("fail", f"only an allreduce of {OURS} is simulated with failures, with slots of its own")
+    _check_arrivals(cell)
     if cell.background is not None and (cell.protocol not in (OURS, peers.RING) or cell.shared_slots is not None):
         raise Impossible("background", f"only {OURS} and {peers.RING} have streams beside them")
     if cell.late_ranks is not None and (cell.shared_slots is not None or cell.recording is not None):
@@ -160,6 +164,22 @@ def _check_hosts(cell: Cell) -> None:
     for name in _OF_OUR_HOSTS:
         if getattr(cell, name) != getattr(Cell(), name) and (cell.protocol != OURS or cell.shared_slots is not None):
             raise Impossible(name, f"only {OURS} has it, with slots of its own")
+
+
+def _check_arrivals(cell: Cell) -> None:
+    """Raise Impossible if jobs cannot arrive one after the other in a cell."""
+    if cell.arrivals is None:
+        return
+    has_steps = cell.shared_slots is not None or cell.recording is not None or _has_steps(cell)
+    if has_steps or cell.protocol not in (OURS, *peers.ALGORITHMS):
+        raise Impossible("arrivals", f"allreduces of {OURS}, rings and trees of hosts have arrivals, with own slots")
+    for name in ("late_ranks", "pause"):
+        if getattr(cell, name) is not None:
+            raise Impossible(name, "hosts of jobs that arrive stand still until then: leave one of both out")
+    try:
+        arrivals.times(cell.arrivals, cell.jobs, cell.seed)
+    except UsageError as error:
+        raise Impossible("arrivals", str(error)) from error
 
 
 def _check_arrays(cell: Cell, wanted: Scenario) -> None:
@@ -267,9 +287,15 @@ def _outcome(cell: Cell, wanted: Scenario, found: Result) -> Outcome:
         raise LocalError("a sum was wrong, so this run does not count")
     switches = {*wanted.planned.switches, others.SWITCH, *wanted.others}
     sent = sum(link.bytes for link in found.links if link.name.partition("->")[0] not in switches)
+    took_s, slowest_ms = found.simulated_s, None
+    if cell.arrivals is not None:
+        arrived = arrivals.times(cell.arrivals, cell.jobs, wanted.seed)
+        jobs_s = [end - at for end, at in zip(found.jobs_s or (took_s,), arrived, strict=True)]
+        took_s, slowest_ms = sum(jobs_s) / len(jobs_s), 1e3 * max(jobs_s)
     return Outcome.of(
-        found.simulated_s,
+        took_s,
         cell.bytes,
+        slowest_ms=slowest_ms,
         sent_mb=sent / len(wanted.hosts) / 1e6,
         frames=found.frames,
         repeats=found.repeats,
