@@ -80,7 +80,7 @@ class SimulateOptions:
         str,
         Option(
             help="Compare with hosts without a switch (names with commas between them): ring, "
-            "two-level-ring, halving-doubling, tree, ideal-ring."
+            "two-level-ring, halving-doubling, recursive-doubling, tree, ideal-ring; or best: all that may be it."
         ),
     ] = "ideal-ring"
     seed: Annotated[int, Option(help="Seed of all random events.")] = 0
@@ -107,7 +107,7 @@ class SimulateOptions:
         from switchsum.planning.sources import read
         from switchsum_lab.simulation import conditions
         from switchsum_lab.simulation.conditions import CableConditions, parse_rate, parse_time
-        from switchsum_lab.simulation.scenario import Scenario
+        from switchsum_lab.simulation.scenario import Scenario, named
 
         if self.topology is None and self.workers is None:
             raise UsageError("how many ranks? Give --workers 8, which means a star, or --topology")
@@ -117,9 +117,10 @@ class SimulateOptions:
         per_frame, kind = _lanes(self.lanes)
         queue_bytes, queue_frames = conditions.parse_queue(self.queue)
         own_bytes, own_frames = conditions.parse_queue(self.host_queue)
+        workers = self.workers if self.workers is not None else len(planned.hosts) // self.jobs
         return Scenario(
             planned=planned,
-            workers=self.workers if self.workers is not None else len(planned.hosts) // self.jobs,
+            workers=workers,
             jobs=self.jobs,
             size=conditions.parse_size(self.size),
             conditions=CableConditions(
@@ -146,7 +147,7 @@ class SimulateOptions:
             window_slots=self.window,
             cost=conditions.parse_cost(self.frame_cost),
             seed=self.seed,
-            against=tuple(name for name in self.against.split(",") if name),
+            against=named(self.against, workers, conditions.parse_size(self.size)),
             until_s=None if self.until is None else parse_time(self.until),
             failures=conditions.parse_failures(self.fail),
             switch_timeout_s=None if self.switch_timeout is None else parse_time(self.switch_timeout),

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import numpy as np
 import pytest
 
 from switchsum.topologies import Cable, Network
-from switchsum_lab.simulation import jobs, peers
+from switchsum_lab.simulation import jobs, peers, scenario
 from switchsum_lab.simulation.conditions import CableConditions
+from switchsum_lab.simulation.peer_kernels import FIRST_TIMEOUT_S
 from switchsum_protocol.errors import UsageError
 
 from .test_jobs import star, two_leaves
@@ -140,6 +142,48 @@ def test_what_a_tree_loses_is_repeated() -> None:
     assert ended.is_complete
     assert repeats > 10
     assert run(two_leaves(1000.0, 4000.0), replace(CABLE, loss=0.01), "tree") == (ended, repeats)
+
+
+def test_a_first_frame_to_another_host_that_is_lost_waits_for_round_trips_and_not_for_20_ms() -> None:
+    """Each step of halving and doubling goes to another host: the first step's round trips say what is too long."""
+    planned, repeated = star(8, 10_000.0), 0
+    for lost in range(4, 12):
+        link = replace(CABLE, lost_frames=(lost,))
+        network = jobs.build(planned, link, lanes=256, seed=3)
+        [ended], repeats = peers.run(network, planned, [planned.hosts], link, algorithm="halving-doubling", size=8000)
+        assert ended.is_complete
+        assert ended.seconds < FIRST_TIMEOUT_S / 2
+        repeated += repeats
+    assert repeated > 8
+
+
+def test_recursive_doubling_has_half_of_the_steps_and_all_bytes_in_each() -> None:
+    steps = [peers.streams("recursive-doubling", rank, 8)[0].steps for rank in range(8)]
+    sums = np.eye(8)
+    for at in range(3):
+        sums = np.array([sums[rank] + sums[steps[rank][at].source] for rank in range(8)])
+    assert (sums == 1).all(), "every host has added every other one once"
+    took = {}
+    for algorithm in ("halving-doubling", "recursive-doubling"):
+        network = jobs.build(star(8, 10_000.0), CABLE, lanes=256, seed=3)
+        [ended], _ = peers.run(network, star(8, 10_000.0), [star(8, 1.0).hosts], CABLE, algorithm=algorithm, size=4)
+        took[algorithm] = ended.seconds
+    assert took["recursive-doubling"] == pytest.approx(took["halving-doubling"] / 2, rel=0.02)
+    ended, repeats = run(star(8, 1000.0), CABLE, "recursive-doubling")
+    assert repeats == 0
+    assert ended.seconds == pytest.approx(3 * peers.ideal_ring_s(2, SIZE, CABLE, 1e9, 1500), rel=0.1)
+
+
+def test_all_that_run_on_so_many_hosts_are_called_best() -> None:
+    assert scenario.named("best", 8, 1000000) == ("ring", "halving-doubling", "two-level-ring", "tree", "ideal-ring")
+    assert scenario.named("tree,best", 6, 1000) == ("tree", "ring", "two-level-ring", "ideal-ring")
+    assert "recursive-doubling" in scenario.named("best", 8, 4000)
+    network = Network(switches=("s",), hosts=tuple("abc"), cables=tuple(Cable(ends=("s", h), mbit=1e4) for h in "abc"))
+    asked = scenario.Scenario(planned=network, workers=3, size=40_000, against=scenario.named("best", 3, 40_000))
+    results = scenario.simulate(asked)
+    best = scenario.best_of_hosts(results)
+    assert best is not None
+    assert best.simulated_s == min(one.simulated_s for one in results[1:])
 
 
 def test_what_is_no_collective_is_refused() -> None:

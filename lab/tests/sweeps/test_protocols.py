@@ -154,6 +154,18 @@ def test_a_time_out_is_as_many_mean_round_trips_as_asked_for() -> None:
         assert rounds.timeout_s == pytest.approx(expected)
 
 
+def test_a_block_of_parameter_servers_that_later_ones_have_passed_is_pushed_again_at_once() -> None:
+    protocol = load("parameter_server")
+    world = replace(protocol.world(workers=2, lanes=256, slots=64, seed=1), least_timeout_s=1.0)
+    run = VirtualRun(protocol, world, CableConditions(rate_bps=1e9, lost_frames=(30,)))
+    arrays = [np.full(51_200, rank + 1, np.float32) for rank in range(2)]
+    seconds = run.together(partial(own, arrays))
+    assert seconds is not None
+    assert seconds < 0.1, "a time-out would take a second"
+    assert (np.array(arrays) == 3).all()
+    assert run.statistics()["repeats"] >= 2
+
+
 def test_time_outs_grow_beyond_the_round_trip_of_a_link_whose_bucket_is_empty() -> None:
     protocol = load("ring")
     world = replace(protocol.world(workers=4, lanes=256, slots=128, seed=1), least_timeout_s=2e-3)

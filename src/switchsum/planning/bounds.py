@@ -15,9 +15,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 import numpy as np
-from scipy.optimize import Bounds, LinearConstraint, linprog, milp
-from scipy.sparse import coo_array, csr_array, vstack
-from scipy.sparse.csgraph import breadth_first_order, maximum_flow
+import scipy  # its parts are imported when they are used: they take half a second
 
 from .paths import Core, Floats, Search, Tree
 
@@ -92,7 +90,9 @@ class _Flows:
 
     def _matrix(self, rows: list[Any], columns: list[Any], values: list[Any], height: int) -> Any:
         place = (np.concatenate(rows), np.concatenate(columns))
-        return csr_array(coo_array((np.concatenate(values), place), shape=(height, self.columns)))
+        return scipy.sparse.csr_array(
+            scipy.sparse.coo_array((np.concatenate(values), place), shape=(height, self.columns))
+        )
 
 
 def bound_of(core: Core) -> Bound:
@@ -111,9 +111,9 @@ def bound_of(core: Core) -> Bound:
     costs[-1] = -1.0
     most = [(0.0, None)] * (flows.columns - 1) + [(0.0, None if math.isinf(core.access_mbit) else core.access_mbit)]
     equal = flows.conservation()
-    found = linprog(
+    found = scipy.optimize.linprog(
         costs,
-        A_ub=vstack(upper, format="csr"),
+        A_ub=scipy.sparse.vstack(upper, format="csr"),
         b_ub=np.concatenate(limits),
         A_eq=equal,
         b_eq=np.zeros(equal.shape[0]),
@@ -133,9 +133,14 @@ def least_cut(core: Core) -> float:
     back = (core.heads < core.switch_count) | (core.heads == root)
     both = (np.concatenate([core.tails, core.heads[back]]), np.concatenate([core.heads, core.tails[back]]))
     size = len(core.names)
-    graph = csr_array((np.concatenate([capacity, capacity[back]]), both), shape=(size, size), dtype=np.int32)
+    graph = scipy.sparse.csr_array(
+        (np.concatenate([capacity, capacity[back]]), both), shape=(size, size), dtype=np.int32
+    )
     graph.sum_duplicates()
-    flows = (float(maximum_flow(graph, root, terminal).flow_value) / scale for terminal in core.terminals[1:])
+    flows = (
+        float(scipy.sparse.csgraph.maximum_flow(graph, root, terminal).flow_value) / scale
+        for terminal in core.terminals[1:]
+    )
     return min([core.access_mbit, *flows])
 
 
@@ -168,12 +173,12 @@ def _tightest(core: Core, weights: Floats, terminal: int, rate: float) -> float:
     heads = np.concatenate([core.heads, core.tails, inside])
     capacity = np.concatenate([core.free_mbit, core.free_mbit, weights[inside] * rate])
     whole = np.round(capacity * (_LARGEST / float(capacity.sum()))).astype(np.int32)
-    graph = csr_array((whole, (tails, heads)), shape=(size + 1, size + 1), dtype=np.int32)
+    graph = scipy.sparse.csr_array((whole, (tails, heads)), shape=(size + 1, size + 1), dtype=np.int32)
     graph.sum_duplicates()
-    left = graph - maximum_flow(graph, source, terminal).flow
+    left = graph - scipy.sparse.csgraph.maximum_flow(graph, source, terminal).flow
     left.eliminate_zeros()
     near = np.zeros(size + 1, dtype=bool)
-    near[breadth_first_order(left, source, return_predecessors=False)] = True
+    near[scipy.sparse.csgraph.breadth_first_order(left, source, return_predecessors=False)] = True
     links = slice(0, 2 * len(core.tails))
     leaving = float(capacity[links][near[tails[links]] & ~near[heads[links]]].sum())
     held = float(weights[near[:size]].sum())
@@ -195,13 +200,13 @@ def cheapest(core: Core, prices: Floats) -> Tree | None:
     whole[: flows.arcs] = 1
     lower = np.zeros(flows.columns)
     lower[-1] = 1.0
-    found = milp(
+    found = scipy.optimize.milp(
         costs,
         integrality=whole,
-        bounds=Bounds(lower, np.ones(flows.columns)),
+        bounds=scipy.optimize.Bounds(lower, np.ones(flows.columns)),
         constraints=[
-            LinearConstraint(vstack(upper, format="csr"), -np.inf, np.concatenate(limits)),
-            LinearConstraint(equal, 0.0, 0.0),
+            scipy.optimize.LinearConstraint(scipy.sparse.vstack(upper, format="csr"), -np.inf, np.concatenate(limits)),
+            scipy.optimize.LinearConstraint(equal, 0.0, 0.0),
         ],
         options={"node_limit": MOST_BRANCHES},
     )

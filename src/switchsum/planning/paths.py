@@ -14,8 +14,7 @@ from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
-from scipy.sparse import csr_array
-from scipy.sparse.csgraph import dijkstra
+import scipy  # its parts are imported when they are used: they take half a second
 
 from switchsum.topologies import Network
 from switchsum_protocol.errors import UsageError
@@ -197,7 +196,7 @@ class Search:
         ways = list(self._link)
         costs = [float(prices[link]) for link in self._link.values()]
         size = len(core.names)
-        self._graph: Any = csr_array(
+        self._graph: Any = scipy.sparse.csr_array(
             (costs, ([way[0] for way in ways], [way[1] for way in ways])), shape=(size, size), dtype=np.float64
         )
 
@@ -205,7 +204,7 @@ class Search:
         """Return the tree of shortest paths from each root to all terminals."""
         if not self._link:
             return [()] if len(self._core.terminals) == 1 else []
-        distances, before = dijkstra(self._graph, indices=list(roots), return_predecessors=True)
+        distances, before = scipy.sparse.csgraph.dijkstra(self._graph, indices=list(roots), return_predecessors=True)
         found = []
         for row, root in enumerate(roots):
             if np.isinf(distances[row, list(self._core.terminals)]).any():
@@ -232,7 +231,9 @@ class Search:
             sources = [node for node in sorted(inside) if degree[node] < MOST_CHILDREN]
             if not sources:
                 return None
-            distances, before, _ = dijkstra(self._graph, indices=sources, return_predecessors=True, min_only=True)
+            distances, before, _ = scipy.sparse.csgraph.dijkstra(
+                self._graph, indices=sources, return_predecessors=True, min_only=True
+            )
             node = min(waiting, key=lambda terminal: (distances[terminal], terminal))
             if math.isinf(distances[node]):
                 return None

@@ -22,8 +22,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Final
 
 import numpy as np
-from scipy.optimize import Bounds, LinearConstraint, linprog, milp
-from scipy.sparse import csc_array
+import scipy  # its parts are imported when they are used: they take half a second
 
 from switchsum.topologies import Network
 from switchsum_controller.trees.fabric import MOST_TREES
@@ -350,12 +349,12 @@ class Packing:
         # The solver takes no infinite bound, which is that of hosts with one link where there are none.  Where there
         # are some, links between switches say nothing about a tree of a single switch.
         most = core.access_mbit if np.isfinite(core.access_mbit) else float(core.free_mbit.sum())
-        return csc_array((np.ones(len(rows)), rows, starts), shape=shape), np.append(core.free_mbit, most)
+        return scipy.sparse.csc_array((np.ones(len(rows)), rows, starts), shape=shape), np.append(core.free_mbit, most)
 
     def _share(self, trees: Sequence[Tree]) -> tuple[Floats, Floats, float]:
         """Return the rates of these trees that are most together, the price of each link, and that of hosts' links."""
         matrix, capacities = self._matrix(trees)
-        found = linprog(-np.ones(len(trees)), A_ub=matrix, b_ub=capacities, method="highs")
+        found = scipy.optimize.linprog(-np.ones(len(trees)), A_ub=matrix, b_ub=capacities, method="highs")
         rates, prices = np.maximum(found.x, 0.0), np.maximum(-found.ineqlin.marginals, 0.0)
         # The solver may exceed a capacity by its tolerance, and a plan may not.
         rates = rates / max(1.0, float((matrix @ rates / capacities).max()))
@@ -385,20 +384,20 @@ class Packing:
         widths = np.array([self.width(tree) for tree in trees])
         # Columns: the rates, then whether each tree is taken.
         costs = np.concatenate([np.full(count, -0.5 / self.rate), np.ones(count)])
-        taken = csc_array(np.hstack([np.eye(count), -np.diag(widths)]))
-        rates = csc_array(
+        taken = scipy.sparse.csc_array(np.hstack([np.eye(count), -np.diag(widths)]))
+        rates = scipy.sparse.csc_array(
             (matrix.data, matrix.indices, np.append(matrix.indptr, [matrix.indptr[-1]] * count)),
             shape=(matrix.shape[0], 2 * count),
         )
         total = np.concatenate([np.ones(count), np.zeros(count)])[None, :]
-        found = milp(
+        found = scipy.optimize.milp(
             costs,
             integrality=np.concatenate([np.zeros(count), np.ones(count)]),
-            bounds=Bounds(0.0, np.concatenate([widths, np.ones(count)])),
+            bounds=scipy.optimize.Bounds(0.0, np.concatenate([widths, np.ones(count)])),
             constraints=[
-                LinearConstraint(rates, -np.inf, capacities),
-                LinearConstraint(taken, -np.inf, 0.0),
-                LinearConstraint(total, enough, np.inf),
+                scipy.optimize.LinearConstraint(rates, -np.inf, capacities),
+                scipy.optimize.LinearConstraint(taken, -np.inf, 0.0),
+                scipy.optimize.LinearConstraint(total, enough, np.inf),
             ],
             options={"node_limit": 200},
         )

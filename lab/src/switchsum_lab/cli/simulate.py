@@ -132,7 +132,7 @@ def _record(scenario: Scenario, results: list[Result]) -> dict[str, Any]:
 
 
 def _text(scenario: Scenario, results: list[Result]) -> str:
-    from switchsum_lab.simulation.scenario import IDEAL, ideals
+    from switchsum_lab.simulation.scenario import IDEAL, best_of_hosts, ideals
 
     lines = [
         f"Simulated, not measured: {f'{scenario.jobs} jobs of ' * (scenario.jobs > 1)}{scenario.workers} workers, "
@@ -151,6 +151,9 @@ def _text(scenario: Scenario, results: list[Result]) -> str:
     for name in ("ideal switches", *((IDEAL,) if IDEAL in scenario.against else ())):
         lines.append(f"{name:18} {_seconds(formulas[name]):>12}   closed formula: headers counted, delays not")
     first = results[0]
+    if (best := best_of_hosts(results)) is not None and first.is_complete:
+        factor = best.simulated_s / first.simulated_s
+        lines.append(f"{'best of hosts':18} {best.way:>12}   switches are {factor:.3g} times as fast")
     lines += ["", f"Longest queues, and what these links carried while {'the switches added'}:"]
     lines += [
         f"  {link.name:18} {link.most_queued_bytes:>12,} bytes queued at most, {link.bytes:,} carried"

@@ -149,8 +149,9 @@ class _Both:
         self._baseline, self._world = baseline, world
         program = baseline.program(world.lanes)
         self._program = Switch(*program)
-        for item in baseline.entries(world):
-            write(self._program, item)
+        with baseline.taking(world):
+            for item in baseline.entries(world):
+                write(self._program, item)
         self._fresh = self._program.snapshot()
         self._parsed = read_program(program[0])
         self.begin(0)

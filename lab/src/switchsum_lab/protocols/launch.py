@@ -173,7 +173,9 @@ class _Real:
         p4info = parse_p4info(text)
         schema = Schema(p4info)
         client.set_pipeline(Pipeline(p4info=p4info, device_config=program.encode(), cookie=1))
-        client.write([_update(schema, item) for item in self._baseline.entries(world)])
+        with self._baseline.taking(world):
+            updates = [_update(schema, item) for item in self._baseline.entries(world)]
+        client.write(updates)
 
     def _start(self, world: World, laid: Sequence[wires.Wire]) -> list[Child]:
         """Start the servers and the ranks."""

@@ -68,11 +68,32 @@ def read_assignment() -> HostAssignment:
 class _Calls(Protocol):
     """How calls are carried out."""
 
-    def call(self, name: str, array: Array) -> None: ...
+    def begin(self, name: str, array: Array, priority: int) -> int: ...
+
+    def wait(self, serial: int) -> None: ...
 
     def ask(self, name: str) -> Any: ...
 
     def compute(self, seconds: float) -> None: ...
+
+
+class Pending:
+    """A call that has begun and may go on while the rank computes."""
+
+    def __init__(self, calls: _Calls, serial: int, array: Array) -> None:
+        self._calls, self._serial, self._array, self._is_done = calls, serial, array, False
+
+    def wait(self) -> Array:
+        """Wait until the call has ended, and return its array.
+
+        Raises:
+            RemoteError: The protocol has not finished in time.
+
+        """
+        if not self._is_done:
+            self._calls.wait(self._serial)
+            self._is_done = True
+        return self._array
 
 
 class ProtocolMember:
@@ -104,14 +125,39 @@ class ProtocolMember:
             RemoteError: The protocol has not finished in time.
 
         """
+        return self.allreduce_async(array).wait()
+
+    def allreduce_async(self, array: Array, *, priority: int = 0) -> Pending:
+        """Begin to sum an array over all ranks, and return at once.
+
+        A protocol carries out one call at a time.  In virtual time it goes on while the ranks compute.  Of the calls
+        that all ranks have begun, the one with the highest priority is next, and of equal ones the first.  On real
+        links a call moves only while its rank waits, and calls keep their order.
+
+        Args:
+            array: float32, contiguous; it has the sum when the call has ended, and must stay as it is until then.
+            priority: Greater ones go first; the same on all ranks.
+
+        Returns:
+            The call, whose `wait()` returns the array.
+
+        Raises:
+            UsageError: It is no such array.
+
+        Example:
+            >>> def step(member, last, first):
+            ...     sums = [member.allreduce_async(last), member.allreduce_async(first, priority=1)]
+            ...     member.compute(1e-3)
+            ...     return [one.wait() for one in sums]
+
+        """
         if array.dtype != np.float32 or not array.flags.c_contiguous or not array.flags.writeable:
             raise UsageError("another protocol's allreduce takes a contiguous array of float32 that can be written")
-        self._calls.call("allreduce", array.reshape(-1))
-        return array
+        return Pending(self._calls, self._calls.begin("allreduce", array.reshape(-1), priority), array)
 
     def barrier(self) -> None:
         """Wait for all ranks; raises RemoteError if they do not come in time."""
-        self._calls.call("barrier", np.zeros(0, np.float32))
+        self._calls.wait(self._calls.begin("barrier", np.zeros(0, np.float32), 0))
 
     def compute(self, seconds: float) -> None:
         """Let a computation take so long in virtual time; on real links nothing happens."""
@@ -174,8 +220,23 @@ class _RealCalls:
         self._baseline, self._place, self._link = baseline, place, link
         self._peer = baseline.peer(place.world(), link)
         self.service = Service(link, self._peer.unasked)
+        self._begun: list[tuple[str, Array]] = []
+        self._ended = 0
 
-    def call(self, name: str, array: Array) -> None:
+    def begin(self, name: str, array: Array, priority: int) -> int:
+        """Note a call: it moves when somebody waits for it, in the order of calls."""
+        self._begun.append((name, array))
+        return len(self._begun) - 1
+
+    def wait(self, serial: int) -> None:
+        """Carry out all calls up to this one."""
+        while self._ended <= serial:
+            name, array = self._begun[self._ended]
+            self._begun[self._ended] = name, array[:0]  # an ended call keeps no array
+            self._ended += 1
+            self._call(name, array)
+
+    def _call(self, name: str, array: Array) -> None:
         steps = self._peer.allreduce(array) if name == "allreduce" else self._peer.barrier()
         try:
             self.service.call(steps, self._place.timeout_s)
@@ -196,11 +257,20 @@ class _VirtualCalls:
 
     def __init__(self, meeting: Connection[Any, Any]) -> None:
         self._meeting = meeting
-        self._now = 0.0
+        self._arrays: dict[int, Array] = {}
+        self._begun = 0
 
-    def call(self, name: str, array: Array) -> None:
-        self._meeting.send((name, array.tobytes()))
-        result = self._answer()
+    def begin(self, name: str, array: Array, priority: int) -> int:
+        """Hand a call to the launcher, which answers when this rank waits for it."""
+        self._meeting.send(("begin", name, priority, array.tobytes()))
+        self._arrays[self._begun] = array
+        self._begun += 1
+        return self._begun - 1
+
+    def wait(self, serial: int) -> None:
+        """Wait for a call's result."""
+        self._meeting.send(("wait", serial))
+        result, array = self._answer(), self._arrays.pop(serial)
         if result:
             array[:] = np.frombuffer(result, np.float32)
 

@@ -18,7 +18,8 @@ import hashlib
 import importlib.util
 import sys
 import zlib
-from collections.abc import Callable, Generator, Iterable, Mapping
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
@@ -166,6 +167,14 @@ class Baseline:
         """Return what the switch gets."""
         found: Iterable[Entry | Group] = self.host.entries(world)
         return list(found)
+
+    @contextmanager
+    def taking(self, world: World) -> Iterator[None]:
+        """Raise UsageError in place of the ValueError of an entry that its P4 program cannot hold."""
+        try:
+            yield
+        except ValueError as error:
+            raise UsageError(f"{self.name}'s P4 program does not take {world.workers} workers: {error}") from error
 
     def peer(self, world: World, link: HostLink) -> Peer:
         """Return the host of a worker."""

@@ -185,8 +185,9 @@ class VirtualRun:
         if plane is None and baseline.has_program:
             switch = self.network.switch(SWITCH, Switch(*baseline.program(world.lanes)))
             for own in worlds:
-                for item in baseline.entries(own):
-                    jobs.write(switch, item)
+                with baseline.taking(own):
+                    for item in baseline.entries(own):
+                        jobs.write(switch, item)
         else:
             self.network.python_switch(SWITCH, plane or baseline.plane(world))
         self.hosts: list[VirtualHost] = []
@@ -304,6 +305,8 @@ def simulate(
     )
     conditions = replace(scenario.conditions, rate_bps=min(rates))
     run = VirtualRun(baseline, world, conditions, cost=scenario.cost, mtu=scenario.mtu, job_count=scenario.jobs)
+    for name, since_s, until_s in scenario.pauses:
+        run.network.pause(f"h{run.workers[scenario.hosts.index(name)]}", (since_s, until_s))
     drawn = [draw(replace(scenario, seed=scenario.seed + number)) for number in range(scenario.jobs)]
     given = [array.copy() for own, _ in drawn for array in own]
     seconds = None

@@ -82,6 +82,8 @@ class CableConditions:
         """Raise UsageError for what no link is."""
         _check("a rate", self.rate_bps, 1, 1e14, " bit/s")
         _check("a delay", self.delay_s, 0, 1e4, " s")
+        _check("what a cable adds to each frame", self.overhead_bytes, 0, 1e6, " bytes")
+        _check("how late a frame is", self.late_by_s, 0, 1e4, " s")
         for name in ("loss", "late", "twice"):
             _check(name, getattr(self, name), 0, 1, "")
         if self.bucket_bytes:

@@ -40,6 +40,10 @@ _ACK_DELAY_S: Final = 20e-6
 _THRESHOLD: Final = 3
 FIRST_TIMEOUT_S: Final = 0.02
 """First time-out, as a worker's `probe_initial_s`; slow links have a longer one."""
+_OTHERS: Final = 16
+"""A time-out that was measured to one host, times this, is the first one to the others, which may be farther away.
+Else halving and doubling, whose steps all go to other hosts, would wait for 20 ms wherever a first frame is lost.
+"""
 _NONE: Final = -1
 _MOST_DOUBLINGS: Final = 6
 
@@ -346,7 +350,11 @@ def _done(stream: StreamRecord, known: RoundRecord, number: Scalar, now: float) 
         known.newest = max(known.newest, integers_at(stream.orders, stream.mask + 1)[number & stream.mask])
         if number == stream.timed:
             stream.timed = _NONE
-            _estimate(_round_trips(stream, stream.timed_step), now - stream.timed_at)
+            timed = _round_trips(stream, stream.timed_step)
+            is_first = timed.smoothed_s == 0.0
+            _estimate(timed, now - stream.timed_at)
+            if is_first:
+                _expect(stream, _OTHERS * timed.timeout_s)
 
 
 @inner
@@ -359,6 +367,15 @@ def _estimate(found: RoundRecord, elapsed: float) -> None:
         found.variation_s += (abs(found.smoothed_s - elapsed) - found.variation_s) / 4
         found.smoothed_s += (elapsed - found.smoothed_s) / 8
     found.timeout_s = found.smoothed_s + max(4 * found.variation_s, found.smoothed_s) + _ACK_DELAY_S
+
+
+@inner
+def _expect(stream: StreamRecord, timeout_s: float) -> None:
+    """Set the time-out of hosts to which no round trip was timed yet, unless it is shorter."""
+    for step in range(stream.steps):
+        other = _round_trips(stream, step)
+        if other.smoothed_s == 0.0:
+            other.timeout_s = min(other.timeout_s, timeout_s)
 
 
 @inner

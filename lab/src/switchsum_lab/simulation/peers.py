@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any, Final, NamedTuple
@@ -64,10 +64,21 @@ def ring(rank: int, ranks: int) -> list[Step]:
 
 def halving_doubling(rank: int, ranks: int) -> list[Step]:
     """Return the steps of recursive halving, then doubling (Rabenseifner); raises UsageError unless 2, 4, 8 ..."""
-    if ranks & (ranks - 1):
-        raise UsageError(f"halving-doubling needs 2, 4, 8 or another power of two of hosts, not {ranks}")
+    check_power("halving-doubling", ranks)
     halves = [Step(to=rank ^ (ranks >> at), source=rank ^ (ranks >> at), share=0.5**at) for at in _levels(ranks)]
     return [*halves, *halves[::-1]]
+
+
+def recursive_doubling(rank: int, ranks: int) -> list[Step]:
+    """Return the steps that all carry the whole array, as few as there may be; raises UsageError unless 2, 4, 8 ..."""
+    check_power("recursive-doubling", ranks)
+    return [Step(to=rank ^ (ranks >> at), source=rank ^ (ranks >> at), share=1.0) for at in _levels(ranks)]
+
+
+def check_power(algorithm: str, ranks: int) -> None:
+    """Raise UsageError if an algorithm cannot do with so many hosts."""
+    if algorithm in POWERS and ranks & (ranks - 1):
+        raise UsageError(f"{algorithm} needs 2, 4, 8 or another power of two of hosts, not {ranks}")
 
 
 def _levels(ranks: int) -> range:
@@ -140,15 +151,42 @@ def _neighbours(rank: int, ranks: int) -> list[_Neighbour]:
     return found
 
 
-_STEPS: Final = {"ring": ring, "halving-doubling": halving_doubling, "two-level-ring": two_level_ring}
+RING: Final = "ring"
+HALF_RING: Final = "half-ring"
+"""The first half of a ring, which a reduce_scatter is; an allgather takes as long."""
+
+
+def half_ring(rank: int, ranks: int) -> list[Step]:
+    """Return the steps of a ring that adds a part on each host, and does not hand the sums on."""
+    return ring(rank, ranks)[: ranks - 1]
+
+
+POWERS: Final = ("halving-doubling", "recursive-doubling")
+"""What only 2, 4, 8 ... hosts can do."""
+DOUBLING_BYTES: Final = 64_000
+"""Up to so many bytes of an array recursive doubling may be the fastest: each link carries them log2 N times."""
+_STEPS: Final = {
+    "ring": ring,
+    "halving-doubling": halving_doubling,
+    "recursive-doubling": recursive_doubling,
+    "two-level-ring": two_level_ring,
+}
 ALGORITHMS: Final = (*_STEPS, "tree")
+_ALL: Final = {**_STEPS, HALF_RING: half_ring}
+
+
+def possible(ranks: int, size: int) -> tuple[str, ...]:
+    """Return the algorithms that so many hosts can run, and that may be the fastest for an array of so many bytes."""
+    without = {*POWERS} if ranks & (ranks - 1) else set()
+    without |= {"recursive-doubling"} if size > DOUBLING_BYTES else set()
+    return tuple(name for name in ALGORITHMS if name not in without)
 
 
 def streams(algorithm: str, rank: int, ranks: int) -> list[Stream]:
     """Return the streams of one host; raises UsageError for an algorithm that cannot do with so many hosts."""
     if algorithm == "tree":
         return two_trees(rank, ranks)
-    return [Stream(steps=tuple(_STEPS[algorithm](rank, ranks)))]
+    return [Stream(steps=tuple(_ALL[algorithm](rank, ranks)))]
 
 
 def ideal_ring_s(ranks: int, size: int, conditions: CableConditions, rate_bps: float, mtu: int) -> float:
@@ -276,14 +314,16 @@ def run(
     window: int = 64,
     cost: HostCost = HostCost(),  # noqa: B008 - frozen
     until_s: float | None = None,
+    laid: Callable[[], object] = lambda: None,
 ) -> tuple[list[Ended], int]:
     """Let the hosts of each group add `size` bytes among themselves, all groups at the same time.
 
     Hosts with rails do so over each of them at the same time, with a share of the bytes that is in proportion to its
-    rate.  Returns how that went for each group, and how many frames were repeated.  Raises UsageError for an algorithm
-    that there is not, or that these hosts are too few or too many for.
+    rate.  `laid` is called when the hosts are there, before they begin.  Returns how that went for each group, and how
+    many frames were repeated.  Raises UsageError for an algorithm that there is not, or that these hosts are too few or
+    too many for.
     """
-    if algorithm not in ALGORITHMS:
+    if algorithm not in (*ALGORITHMS, HALF_RING):
         raise UsageError(f"the algorithm must be one of {', '.join(ALGORITHMS)}, not {algorithm}")
     if min(map(len, groups)) < 2:
         raise UsageError("a collective needs at least two hosts")
@@ -303,6 +343,7 @@ def run(
                 [leaf] = {*cables[host].ends} - {host}
                 attach(network, replace(cables[host], ends=(nodes[-1], leaf)), conditions)
     write_routes(network, nodes)
+    laid()
     world, numbers = network.world, [network.number_of(name) for name in nodes]
     began = world.now_s
     world.wait_for(numbers)
@@ -336,10 +377,10 @@ def _ended(world: World, began: float, numbers: list[int], hosts: int) -> Ended:
     return Ended(seconds=end_s - began, is_complete=left == 0, finished=(len(numbers) - left) * hosts // len(numbers))
 
 
-def write_routes(network: Network, stations: Sequence[str]) -> None:
-    """Let every switch forward to every host along a shortest path."""
+def write_routes(network: Network, stations: Sequence[str], first: int = 0) -> None:
+    """Let every switch forward to every host along a shortest path; `first` is the number of the first host."""
     near = {name: network.ports(name) for name in network.switches}
-    for number, host in enumerate(stations):
+    for number, host in enumerate(stations, first):
         [leaf] = network.ports(host).values()
         away = _distances(network, leaf)
         for name in network.switches:

@@ -6,9 +6,11 @@ network.  Everything in the answer is simulated.
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -25,10 +27,13 @@ from switchsum_switch.wires.headers import ETHERNET_BYTES
 from . import jobs, peers
 from .conditions import CableConditions, HostCost, HostTiming
 from .network import LinkView, Network
-from .placement import place_all, rails_of, rates_bps
+from .placement import host_address, place_all, rails_of, rates_bps
+from .streams import Receiver, Sender
 
 IDEAL: Final = "ideal-ring"
 PEERS: Final = (*peers.ALGORITHMS, IDEAL)
+BEST: Final = "best"
+"""Stands for all collectives of hosts, of which the fastest one counts."""
 MOST_JOBS: Final = 16
 """Most jobs beside one another. Each needs slots of the switches, of which there are 1,024."""
 OWN_ARRAYS_BYTES: Final = 1 << 29
@@ -79,6 +84,10 @@ class Scenario:
     """Switches and hosts, and between which times they stand still while the switches add."""
     batch_s: float = 0.0
     """How long hosts wait for more frames behind the first one (`HostTiming.batch_s`)."""
+    background: int | None = None
+    """Streams as TCP has them (Reno), which send all the time between hosts of no job.  They obey marks if there are
+    some.  A number, and 0 as well, leaves one host of each turn to them; None: jobs take all.
+    """
     jobs: int = 1
     """Number of jobs, of that many workers each, that add at the same time. Each host belongs to one."""
     link_mtu: int | None = None
@@ -90,24 +99,48 @@ class Scenario:
             raise UsageError(f"an array has at least 4 bytes, not {self.size}")
         if not 0 <= self.density <= 1:
             raise UsageError(f"a density must be 0 to 1, not {self.density:g}")
+        if self.seed < 0:
+            raise UsageError(f"a seed is a whole number from 0 on, not {self.seed}")
+        if self.window_slots is not None and self.window_slots < 1:
+            raise UsageError(f"a window has at least 1 slot, not {self.window_slots}")
+        if self.until_s is not None and self.until_s <= 0:
+            raise UsageError(f"a simulation ends later than it begins, which is at 0 s, not at {self.until_s:g} s")
         for name in self.against:
             if name not in PEERS:
-                raise UsageError(f"a peer must be one of {', '.join(PEERS)}, not {name}")
+                raise UsageError(f"a peer must be one of {', '.join((*PEERS, BEST))}, not {name}")
         if (self.outages or self.pauses or self.batch_s) and not {*self.against} <= {IDEAL}:
             raise UsageError("outages, pauses and batches are of switches that add: compare them with ideal-ring alone")
         if self.switch_timeout_s is not None and not self.failures:
             raise UsageError("ranks wait for a switch that has failed: --switch-timeout needs --fail")
+        self._check_workers()
+        if not 0 <= (count := self.background or 0) <= len(self.others) // 2:
+            raise UsageError(
+                f"each of {count} streams needs two hosts that belong to no job, and {len(self.others)} are left"
+            )
+        limits = self.conditions.queue_bytes, self.conditions.queue_frames, self.conditions.mark_bytes
+        if self.background and all(limit is None for limit in limits):
+            raise UsageError("streams fill queues that have no limit: give a queue such as 64f, or marks such as 24KiB")
+        for name in self.against:
+            peers.check_power(name, self.workers)
+
+    def _check_workers(self) -> None:
         if not 1 <= self.jobs <= MOST_JOBS:
             raise UsageError(f"a network has room for 1 to {MOST_JOBS} jobs, not {self.jobs}")
         hosts = len(self.planned.hosts)
-        if not 2 <= self.workers <= hosts // self.jobs:
+        if self.workers < 2:
+            raise UsageError(f"an allreduce has 2 workers or more, not {self.workers}")
+        if not 2 <= self.workers <= hosts // self._turn:
             of_each = f" of each of {self.jobs} jobs" if self.jobs > 1 else ""
+            of_each += " beside streams" if self.background is not None else ""
             raise UsageError(
-                f"a topology of {hosts} hosts has room for 2 to {hosts // self.jobs} workers{of_each}, "
+                f"a topology of {hosts} hosts has room for 2 to {hosts // self._turn} workers{of_each}, "
                 f"not {self.workers}"
             )
-        if "halving-doubling" in self.against:
-            peers.halving_doubling(0, self.workers)
+
+    @property
+    def _turn(self) -> int:
+        """How many take hosts in turn: the jobs, and the streams beside them."""
+        return self.jobs + (self.background is not None)
 
     @property
     def hosts(self) -> list[str]:
@@ -118,7 +151,13 @@ class Scenario:
     def hosts_of_jobs(self) -> list[list[str]]:
         """The host of each rank, by job: jobs take hosts in turn, so that they share the links between switches."""
         hosts = self.planned.hosts
-        return [places(hosts[number :: self.jobs], self.workers) for number in range(self.jobs)]
+        return [places(hosts[number :: self._turn], self.workers) for number in range(self.jobs)]
+
+    @property
+    def others(self) -> list[str]:
+        """Hosts that belong to no job."""
+        own = {*self.hosts}
+        return [host for host in self.planned.hosts if host not in own]
 
     @property
     def mtu(self) -> int:
@@ -185,6 +224,20 @@ class Result:
     """Why each of several jobs has given up; None: it has not."""
 
 
+def named(text: str, workers: int, size: int) -> tuple[str, ...]:
+    """Return the peers that a text names, where `best` is all that may be the fastest, and the ideal ring."""
+    found: list[str] = []
+    for name in filter(None, text.split(",")):
+        found += [*peers.possible(workers, size), IDEAL] if name == BEST else [name]
+    return tuple(dict.fromkeys(found))
+
+
+def best_of_hosts(results: Sequence[Result]) -> Result | None:
+    """Return the fastest collective of hosts; None: none of them has ended."""
+    ended = [one for one in results if one.way in peers.ALGORITHMS and one.is_complete]
+    return min(ended, key=lambda one: one.simulated_s, default=None)
+
+
 def estimate(scenario: Scenario) -> tuple[int, float]:
     """Return about how many bytes of memory a scenario needs, and how many seconds of one core."""
     levels = 3 if len(scenario.planned.switches) > 40 else min(2, len(scenario.planned.switches))
@@ -214,7 +267,8 @@ def check_room(scenario: Scenario, *, most_s: float = LONGEST_S) -> None:
         )
     if seconds > most_s:
         raise LocalError(
-            f"this takes about {seconds / 3600:.3g} h of one core: fewer workers or bytes, or --longest {seconds:.0f}s"
+            f"this takes about {seconds / 3600:.3g} h of one core: fewer workers or bytes, or "
+            f"--longest {math.ceil(seconds)}s"
         )
 
 
@@ -322,8 +376,30 @@ def jobs_of(network: Network, scenario: Scenario) -> list[jobs.Job]:
                 **patience,
             )
         )
-    _interrupt(network, scenario)
+    _lay_beside(network, scenario)
     return started
+
+
+def _lay_beside(network: Network, scenario: Scenario) -> None:
+    """Lay what is beside the jobs, and what goes wrong."""
+    _lay_streams(network, scenario)
+    _interrupt(network, scenario)
+
+
+def _lay_streams(network: Network, scenario: Scenario) -> None:
+    """Let the streams of the background begin, each between a host of the first half and one of the second."""
+    others, first, nodes = scenario.others, len(scenario.hosts), list[str]()
+    for number in range(scenario.background or 0):
+        near, far = (host_address(first + 2 * number + end) for end in range(2))
+        nodes += [others[number], others[len(others) // 2 + number]]
+        obeys = scenario.conditions.mark_bytes is not None
+        ends = Sender(near, far, length=scenario.mtu + ETHERNET_BYTES, obeys=obeys), Receiver(far, near)
+        for host, end in zip(nodes[-2:], ends, strict=True):
+            node = network.native_host(host, end)
+            cable = next(cable for cable in scenario.planned.cables if host in cable.ends)
+            jobs.attach(network, cable, scenario.conditions)
+            network.world.wake(node)
+    peers.write_routes(network, nodes, first)
 
 
 def _interrupt(network: Network, scenario: Scenario) -> None:
@@ -366,6 +442,7 @@ def _added_by_hosts(network: Network, scenario: Scenario, way: str, watch: Calla
         window=window,
         cost=scenario.cost,
         until_s=scenario.until_s,
+        laid=partial(_lay_beside, network, scenario),
     )
     return _result(network, way, ended, repeats, None)
 

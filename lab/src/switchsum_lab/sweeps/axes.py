@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass, fields
 from typing import Any, Final
 
 from switchsum_lab.simulation import conditions
+from switchsum_lab.sweeps import arrivals, lateness
 from switchsum_protocol.errors import UsageError
 from switchsum_protocol.frame import FLOAT_FORMATS
 
@@ -15,6 +16,8 @@ Value = int | float | str | bool | None
 VIRTUAL: Final = "virtual"
 OURS: Final = "switchsum"
 NONE: Final = "none"
+HALVES: Final = ("reduce_scatter", "allgather")
+"""Collectives that are half of an allreduce."""
 _MOST_LANES: Final = 4096
 
 
@@ -39,8 +42,8 @@ class Cell:
     bytes: int = 1_000_000
     """Bytes of each worker's array of float32."""
     collective: str = "allreduce"
-    """`allreduce`; `topk`: each worker sends the values that are not zero, by `allreduce_topk`; `int10`, `thc` and
-    `thc:4`: the compressors `Packed`, `Thc` and `Thc(bits=4)`.
+    """`allreduce`; `reduce_scatter` and `allgather`: half of it; `topk`: each worker sends values that are not zero,
+    by `allreduce_topk`; `int10`, `thc` and `thc:4`: the compressors `Packed`, `Thc` and `Thc(bits=4)`.
     """
     values: str = "whole"
     """What values that are not zero are: small `whole` numbers, or draws from a `normal` distribution."""
@@ -62,6 +65,14 @@ class Cell:
     """Delay of each cable, in microseconds. None: 1 us."""
     queue: str | None = None
     """Length of each port's queue, as in `64KiB` or `64f`; None: no limit."""
+    mark: str | None = None
+    """Ports mark frames that find more than this in the queue. None: none does."""
+    overhead: int | None = None
+    """Bytes that the cable adds to each frame. None: 24, as on Ethernet."""
+    fail: str | None = None
+    """Switches and links that fail, and when, as in `s1@3.2ms`."""
+    late_ranks: str | None = None
+    """How late ranks begin: a distribution and its time, as in `exponential:100us`. None: all begin together."""
     loss: float = 0.0
     """Probability that a frame is lost: on each virtual link, or in each direction of a real switch."""
     host_queue: str | None = None
@@ -80,10 +91,14 @@ class Cell:
     """Links that are down for a time, as in `s1->h1@3ms+50ms`."""
     pause: str | None = None
     """Hosts and switches that stand still for a time, as in `h1@3ms+50ms`."""
+    background: int | None = None
+    """Streams as TCP has them between hosts of the topology that belong to no job. None: jobs may take all hosts."""
     mtu: int | None = None
     """MTU of the links. None: 1,500, or more if `lanes` needs it."""
     topology: str | None = None
     """A shape or a YAML file; None: one switch."""
+    arrivals: str | None = None
+    """When each job begins: a file with a time in each line, or `poisson:200us`. None: all at once."""
     jobs: int = 1
     """Number of jobs, of `workers` each, that add at the same time."""
     slots: int | None = None
@@ -205,6 +220,25 @@ def _spans(text: str) -> str:
     return text
 
 
+def _failures(text: str) -> str:
+    conditions.parse_failures(text)
+    return text
+
+
+def _arrivals(text: str) -> str | None:
+    if text == NONE:
+        return None
+    arrivals.check(text)
+    return text
+
+
+def _late_ranks(text: str) -> str | None:
+    if text == NONE:
+        return None
+    lateness.parse(text)
+    return text
+
+
 def _frame_cost(text: str) -> str:
     conditions.parse_cost(text)
     return text
@@ -221,7 +255,7 @@ AXES: Final = {
     "protocol": Axis(field="protocol", read=_text),
     "workers": Axis(field="workers", read=_whole(2)),
     "bytes": Axis(field="bytes", read=conditions.parse_size),
-    "collective": Axis(field="collective", read=_one_of("allreduce", "topk", "int10", "thc", "thc:4")),
+    "collective": Axis(field="collective", read=_one_of("allreduce", "topk", "int10", "thc", "thc:4", *HALVES)),
     "values": Axis(field="values", read=_one_of("whole", "normal")),
     "density": Axis(field="density", read=_share(1.0)),
     "overlap": Axis(field="overlap", read=_one_of("random", "all", "none")),
@@ -232,6 +266,10 @@ AXES: Final = {
     "uplink": Axis(field="uplink_mbit", read=_rate),
     "delay": Axis(field="delay_us", read=_delay),
     "queue": Axis(field="queue", read=_queue),
+    "mark": Axis(field="mark", read=_size),
+    "overhead": Axis(field="overhead", read=_whole(0)),
+    "fail": Axis(field="fail", read=_failures),
+    "late_ranks": Axis(field="late_ranks", read=_late_ranks),
     "loss": Axis(field="loss", read=_share(1.0, is_below=True)),
     "host_queue": Axis(field="host_queue", read=_queue),
     "bucket": Axis(field="bucket", read=_size),
@@ -241,8 +279,10 @@ AXES: Final = {
     "batch": Axis(field="batch_us", read=_delay),
     "outage": Axis(field="outage", read=_spans),
     "pause": Axis(field="pause", read=_spans),
+    "background": Axis(field="background", read=_whole_or_none(0)),
     "mtu": Axis(field="mtu", read=_whole(576)),
     "topology": Axis(field="topology", read=_text),
+    "arrivals": Axis(field="arrivals", read=_arrivals),
     "jobs": Axis(field="jobs", read=_whole(1)),
     "slots": Axis(field="slots", read=_whole(1)),
     "shared_slots": Axis(field="shared_slots", read=_whole_or_none(1)),

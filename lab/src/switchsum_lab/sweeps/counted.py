@@ -57,7 +57,7 @@ _KEEPS_ALL: Final = ("topka", "sparcml-doubling", "sparcml-split")
 """The ways whose sums are all sums."""
 _OF_LINKS: Final = (
     *("loss", "topology", "jobs", "slots", "queue", "frame_cost", "fusion", "lanes", "uplink_mbit"),
-    *("host_queue", "bucket", "late", "late_by_us", "twice"),
+    *("host_queue", "bucket", "late", "late_by_us", "twice", "mark", "overhead", "fail", "late_ranks", "background"),
 )
 
 

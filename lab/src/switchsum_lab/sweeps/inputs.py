@@ -60,6 +60,8 @@ def named_by(cell: Cell) -> Iterator[Path]:
             break
     if cell.topology is not None and Path(cell.topology).is_file():
         yield Path(cell.topology)
+    if cell.arrivals is not None and Path(cell.arrivals).is_file():
+        yield Path(cell.arrivals)
     if cell.recording is not None:
         name = Path(cell.recording)
         yield from sorted(name.parent.glob(f"{glob.escape(name.name)}.rank*.jsonl"))

@@ -42,6 +42,10 @@ class Outcome:
     """Most megabytes that a worker held in the call beside its arrays and what it held when it had joined, on the
     worker where they are most.
     """
+    slowest_ms: float | None = None
+    """With arrivals, the longest time from a job's arrival to its end, whose mean over the jobs is `ms`."""
+    late_ms: float | None = None
+    """Milliseconds by which the latest rank began behind the first, a part of `ms`. None: ranks begin together."""
     sum_error: float | None = None
     """Energy of the sum's error over that of the right sum, on the worker where it is largest; None: nobody looked."""
     right: bool | None = None
@@ -76,6 +80,7 @@ def marks(cell: Cell, outcome: Outcome, cores: int | None) -> list[str]:
     """
     found = []
     is_lossy = cell.loss or cell.late or cell.twice or cell.outage or cell.pause
+    is_lossy = is_lossy or cell.late_ranks or cell.arrivals or cell.fail or cell.background
     if not is_lossy and outcome.frames and outcome.repeats is not None:
         # A virtual network counts what each link takes: a contribution and its result, at least.
         contributions = outcome.frames * cell.calls / (2 if cell.is_virtual else 1)

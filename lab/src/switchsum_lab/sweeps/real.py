@@ -20,7 +20,7 @@ from switchsum.launch.options import RunOptions
 from switchsum.planning import runs
 from switchsum.planning.sources import read
 from switchsum_lab.sweeps import others, simulated_ranks
-from switchsum_lab.sweeps.axes import OURS, Cell, Impossible
+from switchsum_lab.sweeps.axes import HALVES, OURS, Cell, Impossible
 from switchsum_lab.sweeps.outcome import Outcome
 from switchsum_lab.sweeps.simulated import lanes_of
 from switchsum_lab.sweeps.star import UNLIMITED, UNSHAPED
@@ -41,6 +41,12 @@ _OF_VIRTUAL_LINKS: Final = (
     "queue",
     "host_queue",
     "bucket",
+    "mark",
+    "overhead",
+    "arrivals",
+    "background",
+    "fail",
+    "late_ranks",
     "late",
     "late_by_us",
     "twice",
@@ -76,6 +82,8 @@ def check(cell: Cell) -> None:
 
 
 def _check_ours(cell: Cell) -> None:
+    if cell.collective in HALVES:
+        raise Impossible("collective", f"{cell.collective} is simulated only: `links` must be virtual")
     simulated_ranks.check(cell)
     try:
         options = options_of(cell)

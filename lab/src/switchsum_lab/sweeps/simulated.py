@@ -13,10 +13,11 @@ from switchsum.planning import topology
 from switchsum.planning.sources import read
 from switchsum_lab.options import SimulateOptions
 from switchsum_lab.simulation import jobs, peers, scenario
+from switchsum_lab.simulation.conditions import ETHERNET_OVERHEAD
 from switchsum_lab.simulation.placement import place_all
 from switchsum_lab.simulation.scenario import Result, Scenario
-from switchsum_lab.sweeps import counted, others, replay, shared_slots, simulated_ranks, supports
-from switchsum_lab.sweeps.axes import OURS, Cell, Impossible
+from switchsum_lab.sweeps import arrivals, counted, lateness, others, replay, shared_slots, simulated_ranks, supports
+from switchsum_lab.sweeps.axes import HALVES, OURS, Cell, Impossible
 from switchsum_lab.sweeps.outcome import Outcome
 from switchsum_protocol.builds import largest_build
 from switchsum_protocol.errors import LocalError, UsageError
@@ -66,6 +67,9 @@ def scenario_of(cell: Cell, seed: int = 0) -> Scenario:
         rate=None if cell.rate_mbit is None else f"{cell.rate_mbit:.9f}mbit",
         delay="1us" if cell.delay_us is None else f"{cell.delay_us:.9f}us",
         queue=cell.queue,
+        mark=cell.mark,
+        fail=cell.fail,
+        overhead=ETHERNET_OVERHEAD if cell.overhead is None else cell.overhead,
         loss=cell.loss,
         host_queue=cell.host_queue,
         bucket=cell.bucket,
@@ -84,7 +88,13 @@ def scenario_of(cell: Cell, seed: int = 0) -> Scenario:
     )
     wanted = options.scenario()
     planned = wanted.planned if cell.uplink_mbit is None else _with_uplinks(wanted.planned, cell.uplink_mbit)
-    return replace(wanted, link_mtu=cell.mtu, planned=planned)
+    wanted = replace(wanted, link_mtu=cell.mtu, planned=planned)
+    late = lateness.drawn(cell.late_ranks, len(wanted.hosts), seed)
+    late_hosts = tuple((host, 0.0, late_s) for host, late_s in zip(wanted.hosts, late, strict=True) if late_s > 0)
+    if cell.arrivals is not None:
+        begins = zip(wanted.hosts_of_jobs, arrivals.times(cell.arrivals, cell.jobs, seed), strict=True)
+        late_hosts = tuple((host, 0.0, at_s) for hosts, at_s in begins for host in hosts if at_s > 0)
+    return replace(wanted, pauses=wanted.pauses + late_hosts, background=cell.background)
 
 
 def _with_uplinks(planned: topologies.Network, mbit: float) -> topologies.Network:
@@ -117,8 +127,8 @@ def check(cell: Cell) -> None:
             read(cell.topology, cell.rate_mbit, is_given=True)
         except (UsageError, LocalError) as error:
             raise Impossible("rate_mbit", str(error)) from error
-    if cell.protocol == "halving-doubling" and cell.workers & (cell.workers - 1):
-        raise Impossible("workers", f"halving-doubling needs a power of two of workers, not {cell.workers}")
+    if cell.protocol in peers.POWERS and cell.workers & (cell.workers - 1):
+        raise Impossible("workers", f"{cell.protocol} needs a power of two of workers, not {cell.workers}")
     if cell.recording is not None:
         replay.check(cell)
         cell = replace(cell, bytes=4 * max(call.values for call in replay.calls(cell)))
@@ -128,7 +138,7 @@ def check(cell: Cell) -> None:
         wanted = scenario_of(cell)
         scenario.check_room(wanted)
     except UsageError as error:
-        raise Impossible("workers", str(error)) from error
+        raise Impossible("background" if "stream" in str(error) else "workers", str(error)) from error
     except LocalError as error:
         raise Impossible("bytes", str(error)) from error
     shared_slots.check_network(cell, wanted)
@@ -142,9 +152,34 @@ def _check_hosts(cell: Cell) -> None:
             continue
         if getattr(cell, name) != getattr(Cell(), name):
             raise Impossible(name, reason)
+    if cell.fail is not None and (cell.protocol != OURS or cell.shared_slots is not None or _has_steps(cell)):
+        raise Impossible("fail", f"only an allreduce of {OURS} is simulated with failures, with slots of its own")
+    _check_arrivals(cell)
+    if cell.background is not None and (cell.protocol not in (OURS, peers.RING) or cell.shared_slots is not None):
+        raise Impossible("background", f"only {OURS} and {peers.RING} have streams beside them")
+    if cell.late_ranks is not None and (cell.shared_slots is not None or cell.recording is not None):
+        raise Impossible("late_ranks", "shared slots and recordings are simulated with ranks that begin together")
+    if cell.late_ranks is not None and cell.pause is not None:
+        raise Impossible("pause", "late ranks are hosts that stand still at first: leave one of both out")
     for name in _OF_OUR_HOSTS:
         if getattr(cell, name) != getattr(Cell(), name) and (cell.protocol != OURS or cell.shared_slots is not None):
             raise Impossible(name, f"only {OURS} has it, with slots of its own")
+
+
+def _check_arrivals(cell: Cell) -> None:
+    """Raise Impossible if jobs cannot arrive one after the other in a cell."""
+    if cell.arrivals is None:
+        return
+    has_steps = cell.shared_slots is not None or cell.recording is not None or _has_steps(cell)
+    if has_steps or cell.protocol not in (OURS, *peers.ALGORITHMS):
+        raise Impossible("arrivals", f"allreduces of {OURS}, rings and trees of hosts have arrivals, with own slots")
+    for name in ("late_ranks", "pause"):
+        if getattr(cell, name) is not None:
+            raise Impossible(name, "hosts of jobs that arrive stand still until then: leave one of both out")
+    try:
+        arrivals.times(cell.arrivals, cell.jobs, cell.seed)
+    except UsageError as error:
+        raise Impossible("arrivals", str(error)) from error
 
 
 def _check_arrays(cell: Cell, wanted: Scenario) -> None:
@@ -156,6 +191,11 @@ def _check_arrays(cell: Cell, wanted: Scenario) -> None:
         return
     if not _has_steps(cell):
         return
+    if cell.collective in HALVES:
+        if cell.protocol in (peers.RING, scenario.IDEAL):
+            return
+        if cell.bytes % (4 * cell.workers):
+            raise Impossible("bytes", f"{cell.collective} needs as many values for each of {cell.workers} workers")
     what = "fusion" if cell.fusion else "collective" if cell.collective != "allreduce" else "values"
     if cell.protocol != OURS and what != "values":
         raise Impossible(what, f"{cell.protocol} has none of this: only {OURS} has")
@@ -203,7 +243,8 @@ def _one(cell: Cell, seed: int, draw: replay.Draw | None = None) -> Outcome:
     wanted = scenario_of(replace(cell, lanes="") if is_other else cell, seed)
     if cell.protocol in (scenario.IDEAL, IDEAL_SWITCHES):
         name = scenario.IDEAL if cell.protocol == scenario.IDEAL else "ideal switches"
-        return Outcome.of(scenario.ideals(wanted)[name], cell.bytes)
+        share = 0.5 if cell.collective in HALVES else 1.0
+        return Outcome.of(share * scenario.ideals(wanted)[name], cell.bytes)
     arrays = partial(_arrays, cell, draw)
     if is_other:
         return _outcome(cell, wanted, others.simulate(cell, wanted, arrays))
@@ -214,6 +255,7 @@ def _one(cell: Cell, seed: int, draw: replay.Draw | None = None) -> Outcome:
     if cell.protocol == OURS and _has_steps(cell):
         return simulated_ranks.run(cell, wanted, _block_of(cell), *arrays(wanted))
     way = "switches" if cell.protocol == OURS else cell.protocol
+    way = peers.HALF_RING if cell.collective in HALVES else way
     [found] = scenario.simulate(wanted, ways=[way], draw=arrays)
     return _outcome(cell, wanted, found)
 
@@ -243,13 +285,20 @@ def _outcome(cell: Cell, wanted: Scenario, found: Result) -> Outcome:
         raise LocalError(f"the simulation stood still: {found.finished} of {len(wanted.hosts)} workers had finished")
     if found.is_right is False:
         raise LocalError("a sum was wrong, so this run does not count")
-    switches = {*wanted.planned.switches, others.SWITCH}
+    switches = {*wanted.planned.switches, others.SWITCH, *wanted.others}
     sent = sum(link.bytes for link in found.links if link.name.partition("->")[0] not in switches)
+    took_s, slowest_ms = found.simulated_s, None
+    if cell.arrivals is not None:
+        arrived = arrivals.times(cell.arrivals, cell.jobs, wanted.seed)
+        jobs_s = [end - at for end, at in zip(found.jobs_s or (took_s,), arrived, strict=True)]
+        took_s, slowest_ms = sum(jobs_s) / len(jobs_s), 1e3 * max(jobs_s)
     return Outcome.of(
-        found.simulated_s,
+        took_s,
         cell.bytes,
+        slowest_ms=slowest_ms,
         sent_mb=sent / len(wanted.hosts) / 1e6,
         frames=found.frames,
         repeats=found.repeats,
+        late_ms=None if cell.late_ranks is None else 1e3 * max((until for _, _, until in wanted.pauses), default=0.0),
         right=found.is_right,
     )

@@ -22,6 +22,8 @@ ANY_SERVERS: Final = True
 LEVELS: Final = 2
 WINDOW_VALUES: Final = 64 * 256
 """Values in flight.  No paper says it; fewer frames stall where some are lost (README.md)."""
+PASSED: Final = 3
+"""Answers to later blocks after which a block is pushed again, as TCP's duplicate acknowledgements (RFC 5681)."""
 PROGRAM: Final = forwarding.FORWARDING
 entries: Final = forwarding.entries
 PORT: Final = 0xBEC0
@@ -54,6 +56,8 @@ class Worker:
         self._sent: dict[int, tuple[bytes, float, bool]] = {}
         """Frame, when it was sent, and whether it was repeated; the longest unanswered one first."""
         size = HEADER.size + 4 * world.lanes
+        self._passed: dict[int, int] = {}
+        """How many blocks that were pushed later to the same server have been answered."""
         self._heads = [
             forwarding.head(world, PORT, link.host, world.workers + number, size) for number in range(world.servers)
         ]
@@ -105,21 +109,41 @@ class Worker:
         kind, _, _, sequence = HEADER.unpack_from(frame, HEADERS_BYTES)
         if kind != SUM or sequence not in self._sent:
             return None
-        _, at, was_repeated = self._sent.pop(sequence)
+        _, at, was_repeated = self._sent[sequence]
+        if not was_repeated:
+            self._pass(sequence)
+        del self._sent[sequence]
+        self._passed.pop(sequence, None)
         self._rounds.answered(self._link.now() - at, was_repeated=was_repeated)
         return int(sequence)
+
+    def _pass(self, answered: int) -> None:
+        """Push again what three later blocks of the same server have passed: TCP and RDMA find a loss so, too."""
+        lost, servers = [], self._world.servers
+        for sequence in self._sent:
+            if sequence == answered:
+                break
+            if sequence % servers == answered % servers:
+                self._passed[sequence] = self._passed.get(sequence, 0) + 1
+                if self._passed[sequence] == PASSED:
+                    lost.append(sequence)
+        self._send_again(lost)
 
     def _repeat(self) -> None:
         """Push what has waited for too long again."""
         now = self._link.now()
         late = [one for one, (_, at, _) in self._sent.items() if at + self._rounds.timeout_s <= now]
-        for sequence in late:
-            frame, _, _ = self._sent.pop(sequence)
-            self._link.send(frame)
-            self._sent[sequence] = frame, now, True
-            self._counts["repeats"] += 1
+        self._send_again(late)
         if late:
             self._rounds.late()
+
+    def _send_again(self, sequences: list[int]) -> None:
+        for sequence in sequences:
+            frame, _, _ = self._sent.pop(sequence)
+            self._passed.pop(sequence, None)
+            self._link.send(frame)
+            self._sent[sequence] = frame, self._link.now(), True
+            self._counts["repeats"] += 1
 
 
 def server(world: World, link: HostLink) -> Steps:
