@@ -201,8 +201,9 @@ class Average:
             return Here()
         if not tensors:
             return self._begin_nothing()
+        average = f"an average of {len(tensors)} tensor{'s' * (len(tensors) > 1)}"
         record = Record(
-            title=above.title if above is not None else f"an average of {len(tensors)} tensor{'s' * (len(tensors) > 1)}",
+            title=above.title if above is not None else average,
             facts={**facts_of(list(tensors), keys), "above": above.facts if above is not None else {}},
         )
         joined = join(tensors)  # a copy
