@@ -107,7 +107,6 @@ class SimulateOptions:
         from switchsum.planning.sources import read
         from switchsum_lab.simulation import conditions
         from switchsum_lab.simulation.conditions import CableConditions, parse_rate, parse_time
-        from switchsum_lab.simulation.scenario import Scenario, named
 
         if self.topology is None and self.workers is None:
             raise UsageError("how many ranks? Give --workers 8, which means a star, or --topology")
@@ -118,39 +117,53 @@ class SimulateOptions:
         queue_bytes, queue_frames = conditions.parse_queue(self.queue)
         own_bytes, own_frames = conditions.parse_queue(self.host_queue)
         workers = self.workers if self.workers is not None else len(planned.hosts) // self.jobs
+        size, batch_s, cost = (
+            conditions.parse_size(self.size),
+            parse_time(self.batch),
+            conditions.parse_cost(self.frame_cost),
+        )
+        outages, pauses = conditions.parse_spans(self.outage), conditions.parse_spans(self.pause)
+        failures = conditions.parse_failures(self.fail)
+        until_s, switch_timeout_s = (
+            None if text is None else parse_time(text) for text in (self.until, self.switch_timeout)
+        )
+        cables = CableConditions(
+            delay_s=parse_time(self.delay),
+            queue_bytes=queue_bytes,
+            queue_frames=queue_frames,
+            mark_bytes=None if self.mark is None else conditions.parse_size(self.mark),
+            loss=self.loss,
+            overhead_bytes=self.overhead,
+            host_queue_bytes=own_bytes,
+            host_queue_frames=own_frames,
+            bucket_bytes=0 if self.bucket is None else conditions.parse_size(self.bucket),
+            burst_rate_bps=0.0 if self.bucket is None else conditions.AT_ONCE_BPS,
+            late=self.late,
+            late_by_s=parse_time(self.late_by),
+            twice=self.twice,
+        )
+        # A wrong word is refused before the simulator is imported, which takes most of a second.
+        from switchsum_lab.simulation.scenario import Scenario, named
+
         return Scenario(
             planned=planned,
             workers=workers,
             jobs=self.jobs,
-            size=conditions.parse_size(self.size),
-            conditions=CableConditions(
-                delay_s=parse_time(self.delay),
-                queue_bytes=queue_bytes,
-                queue_frames=queue_frames,
-                mark_bytes=None if self.mark is None else conditions.parse_size(self.mark),
-                loss=self.loss,
-                overhead_bytes=self.overhead,
-                host_queue_bytes=own_bytes,
-                host_queue_frames=own_frames,
-                bucket_bytes=0 if self.bucket is None else conditions.parse_size(self.bucket),
-                burst_rate_bps=0.0 if self.bucket is None else conditions.AT_ONCE_BPS,
-                late=self.late,
-                late_by_s=parse_time(self.late_by),
-                twice=self.twice,
-            ),
-            batch_s=parse_time(self.batch),
-            outages=conditions.parse_spans(self.outage),
-            pauses=conditions.parse_spans(self.pause),
+            size=size,
+            conditions=cables,
+            batch_s=batch_s,
+            outages=outages,
+            pauses=pauses,
             lanes_per_frame=per_frame,
             lanes=kind,
             density=self.density,
             window_slots=self.window,
-            cost=conditions.parse_cost(self.frame_cost),
+            cost=cost,
             seed=self.seed,
-            against=named(self.against, workers, conditions.parse_size(self.size)),
-            until_s=None if self.until is None else parse_time(self.until),
-            failures=conditions.parse_failures(self.fail),
-            switch_timeout_s=None if self.switch_timeout is None else parse_time(self.switch_timeout),
+            against=named(self.against, workers, size),
+            until_s=until_s,
+            failures=failures,
+            switch_timeout_s=switch_timeout_s,
         )
 
 

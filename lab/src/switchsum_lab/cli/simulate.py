@@ -29,11 +29,12 @@ def simulate(options: SimulateOptions) -> None:
 
     All printed figures are simulated.  The same options and seed give the same figures.
     """
-    from switchsum_lab.simulation import scenario as scenarios
     from switchsum_lab.simulation.conditions import parse_time
 
-    wanted = options.scenario()
-    scenarios.check_room(wanted, most_s=parse_time(options.longest))
+    most_s, wanted = parse_time(options.longest), options.scenario()
+    from switchsum_lab.simulation import scenario as scenarios  # wrong words are refused before, in half of the time
+
+    scenarios.check_room(wanted, most_s=most_s)
     observer = _Observer(options.pcap, options.plot, options.trace)
     with waiting_for("the simulation"):
         results = scenarios.simulate(wanted, watch=observer.watch)
