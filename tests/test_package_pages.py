@@ -6,6 +6,7 @@ import doctest
 import re
 import shlex
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -28,6 +29,14 @@ def test_the_example_of_the_switch_runs(monkeypatch: pytest.MonkeyPatch) -> None
     result = doctest.DocTestRunner().run(test, out=said.append)
     assert result.attempted >= 6
     assert result.failed == 0, "".join(said)
+
+
+def test_the_test_of_a_program_passes_as_the_page_has_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(ROOT)
+    code = re.findall(r"```python\n(.*?)```", (ROOT / "switch/docs/test-your-p4.md").read_text(), re.DOTALL)[0]
+    made: dict[str, Any] = {}
+    exec(code, made)
+    made["test_a_route"]()
 
 
 @pytest.mark.timeout(300)

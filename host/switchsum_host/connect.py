@@ -376,8 +376,11 @@ def _refuse_missing(*settings: tuple[str, object, str]) -> None:
     missing = {name: variable for name, value, variable in settings if value is None and not os.environ.get(variable)}
     if missing:
         *others, last = missing
+        what = f"this process has no {', '.join(others)}{' and ' * bool(others)}{last}"
+        if len(missing) == len(settings):
+            what = "this process belongs to no job"
         raise UsageError(
-            f"no {', '.join(others)}{' and ' * bool(others)}{last} for this process: start the script with "
+            f"{what}: start the script with "
             f"`switchsum run -n 4 -- python SCRIPT`, which sets {', '.join(missing.values())}, or pass "
             f"connect({', '.join(f'{name}=...' for name in missing)})"
         )

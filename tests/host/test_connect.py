@@ -45,7 +45,7 @@ def test_all_that_is_missing_is_said_at_once(monkeypatch: pytest.MonkeyPatch) ->
     for variable in ("SWITCHSUM_JOB", "RANK", "WORLD_SIZE", "SWITCHSUM_LINK"):
         monkeypatch.delenv(variable, raising=False)
     said = (
-        r"^no job, world_size and link for this process: .*, which sets SWITCHSUM_JOB, WORLD_SIZE, SWITCHSUM_LINK, or "
+        r"^this process has no job, world_size and link: .*, which sets SWITCHSUM_JOB, WORLD_SIZE, SWITCHSUM_LINK, or "
     )
     with pytest.raises(UsageError, match=said + r"pass connect\(job=\.\.\., world_size=\.\.\., link=\.\.\.\)$"):
         connect(rank=0)

@@ -41,6 +41,7 @@ from .driver import CommunicatorDriver
 from .interrupts import Interrupts
 
 _log: Final = logging.getLogger("switchsum.host.api.operation_queue")
+WIDEST: Final = ("int64", "uint64")
 LONGEST_WAIT_S: Final = 0.05
 """How soon a waiting collective notices what heartbeats have brought."""
 BACKGROUND_WAIT_S: Final = 0.001
@@ -167,8 +168,8 @@ class Handle:
             blocks = finished.overflowed
             names = ", ".join(map(str, blocks[:8])) + (", ..." if len(blocks) > 8 else "")
             raise SumOverflow(
-                f"sums do not fit {self.operation.dtype_name} in block {names} of the array: give a wider dtype, or "
-                "`saturate=True`",
+                f"sums do not fit {self.operation.dtype_name} in block {names} of the array: give "
+                f"{'smaller values' if self.operation.dtype_name in WIDEST else 'a wider dtype'}, or `saturate=True`",
                 blocks,
             )
         return self._result
