@@ -118,6 +118,9 @@ class RunOptions:
             raise OptionError("command", "no command: switchsum run -n 4 -- python train.py")
         if not 0 <= self.loss < 1:
             raise OptionError("loss", f"a loss probability is at least 0 and less than 1, not {self.loss}")
+        switch = self.switch
+        if switch not in ("embedded", "bmv2") and "/" not in switch and shutil.which(switch) is None:
+            raise OptionError("switch", f"--switch must be embedded, bmv2 (found on PATH) or a path, not {switch!r}")
         self.network.refuse(self)
 
     @property
@@ -267,10 +270,7 @@ def _check_our_frames(options: RunOptions) -> None:
         )
 
 
-def _check_switch(options: RunOptions) -> None:
-    switch = options.switch
-    if switch not in ("embedded", "bmv2") and "/" not in switch and shutil.which(switch) is None:
-        raise OptionError("switch", f"--switch must be embedded, bmv2 (found on PATH) or a path, not {switch!r}")
+def _check_recording(options: RunOptions) -> None:
     if not options.is_embedded and options.pcap is not None:
         raise OptionError("pcap", "--pcap records the embedded switch only: for BMv2, capture on its interfaces")
 
@@ -326,7 +326,7 @@ NETWORKS: Final = (
     Network(
         option="--links veth",
         has=_JOB | _CABLES | {"switch"},
-        checks=(*_OURS, _check_cables, _check_our_frames, _check_switch),
+        checks=(*_OURS, _check_cables, _check_our_frames, _check_recording),
     ),
     Network(
         option=VIRTUAL,
@@ -339,7 +339,7 @@ NETWORKS: Final = (
         is_of_others=True,
         runner="baseline",
         has=_CABLES | {"switch", "slots", "servers"},
-        checks=(*_THEIRS, _check_switch),
+        checks=_THEIRS,
     ),
     Network(
         option=VIRTUAL,
