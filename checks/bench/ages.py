@@ -83,7 +83,8 @@ class Age:
         if not self.changed:
             return f"{self.how}{part} before [records had digests]({about})."
         is_all = len(self.changed) == self.groups >= MANY
-        return f"{self.how}{part} before [changes]({about}) to {'all of its code' if is_all else self.names}."
+        what = "all of switchsum's code that it measures" if is_all else f"switchsum's {self.names}"
+        return f"{self.how}{part} before [changes]({about}) to {what}."
 
 
 def tables_of(page: str, text: str) -> list[Table]:

@@ -118,15 +118,15 @@ def test_marks_stand_above_tables_and_above_what_a_command_writes() -> None:
     assert (made.heading, made.is_made) == ("Page, 2", True)
     text = ages.marked(PAGE, [of(first, "engine", "links"), of(made, "P4", older=1, records=2)])
     link = "[changes](results/ages.md)"
-    assert f"# Page\n\nMeasured before {link} to engine and links.\n\n| a | b |\n" in text
-    assert f"```\n\nMeasured in part before {link} to P4.\n\n<!-- rows" in text
+    assert f"# Page\n\nMeasured before {link} to switchsum's engine and links.\n\n| a | b |\n" in text
+    assert f"```\n\nMeasured in part before {link} to switchsum's P4.\n\n<!-- rows" in text
     assert ages.unmarked(text) == PAGE
     assert ages.marked(text, []) == PAGE
 
 
 def test_a_mark_is_short_where_all_has_changed_and_says_what_is_not_known() -> None:
     first, _ = ages.tables_of("docs/results/page.md", PAGE)
-    assert of(first, *"abcd", groups=4).mark.endswith("to all of its code.")
+    assert of(first, *"abcd", groups=4).mark.endswith("to all of switchsum's code that it measures.")
     assert of(first).mark == "Measured before [records had digests](ages.md)."
     assert of(first, older=0).mark == ""
     assert ages.unmarked(f"{of(first).mark}\n\n{PAGE}") == PAGE
