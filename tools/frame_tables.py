@@ -98,7 +98,8 @@ def p4_enumeration(members: type[IntEnum], bits: int, **more: int) -> list[str]:
     name = P4_TYPES[members]
     last = next(int(member) for member in members if int(member) + 1 not in list(members))
     numbers = more | {str(member.name): int(member) for member in members}
-    rows = {one: f"    {one} = {number}{',' * (number != max(members))}" for one, number in numbers.items()}
+    end = next(reversed(numbers))
+    rows = {one: f"    {one} = {number}{',' * (one != end)}" for one, number in numbers.items()}
     constant = f"{UNUSED} const bit<{bits}> {name.removesuffix('_t').upper()}_LAST = {last};"
     gap = "    // without gaps" if last != max(members) else ""
     return ["", p4_comment(members), f"enum bit<{bits}> {name} {{", *p4_rows(members, rows), "}", constant + gap]
