@@ -111,7 +111,7 @@ def section(record: Mapping[str, Any]) -> Iterator[str]:
     yield "|---|---|---|---|---|"
     for row in rows:
         where = PROGRAMS[row["name"]]
-        place = f"github.com/{where.owner}/{where.repository} {where.commit}, `{where.path}`"
+        place = f"github.com/{where.owner}/{where.repository} {where.commit}, {where.path}"
         cells = (
             f"{row['name']}: {place}",
             f"{row['seconds']:.0f}",
