@@ -22,6 +22,7 @@ from .conftest import RANKS, SCRIPTS, Launch, make_groups, on_all
 
 torch = pytest.importorskip("torch", reason="PyTorch is not installed (make torch)")
 import switchsum.torch  # noqa: E402  (it needs torch)
+from switchsum.torch import lanes_of_models  # noqa: E402  (it needs torch)
 from switchsum.torch.compression import compressor_of  # noqa: E402  (it needs torch)
 from switchsum.torch.gloo import LOOPBACK, open_gloo  # noqa: E402  (it needs torch)
 from switchsum.torch.lane_choice import FEW_BYTES, MOST_RANKS, asked_for, lanes_for  # noqa: E402  (it needs torch)
@@ -216,6 +217,19 @@ def test_gradient_lanes_refuses_what_it_cannot_do() -> None:
         switchsum.torch.gradient_lanes(torch.nn.Linear(2, 2), "int4")
     with pytest.raises(UsageError, match=r"not Linear: wrap the call that sums in `with switchsum.torch.lanes\('int8'"):
         switchsum.torch.gradient_lanes(torch.nn.Linear(2, 2), "int8")
+
+
+def test_gradient_lanes_refuses_groups_that_take_no_notice_of_lanes() -> None:
+    dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+    try:
+        model = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(2, 2))
+        with pytest.raises(UsageError, match="process group has the backend 'switchsum'"):
+            switchsum.torch.gradient_lanes(model, "int16")
+        scatter = lanes_of_models._ReduceScatter("int16")  # torch gives it the group at the first step
+        with pytest.raises(UsageError, match="process group has the backend 'switchsum'"):
+            scatter(torch.zeros(2), torch.zeros(2), dist.group.WORLD, dist.ReduceOp.SUM)
+    finally:
+        dist.destroy_process_group()
 
 
 def test_an_unknown_one_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -14,6 +14,7 @@ from torch.distributed.fsdp._fully_shard._fsdp_collectives import DefaultReduceS
 from torch.futures import Future
 from torch.nn.parallel import DistributedDataParallel
 
+from switchsum.torch.group import SwitchGroup
 from switchsum.torch.lane_choice import check_lanes, lanes
 from switchsum_protocol.errors import UsageError
 
@@ -30,7 +31,8 @@ def gradient_lanes(model: nn.Module, kind: str) -> None:
         kind: "int32", "int16", "int8" or "each", as in `Communicator.allreduce`.
 
     Raises:
-        UsageError: There are no such lanes, or the model is of another kind, or has a communication hook already.
+        UsageError: There are no such lanes, or the model is of another kind, or has a communication hook already, or
+            its process group has another backend (of `fully_shard` at the first step).
 
     Note:
         With hybrid sharding by `fully_shard` only the reduce-scatters are the hook's.  Set `lanes` of the process group
@@ -49,10 +51,12 @@ def gradient_lanes(model: nn.Module, kind: str) -> None:
     """
     check_lanes(kind, "lanes")
     if isinstance(model, DistributedDataParallel):
+        _check_group(model.process_group)
         if model._comm_hooks:
             raise UsageError("the model already has a communication hook: call gradient_lanes in place of that hook")
         model.register_comm_hook(None, _hook_of_ddp(model, kind))
     elif isinstance(model, FullyShardedDataParallel):
+        _check_group(model.process_group)
         state = hooks_of_fsdp.DefaultState(model.process_group)
         model.register_comm_hook(state, _InLanes(kind))
     elif sharded := [one for one in model.modules() if isinstance(one, FSDPModule)]:
@@ -63,6 +67,12 @@ def gradient_lanes(model: nn.Module, kind: str) -> None:
             f"gradient_lanes takes a DistributedDataParallel, a module with fully_shard or a FullyShardedDataParallel, "
             f"not {type(model).__name__}: wrap the call that sums in `with switchsum.torch.lanes({kind!r}):`"
         )
+
+
+def _check_group(group: object) -> None:
+    """Refuse a group that would take no notice of lanes; raises UsageError."""
+    if not isinstance(group, SwitchGroup):
+        raise UsageError("gradient_lanes needs a model whose process group has the backend 'switchsum'")
 
 
 def _hook_of_ddp(model: DistributedDataParallel, kind: str) -> Any:
@@ -99,7 +109,10 @@ class _ReduceScatter(DefaultReduceScatter):
     def __init__(self, kind: str) -> None:
         self._kind = kind
 
-    def __call__(self, *arguments: Any, **options: Any) -> Any:
+    def __call__(
+        self, output_tensor: torch.Tensor, input_tensor: torch.Tensor, group: Any, op: Any, async_op: bool = False
+    ) -> Any:
         """Do what it does without lanes."""
+        _check_group(group)
         with lanes(self._kind):
-            return super().__call__(*arguments, **options)
+            return super().__call__(output_tensor, input_tensor, group, op, async_op)
