@@ -16,7 +16,7 @@ import numpy as np
 from switchsum.testing.cluster import Cluster, ClusterConfig
 from switchsum.testing.network import Impairment, LinkConditions
 from switchsum_host.engine.dtypes import DIGITS, most_values
-from switchsum_host.engine.operation import Operation
+from switchsum_host.engine.operation import BITWISE, OPERATORS, Operation
 from switchsum_protocol.errors import SwitchsumError
 
 FLOATS = [np.dtype(np.float32), np.dtype(np.float16), np.dtype(ml_dtypes.bfloat16)]
@@ -57,7 +57,7 @@ def add(cluster: Cluster, random: np.random.Generator, lines: list[str]) -> None
     is_float = is_exact or bool(random.integers(2))
     kinds = FLOATS if is_float else INTEGERS
     dtype = FLOATS[0] if is_exact else kinds[random.integers(len(kinds))]
-    operator = str(random.choice(["sum", "average", "max", "min"] if is_float else ["sum", "max", "min", "or"]))
+    operator = str(random.choice([one for one in OPERATORS if one not in (BITWISE if is_float else ("average",))]))
     operator = "average" if is_exact else operator
     lanes = str(random.choice(["int32", "int16", "int8"])) if operator in ("sum", "average") and is_float else "int32"
     lanes = "int32" if is_exact else lanes

@@ -260,8 +260,8 @@ def random_frame(random: np.random.Generator, pair: Pair, base: int) -> tuple[in
         block=int(random.choice([3, 3, 3, 3, 4])),
         next_block=int(random.choice([5, 9, NO_BLOCK])),
         next_exponent=int(random.integers(256)),
-        format=LaneFormat(int(random.choice([1, 1, 1, 1, 2, 3, 4, 7, 8]))),
-        operator=Operator(int(random.choice([1, 1, 1, 1, 2, 3, 4]))),
+        format=LaneFormat(int(random.choice([LaneFormat.INT32] * 3 + list(LaneFormat)))),
+        operator=Operator(int(random.choice([Operator.SUM] * 3 + list(Operator)))),
         bitmap=int(random.integers(4)),
     )
     lanes = random.integers(-(2**31), 2**31, LANES).astype(">i4").tobytes() if flags & Flag.PAYLOAD else b""

@@ -89,7 +89,13 @@ def _overflow(play: Play) -> None:
 
 @case("row 9", "each part of the tag, and the flag for everybody")
 def _tags(play: Play) -> None:
-    parts: list[dict[str, int]] = [{"digest": 1}, {"block": 8}, {"exponent": 3}, {"operator": 4}, {"format": 3}]
+    parts: list[dict[str, int]] = [
+        {"digest": 1},
+        {"block": 8},
+        {"exponent": 3},
+        {"operator": Operator.OR},
+        {"format": LaneFormat.INT8},
+    ]
     for step, other in enumerate(parts):
         play.contribute(0, play.lanes(), step, next_block=20)
         for rank in play.ranks[1:]:
