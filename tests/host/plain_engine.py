@@ -23,7 +23,7 @@ FLOATS = [np.dtype(np.float32), np.dtype(np.float16), np.dtype(ml_dtypes.bfloat1
 INTEGERS = [np.dtype(f"{kind}{size}") for kind in "iu" for size in (1, 2, 4, 8)]
 
 
-def told(seed: int) -> list[str]:
+def reported(seed: int) -> list[str]:
     """Run a job that a seed describes; return its frames, its results and its counters, in order, as text."""
     random = np.random.default_rng(seed)
     config = ClusterConfig(
@@ -95,4 +95,4 @@ def _values(random: np.random.Generator, dtype: np.dtype[Any], size: int) -> Any
 if __name__ == "__main__":
     warnings.simplefilter("error")
     for argument in sys.argv[1:]:
-        sys.stdout.write(json.dumps(told(int(argument))) + "\n")
+        sys.stdout.write(json.dumps(reported(int(argument))) + "\n")

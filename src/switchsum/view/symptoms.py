@@ -36,7 +36,7 @@ OLD_S: Final = 5.0
 """Reports come once a second; older ones are of a worker that is stopped, or cannot reach the controller."""
 PROFILE_S: Final = 30
 """A profile of so many seconds has many steps in it."""
-MOST_TOLD: Final = 3
+MOST_NAMED: Final = 3
 """Number of ranks of which it is told what each has begun."""
 BUSY: Final = 0.5
 """A process that takes this part of a core's time between its calls computes there; one that takes less waits."""
@@ -304,7 +304,7 @@ def _held_up(facts: Facts, is_so: Callable[[list[rpc.WorkerInfo]], bool], *earli
     others, missing, begun = found.others, found.missing, max(one.begun for one in facts.workers)
     having = others or missing
     waits = f"; {ranks_text(others)} {verb(others, 'waits', 'wait')} for {verb(missing, 'it', 'them')}"
-    behind = [one for one in rows[:MOST_TOLD] if one.begun < begun]
+    behind = [one for one in rows[:MOST_NAMED] if one.begun < begun]
     repeats = sum(one.recent.repeats for one in rows)
     words = of_ranks(facts, missing) | {
         "it_is": verb(missing, "the rank is", "the ranks are"),
@@ -525,9 +525,9 @@ def last_to_come(facts: Facts) -> tuple[int, str] | None:
     if found is None:
         return None
     rank, _ = found
-    is_told = (late is not None and late.rank == rank) or rank in congested(facts)[0]
+    is_blamed = (late is not None and late.rank == rank) or rank in congested(facts)[0]
     lossy = {one.rank for _, losses in lossy_groups(facts) for one in losses}
-    return None if is_told or rank in lossy else found
+    return None if is_blamed or rank in lossy else found
 
 
 def _missing_most(facts: Facts) -> tuple[int, str] | None:
@@ -610,7 +610,7 @@ def _waits(facts: Facts) -> list[Symptom]:
     if found is not None and found.times:
         step = "step" if found.calls_per_step > 1 else "call"
         often = listed([f"rank {rank} {_times(count)}" for rank, count in _most(found.times)])
-        rest = len(found.times) - MOST_TOLD
+        rest = len(found.times) - MOST_NAMED
         more = f", and {rest} more rank{'s' * (rest > 1)} now and then" if rest > 0 else ""
         wander = f": pauses of {duration(found.late_s)} wander, in the last {found.steps} {step}s {often}{more}"
     words = {"waiting": percent(spent["waiting"]), "seconds": f"{SHARES_S:.0f} s", "wander": wander}
@@ -618,7 +618,7 @@ def _waits(facts: Facts) -> list[Symptom]:
 
 
 def _most(times: dict[int, int]) -> list[tuple[int, int]]:
-    return sorted(sorted(times.items(), key=lambda item: -item[1])[:MOST_TOLD])
+    return sorted(sorted(times.items(), key=lambda item: -item[1])[:MOST_NAMED])
 
 
 def _shares(spent: dict[str, float]) -> str:
