@@ -84,14 +84,14 @@ def test_readme_leads_to_the_walks() -> None:
 
 LISTS = [
     path
-    for room in ("controller", "exercises", "host", "lab/src", "protocol", "src", "switch/src")
-    for path in (ROOT / room).rglob("__init__.py")
+    for package in ("controller", "exercises", "host", "lab/src", "protocol", "src", "switch/src")
+    for path in (ROOT / package).rglob("__init__.py")
     if re.search(r"^\| (folder or )?files? \|", path.read_text(), re.MULTILINE)
 ]
 
 
 @pytest.mark.parametrize("path", LISTS, ids=lambda path: path.parent.relative_to(ROOT).as_posix())
-def test_a_room_that_lists_its_files_lists_all_of_them(path: Path) -> None:
+def test_a_package_that_lists_its_files_lists_all_of_them(path: Path) -> None:
     rows = re.findall(r"^\| (.*?) \|", path.read_text(), re.MULTILINE)
     listed = {name for row in rows for name in re.findall(r"`([\w/.]+)`", row)}
     files = {one.name for one in path.parent.glob("*.py")} - {"__init__.py"}
