@@ -23,9 +23,9 @@ from switchsum.view.late import (
     stands,
     steps_of,
 )
-from switchsum.view.losses import Loss, loss_of, lossy_groups, port_of, simulated
+from switchsum.view.losses import Cause, CauseKind, Loss, loss_of, lossy_groups, port_of, simulated
 from switchsum.view.rounds import newest_rounds
-from switchsum.view.rules import WAITS
+from switchsum.view.rules import SIMULATOR_ON, WAITS
 from switchsum.view.words import called, capital, duration, listed, names, percent, places, ranks_text, runs, verb
 from switchsum_protocol import rpc
 from switchsum_protocol.frame import Reason
@@ -457,17 +457,17 @@ def _port_drops(facts: Facts) -> list[Symptom]:
     at, found = _dropped_at_ports(facts), []
     for port in sorted({*at.values()}):
         losses = [one for worker in facts.workers if at.get(worker.rank) == port and (one := loss_of(facts, worker))]
-        seen = _loss(facts, f"port {port}", losses)
+        seen = _loss(facts, Cause(CauseKind.PORT, f"port {port}"), losses)
         words = {**seen.words, "port": f"port {port} of the switch", "who": ranks_text(seen.ranks)}
         found.append(replace(seen, words=words, cause=""))
     return found
 
 
-def _loss(facts: Facts, cause: str, losses: list[Loss]) -> Symptom:
+def _loss(facts: Facts, cause: Cause, losses: list[Loss]) -> Symptom:
     ranks = [one.rank for one in losses]
     there, back, sent = (sum(getattr(one, name) for one in losses) for name in ("there", "back", "sent"))
     share, dropped = (there + back) / sent, simulated(facts, ranks[0])
-    where = f", all at {cause}," if len(ranks) > 1 and cause.startswith(("host ", "switch ")) else ""
+    where = f", all at {cause.text}," if len(ranks) > 1 and cause.kind is CauseKind.PLACE else ""
     who = f"the link of {called(facts, ranks)}" if len(ranks) == 1 else f"the links of {ranks_text(ranks)}{where}"
     seconds = max(one.seconds for one in losses)
     counted = f"{there + back} of {sent} contributions or their answers were lost"
@@ -488,8 +488,8 @@ def _loss(facts: Facts, cause: str, losses: list[Loss]) -> Symptom:
         "port": f" of port {port_of(facts, ranks[0]).port}" if dropped and len(ranks) == 1 else "",
         "places": places(facts, ranks) if len(ranks) == 1 else "",
     }
-    is_alone = cause.startswith("rank ")
-    return Symptom(words=words, ranks=ranks, share=_cost(facts, share), cause="" if is_alone else cause, lost=share)
+    shared = "" if cause.kind is CauseKind.RANK else cause.text
+    return Symptom(words=words, ranks=ranks, share=_cost(facts, share), cause=shared, lost=share)
 
 
 def _cost(facts: Facts, lost: float) -> float:
@@ -713,7 +713,7 @@ SYMPTOMS: Final[dict[str, Callable[[Facts], Iterable[Symptom]]]] = {
     "a port is congested": _port_congested,
     "a port drops": _port_drops,
     "the way to the switch is congested": _way_congested,
-    "drop simulator is on": lambda facts: _lossy(facts, "simulated"),
+    SIMULATOR_ON: lambda facts: _lossy(facts, "simulated"),
     "links of interfaces lose": lambda facts: _lossy(facts, "packet"),
     "links of sockets lose": lambda facts: _lossy(facts, "socket"),
     "a rank is late": _late,
