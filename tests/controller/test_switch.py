@@ -291,6 +291,7 @@ def set_number(connected: Session, *, slot: int, number: int, seen: int) -> None
     for _ in range(2):  # every second one is lost
         packet = connected._schema.encode_packet_out(frame, {"egress_port": 0, "unused": 0})
         connected._client.send_packets([packet])
+    connected.query([(slot, number & 1)])  # packet-outs are taken in order: its answer comes when the cell is written
 
 
 def test_only_what_frames_may_have_changed_is_asked_for(switch: AnySwitch, monkeypatch: pytest.MonkeyPatch) -> None:
