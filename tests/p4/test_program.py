@@ -171,7 +171,7 @@ def test_lanes_that_were_not_combined_do_not_come_back(rig: Rig) -> None:
         assert packet.payload == b""
 
 
-FORMATS = [(LaneFormat.INT64, ">i8"), (LaneFormat.INT32, ">i4"), (LaneFormat.INT16, ">i2"), (LaneFormat.INT8, "i1")]
+FORMATS = [(lane_format, lane_format.dtype) for lane_format in LaneFormat]
 BUT_SUMS = [operator for operator in Operator if operator is not Operator.SUM]
 
 
