@@ -95,7 +95,7 @@ differ: $(STAMP) ## compare interpreter, native code and BMv2 (if on PATH) by ra
 	for program in $(DIFFERED); do echo $$program; \
 	  $(BIN)/switchsum differ $$program.json $$program.p4info.txtpb --seconds $(or $(SECONDS),600) $(ARGS) || exit 1; done
 
-soak: $(STAMP) ## random jobs on 8 workers with loss and kills, for SECONDS (1800) and until FRAMES have passed; ARGS='--leaves 2': over a tree; --shared: jobs share slots
+soak: $(STAMP) ## random jobs on 8 workers with loss and kills, for SECONDS (1800) and until FRAMES (1e9; 0: no longer) have passed; ARGS='--leaves 2': over a tree; --shared: jobs share slots
 	$(BIN)/python -m checks.soak --seconds $(or $(SECONDS),1800) --frames $(FRAMES) $(ARGS)
 
 soak-starts: $(STAMP) ## kill and stop parts of a system while the ranks of a job join, TRIALS (200) times

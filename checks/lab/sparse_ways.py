@@ -103,13 +103,13 @@ def recorded(workers: int, step: int) -> list[Places]:
 
 def facts_of(rows: int, counts: Sequence[int], union: int, *, is_same: bool) -> Facts:
     """Return facts about single values of float32."""
-    room = scaled.room_behind(_FIRST_WORDS + len(counts), LANES)
+    free = scaled.frames_behind(_FIRST_WORDS + len(counts), LANES)
     return Facts(
         rows=rows,
         counts=counts,
         union=union,
         is_same=is_same,
-        has_exponents=is_same and max(counts) <= room * LANES,
+        has_exponents=is_same and max(counts) <= free * LANES,
         pair_bits=32,
         sum_bits=32,
         frame_bits=_FRAME_BITS,

@@ -152,7 +152,7 @@ class Worker:
         first, self._next = self._next, self._next + blocks.count
         done, base, following = set[int](), 0, 0
         while base < blocks.count:
-            while following < blocks.count and following - base < len(self._frames) and self._has_room():
+            while following < blocks.count and following - base < len(self._frames) and self._has_capacity():
                 self._contribute(blocks, following, first + following)
                 following += 1
             answer = yield next(iter(self._sent.values()))[0] + self._rounds.timeout_s
@@ -177,7 +177,7 @@ class Worker:
         """Return what was counted."""
         return dict(self._counts)
 
-    def _has_room(self) -> bool:
+    def _has_capacity(self) -> bool:
         return len(self._sent) < min(int(self._window), self._world.slots)
 
     def _contribute(self, blocks: FixedPoint, block: int, number: int) -> None:
