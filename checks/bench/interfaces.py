@@ -18,6 +18,7 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
+from checks.bench.bmv2 import build
 from checks.bench.choice import Choice
 from checks.bench.program_cases import ENTERS, FORWARD, FRAME_BYTES, PROGRAMS, Program
 from checks.bench.public_programs import public_programs
@@ -226,6 +227,7 @@ def run(choice: Choice) -> list[Record]:
     records = []
     for program in (FORWARD, *programs, *public_programs(choice.public)):
         conditions = f"{program.what}, frames of {FRAME_BYTES} bytes, veth pairs, {choice.runs} runs"
+        conditions += f"; {build()}" if with_bmv2 else ""
         ours = rate(program, "embedded", choice.runs)
         # The kernel sends UDP frames of equal length as one, others one by one: the same frames are forwarded.
         allowed = ours if program is FORWARD else rate(replace(FORWARD, frames=program.frames), "embedded", choice.runs)
