@@ -10,6 +10,7 @@ from __future__ import annotations
 import argparse
 import json
 import math
+import re
 import signal
 import subprocess
 import tempfile
@@ -68,8 +69,13 @@ def make(source: Path, folder: Path, tests: int, seconds: float, seed: int = 1) 
     if done.returncode in (-signal.SIGXCPU, -signal.SIGKILL):
         return f"no test in {seconds:.0f} s of processor time"
     lines = [line.strip() for line in done.stderr.splitlines() if "rror" in line or "Bug" in line]
-    first = lines[0].replace(str(source.parent) + "/", "") if lines else "no path that ends in a test"
-    return first[:160]
+    lines = [line for line in lines if "] warning: " not in line]
+    return _short(lines[0] if lines else "no path that ends in a test")
+
+
+def _short(why: str) -> str:
+    """Return a reason without the folders of this machine."""
+    return re.sub(r"(?<!\S)/\S*/", "", why)[:160]
 
 
 def run(program: bytes, folder: Path) -> Tested:
@@ -171,7 +177,7 @@ def main() -> int:
 def _of(case: Case, scratch: Path, tests: int, seconds: float) -> Tested:
     with suppress(subprocess.TimeoutExpired):
         if (program := compile_case(case, scratch)) is None:
-            return Tested(why=f"{REFUSED}: {case.excluded.removeprefix('p4c refuses it: ')}"[:160])
+            return Tested(why=_short(f"{REFUSED}: {case.excluded.removeprefix('p4c refuses it: ')}"))
         folder = scratch / case.name.replace("/", "+")
         why = make(case.source, folder, tests, seconds)
         made = run(program, folder)

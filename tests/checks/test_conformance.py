@@ -149,7 +149,8 @@ def test_what_p4testgen_makes_is_run_and_counted(tmp_path: Path, monkeypatch: py
 @pytest.mark.parametrize(
     ("script", "said"),
     [
-        ("echo 'x.p4(3): Compiler Bug: no such thing' >&2", "x.p4(3): Compiler Bug: no such thing"),
+        ("echo '/a/b/x.p4(3): Compiler Bug: no such thing' >&2", "x.p4(3): Compiler Bug: no such thing"),
+        ("echo 'x.p4(3): [--Wwarn=x] warning: no error' >&2", "no path that ends in a test"),
         ("true", "no path that ends in a test"),
         ("while :; do :; done", "no test in 1 s of processor time"),
         ('while [ "$1" != --out-dir ]; do shift; done; echo wait > $2/x_1.stf', ""),
