@@ -33,6 +33,8 @@ RECORD: Final = Path(__file__).with_name("generated.json")
 TESTS: Final = 10
 SECONDS: Final = 10.0
 """Seconds of processor time in which p4testgen makes the tests of a program."""
+MOST_SAID: Final = 150
+"""Characters of what a test says that are kept: it may have a whole frame."""
 GENERATOR: Final = "p4testgen"
 REFUSED: Final = "p4c-bm2-ss refuses it"
 """How the reason of a program begins that is for another architecture, or that p4c does not compile."""
@@ -104,7 +106,8 @@ def run(program: bytes, folder: Path) -> Tested:
 
 
 def _first(*words: str) -> str:
-    return words[0].splitlines()[0]
+    line = words[0].splitlines()[0]
+    return line if len(line) <= MOST_SAID else f"{line[:MOST_SAID]}..."
 
 
 def section(record: Mapping[str, Any]) -> Iterator[str]:
@@ -192,8 +195,8 @@ def _total(row: Mapping[str, Any]) -> str:
 
 
 def _version() -> str:
-    command = [GENERATOR, "--target", "bmv2", "--arch", "v1model", "--version"]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    """Return the version of p4c; p4testgen, which is built with it, may not know its own."""
+    done = subprocess.run(["p4c-bm2-ss", "--version"], capture_output=True, text=True, check=False)
     return (done.stdout + done.stderr).rpartition("Version ")[2].split(" ")[0]
 
 
