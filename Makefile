@@ -116,7 +116,7 @@ late-ranks: $(STAMP) ## train with a rank at half speed: all wait for it, go on 
 endings: $(STAMP) torch ## end STARTS (100) PyTorch jobs of two ranks in each way there is, and look what is left of them
 	$(BIN)/python -m checks.soak.endings --starts $(or $(STARTS),100) $(ARGS)
 
-bench: $(STAMP) ## measure; ONLY=switch, programs, interfaces, loopback, tables, kernels, allreduce, udp, links, veth, loss, scaling, start, load or train for a part
+bench: $(STAMP) ## measure; ONLY=switch, programs, interfaces, loopback, tables, control, kernels, allreduce, udp, links, veth, loss, scaling, start, load or train for a part
 	$(BIN)/python -m checks.bench $(if $(ONLY),--only $(ONLY)) $(ARGS)
 
 ages: $(STAMP) ## list the tables of figures that are older than the code (ARGS=--mark: say so above them)
