@@ -1,8 +1,8 @@
 """Sparse sums on limited links, beside mpi4py's: `python -m checks.lab.beside_mpi [--publish]` (root; some minutes).
 
-Each turn runs a job of switchsum and a job of Open MPI, one after the other, on links of the same rate.  Open MPI's ranks
-talk over the kernel's bridge, with segmentation offloads, so that forwarding costs them nothing.  They add as SparCML
-does by split and allgather, and by one MPI_Allgatherv of all pairs.  Sums are checked.
+Each turn runs a job of switchsum and a job of Open MPI, one after the other, on links of the same rate.  Open MPI's
+ranks talk over the kernel's bridge, with segmentation offloads, so that forwarding costs them nothing.  They add as
+SparCML does by split and allgather, and by one MPI_Allgatherv of all pairs.  Sums are checked.
 
 A figure is the time of twenty calls in a row over twenty, on the slowest rank.  As many calls before them empty the
 links' buckets, which else let 256 KiB pass at once.  Without mpi4py or mpirun, Open MPI's rows are left out.
@@ -67,7 +67,7 @@ def table(turns: int, cells: tuple[tuple[str, str], ...]) -> Iterator[str]:
     has_mpi = shutil.which("mpirun") is not None and find_spec("mpi4py") is not None
     if not has_mpi:
         sys.stderr.write("Open MPI is left out: apt install openmpi-bin libopenmpi-dev, pip install mpi4py\n")
-    yield "| links | values | way | ms a call: median (least to most) | processor ms of a rank | times as long as ours |"
+    yield "| links | values | way | ms a call: median (range) | processor ms of a rank | times as long as ours |"
     yield "|---|---|---|---|---|---|"
     for rate, density in cells:
         found: Times = {}

@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 import switchsum
-from checks.lab.sparse_ways import RECORDING, VALUES, recorded
+from checks.lab.sparse_ways import VALUES, recorded
 from switchsum_lab.sweeps.sparse_hosts import Octets, Stream, sparcml_split
 
 Array = npt.NDArray[np.float32]
@@ -57,9 +57,7 @@ class MpiPeers:
         self._comm.Allgatherv(packed, [came, counts, self._mpi.BYTE])
         streams = [Stream.parse(part) for part in np.split(came, np.cumsum(counts)[:-1])]
         while len(streams) > 1:
-            streams = [a + b for a, b in zip(streams[::2], streams[1::2], strict=False)] + streams[
-                len(streams) & ~1 :
-            ]
+            streams = [a + b for a, b in zip(streams[::2], streams[1::2], strict=False)] + streams[len(streams) & ~1 :]
         return streams[0]
 
 
@@ -88,7 +86,7 @@ def ours() -> Iterator[tuple[int, int, Callable[[], object], dict[str, Callable[
 @contextmanager
 def mpis() -> Iterator[tuple[int, int, Callable[[], object], dict[str, Callable[[Stream, int], Any]]]]:
     """Join the job of `mpirun`; yield the same."""
-    from mpi4py import MPI  # noqa: PLC0415 - optional
+    from mpi4py import MPI
 
     peers = MpiPeers(MPI)
     ways: dict[str, Callable[[Stream, int], Any]] = {

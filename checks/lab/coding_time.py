@@ -2,8 +2,9 @@
 
 A rank codes the places of its rows, and describes them in the first step.  Then it decodes the parts of all ranks, and
 adds them.  Any way adds values: the same pass over places of 32 bits, which need no decoding, is taken off.  What
-SparCML's hosts need to merge the same pairs stands beside it.  What remains should be at most a tenth of the time of the links, or 50 us.  The times are those of one
-thread, which other work on the machine makes longer, too: the load is printed.
+SparCML's hosts need to merge the same pairs stands beside it.  What remains should be at most a tenth of the time of
+the links, or 50 us.  The times are those of one thread, which other work on the machine makes longer, too: the load is
+printed.
 
 `--publish` writes the table into docs/results/sparse-ways.md.
 """
@@ -103,7 +104,7 @@ def table() -> Iterator[str]:
     """Yield the table, a row for each density, and what it was measured on."""
     allowed = " | ".join(f"allowed at {name}" for name in RATES_BPS)
     yield (
-        "| density | coding own places | digest and sketch | decoding and adding four parts | SparCML's merge of them | "
+        "| density | coding own places | digest and sketch | decoding and adding four parts | SparCML's merge | "
         f"adding places of 32 bits | beyond that | {allowed} |"
     )
     yield f"|{'---|' * (7 + len(RATES_BPS))}"

@@ -1,22 +1,22 @@
-"""Global top-k in trainings, beside Ok-Topk: `python -m checks.lab.played_topk [--publish]` (torch; a quarter of an hour).
+"""Global top-k in trainings, beside Ok-Topk: `python -m checks.lab.played_topk [--publish]` (torch; an hour's quarter).
 
-The trainings of `lab/papers/recordings` are played with 4 to 32 ranks.  After some dense steps, each rank's error feedback
-chooses from its accumulator.  In each step all ways get the same accumulators, and the training goes on with what
-`GlobalTopK` returns.  The compressors' own code runs on a network that only counts (`checks.lab.counting`); Ok-Topk's
-algorithm is that of `switchsum_lab.sweeps.sparse_hosts`, with bounds and threshold of its first step.
+The trainings of `lab/papers/recordings` are played with 4 to 32 ranks, once for each way.  After some dense steps, each
+rank's error feedback chooses from its accumulator.  The compressors' own code runs on a network that only counts
+(`checks.lab.counting`).  Ok-Topk's algorithm is that of `switchsum_lab.sweeps.sparse_hosts`, with bounds and threshold
+of its first step.
 
 Words are four bytes.  Those of ours have headers, Ok-Topk's have none.
 """
 
 from __future__ import annotations
 
-import argparse
-import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
+from itertools import product
 from statistics import median
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -35,8 +35,8 @@ BEGIN, END = "<!-- played top-k: python -m checks.lab.played_topk --publish -->"
 NAMES: Final = ("words", "gpt", "images")
 RANKS: Final = (4, 8, 16, 32)
 DENSITY: Final = 0.01
-DENSE_STEPS: Final = 32
-STEPS: Final = 12
+DENSE_STEPS: Final = 16
+STEPS: Final = 10
 LANES: Final = 256
 WORD_BYTES: Final = 4
 WAYS: Final[dict[str, Callable[[], Compressor]]] = {
@@ -61,6 +61,17 @@ class Seen:
     """Their energy, over that of the k largest values of the sum of all accumulators."""
     is_same: bool
     """Whether all ranks got the same bits."""
+
+
+class Step(NamedTuple):
+    """What a way did in a step, on all ranks."""
+
+    sums: list[Floats]
+    own: list[Floats]
+    """What of each rank's accumulator is sent."""
+    up: int
+    down: int
+    """Most bytes of a rank."""
 
 
 @dataclass
@@ -102,19 +113,24 @@ class OkTopks:
         self._box, self._k, self._size = Mailbox(ranks), k, size
         self._all = [OkTopk(Threads(self._box, rank), size, k) for rank in range(ranks)]
 
-    def step(self, accumulators: Sequence[Floats], best: float) -> Seen:
-        """Take a step."""
-        self._box.sent[:] = self._box.received[:] = 0
-        found: dict[int, Floats] = {}
+    def __call__(self, accumulators: Sequence[Floats]) -> Step:
+        """Take a step: what a rank has sent is its own chosen values that are among the largest sums, too."""
+        box = self._box
+        box.sent[:] = box.received[:] = 0
+        found: dict[int, tuple[Floats, Floats]] = {}
 
         def call(rank: int) -> None:
-            chosen = largest(accumulators[rank], self._k)
-            own = Stream(chosen.astype(np.uint32), accumulators[rank][chosen])
-            found[rank] = self._all[rank].allreduce(own).to_dense(0, self._size)
+            values = accumulators[rank]
+            chosen = largest(values, self._k)
+            total = self._all[rank].allreduce(Stream(chosen.astype(np.uint32), values[chosen]))
+            both = np.intersect1d(chosen, total.indices)
+            own = np.zeros(self._size, np.float32)
+            own[both] = values[both]
+            found[rank] = total.to_dense(0, self._size), own
 
         on_all(len(accumulators), call)
-        ups, downs = int(self._box.sent.max()), int(self._box.received.max())
-        return seen([found[rank] for rank in sorted(found)], ups, downs, self._k, best)
+        each = [found[rank] for rank in range(len(accumulators))]
+        return Step([one for one, _ in each], [own for _, own in each], int(box.sent.max()), int(box.received.max()))
 
 
 def seen(sums: Sequence[Floats], up: int, down: int, k: int, best: float) -> Seen:
@@ -129,41 +145,41 @@ def seen(sums: Sequence[Floats], up: int, down: int, k: int, best: float) -> See
     )
 
 
-def exchanged(way: str, accumulators: Sequence[Floats]) -> tuple[list[Exchanged], Counting]:
-    """Exchange once on a network that counts; return what each rank got, and the network."""
-    network, found = Counting(len(accumulators), LANES), dict[int, Exchanged]()
+def exchanged(compressor: Callable[[], Compressor], accumulators: Sequence[Floats]) -> Step:
+    """Exchange once on a network that counts."""
+    ranks = len(accumulators)
+    network, found = Counting(ranks, LANES), dict[int, Exchanged]()
 
     def call(rank: int) -> None:
         comm: Any = Model(network, rank)
         try:
-            found[rank] = WAYS[way]().exchange(comm, "gradient", accumulators[rank])
+            found[rank] = compressor().exchange(comm, "gradient", accumulators[rank])
         except BaseException:
             network.meeting.abort()
             raise
 
-    on_all(len(accumulators), call)
-    return [found[rank] for rank in range(len(accumulators))], network
+    on_all(ranks, call)
+    each = [found[rank] for rank in range(ranks)]
+    sums = [one.mean * np.float32(ranks) for one in each]
+    return Step(sums, [one.own for one in each], int(network.up.max()), network.down)
 
 
-def played(name: str, ranks: int) -> dict[str, list[Seen]]:
-    """Play a training; return what each way did in each sparse step."""
+def played(name: str, ranks: int, way: str) -> list[Seen]:
+    """Play a training with error feedback; return what a way did in each sparse step."""
     training = Played(TASKS[name], 1, ranks)
     for _ in range(DENSE_STEPS):
         training.step(np.mean(training.gradients()[0], axis=0))
     k = count_of(DENSITY, training.size)
     lost = [np.zeros(training.size, np.float32) for _ in range(ranks)]
-    rival, found = OkTopks(ranks, training.size, k), dict[str, list[Seen]]()
+    step = OkTopks(ranks, training.size, k) if way == OK_TOPK else partial(exchanged, WAYS[way])
+    found = []
     for _ in range(STEPS):
         accumulators = [one + gradient for one, gradient in zip(lost, training.gradients()[0], strict=True)]
         total = np.sum(accumulators, axis=0, dtype=np.float64)
-        best = float(np.sum(np.sort(np.square(total))[-k:]))
-        for way in reversed(WAYS):
-            each, network = exchanged(way, accumulators)
-            sums = [one.mean * np.float32(ranks) for one in each]
-            found.setdefault(way, []).append(seen(sums, int(network.up.max()), network.down, k, best))
-        found.setdefault(OK_TOPK, []).append(rival.step(accumulators, best))
-        lost = [one - of.own for one, of in zip(accumulators, each, strict=True)]  # of `GlobalTopK`, which was last
-        training.step(each[0].mean)
+        taken = step(accumulators)
+        found.append(seen(taken.sums, taken.up, taken.down, k, float(np.sum(np.sort(np.square(total))[-k:]))))
+        lost = [one - own for one, own in zip(accumulators, taken.own, strict=True)]
+        training.step(taken.sums[0] / np.float32(ranks))
     return found
 
 
@@ -171,15 +187,11 @@ def table(names: Sequence[str], ranks: Sequence[int]) -> Iterator[str]:
     """Yield the table, a row for each training, number of ranks and way."""
     yield "| training | ranks | way | words up over k | words down over k | values kept over k | energy | same bits |"
     yield "|---|---|---|---|---|---|---|---|"
-    for name in names:
-        for count in ranks:
-            found = played(name, count)
-            for way in (*WAYS, OK_TOPK):
-                steps = found[way]
-                cells = [_range([getattr(one, of) for one in steps]) for of in ("up", "down", "values", "energy")]
-                same = "yes" if all(one.is_same for one in steps) else "NO"
-                yield f"| {name} | {count} | {way} | {' | '.join(cells)} | {same} |"
-            sys.stdout.flush()
+    for name, count, way in product(names, ranks, (*WAYS, OK_TOPK)):
+        steps = played(name, count, way)
+        cells = [_range([getattr(one, of) for one in steps]) for of in ("up", "down", "values", "energy")]
+        same = "yes" if all(one.is_same for one in steps) else "NO"
+        yield f"| {name} | {count} | {way} | {' | '.join(cells)} | {same} |"
 
 
 def _range(figures: Sequence[float]) -> str:
@@ -188,7 +200,7 @@ def _range(figures: Sequence[float]) -> str:
 
 def main() -> None:
     """Print the table, and publish it."""
-    parser: argparse.ArgumentParser = arguments(__doc__)
+    parser = arguments(__doc__)
     parser.add_argument("--only", nargs="+", choices=NAMES, default=list(NAMES), help="trainings")
     parser.add_argument("--ranks", type=int, nargs="+", default=list(RANKS))
     options = parser.parse_args()

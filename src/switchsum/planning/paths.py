@@ -198,7 +198,7 @@ class Search:
 
     @cached_property
     def _graph(self) -> Any:
-        """The links as a matrix of prices: a network of one switch needs none, and saves the import of scipy's parts."""
+        """The links as a matrix of prices; a network of one switch needs none, and does not import scipy's parts."""
         ways, size = list(self._link), len(self._core.names)
         costs = [float(self._prices[link]) for link in self._link.values()]
         return scipy.sparse.csr_array(

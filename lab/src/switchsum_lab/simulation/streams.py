@@ -6,8 +6,9 @@ one in each round trip after that (RFC 5681).  A loss halves it, and so does a m
 (RFC 8985), or when nothing has come for a time-out (RFC 6298, with Linux's minimum of 200 ms).
 
 At most two frames wait on the sender's own link, as Linux has it (TCP small queues), and the window grows only where it
-has held the sender back in the last round trip (RFC 7661).  Otherwise a sender behind a slow link of its own would have a window of
-frames that are not sent yet.  A loss would not slow it down then, and a full port behind its link would stay full.
+has held the sender back in the last round trip (RFC 7661).  Otherwise a sender behind a slow link of its own would have
+a window of frames that are not sent yet.  A loss would not slow it down then, and a full port behind its link would
+stay full.
 
 Frames are IPv4 and look like TCP's: the number of a frame stands where TCP counts bytes.  A `Receiver` acknowledges
 each frame at once.  Nothing is opened or closed, and the receiver's window has no end.
