@@ -239,7 +239,7 @@ def test_jobs_that_share_a_switch_get_their_own_sums(name: str) -> None:
 
 def test_what_finds_no_cell_of_atps_is_added_by_the_server_and_gets_another_cell() -> None:
     protocol, jobs = load("atp"), 3
-    world = protocol.world(workers=2, lanes=32, slots=64, jobs=jobs)  # 384 places of 1,024 cells
+    world = protocol.world(workers=2, lanes=32, slots=64, jobs=jobs)  # 384 places of 20,000 cells
     run, found = VirtualRun(protocol, world, CableConditions(rate_bps=1e9, delay_s=100e-6), job_count=jobs), []
     for _ in range(4):
         arrays = [drawn(2, 8000)[0][rank] for _ in range(jobs) for rank in range(2)]
