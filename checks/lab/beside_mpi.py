@@ -19,7 +19,7 @@ import statistics
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Final
@@ -30,28 +30,34 @@ from checks.lab.block_bytes import arguments, print_tables
 from checks.lab.sparse_ways import PAGE
 
 BEGIN, END = "<!-- mpi: python -m checks.lab.beside_mpi --publish -->", "<!-- end of mpi -->"
-CELLS: Final = (("100mbit", LOGISTIC), ("100mbit", "0.01"), ("1gbit", "0.001"), ("1gbit", "0.01"), ("1gbit", "0.1"))
-"""Rates of links, and densities of a million values, or the recorded logistic regression."""
-WORKERS: Final = 4
+CELLS: Final = (
+    (4, "100mbit", LOGISTIC),
+    (4, "100mbit", "0.01"),
+    (4, "1gbit", "0.001"),
+    (4, "1gbit", "0.01"),
+    (4, "1gbit", "0.1"),
+    (2, "1gbit", "0.01"),
+)
+"""Workers, rates of links, and densities of a million values, or the recorded logistic regression."""
 MTU: Final = 1500
 _WORKER: Final = (sys.executable, "-m", "checks.lab.beside_mpi_worker")
 Times = dict[str, list[tuple[float, float]]]
 """For each way, the seconds of a call on the slowest rank, and of a rank's processor on average."""
 
 
-def turn(peer: str, rate: str, density: str) -> Times:
+def turn(peer: str, workers: int, rate: str, density: str) -> Times:
     """Run one job; return its times."""
     with tempfile.TemporaryDirectory(prefix="switchsum-mpi-") as scratch:
         out = Path(scratch, "times")
         worker = [*_WORKER, "--peer", peer, "--density", density, "--out", str(out)]
-        command = [sys.executable, "-m", "switchsum", "run", "-n", str(WORKERS), "--links", "veth", "--rate", rate]
+        command = [sys.executable, "-m", "switchsum", "run", "-n", str(workers), "--links", "veth", "--rate", rate]
         command += ["--lanes", "256", "--terminal", "--"]
         if peer == "mpi":
-            star = [sys.executable, "-m", "switchsum_lab.sweeps.star", "openmpi", str(WORKERS), rate, str(MTU)]
+            star = [sys.executable, "-m", "switchsum_lab.sweeps.star", "openmpi", str(workers), rate, str(MTU)]
             command = ["unshare", "--net", "--", *star]
         environment = {**os.environ, "OMP_NUM_THREADS": "1"}
         subprocess.run([*command, *worker], check=True, env=environment, stdout=sys.stderr)
-        of_ranks: list[Times] = [json.loads(out.with_name(f"times.{rank}").read_text()) for rank in range(WORKERS)]
+        of_ranks: list[Times] = [json.loads(out.with_name(f"times.{rank}").read_text()) for rank in range(workers)]
     return {
         name: [
             (max(seconds for seconds, _ in runs), statistics.mean(worked for _, worked in runs))
@@ -61,19 +67,19 @@ def turn(peer: str, rate: str, density: str) -> Times:
     }
 
 
-def table(turns: int, cells: tuple[tuple[str, str], ...]) -> Iterator[str]:
+def table(turns: int, cells: Sequence[tuple[int, str, str]]) -> Iterator[str]:
     """Yield the table, a row for each cell and way."""
     load = os.getloadavg()[0]
     has_mpi = shutil.which("mpirun") is not None and find_spec("mpi4py") is not None
     if not has_mpi:
         sys.stderr.write("Open MPI is left out: apt install openmpi-bin libopenmpi-dev, pip install mpi4py\n")
-    yield "| links | values | way | ms a call: median (range) | processor ms of a rank | times as long as ours |"
-    yield "|---|---|---|---|---|---|"
-    for rate, density in cells:
+    yield "| links | workers | values | way | ms a call: median (range) | processor ms of a rank | times ours |"
+    yield "|---|---|---|---|---|---|---|"
+    for workers, rate, density in cells:
         found: Times = {}
         for _ in range(turns):
             for peer in ("ours", "mpi")[: 1 + has_mpi]:
-                for name, times in turn(peer, rate, density).items():
+                for name, times in turn(peer, workers, rate, density).items():
                     found.setdefault(name, []).extend(times)
         ours = statistics.median(seconds for seconds, _ in found["switchsum"])
         for name, times in found.items():
@@ -81,8 +87,8 @@ def table(turns: int, cells: tuple[tuple[str, str], ...]) -> Iterator[str]:
             median, worked = statistics.median(took), 1e3 * statistics.median(worked for _, worked in times)
             what = "logistic regression" if density == LOGISTIC else f"{float(density):.1%} of a million"
             yield (
-                f"| {rate} | {what} | {name} | {median:.2f} ({took[0]:.2f} to {took[-1]:.2f}) | {worked:.2f} | "
-                f"{median / (1e3 * ours):.2f} |"
+                f"| {rate} | {workers} | {what} | {name} | {median:.2f} ({took[0]:.2f} to {took[-1]:.2f}) | "
+                f"{worked:.2f} | {median / (1e3 * ours):.2f} |"
             )
     yield ""
     yield (

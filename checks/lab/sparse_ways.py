@@ -103,11 +103,11 @@ def overlapping() -> Iterator[Case]:
     for (name, title), workers in product(OVERLAPPING.items(), OVERLAPPING_WORKERS):
         recording = f"lab/papers/recordings/{name}"
         last, now = (recorded(workers, step, recording) for step in (0, 1))
-        unions = [np.unique(np.concatenate(places)) for places in (last, now)]
+        before, union = (np.unique(np.concatenate(places)) for places in (last, now))
         rows = replay.calls(Cell(recording=recording, collective="topk"))[0].values
-        facts = facts_of(rows, [len(one) for one in now], len(unions[1]), is_same=False)
-        share = len(unions[1]) / len(now[0])
-        kept = len(np.intersect1d(*unions)) / len(unions[1])
+        facts = facts_of(rows, [len(one) for one in now], len(union), is_same=False)
+        share = len(union) / len(now[0])
+        kept = len(np.intersect1d(before, union)) / len(union)
         yield Case(name=f"{title}, {workers} workers, union {share:.1f} k", facts=facts, rate_bps=RATE_BPS, kept=kept)
 
 
