@@ -22,7 +22,7 @@ OTHER_LANES: Final = (32,)
 ANY_JOBS: Final = True
 LEVELS: Final = 2
 PORT: Final = 0xBEE7
-CELLS: Final = 1024
+CELLS: Final = 20_000
 SCALE: Final = 1e6
 """ATP's factor from floats to integers."""
 HEADER: Final = struct.Struct("!IBBHI")
