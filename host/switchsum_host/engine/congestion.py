@@ -266,6 +266,15 @@ def time_answer(core: Core, here: CongestionState, elapsed: float, now: float) -
         here.recent_s = min(here.shortest_s, elapsed)
     if core.member.in_tree == 0:
         here.usual_s = min(here.usual_s, (here.usual_s + elapsed) / 2)
+        here.in_order_s = min(here.in_order_s, (here.in_order_s + elapsed) / 2)
+
+
+@inner
+def know_trip(here: CongestionState, elapsed: float) -> None:
+    """Note that the path takes no longer than that now."""
+    here.recent_s = min(here.recent_s, elapsed)
+    here.usual_s = min(here.usual_s, elapsed)
+    here.in_order_s = min(here.in_order_s, elapsed)
 
 
 @inner
@@ -319,6 +328,7 @@ def _end_round_trip(core: Core, here: CongestionState, now: float) -> None:
         is_known = here.settled >= _FIRST_TIMED
         here.recent_s = here.shortest_s if is_known else min(here.shortest_s, (1.0 + _GAIN) * here.recent_s)
         here.usual_s = max(here.recent_s, here.usual_s + _GAIN * (here.recent_s - here.usual_s))
+        here.in_order_s = min(here.in_order_s, here.recent_s)
         if is_known and here.answered_at < here.timed_from:
             _forget_answer(core, here)
         here.timed_from = now

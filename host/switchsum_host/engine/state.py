@@ -229,6 +229,8 @@ class RecoveryState(Record):
 
     passed: Annotated[Integers, "i8", MOST_TREES]
     """Highest sequence whose result has come, of each tree plus way: one may be slower than another."""
+    first_passed: Annotated[Integers, "i8", MOST_TREES]
+    """Like `passed`, of first transmissions: what was sent after that has brought no result yet."""
     arrived: Int64
     """The highest sequence of all in `passed`."""
     searched: Int64
@@ -252,6 +254,8 @@ class RecoveryState(Record):
     """How often the time-out was doubled."""
     prompt: Int64
     """Answers in a row that came soon after repeats, in a tree, while no round was timed."""
+    on_time: Int64
+    """Results of repeats in a row that came just when answers are due, and long before a time-out."""
     silent: Int64
     """Time-outs in a row without any answer."""
     smoothed_s: Annotated[Floats, "f8", WAYS]
@@ -509,6 +513,8 @@ class Row(Record):
     """When its frame was first sent."""
     repeated_at: Float64
     """When it was sent again, if that was once; else 0."""
+    first: Int64
+    """Sequence of the first transmission of its frame."""
     sequence: Int64
     """Sequence of the last transmission of its frame."""
     length: Int64
