@@ -311,8 +311,10 @@ def note_result(state: State, index: int, carries: bool, now: float) -> None:
         # others.  Which transmission brought the result cannot be told (Karn's algorithm), unless it comes just when
         # the answer to the last one is due.  At a single switch a needless repeat has an answer that tells later.
         here = state.congestion[path]
-        is_on_time = now - slot.sent_at < _ON_TIME * here.least_s < np.inf
-        _time_repeat(core, here, is_on_time, now - slot.sent_at)
+        elapsed = now - slot.sent_at
+        is_shortest = _SOONEST * here.least_s <= elapsed < _ON_TIME * here.least_s
+        _time_repeat(core, here, is_shortest, elapsed)
+        is_on_time = elapsed < _ON_TIME * shortest_s(here) < np.inf
         if is_on_time or core.member.in_tree == 0 or has_many(core):
             recovery.timeouts = 0
         elif _is_untimed(recovery) and _is_prompt(core, now - slot.sent_at):
@@ -320,7 +322,7 @@ def note_result(state: State, index: int, carries: bool, now: float) -> None:
             while recovery.timeouts > 0 and _doubled(core, recovery.timeouts - 1) > _SOON * (now - slot.sent_at):
                 recovery.timeouts -= 1
         _guess(recovery, now - state.rows[2 * index + (slot.number & 1)].first_at)  # at most so long is a round trip
-        if is_on_time or not is_in_order:
+        if is_shortest or not is_in_order:
             _note_passed(recovery, path, sequence)
             _give_credit(state, slot, now)
     slot.late = slot.repeats > 0
@@ -429,8 +431,11 @@ def _learn(state: State, way: int, elapsed: float) -> None:
     if recovery.smoothed_s[way] == 0.0:
         recovery.smoothed_s[way], recovery.variation_s[way] = elapsed, elapsed / 2
     else:
-        recovery.variation_s[way] += (abs(recovery.smoothed_s[way] - elapsed) - recovery.variation_s[way]) / 4
-        recovery.smoothed_s[way] += (elapsed - recovery.smoothed_s[way]) / 8
+        part = 1.0
+        if elapsed < recovery.smoothed_s[way]:
+            part = min(1.0, 2.0 / max(1, state.core[0].progress.waiting))
+        recovery.variation_s[way] += part * (abs(recovery.smoothed_s[way] - elapsed) - recovery.variation_s[way]) / 4
+        recovery.smoothed_s[way] += part * (elapsed - recovery.smoothed_s[way]) / 8
     _set_timeout(state)
 
 
@@ -585,7 +590,7 @@ def probe(state: State, now: float) -> None:
     if core.progress.waiting == 0 or now < probe_at(core):
         return
     bound = min(core.sending.sequence, core.sending.consumed)
-    left: Scalar = np.int64(_PROBES_AT_ONCE)
+    left: Scalar = np.int64(1 if _is_untimed(recovery) and recovery.timeouts == 0 else _PROBES_AT_ONCE)
     if core.member.in_tree == 0:  # in a tree each would be passed on, by links that may be full
         left <<= min(max(recovery.silent - _FEW_SILENCES, 0), _MOST_DOUBLINGS)
     pause_s, backed_off_s = probe_at(core) - recovery.moved_at, _backed_off_s(core)
