@@ -270,14 +270,6 @@ def time_answer(core: Core, here: CongestionState, elapsed: float, now: float) -
 
 
 @inner
-def know_trip(here: CongestionState, elapsed: float) -> None:
-    """Note that the path takes no longer than that now."""
-    here.recent_s = min(here.recent_s, elapsed)
-    here.usual_s = min(here.usual_s, elapsed)
-    here.in_order_s = min(here.in_order_s, elapsed)
-
-
-@inner
 def _growth(here: CongestionState) -> float:
     """Return by how much a result without a mark makes the window larger."""
     if here.has_started == 0:

@@ -49,11 +49,11 @@ from switchsum_protocol.frame import AT, Flag
 from switchsum_switch.kernels.decorators import inner
 from switchsum_switch.kernels.memory import Scalar, bytes_at
 
-from .congestion import answered_s, has_many, is_busy, know_trip, longest_trip_s, note_loss, shortest_s, time_answer
+from .congestion import answered_s, has_many, is_busy, longest_trip_s, note_loss, shortest_s, time_answer
 from .header import fill_checksum
 from .rules import ACTIONS, Action, Event
 from .sending import acknowledge, contribute_blocked, queue_contribution, queue_frame, send_withheld
-from .state import MOST_TREES, NEVER, WAYS, CongestionState, Core, Count, Held, Outstanding, RecoveryState, Slot, State
+from .state import MOST_TREES, NEVER, WAYS, Core, Count, Held, Outstanding, RecoveryState, Slot, State
 
 _REPEAT: Final = int(Flag.REPEAT)
 _RECALL: Final = int(Flag.REPEAT | Flag.RECALL)
@@ -100,7 +100,6 @@ A switch that is away, or a late worker, does not come earlier because rounds ar
 _WAITED: Final = 1 / 16
 """A pause also grows to that part of what a slot has waited for a late worker, for it is small beside that."""
 _AGED: Final = 3.0
-_HELD_PART: Final = 0.5
 _ENDLESS: Final = 20
 """Most doublings of a pause that count: more make no difference."""
 _FORGOTTEN_S: Final = 1.0
@@ -313,7 +312,6 @@ def note_result(state: State, index: int, carries: bool, now: float) -> None:
         here = state.congestion[path]
         elapsed = now - slot.sent_at
         is_shortest = _SOONEST * here.least_s <= elapsed < _ON_TIME * here.least_s
-        _time_repeat(core, here, is_shortest, elapsed)
         is_on_time = elapsed < _ON_TIME * shortest_s(here) < np.inf
         if is_on_time or core.member.in_tree == 0 or has_many(core):
             recovery.timeouts = 0
@@ -328,15 +326,6 @@ def note_result(state: State, index: int, carries: bool, now: float) -> None:
     slot.late = slot.repeats > 0
     recovery.silent = 0
     recovery.moved_at = now
-
-
-@inner
-def _time_repeat(core: Core, here: CongestionState, is_on_time: bool, elapsed: float) -> None:
-    """Take the result of a repeat that comes just when its answer is due for a round that waited for nobody."""
-    recovery = core.recovery
-    recovery.on_time = recovery.on_time + 1 if is_on_time and _SOON * elapsed <= recovery.timeout_s else 0
-    if recovery.on_time >= 2:
-        know_trip(here, elapsed)
 
 
 @inner
@@ -486,15 +475,14 @@ def note_lateness(state: State, due_at: float, now: float) -> None:
 
 
 @inner
-def _pause_s(state: State, index: int, slot: Slot) -> Scalar:
+def _pause_s(state: State, slot: Slot) -> Scalar:
     """Return how long after a slot's last transmission no result of later frames makes it repeat."""
     expected_s, pause_s = round_s(state, slot), 0.0
     if state.core[0].member.asks_later == 1 and slot.repeats == 0 and is_busy(state.congestion[slot.tree]):
         pause_s = _LATER_ROUNDS * expected_s
     if slot.held:
         # One worker that is kept from running makes all slots of the others wait: each asks less and less often.
-        waited_s = slot.sent_at - state.rows[2 * index + (slot.number & 1)].first_at
-        pause_s += min(max(_HELD_PART * waited_s, expected_s), _MOST_TIMES * expected_s)
+        pause_s += expected_s * (1 << min(slot.repeats, _MOST_DOUBLINGS))
     return pause_s
 
 
@@ -541,7 +529,7 @@ def repeat_overtaken(state: State, now: float) -> None:
         path = slot.tree + slot.way
         if state.last_sent[index] > min(recovery.passed[path] - recovery.threshold, core.sending.consumed):
             continue
-        if slot.operation > recovery.common or now < slot.sent_at + _pause_s(state, index, slot):
+        if slot.operation > recovery.common or now < slot.sent_at + _pause_s(state, slot):
             continue
         if state.last_sent[index] > recovery.overtaken[path] - recovery.threshold:
             if not _takes_credit(state, slot, now):
@@ -596,9 +584,6 @@ def probe(state: State, now: float) -> None:
     pause_s, backed_off_s = probe_at(core) - recovery.moved_at, _backed_off_s(core)
     all_probed_s = max(_ALL_PROBED_S, min(backed_off_s, 2 * pause_s))
     left = max(left, np.int64(core.progress.waiting * pause_s / all_probed_s))
-    base = left
-    if core.member.in_tree == 0:
-        left <<= min(max(recovery.timeouts - recovery.silent, 0), _MOST_DOUBLINGS)
     # The oldest, so that each has its turn; the others from the first slot on: several workers may have to repeat
     # the same one, and so all look for it in the same order.
     oldest = _oldest(state, bound, 0)
@@ -607,7 +592,6 @@ def probe(state: State, now: float) -> None:
     for index in range(state.slots.size):
         if left > 0 and state.last_sent[index] <= bound and index != oldest and state.slots[index].held == 0:
             left -= _probe_slot(state, index, now)
-    left = min(left, base)
     while left > 0:
         oldest = _oldest(state, bound, 1)
         if oldest < 0 or _probe_slot(state, oldest, now) == 0:

@@ -254,8 +254,6 @@ class RecoveryState(Record):
     """How often the time-out was doubled."""
     prompt: Int64
     """Answers in a row that came soon after repeats, in a tree, while no round was timed."""
-    on_time: Int64
-    """Results of repeats in a row that came just when answers are due, and long before a time-out."""
     silent: Int64
     """Time-outs in a row without any answer."""
     smoothed_s: Annotated[Floats, "f8", WAYS]
