@@ -99,7 +99,7 @@ A switch that is away, or a late worker, does not come earlier because rounds ar
 """
 _WAITED: Final = 1 / 16
 """A pause also grows to that part of what a slot has waited for a late worker, for it is small beside that."""
-_AGED: Final = 3.0
+_AGED: Final = 2.0
 _ENDLESS: Final = 20
 """Most doublings of a pause that count: more make no difference."""
 _FORGOTTEN_S: Final = 1.0
