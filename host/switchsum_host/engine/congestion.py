@@ -85,6 +85,13 @@ _STALE: Final = 8.0
 _QUIET: Final = 4
 """After so many round trips without a queue the window grows by `_PROBED` in each: the link may have become faster."""
 _PROBED: Final = 1 / 4
+_TRIPS: Final = 4
+"""Round trips in which repeats and results are counted: what is lost at once, as in an outage, is not lost again."""
+_OVERFLOW: Final = 6
+"""With so many repeats for a result the window is far larger than link and queue; where 30 % is lost they are fewer."""
+_MANY_DROPPED: Final = 64
+_OWN: Final = 1 / 8
+"""Once that was so, the loss of such a part of the window within a round trip makes it smaller."""
 _FEWEST: Final = 2.0
 """No loss makes the window smaller than this."""
 _LEAST_CUT: Final = 0.35
@@ -274,7 +281,7 @@ def _growth(here: CongestionState) -> float:
     """Return by how much a result without a mark makes the window larger."""
     if here.has_started == 0:
         return 1.0
-    if here.quiet > _QUIET and here.is_marked == 0 and here.in_flight + here.withheld >= here.limit:
+    if here.quiet > _QUIET and here.is_marked == here.overflows == 0 and here.in_flight + here.withheld >= here.limit:
         return _PROBED
     if here.is_marked or not is_queued(here, _STANDING):
         return 1.0 / here.limit
@@ -302,6 +309,7 @@ def _fills(here: CongestionState) -> float:
 @inner
 def _end_round_trip(core: Core, here: CongestionState, now: float) -> None:
     """Begin a round trip; what it needs to know of the last one is how many results were marked."""
+    _note_overflow(here)
     if here.cut_at >= 0:
         here.share += here.gain * (here.marked / here.came - here.share)
     here.in_vain -= here.marked == 0
@@ -330,8 +338,27 @@ def _end_round_trip(core: Core, here: CongestionState, now: float) -> None:
         here.quiet = min(here.quiet, 0) - 1
     else:
         here.quiet = max(here.quiet, 0) + 1
-    here.came = here.marked = 0
+    here.came = here.marked = here.dropped = 0
     here.ends = core.sending.sequence
+
+
+@inner
+def _note_overflow(here: CongestionState) -> None:
+    """Make the window as small as what comes of it, if nearly all of it was lost in the last few round trips.
+
+    A queue of a few frames is too short to be seen in the time of rounds.
+    """
+    here.came_lately += here.came
+    here.dropped_lately += here.dropped
+    here.trips += 1
+    if here.trips < _TRIPS:
+        return
+    if here.loss_cut > 0 and here.dropped_lately > max(_MANY_DROPPED, _OVERFLOW * here.came_lately):
+        here.overflows = 1
+        here.limit = max(min(here.limit, here.came_lately / _TRIPS), _FEWEST)
+        here.has_started = 1
+        here.quiet = 0
+    here.trips = here.came_lately = here.dropped_lately = 0
 
 
 @inner
@@ -417,10 +444,14 @@ def note_loss(state: State, tree: int, sequence: int) -> None:
         here.min_window = LEAST if is_small else here.min_window / 2
         here.limit = min(here.limit, here.min_window)
     here.lost += 1
+    here.dropped += 1
     if here.is_open == 0 and here.lost > 2 * _FEW + here.came / 4:
         here.has_started = 1
         _cut(core, here, sequence, 0.5, float(here.first))
-    if here.loss_cut > 0 and (is_deep(here) or (here.quiet <= -_PERSISTENT and is_queued(here, _LOSSY))):
+    is_own = here.overflows == 1 and here.dropped > 1 + _OWN * here.in_flight
+    if is_own and here.loss_cut > 0:
+        _cut(core, here, sequence, here.loss_cut, _FEWEST)
+    elif here.loss_cut > 0 and (is_deep(here) or (here.quiet <= -_PERSISTENT and is_queued(here, _LOSSY))):
         _cut(core, here, sequence, here.loss_cut, max(1.0 + _fills(here), _FEWEST))
 
 

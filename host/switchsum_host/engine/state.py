@@ -369,6 +369,16 @@ class CongestionState(Record):
     """1: a result has been marked, so that the network says itself when queues grow."""
     quiet: Int64
     """Round trips in a row that found no queue; below 0: that found one."""
+    dropped: Int64
+    """Repeats in this round trip of contributions that were taken for lost."""
+    trips: Int64
+    """Round trips since the next two were counted anew."""
+    dropped_lately: Int64
+    """Repeats in these round trips of contributions that were taken for lost."""
+    came_lately: Int64
+    """Results in these round trips."""
+    overflows: Int64
+    """1: the window was so large that nearly all of it was lost, again and again."""
     gain: Float64
     """Weight in the average `share` of the share of marked results in the newest round trip."""
 
