@@ -90,8 +90,6 @@ _TRIPS: Final = 4
 _OVERFLOW: Final = 6
 """With so many repeats for a result the window is far larger than link and queue; where 30 % is lost they are fewer."""
 _MANY_DROPPED: Final = 64
-_OWN: Final = 1 / 8
-"""Once that was so, the loss of such a part of the window within a round trip makes it smaller."""
 _FEWEST: Final = 2.0
 """No loss makes the window smaller than this."""
 _LEAST_CUT: Final = 0.35
@@ -448,10 +446,7 @@ def note_loss(state: State, tree: int, sequence: int) -> None:
     if here.is_open == 0 and here.lost > 2 * _FEW + here.came / 4:
         here.has_started = 1
         _cut(core, here, sequence, 0.5, float(here.first))
-    is_own = here.overflows == 1 and here.dropped > 1 + _OWN * here.in_flight
-    if is_own and here.loss_cut > 0:
-        _cut(core, here, sequence, here.loss_cut, _FEWEST)
-    elif here.loss_cut > 0 and (is_deep(here) or (here.quiet <= -_PERSISTENT and is_queued(here, _LOSSY))):
+    if here.loss_cut > 0 and (is_deep(here) or (here.quiet <= -_PERSISTENT and is_queued(here, _LOSSY))):
         _cut(core, here, sequence, here.loss_cut, max(1.0 + _fills(here), _FEWEST))
 
 
