@@ -95,7 +95,7 @@ differ: $(STAMP) ## compare interpreter, native code and BMv2 (if on PATH) by ra
 	for program in $(DIFFERED); do echo $$program; \
 	  $(BIN)/switchsum differ $$program.json $$program.p4info.txtpb --seconds $(or $(SECONDS),600) $(ARGS) || exit 1; done
 
-soak: $(STAMP) ## random jobs on 8 workers with loss and kills, for SECONDS (1800) and until FRAMES have passed; ARGS='--leaves 2': over a tree; --shared: jobs share slots
+soak: $(STAMP) ## random jobs on 8 workers with loss and kills, for SECONDS (1800) and until FRAMES (1e9; 0: no longer) have passed; ARGS='--leaves 2': over a tree; --shared: jobs share slots
 	$(BIN)/python -m checks.soak --seconds $(or $(SECONDS),1800) --frames $(FRAMES) $(ARGS)
 
 soak-starts: $(STAMP) ## kill and stop parts of a system while the ranks of a job join, TRIALS (200) times
@@ -116,7 +116,7 @@ late-ranks: $(STAMP) ## train with a rank at half speed: all wait for it, go on 
 endings: $(STAMP) torch ## end STARTS (100) PyTorch jobs of two ranks in each way there is, and look what is left of them
 	$(BIN)/python -m checks.soak.endings --starts $(or $(STARTS),100) $(ARGS)
 
-bench: $(STAMP) ## measure; ONLY=switch, programs, interfaces, loopback, tables, kernels, allreduce, udp, links, veth, loss, scaling, start, load or train for a part
+bench: $(STAMP) ## measure; ONLY=switch, programs, interfaces, loopback, tables, control, kernels, allreduce, udp, links, veth, loss, scaling, start, load or train for a part
 	$(BIN)/python -m checks.bench $(if $(ONLY),--only $(ONLY)) $(ARGS)
 
 ages: $(STAMP) ## list the tables of figures that are older than the code (ARGS=--mark: say so above them)

@@ -17,6 +17,7 @@ from unittest.mock import patch
 
 from support.timing import patience
 from switchsum.cli.app import main
+from switchsum_switch import notices
 from switchsum_switch.process.ready import PROGRESS, READY_FD
 
 SWITCHSUM = (sys.executable, "-m", "switchsum")
@@ -78,6 +79,7 @@ def run_here(*arguments: str) -> subprocess.CompletedProcess[str]:
     code: Any = None
     with (
         patch.dict(os.environ, {"COLUMNS": "120", "NO_COLOR": "1"}),
+        patch.object(notices, "QUIET_S", 600.0),  # what is said of waits depends on how busy the machine is
         patch.object(sys, "argv", ["switchsum", *arguments]),
         contextlib.redirect_stdout(output),
         contextlib.redirect_stderr(errors),

@@ -50,6 +50,18 @@ def steps(page: Path) -> list[Step]:
     return found
 
 
+NUMBERS: Final = ("one", "two", "three", "four", "five", "six", "seven", "eight", "nine")
+_CLAIM: Final = re.compile(r"change\s+(\w+)\s+files\s+by\s+hand,\s+with\s+fewer\s+than\s+(\d+)\s+lines")
+
+
+def check_claim(page: Path) -> None:
+    """See that a page takes the files that it says, and no more lines."""
+    said, taken = _CLAIM.search(page.read_text()), steps(page)
+    assert said is not None, f"{page.name} does not say how many files are changed"
+    assert len({step.file for step in taken}) == NUMBERS.index(said[1]) + 1
+    assert int(said[2]) - 20 < written_lines(taken) < int(said[2])
+
+
 def written_lines(taken: list[Step]) -> int:
     """Return how many lines steps write."""
     return sum(len(set(step.after.splitlines()) - set(step.before.splitlines())) for step in taken)

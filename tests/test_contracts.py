@@ -65,7 +65,7 @@ def copy(tmp_path_factory: pytest.TempPathFactory) -> Path:
             "host and controller never meet",
         ),
         ("switch/src/switchsum_switch/state/clock.py", "import switchsum_protocol.frame", "that on the switch"),
-        ("src/switchsum/launch/session.py", "def f(): import switchsum_lab.sweeps", "laboratory stands on switchsum"),
+        ("src/switchsum/launch/local_job.py", "def f(): import switchsum_lab.sweeps", "laboratory stands on switchsum"),
         ("host/switchsum_host/api/join.py", "from switchsum_switch.program import ir", "and nothing else of it"),
         ("host/switchsum_host/engine/loop.py", "from ..api import join", "Subpackages of the host"),
         ("host/switchsum_host/another.py", "", "Subpackages of the host"),
@@ -220,7 +220,7 @@ def test_every_form_of_import_is_seen(source: str, found: set[str]) -> None:
     [
         "switchsum",
         "switchsum.cli",
-        "switchsum.launch.session",
+        "switchsum.launch.local_job",
         "switchsum_controller.service.controller",
         "switchsum_protocol.clients.controller_client",
         "switchsum_switch",

@@ -51,9 +51,9 @@ class Ranks:
     def report(self, now: float) -> None:
         """Tell the controller, the ranks in an order of chance, each as far as it is."""
         for rank in self.random.sample(range(len(self.at)), len(self.at)):
-            told = self.random.randrange(len(self.rows[rank]) + 1)
-            self.calls.take(rank, self.rows[rank][:told], NAMES, now)
-            del self.rows[rank][:told]
+            reported = self.random.randrange(len(self.rows[rank]) + 1)
+            self.calls.take(rank, self.rows[rank][:reported], NAMES, now)
+            del self.rows[rank][:reported]
 
     def report_all(self, now: float) -> None:
         for rank, rows in enumerate(self.rows):
@@ -76,18 +76,18 @@ def test_a_late_rank_is_named_with_its_call_and_what_it_costs(seed: int, tells: 
         if step % 20 == 19:
             job.report(step / 20)
     job.report_all(5.0)
-    told = job.calls.report(5.0)
-    steps, period = steps_of(told)
+    reported = job.calls.report(5.0)
+    steps, period = steps_of(reported)
     assert period == 3
     assert sum(one.rank == culprit and one.place == place for one in steps) >= 95
-    found = find_late(told)
+    found = find_late(reported)
     assert found is not None
     assert (found.rank, found.place, found.kind, found.steps) == (culprit, place, NAMES[place], 100)
     assert found.times >= 95
     assert abs(found.late_s - delay / 1e9) < 2e-3
     step_ns = 44.5 * MS
     assert abs(found.gain - delay / step_ns) < 0.1 * found.gain + 0.02
-    [others, own_share] = [shares(told.spans[0], rank)["waiting"] for rank in ((culprit + 1) % 4, culprit)]
+    [others, own_share] = [shares(reported.spans[0], rank)["waiting"] for rank in ((culprit + 1) % 4, culprit)]
     assert others > 0.8 * delay / (step_ns + delay) > own_share
     without = f"{duration(found.step_s)} a step, {duration(found.step_s / (1 + found.gain))} without it."
     assert said(found, f"rank {culprit}") == (
@@ -189,9 +189,9 @@ def test_rows_of_calls_that_some_ranks_left_out_are_compared_where_all_have_them
         job.add(2, MS // 10)
     for rank, sieve in enumerate((0, 1, 3)):
         job.calls.take(rank, [row for row in job.rows[rank] if row[0] // 64 & sieve == 0], NAMES, 0.0)
-    told = job.calls.report(0.0)
-    assert [row[0] for row in told.recent] == [serial for serial in range(640) if serial // 64 % 4 == 0]
-    found = find_late(told)
+    reported = job.calls.report(0.0)
+    assert [row[0] for row in reported.recent] == [serial for serial in range(640) if serial // 64 % 4 == 0]
+    found = find_late(reported)
     assert found is not None
     assert (found.rank, found.calls_per_step) == (1, 1)
 
@@ -209,6 +209,6 @@ def test_a_member_that_lies_about_its_times_is_not_named_and_breaks_nothing() ->
     for serial in range(40):
         calls.take(0, [(serial, 0, serial * 10 * MS, 5 * MS, 1)], NAMES, 100.0)
         calls.take(1, [(serial, 0, 10**15 - serial, 0, 1)], NAMES, 100.0)  # its clock goes back
-    told = calls.report(100.0)
-    assert told.spans[0].time_s[1] == 0.0
-    assert find_late(told) is None
+    reported = calls.report(100.0)
+    assert reported.spans[0].time_s[1] == 0.0
+    assert find_late(reported) is None

@@ -131,8 +131,8 @@ def test_each_line_has_its_arithmetic() -> None:
         assert all(line.arithmetic for line in advices.advice(question))
     options = ["plan", "--machines", "4", "--rate", "1gbit", "--model", "4kB"]
     plain = CliRunner().invoke(application("plan"), options, catch_exceptions=False).stdout
-    told = CliRunner().invoke(application("plan"), [*options, "--explain"], catch_exceptions=False).stdout
-    assert "2 x 3/4 x 4,000 bytes" in told
+    reported = CliRunner().invoke(application("plan"), [*options, "--explain"], catch_exceptions=False).stdout
+    assert "2 x 3/4 x 4,000 bytes" in reported
     assert "2 x 3/4" not in plain
     assert " us  gloo's ring, float32" in plain
 

@@ -86,6 +86,18 @@ def test_tables_and_code_fit_and_commands_are_copied_without_comments(site: Path
     assert len(configured["theme"]["palette"]) == 3  # the system's colours, light and dark, with a toggle
 
 
+MOST_FOR_USERS = 25
+"""Pages that a user of the allreduce meets in the contents, beside README, changelog and what is made of docstrings."""
+
+
+def test_a_user_of_the_allreduce_meets_few_pages() -> None:
+    contents = tomllib.loads((ROOT / "zensical.toml").read_text())["project"]["nav"]
+    parts = {name: list(entries(part)) for one in contents for name, part in one.items()}
+    found = [page for name in ("Start", "I train", "Reference") for page in parts[name]]
+    written = [page for page in found if page.startswith("docs/") and not page.startswith("docs/api")]
+    assert len(written) <= MOST_FOR_USERS, written
+
+
 def test_links_stay_within_the_site(site: Path) -> None:
     tool = importlib.import_module("tools.site_pages")
     count = 0

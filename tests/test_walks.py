@@ -26,9 +26,14 @@ def is_file(name: str) -> bool:
     return bool(re.fullmatch(r"[\w/]+/[\w/]+\.(py|p4)", name))
 
 
+def path_of(name: str) -> Path:
+    """Return a file by its path, or by the end of it that follows the name of a package."""
+    return next(path for package in PACKAGES if (path := ROOT / package / name).is_file())
+
+
 def text_of(name: str) -> str:
-    """Return the text of a file by its path, or by the end of it that follows the name of a package."""
-    return next(path for package in PACKAGES if (path := ROOT / package / name).is_file()).read_text()
+    """Return the text of such a file."""
+    return path_of(name).read_text()
 
 
 def defines(text: str, name: str) -> bool:
@@ -56,6 +61,22 @@ def test_a_walk_names_what_is_there(walk: str) -> None:
         check_names(step, walk)
 
 
+MOST_FILES = {
+    "An array's way there and back": 7,
+    "From PyTorch's all_reduce to the switch": 8,
+    "Where is a lost frame noticed?": 5,
+    "A worker joins": 8,
+}
+"""Files that the steps of a walk may have a reader open; what else there is stands in a table below the steps."""
+
+
+@pytest.mark.parametrize("title", MOST_FILES)
+def test_a_walk_opens_few_files(title: str) -> None:
+    [walk] = [walk for walk in WALKS if walk.startswith(f"{title}\n")]
+    opened = {path_of(name) for step in STEP.findall(walk) for name in NAME.findall(step) if is_file(name)}
+    assert len(opened) <= MOST_FILES[title], sorted(opened)
+
+
 def test_readme_leads_to_the_walks() -> None:
     assert WALKS
     assert "(docs/walks.md)" in (ROOT / "README.md").read_text()
@@ -63,14 +84,14 @@ def test_readme_leads_to_the_walks() -> None:
 
 LISTS = [
     path
-    for room in ("controller", "exercises", "host", "lab/src", "protocol", "src", "switch/src")
-    for path in (ROOT / room).rglob("__init__.py")
+    for package in ("controller", "exercises", "host", "lab/src", "protocol", "src", "switch/src")
+    for path in (ROOT / package).rglob("__init__.py")
     if re.search(r"^\| (folder or )?files? \|", path.read_text(), re.MULTILINE)
 ]
 
 
 @pytest.mark.parametrize("path", LISTS, ids=lambda path: path.parent.relative_to(ROOT).as_posix())
-def test_a_room_that_lists_its_files_lists_all_of_them(path: Path) -> None:
+def test_a_package_that_lists_its_files_lists_all_of_them(path: Path) -> None:
     rows = re.findall(r"^\| (.*?) \|", path.read_text(), re.MULTILINE)
     listed = {name for row in rows for name in re.findall(r"`([\w/.]+)`", row)}
     files = {one.name for one in path.parent.glob("*.py")} - {"__init__.py"}

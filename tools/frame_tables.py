@@ -8,6 +8,7 @@ from __future__ import annotations
 import ast
 import inspect
 import json
+import sys
 import textwrap
 from enum import IntEnum, IntFlag
 from pathlib import Path
@@ -288,5 +289,11 @@ def render() -> dict[Path, str]:
 
 
 if __name__ == "__main__":
+    before = json.loads(FOR_PROGRAMS.read_text())["wire_digest"] if FOR_PROGRAMS.exists() else frame.WIRE_DIGEST
     for path, text in render().items():
         path.write_text(text)
+    if before != frame.WIRE_DIGEST:
+        sys.stdout.write(
+            f"the wire format is another one: {frame.WIRE_DIGEST}, it was {before}. "
+            "If older hosts or switches would misread it, WIRE_VERSION must grow.\n"
+        )

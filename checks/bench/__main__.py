@@ -35,6 +35,7 @@ PARTS = (
     "interfaces",
     "loopback",
     "tables",
+    "control",
     "kernels",
     "allreduce",
     "udp",

@@ -1,7 +1,16 @@
-"""BMv2 alone: the same frames into simple_switch_grpc over veth pairs, every result counted."""
+"""BMv2 alone: the same frames into simple_switch_grpc over veth pairs, every result counted.
+
+`build` says how the BMv2 was compiled that is measured.
+"""
 
 from __future__ import annotations
 
+import functools
+import mmap
+import re
+import shutil
+import subprocess
+from pathlib import Path
 from typing import Final
 
 import numpy as np
@@ -38,6 +47,25 @@ _KIND: Final = LEAD_BYTES + AT.kind
 _RESULT: Final = int(Kind.RESULT)
 _SLOT: Final = LEAD_BYTES + AT.slot + 3  # slots are few: the last byte tells them
 _NUMBER: Final = AT.number
+
+
+_COMPILED: Final = re.compile(rb"(?:GNU C\+\+|clang version)[ -~]*?(-O[0-3s])\b")
+"""What a compiler writes into debug information."""
+_LOGGED: Final = b"Looking up key"
+"""Begins a line that BMv2 logs for each lookup."""
+
+
+@functools.cache
+def build(program: str = "simple_switch_grpc") -> str:
+    """Return version and flags of the BMv2 on PATH, as the file itself has them; "" if there is none."""
+    path = shutil.which(program)
+    if path is None:
+        return ""
+    said = subprocess.run([path, "--version"], capture_output=True, text=True, check=False).stdout.split()
+    with Path(path).open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as text:
+        flags = sorted({found[1].decode() for found in _COMPILED.finditer(text)}) or ["flags that it does not tell"]
+        logs = "with" if text.find(_LOGGED) >= 0 else "without"
+    return f"BMv2 {said[-1] if said else 'of an unknown version'}, {' and '.join(flags)}, {logs} logging macros"
 
 
 class Driver:

@@ -13,11 +13,12 @@ import socket
 import sys
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 import numpy as np
 import numpy.typing as npt
 
+from checks.bench.bmv2 import build
 from checks.bench.choice import Choice
 from checks.bench.program_cases import ENTERS, FORWARD, FRAME_BYTES, PROGRAMS, Program
 from checks.bench.public_programs import public_programs
@@ -55,12 +56,24 @@ SECONDS: Final = 1.0
 UPDATES: Final = 500
 """Entries of one write."""
 MOST_LOST: Final = 0.01
+TRIES: Final = 4
+"""Measurements of which one has few losses: on a busy machine a switch may not run for longer than `LOST_S`."""
+
+
+class Writes(Protocol):
+    """Takes updates, as `Bmv2Program` does."""
+
+    def write(self, updates: Sequence[Any]) -> None:
+        """Write updates."""
+
+    def set_group(self, group: int, replicas: Sequence[tuple[int, int]]) -> None:
+        """Set a multicast group."""
 
 
 class Controlled:
     """A switch whose entries are written by P4Runtime, many at once."""
 
-    def __init__(self, switch: Bmv2Program, p4info: str) -> None:
+    def __init__(self, switch: Writes, p4info: str) -> None:
         info = parse_p4info(p4info)
         self._switch = switch
         self._tables = {table.preamble.name: table for table in info.tables}
@@ -147,12 +160,13 @@ class Driver:
         )
 
     def measure(self) -> float:
-        """Return frames a second that came out; raises RuntimeError if too many were lost."""
-        came, lost, took_ns = _drive(*self._arguments, SECONDS)
-        self.came += came
-        if lost > MOST_LOST * came:
-            raise RuntimeError(f"{lost} frames were lost, {came} came through")
-        return float(came / took_ns * 1e9)
+        """Return frames a second that came out; raises RuntimeError if too many were lost, each time anew."""
+        for _ in range(TRIES):
+            came, lost, took_ns = _drive(*self._arguments, SECONDS)
+            self.came += came
+            if lost <= MOST_LOST * came:
+                return float(came / took_ns * 1e9)
+        raise RuntimeError(f"{lost} frames were lost, {came} came through")
 
 
 @kernel
@@ -226,6 +240,7 @@ def run(choice: Choice) -> list[Record]:
     records = []
     for program in (FORWARD, *programs, *public_programs(choice.public)):
         conditions = f"{program.what}, frames of {FRAME_BYTES} bytes, veth pairs, {choice.runs} runs"
+        conditions += f"; {build()}" if with_bmv2 else ""
         ours = rate(program, "embedded", choice.runs)
         # The kernel sends UDP frames of equal length as one, others one by one: the same frames are forwarded.
         allowed = ours if program is FORWARD else rate(replace(FORWARD, frames=program.frames), "embedded", choice.runs)

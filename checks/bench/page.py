@@ -91,6 +91,7 @@ PAGES: Final = {
             "interfaces.": "Programs, over veth pairs",
             "loopback.": "A router between UDP sockets, without root",
             "tables.": "Programs with large tables, files to files",
+            "control.": "Entries over P4Runtime, and starts",
             "load.": "Loading the program",
         },
     ),

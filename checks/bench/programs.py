@@ -16,6 +16,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
+from checks.bench.bmv2 import build
 from checks.bench.choice import Choice
 from checks.bench.pcap_files import FILE_HEAD, RECORD_HEAD, run_files, write_pcap
 from checks.bench.program_cases import ENTERS, FORWARD, FRAME_BYTES, PORTS, PROGRAMS, Program
@@ -137,6 +138,7 @@ def run(choice: Choice) -> list[Record]:
         bmv2_runs = min(choice.runs, BMV2_RUNS)
         runs_of_each = f"runs: native {choice.runs}, interpreter 1, BMv2 {bmv2_runs}"
         conditions = f"{program.what}, frames of {FRAME_BYTES} bytes, pcap files to pcap files, {runs_of_each}"
+        conditions += f"; {build()}" if with_bmv2 else ""
         bmv2 = bmv2_rate(program, bmv2_runs) if with_bmv2 else None
         for engine in ENGINES:
             runs = choice.runs if engine == "native" else 1

@@ -9,7 +9,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from checks.bench.bmv2 import bmv2_rate
+from checks.bench.bmv2 import bmv2_rate, build
 from checks.bench.contributions import WORKERS, Contributions
 from checks.bench.records import Record, Samples, beside, record
 from switchsum.testing.embedded import Embedded
@@ -76,7 +76,7 @@ def run() -> list[Record]:
         )
         bmv2 = bmv2_rate(lanes, RUNS) if with_bmv2 else None
         if bmv2 is not None:
-            conditions += "; BMv2 beside it over veth pairs, since it has no other ports"
+            conditions += f"; {build()}, beside it over veth pairs, since it has no other ports"
         for engine in ENGINES:
             name, conditions_here = f"switch.contributions.{lanes}.{engine}", f"{engine}, {conditions}"
             alone = record(name, embedded_rate(lanes, engine), "contributions/s", conditions_here)

@@ -10,6 +10,7 @@ from __future__ import annotations
 import argparse
 import json
 import math
+import re
 import signal
 import subprocess
 import tempfile
@@ -32,7 +33,11 @@ RECORD: Final = Path(__file__).with_name("generated.json")
 TESTS: Final = 10
 SECONDS: Final = 10.0
 """Seconds of processor time in which p4testgen makes the tests of a program."""
+MOST_SAID: Final = 150
+"""Characters of what a test says that are kept: it may have a whole frame."""
 GENERATOR: Final = "p4testgen"
+REFUSED: Final = "p4c-bm2-ss refuses it"
+"""How the reason of a program begins that is for another architecture, or that p4c does not compile."""
 ENGINES: Final[tuple[SwitchName, ...]] = ("interpreter", "native")
 
 
@@ -66,8 +71,13 @@ def make(source: Path, folder: Path, tests: int, seconds: float, seed: int = 1) 
     if done.returncode in (-signal.SIGXCPU, -signal.SIGKILL):
         return f"no test in {seconds:.0f} s of processor time"
     lines = [line.strip() for line in done.stderr.splitlines() if "rror" in line or "Bug" in line]
-    first = lines[0].replace(str(source.parent) + "/", "") if lines else "no path that ends in a test"
-    return first[:160]
+    lines = [line for line in lines if "] warning: " not in line]
+    return _short(lines[0] if lines else "no path that ends in a test")
+
+
+def _short(why: str) -> str:
+    """Return a reason without the folders of this machine."""
+    return re.sub(r"(?<!\S)/\S*/", "", why)[:160]
 
 
 def run(program: bytes, folder: Path) -> Tested:
@@ -96,33 +106,45 @@ def run(program: bytes, folder: Path) -> Tested:
 
 
 def _first(*words: str) -> str:
-    return words[0].splitlines()[0]
+    line = words[0].splitlines()[0]
+    return line if len(line) <= MOST_SAID else f"{line[:MOST_SAID]}..."
 
 
 def section(record: Mapping[str, Any]) -> Iterator[str]:
     """Yield the part of docs/results/conformance.md that has these tests."""
     rows: dict[str, Mapping[str, Any]] = record["programs"]
-    tested = {name: row for name, row in rows.items() if row["made"]}
+    compiled = {name: row for name, row in rows.items() if not row["why"].startswith(REFUSED)}
+    tested = {name: row for name, row in compiled.items() if row["made"]}
     made, native, interpreted, ran, bmv2 = (
         sum(row[which] for row in tested.values()) for which in ("made", "native", "interpreter", "bmv2_ran", "bmv2")
     )
     yield "\n## Tests that p4testgen makes\n"
-    yield f"p4testgen of p4c {record['p4c']} made {made:,} tests of {len(tested)} of p4c's {len(rows)} samples for"
-    yield f"v1model, at most {record['tests']} of each ({record['date']}). 4ward publishes 500, all of SAI P4.\n"
+    yield f"p4testgen of p4c {record['p4c']} made {made:,} tests of {len(tested)} of the {len(compiled)} samples that"
+    yield f"p4c compiles for v1model, at most {record['tests']} of each ({record['date']}). 4ward publishes 500, all of"
+    yield "SAI P4."
+    yield "`python -m checks.conformance.generated P4C` does it again, and goes on where it was ended.\n"
     yield "| switch | passed |"
     yield "|---|---|"
     yield f"| embedded switch, interpreter | {interpreted:,} of {made:,} |"
     yield f"| embedded switch, native | {native:,} of {made:,} |"
     yield f"| BMv2: the first test of each program, and every one that fails above | {bmv2:,} of {ran:,} |"
-    reasons = Counter(_reason(row["why"]) for row in rows.values() if not row["made"])
-    yield "\nThe other samples have no tests:\n"
-    yield "| why | samples |"
-    yield "|---|---|"
-    yield from (f"| {cell(reason)} | {count} |" for reason, count in reasons.most_common())
-    failed = [f"{name.rpartition('/')[2]}: {text}" for name, row in tested.items() for text in row["failed"]]
+    reasons = Counter(_reason(row["why"]) for row in compiled.values() if not row["made"])
+    if reasons:
+        yield "\nThe other samples have no tests:\n"
+        yield "| why | samples |"
+        yield "|---|---|"
+        yield from (f"| {cell(reason)} | {count} |" for reason, count in reasons.most_common())
+    # Tests of a program often fail for the same reason.
+    failed = Counter(
+        (name.rpartition("/")[2], text.partition(", ")[2] or text)
+        for name, row in tested.items()
+        for text in row["failed"]
+    )
     if failed:
-        yield f"\n{len(failed)} tests do not pass here. {record.get('about_failed', '')}\n"
-        yield from (f"- {cell(text)}" for text in failed)
+        yield f"\n{failed.total()} tests do not pass here. {record.get('about_failed', '')}\n"
+        yield "| sample | tests | what they say |"
+        yield "|---|---|---|"
+        yield from (f"| {name} | {count} | {cell(text)} |" for (name, text), count in failed.items())
 
 
 def _reason(why: str) -> str:
@@ -158,7 +180,7 @@ def main() -> int:
 def _of(case: Case, scratch: Path, tests: int, seconds: float) -> Tested:
     with suppress(subprocess.TimeoutExpired):
         if (program := compile_case(case, scratch)) is None:
-            return Tested(why=f"p4c-bm2-ss refuses it: {case.excluded.removeprefix('p4c refuses it: ')}"[:160])
+            return Tested(why=_short(f"{REFUSED}: {case.excluded.removeprefix('p4c refuses it: ')}"))
         folder = scratch / case.name.replace("/", "+")
         why = make(case.source, folder, tests, seconds)
         made = run(program, folder)
@@ -173,8 +195,8 @@ def _total(row: Mapping[str, Any]) -> str:
 
 
 def _version() -> str:
-    command = [GENERATOR, "--target", "bmv2", "--arch", "v1model", "--version"]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    """Return the version of p4c; p4testgen, which is built with it, may not know its own."""
+    done = subprocess.run(["p4c-bm2-ss", "--version"], capture_output=True, text=True, check=False)
     return (done.stdout + done.stderr).rpartition("Version ")[2].split(" ")[0]
 
 

@@ -57,7 +57,7 @@ class Beside:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Seat:
+class Membership:
     """A rank's place in a row."""
 
     order: Order
@@ -75,7 +75,7 @@ def leave(group: Any) -> None:
         dist.destroy_process_group()
 
 
-def take(order: Order) -> Seat:
+def take(order: Order) -> Membership:
     """Join the job of an order, as its row says; raises what joining raises."""
     ranks = tuple(range(len(order.members)))
     kind = order.row["group"]
@@ -83,18 +83,18 @@ def take(order: Order) -> Seat:
         joined = switchsum.connect(
             job=order.job, rank=order.rank, world_size=len(ranks), link=order.link, timeout_s=LIMIT_S
         )
-        return Seat(order=order, group=joined)
+        return Membership(order=order, group=joined)
     os.environ.update(SWITCHSUM_JOB=order.job, SWITCHSUM_LINK=order.link)
     store = dist.FileStore(order.store, len(ranks))
     dist.init_process_group(
         "switchsum", store=store, rank=order.rank, world_size=len(ranks), timeout=timedelta(seconds=LIMIT_S)
     )
     if kind != SOME:
-        return Seat(order=order, group=dist.group.WORLD)
+        return Membership(order=order, group=dist.group.WORLD)
     some = ranks[1:]
     group, beside = dist.new_group(list(some)), dist.new_group(list(OTHERS))
     shared = Beside(beside, OTHERS, order.rank) if order.rank in OTHERS else None
     if order.rank not in some:
-        return Seat(order=order, group=None, beside=shared)
+        return Membership(order=order, group=None, beside=shared)
     members = tuple(order.members[rank] for rank in some)
-    return Seat(order=replace(order, members=members, rank=some.index(order.rank)), group=group, beside=shared)
+    return Membership(order=replace(order, members=members, rank=some.index(order.rank)), group=group, beside=shared)

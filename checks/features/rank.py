@@ -385,11 +385,11 @@ def main() -> None:
             kept = {}
         latest = order.number
         try:
-            seat = take(order)
+            membership = take(order)
         except SwitchsumError as error:
             report: dict[str, Any] = {"raised": type(error).__name__, "text": f"connect: {error}"}
         else:
-            report = play(seat.order, seat.group, kept, seat.beside)
+            report = play(membership.order, membership.group, kept, membership.beside)
         print(json.dumps(report), flush=True)
 
 

@@ -1,7 +1,7 @@
 """Figures of lab/docs/papers.md and papers-sparse.md beside those of `make papers`: `python -m checks.lab.papers_page`.
 
-The pages are written by hand.  This names each figure of their tables that is another one in `build/papers`, and exits
-with 1 if there is any.
+This names each figure of their tables that is another one in `build/papers`, and exits with 1 if there is any.
+`--publish` writes these figures into the tables, and the day above them.  The text beside them is written by hand.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import re
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
 from statistics import median
 from typing import Any, Final
@@ -23,6 +24,8 @@ from switchsum_lab.sweeps.simulated import IDEAL_SWITCHES
 from switchsum_protocol.errors import UsageError
 
 ROOT: Final = Path(__file__).parents[2]
+DAY: Final = re.compile(r"(`make papers` of )\d{4}-\d\d-\d\d")
+"""Where a page says of which day its figures are."""
 BUILT: Final = ROOT / "build" / "papers"
 
 Values = Mapping[str, Any]
@@ -97,7 +100,7 @@ TABLES: Final = (
         sweep="atp-cells",
         rows={
             "switchsum, slots of its own for each job": {"protocol": OURS},
-            "atp, 1,024 cells for all": {"protocol": "atp"},
+            "atp, 20,000 cells for all": {"protocol": "atp"},
         },
         columns=[{"jobs": jobs} for jobs in (1, 2, 4, 8)],
     ),
@@ -197,6 +200,40 @@ def rows_of(table: Table) -> dict[str, list[str]]:
     return [rows for begins, rows in tables_of(text) if begins == table.begins][alike.index(table)]
 
 
+def published(table: Table, results: Results, text: str) -> str:
+    """Return the text of a page with the figures of a sweep in a table."""
+    alike = [one for one in TABLES if (one.page, one.begins) == (table.page, table.begins)]
+    at = [
+        found
+        for found in re.finditer(r"(?:^\|.*\n)+", text, re.MULTILINE)
+        if next(tables_of(found[0]))[0] == table.begins
+    ][alike.index(table)]
+    lines = at[0].splitlines(keepends=True)
+    for number, line in enumerate(lines):
+        _, name, *cells, end = line.split("|")
+        of_row = table.rows.get(name.strip(" *`").replace("`", ""))
+        if of_row is None:
+            continue
+        for place, of_column in enumerate(table.columns):
+            if of_column:
+                written = cells[place].strip(" *`").split()[0]
+                found = _as_written(_median(results, {**of_row, **of_column}, table), written)
+                cells[place] = cells[place].replace(written, found, 1)
+        lines[number] = "|".join(["", name, *cells, end])
+    return text[: at.start()] + "".join(lines) + text[at.end() :]
+
+
+def publish(built: Path) -> None:
+    """Write all figures into their pages, and the day."""
+    for page in dict.fromkeys(table.page for table in TABLES):
+        path = ROOT / "lab" / "docs" / f"{page}.md"
+        text = path.read_text()
+        for table in TABLES:
+            if table.page == page:
+                text = published(table, Results.read(built / table.sweep), text)
+        path.write_text(DAY.sub(rf"\g<1>{datetime.now(UTC).date()}", text))
+
+
 def differing(table: Table, results: Results) -> Iterator[str]:
     """Yield a line for each figure that is another one; raises UsageError where the sweep has none."""
     rows = rows_of(table)
@@ -215,7 +252,9 @@ def _median(results: Results, values: Values, table: Table) -> float:
     runs = [
         run
         for run in results.runs
-        if run.outcome is not None and all(getattr(run.cell, name) == value for name, value in values.items())
+        if run.outcome is not None
+        and results.is_current(run)
+        and all(getattr(run.cell, name) == value for name, value in values.items())
     ]
     if not runs:
         raise UsageError(f"{results.folder} has no run of {dict(values)}")
@@ -236,7 +275,11 @@ def main() -> int:
     """Compare all tables."""
     parser = argparse.ArgumentParser(prog="python -m checks.lab.papers_page", description=__doc__)
     parser.add_argument("--built", type=Path, default=BUILT, metavar="FOLDER", help="folders of the sweeps' results")
-    built = parser.parse_args().built
+    parser.add_argument("--publish", action="store_true", help="write the figures into the pages")
+    options = parser.parse_args()
+    built = options.built
+    if options.publish:
+        publish(built)
     wrong: list[str] = []
     for table in TABLES:
         wrong += differing(table, Results.read(built / table.sweep))

@@ -27,7 +27,7 @@ CASES: Final = 2
 SHRINK_S: Final = 120
 LOAD_S: Final = 10
 NO_PROGRAM: Final = "BMv2 does not load what p4c has written"
-TOLD: Final = 50
+SHOWN: Final = 50
 """Programs from one line to the next."""
 
 
@@ -181,7 +181,7 @@ def main(arguments: Sequence[str]) -> int:
             continue
         if found is None:
             record.add(seed, "same")
-            if record.counts["same"] % TOLD == 0:
+            if record.counts["same"] % SHOWN == 0:
                 print(f"{seed}: {record.counts['same']} without a difference, {tally.packets} packets", flush=True)
             continue
         record.add(seed, "different")

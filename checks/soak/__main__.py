@@ -155,8 +155,8 @@ class Soak:
 
     def _kill(self, job: Running) -> None:
         job.kill_at_s = float("inf")
-        told = {report["place"] for report in job.reports}
-        working = [place for place in job.places if place.index not in told]
+        reported = {report["place"] for report in job.reports}
+        working = [place for place in job.places if place.index not in reported]
         if working:
             self._dice.choice(working).kill()
             job.killed += 1
@@ -186,10 +186,10 @@ class Soak:
     def _note_report(self, job: Running | None, place: WorkerProcess, report: dict[str, Any]) -> None:
         """Keep what became of one member; with the last one the job is over.
 
-        Who was killed just after it had told has told: its end is no second report, with which the job would be over
-        before others have told, who would then tell of this job in their next one.
+        A worker that was killed just after its report has reported: its end is no second report.  Else the job would be
+        over before the others' reports, which would then count for their next job.
         """
-        if job is not None and all(told["place"] != place.index for told in job.reports):
+        if job is not None and all(known["place"] != place.index for known in job.reports):
             job.reports.append(report | {"place": place.index})
             if len(job.reports) == len(job.places):
                 self._end(job)

@@ -173,13 +173,13 @@ def run(kind: str, number: int, limit_s: float, tally: Tally) -> None:
     shared = set(os.listdir("/dev/shm"))
     began = time.monotonic()
     pids = [start(kind, rank, folder, ports) for rank in range(RANKS)]
-    told = False
+    reported = False
 
     def end_one() -> None:
-        nonlocal told
-        if kind == "sigterm" and not told and all((folder / f"ready-{rank}").exists() for rank in range(RANKS)):
+        nonlocal reported
+        if kind == "sigterm" and not reported and all((folder / f"ready-{rank}").exists() for rank in range(RANKS)):
             os.kill(pids[victim], signal.SIGTERM)
-            told = True
+            reported = True
 
     codes = await_all(pids, limit_s, end_one)
     tally.seconds.append(time.monotonic() - began)

@@ -228,8 +228,8 @@ class Starts:
         trial.seconds = time.monotonic() - began
         self.trials.append(trial)
         if problem := trial.problem(RANKS - len(killed), stated_s):
-            told = "; ".join(f"rank {rank}: {report}" for rank, report in sorted(trial.reports.items()))
-            self.problems.append(f"trial {trial.number}, {trial.act} {trial.part}: {problem} ({told})")
+            reports = "; ".join(f"rank {rank}: {report}" for rank, report in sorted(trial.reports.items()))
+            self.problems.append(f"trial {trial.number}, {trial.act} {trial.part}: {problem} ({reports})")
 
     def _tidy(self, job: str) -> None:
         """Have everything there again for the next trial."""

@@ -237,12 +237,12 @@ class SharedSwitch(TreeSwitch):
 
     def _tell_members(self, member: AdmittedMember, cell: Cell, answer: Header) -> Replies:
         """Tell the relay alone, where workers stand behind another switch."""
-        told = [one for one in self.members.values() if one.job == member.job and one.tree == member.tree]
-        if not any(isinstance(one, SharedMember) and one.is_at_fallback for one in told):
+        members = [one for one in self.members.values() if one.job == member.job and one.tree == member.tree]
+        if not any(isinstance(one, SharedMember) and one.is_at_fallback for one in members):
             return super()._tell_members(member, cell, answer)
         return [
             (one.port, self.frame(one.address, cell, replace(answer, rank=one.rank, cookie=one.cookie)))
-            for one in told
+            for one in members
             if _is_relay(one)
         ]
 

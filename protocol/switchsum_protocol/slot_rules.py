@@ -55,8 +55,9 @@ result k; until then it repeats its contribution k from time to time, with the s
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
@@ -94,7 +95,10 @@ from .wire import Packet, build_frame, parse_frame
 SWITCH_ADDRESS: Final = Address(mac=0x02_00_00_00_00_01, ip=0x0A_00_00_01, port=AGGREGATION_PORT)
 """Address of a switch that is not told another one."""
 _LANE_TYPES: Final = {format_: format_.dtype for format_ in LaneFormat}
-_COMBINATIONS: Final = {operator: getattr(np, operator.function) for operator in Operator}
+COMBINATIONS: Final[dict[Operator, Callable[[Any, Any], Any]]] = {
+    operator: getattr(np, operator.function) for operator in Operator
+}
+"""What each operator does to two arrays of lanes."""
 
 _ECN_AT: Final = ETHERNET_BYTES + 1
 _CONGESTION_EXPERIENCED: Final = 3
@@ -253,7 +257,7 @@ class ReferenceSwitch:
             return Reason.NOT_ADMITTED
         if header.cookie != member.cookie:
             return Reason.COOKIE
-        if header.operator not in _COMBINATIONS:
+        if header.operator not in COMBINATIONS:
             return Reason.OPERATOR
         if header.format not in _LANE_TYPES:
             return Reason.FORMAT
@@ -301,7 +305,7 @@ class ReferenceSwitch:
         kind = _LANE_TYPES[LaneFormat(packet.header.format)]
         whole = len(lanes) // np.dtype(kind).itemsize * np.dtype(kind).itemsize
         old, new = cell.lanes[:whole].view(kind), lanes[:whole].view(kind)
-        result = _COMBINATIONS[Operator(packet.header.operator)](old, new)  # sums wrap
+        result = COMBINATIONS[Operator(packet.header.operator)](old, new)  # sums wrap
         # A sum has overflowed when both numbers have a sign that the result has not.
         overflowed = packet.header.operator == Operator.SUM and bool((((old ^ result) & (new ^ result)) < 0).any())
         cell.lanes[:whole] = result.astype(kind).view(np.uint8)

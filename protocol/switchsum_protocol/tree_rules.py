@@ -1,8 +1,8 @@
 """The rules of a slot on a switch in a tree: leaves, inner switches and the root run the same rules with other entries.
 
-This is the definition, in plain Python; tests/p4/test_trees.py holds the P4 program to it.  `slot_rules` has what a
-switch alone does, and each row there holds here, too.  checks/verify/tree.pml says the same rules once more and is
-searched for wrong sums and dead ends.
+This is the definition, in plain Python; tests/p4/test_trees.py and test_tree_states.py hold the P4 program to
+it.  `slot_rules` has what a switch alone does, and each row there holds here, too.  checks/verify/tree.pml says the
+same rules once more and is searched for wrong sums and dead ends.
 
 A switch with an entry `Upstream` for a job is a member of the switch above: its *partial*, what its own members'
 contributions come to, goes up as one contribution, under its own bit and with its own cookie.  A switch without one is

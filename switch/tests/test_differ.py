@@ -412,6 +412,23 @@ def test_a_packet_that_reads_a_member_into_which_an_invalid_one_was_shifted_is_l
     assert differ._defined(steps) == steps[1:]
 
 
+def test_a_copy_that_reads_a_header_which_was_invalid_before_is_left_out() -> None:
+    """BMv2 copies the fields of valid headers alone; a packet that leaves by one port has them all."""
+    document = json.loads(program("replication"))
+    mark, result = field("seen", "mark"), field("command", "operation")
+    actions = document["actions"]
+    marks = [(one, step) for one in actions for step in one["primitives"] if step["parameters"][:1] == [mark]]
+    (ingress, _), (_, egress) = marks
+    ingress["primitives"].append({"op": "remove_header", "parameters": [{"type": "header", "value": "seen"}]})
+    egress["parameters"] = [result, mark]
+    differ = Differ(json.dumps(document).encode(), bmv2=False)
+    group = Group(group=1, replicas=((4, 0),))
+    one, copied = (Packet(port=1, frame=bytes([number, 1])) for number in (0, 1))
+    assert differ.reference.run((group, one, copied)).packets == [[(2, b"\1\1")], [(4, b"\1\1")]]
+    differ._bmv2 = differ._other  # type: ignore[assignment] # any
+    assert differ._defined((group, one, copied)) == (group, one)
+
+
 def test_two_clocks_are_not_compared() -> None:
     """The time between arrival and queue is 0 here, and some microseconds in BMv2."""
     document = json.loads(program("replication"))

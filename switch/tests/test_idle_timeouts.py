@@ -134,8 +134,8 @@ def test_a_timeout_can_be_changed(server: Rig, client: Client) -> None:
     assert client.nothing_more()
     client.modify(table_entry=station(1, idle_timeout_ns=SECOND))
     passed(server, 0.2)
-    [told] = idle(client)
-    assert told.idle_timeout_ns == SECOND
+    [reported] = idle(client)
+    assert reported.idle_timeout_ns == SECOND
     client.delete(table_entry=station(1))
     passed(server, 9)
     assert client.nothing_more()

@@ -73,22 +73,22 @@ def test_clones_have_backups_too(engine: EngineName) -> None:
 
 
 def test_programs_that_are_gone_are_not_told() -> None:
-    told = []
+    reported = []
 
     class Follower:
         def ports_changed(self) -> None:
-            told.append(self)
+            reported.append(self)
 
     ports, follower = Liveness(), Follower()
     ports.follow(follower)
     ports.set(1, up=True)  # it was
-    assert told == []
+    assert reported == []
     ports.set(1, up=False)
-    assert told == [follower]
-    told.clear()
+    assert reported == [follower]
+    reported.clear()
     del follower
     ports.set(1, up=True)
-    assert told == []
+    assert reported == []
 
 
 @pytest.fixture

@@ -17,16 +17,16 @@ def bid(election_id: int | None, role: str = "", device_id: int = DEVICE) -> Bid
     return Bid(device_id=device_id, role=role, election_id=election_id)
 
 
-def told(notifications: list[Notification[str]]) -> Told:
+def reported(notifications: list[Notification[str]]) -> Told:
     assert len({notification.stream for notification in notifications}) == len(notifications)
     return {notification.stream: (notification.highest, notification.code) for notification in notifications}
 
 
 def test_highest_election_id_is_primary_and_everybody_hears_of_a_new_one() -> None:
     arbitration: Arbitration[str] = Arbitration(DEVICE)
-    assert told(arbitration.update("a", bid(5))) == {"a": (5, Code.OK)}
-    assert told(arbitration.update("b", bid(3))) == {"b": (5, Code.ALREADY_EXISTS)}
-    assert told(arbitration.update("c", bid(9))) == {
+    assert reported(arbitration.update("a", bid(5))) == {"a": (5, Code.OK)}
+    assert reported(arbitration.update("b", bid(3))) == {"b": (5, Code.ALREADY_EXISTS)}
+    assert reported(arbitration.update("c", bid(9))) == {
         "a": (9, Code.ALREADY_EXISTS),
         "b": (9, Code.ALREADY_EXISTS),
         "c": (9, Code.OK),
@@ -45,26 +45,26 @@ def test_nobody_follows_a_lost_primary_without_a_bid_of_its_own() -> None:
     arbitration: Arbitration[str] = Arbitration(DEVICE)
     arbitration.update("a", bid(5))
     arbitration.update("b", bid(3))
-    assert told(arbitration.leave("a")) == {"b": (5, Code.NOT_FOUND)}
+    assert reported(arbitration.leave("a")) == {"b": (5, Code.NOT_FOUND)}
     assert arbitration.primaries() == []
-    assert told(arbitration.update("b", bid(4))) == {"b": (5, Code.NOT_FOUND)}
-    assert told(arbitration.update("b", bid(5))) == {"b": (5, Code.OK)}
+    assert reported(arbitration.update("b", bid(4))) == {"b": (5, Code.NOT_FOUND)}
+    assert reported(arbitration.update("b", bid(5))) == {"b": (5, Code.OK)}
 
 
 def test_primary_may_step_down() -> None:
     arbitration: Arbitration[str] = Arbitration(DEVICE)
     arbitration.update("a", bid(5))
     arbitration.update("b", bid(3))
-    assert told(arbitration.update("a", bid(4))) == {"a": (5, Code.NOT_FOUND), "b": (5, Code.NOT_FOUND)}
-    assert told(arbitration.update("a", bid(None))) == {"a": (5, Code.NOT_FOUND)}
-    assert told(arbitration.update("b", bid(6))) == {"a": (6, Code.ALREADY_EXISTS), "b": (6, Code.OK)}
+    assert reported(arbitration.update("a", bid(4))) == {"a": (5, Code.NOT_FOUND), "b": (5, Code.NOT_FOUND)}
+    assert reported(arbitration.update("a", bid(None))) == {"a": (5, Code.NOT_FOUND)}
+    assert reported(arbitration.update("b", bid(6))) == {"a": (6, Code.ALREADY_EXISTS), "b": (6, Code.OK)}
 
 
 def test_client_without_election_id_never_becomes_primary() -> None:
     arbitration: Arbitration[str] = Arbitration(DEVICE)
-    assert told(arbitration.update("a", bid(None))) == {"a": (None, Code.NOT_FOUND)}
-    assert told(arbitration.update("b", bid(None))) == {"b": (None, Code.NOT_FOUND)}
-    assert told(arbitration.update("c", bid(0))) == {
+    assert reported(arbitration.update("a", bid(None))) == {"a": (None, Code.NOT_FOUND)}
+    assert reported(arbitration.update("b", bid(None))) == {"b": (None, Code.NOT_FOUND)}
+    assert reported(arbitration.update("c", bid(0))) == {
         "a": (0, Code.ALREADY_EXISTS),
         "b": (0, Code.ALREADY_EXISTS),
         "c": (0, Code.OK),
@@ -74,9 +74,9 @@ def test_client_without_election_id_never_becomes_primary() -> None:
 def test_roles_are_apart() -> None:
     arbitration: Arbitration[str] = Arbitration(DEVICE)
     arbitration.update("a", bid(5))
-    assert told(arbitration.update("b", bid(5, role="tables"))) == {"b": (5, Code.OK)}
+    assert reported(arbitration.update("b", bid(5, role="tables"))) == {"b": (5, Code.OK)}
     assert sorted(arbitration.primaries()) == ["a", "b"]
-    assert told(arbitration.leave("a")) == {}
+    assert reported(arbitration.leave("a")) == {}
     arbitration.require_primary(DEVICE, "tables", 5)
     with pytest.raises(Refused) as refused:
         arbitration.require_primary(DEVICE, "", 5)
@@ -172,7 +172,7 @@ def step(arbitration: Arbitration[str], rules: Rules, stream: str, move: Bid | N
     else:
         expected = rules.accept(stream, move)
         notifications = arbitration.update(stream, move)
-    assert told(notifications) == {name: rules.notice(name) for name in expected}
+    assert reported(notifications) == {name: rules.notice(name) for name in expected}
     assert set(arbitration.primaries()) == set(rules.primary.values())
     assert all(arbitration.is_primary(name) == (name in rules.primary.values()) for name in STREAMS)
 

@@ -115,8 +115,8 @@ def test_a_config_is_told_to_all_and_changes_with_the_primary(rig: Rig, primary:
     second = rig.client(2, "tables")
     second.send(arbitration=bid(rig, 2, "tables", packed(shared_p4_ids=[RULES])))
     for client in (first, second):
-        told = client.receive().arbitration
-        assert list(CONFIG.FromString(told.role.config.value).shared_p4_ids) == [RULES]
+        reported = client.receive().arbitration
+        assert list(CONFIG.FromString(reported.role.config.value).shared_p4_ids) == [RULES]
     assert codes(second, update(INSERT, table_entry=station(1))) == [Code.PERMISSION_DENIED]
     third = rig.client(3, "tables")
     assert third.arbitrate() == (3, Code.OK)  # without a config, everything

@@ -151,20 +151,20 @@ def test_a_kernel_keeps_a_lot_of_its_own() -> None:
 def test_a_lot_makes_larger_places_when_it_needs_them() -> None:
     pool = BufferPool(100, np.zeros(512, np.uint8))
     pool.reserve(3, 500)
-    first = pool.room
+    first = pool.free_places
     assert (first >= 3, pool.words[FRAME_BYTES]) == (True, 500)
     pool.words[ROOM] -= 2  # as native code does
     small = pool.taken(first)
     assert len({*small}) == 2
     pool.reserve(1, 2000)
-    larger = pool.room
+    larger = pool.free_places
     pool.give_back(small)
-    assert pool.room == larger  # places of 500 bytes are not used again
+    assert pool.free_places == larger  # places of 500 bytes are not used again
     pool.words[ROOM] -= 1
     [place] = pool.taken(larger)
     assert place not in small
     pool.give_back([place])
-    assert pool.room == larger
+    assert pool.free_places == larger
 
 
 def test_a_packet_that_waits_does_not_enter_ingress_more_often() -> None:

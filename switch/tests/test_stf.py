@@ -77,6 +77,12 @@ def test_statements_are_read() -> None:
     assert zero == CheckCounter(line=8, counter="hits", index=16, unit="packets", comparison="==", number=0)
 
 
+def test_names_in_quotes_may_have_a_hash() -> None:
+    [add] = parse('add "tables.!@#$%" "key #1":0x01 "act#"() # and a comment with "quotes"').statements
+    assert isinstance(add, Add)
+    assert (add.table, add.keys, add.call.action) == ("tables.!@#$%", (("key #1", MatchValue("0x01")),), "act#")
+
+
 @pytest.mark.parametrize(
     ("text", "reason"),
     [

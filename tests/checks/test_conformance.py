@@ -137,12 +137,20 @@ def test_what_p4testgen_makes_is_run_and_counted(tmp_path: Path, monkeypatch: py
     assert [name for name in ran if name.endswith("bmv2")] == ["one_1 bmv2", "one_2 bmv2"]  # the first, and what fails
     assert made.failed[0] == "one_2, interpreter and native: line 2: port 2: byte 0 differs; BMv2: line 2: it says so"
     assert made.failed[1].startswith("one_4: not read: ")
+    made.failed.append(made.failed[0].replace("one_2", "one_5"))
+    refused = generated.Tested(why=f"{generated.REFUSED}: another architecture")
+    programs = {"p4/one": asdict(made), "p4/two": asdict(refused), "p4/three": asdict(generated.Tested(why="no path"))}
+    page = "\n".join(generated.section({"p4c": "1.2", "tests": 5, "date": "today", "programs": programs}))
+    assert "4 tests of 1 of the 2 samples" in page
+    assert "| no path | 1 |" in page
+    assert "| one | 2 | interpreter and native: line 2: port 2: byte 0 differs; BMv2: line 2: it says so |" in page
 
 
 @pytest.mark.parametrize(
     ("script", "said"),
     [
-        ("echo 'x.p4(3): Compiler Bug: no such thing' >&2", "x.p4(3): Compiler Bug: no such thing"),
+        ("echo '/a/b/x.p4(3): Compiler Bug: no such thing' >&2", "x.p4(3): Compiler Bug: no such thing"),
+        ("echo 'x.p4(3): [--Wwarn=x] warning: no error' >&2", "no path that ends in a test"),
         ("true", "no path that ends in a test"),
         ("while :; do :; done", "no test in 1 s of processor time"),
         ('while [ "$1" != --out-dir ]; do shift; done; echo wait > $2/x_1.stf', ""),

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from checks.bench import interfaces, loopback, pcap_files
+from checks.bench.bmv2 import build
 from checks.bench.pcap_files import read_pcap, run_files, write_pcap
 from checks.bench.program_cases import ENTERS, FRAME_BYTES, PORTS, PROGRAMS, Program, frame, rules
 from checks.bench.public_programs import public_programs, public_routes, source_routed
@@ -89,6 +90,25 @@ def test_public_frames_go_where_routers_forward() -> None:
     routed = source_routed(random.Random(1))[0]
     assert [routed[at] >> 7 for at in (14, 16, 18)] == [0, 0, 1]  # the last of three is marked
     assert routed[20:22] == frame(0, 1, (1, 2))[14:16]  # IPv4 follows
+
+
+@pytest.mark.parametrize(
+    ("inside", "said"),
+    [
+        ("GNU C++17 12.2.0 -mtune=generic -g -O3 -fPIE", "BMv2 1.15.5, -O3, without logging macros"),
+        ("clang version 15 -O2\0Looking up key", "BMv2 1.15.5, -O2, with logging macros"),
+        ("", "BMv2 1.15.5, flags that it does not tell, without logging macros"),
+    ],
+)
+def test_a_record_says_how_bmv2_was_compiled(
+    inside: str, said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    program = tmp_path / f"bmv2-{said[-30:].replace(' ', '')}"
+    program.write_text(f"#!/bin/sh\necho 1.15.5\nexit\n{inside}")
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
+    assert build(program.name) == said
+    assert not build("no-such-bmv2")
 
 
 def test_entries_are_written_by_p4runtime_in_pieces() -> None:

@@ -357,15 +357,15 @@ def test_a_decision_is_told_when_it_is_written_and_not_before(asked: Asked) -> N
 
     asked.write = write
     with ThreadPoolExecutor(3) as pool:
-        told = [pool.submit(asked.agree, rank) for rank in (0, 1)]
+        reported = [pool.submit(asked.agree, rank) for rank in (0, 1)]
         assert asked.agree(2, wait_s=0.1).number == 0
         assert asked.agree(2, wait_s=0.0).held_up == "the switch is away"
         assert tries
-        assert not any(one.done() for one in told)
+        assert not any(one.done() for one in reported)
         assert [job.name for job in asked.controller.reconciler.jobs] == ["a"]  # what was made for it is gone
         may_write.set()
         assert asked.agree(2).number == 1
-        assert [one.result().absent for one in told] == [[3]] * 2
+        assert [one.result().absent for one in reported] == [[3]] * 2
     group = asked.agree(2).group
     assert asked.written == [("", ["a", group]), (group, ["a", group])]  # a killed controller leaves no name of nothing
 
@@ -400,11 +400,11 @@ def test_a_decision_does_not_wait_for_a_switch_that_no_running_job_uses(
 
 
 def test_a_decision_names_switches_that_hang_without_need(asked: Asked, monkeypatch: pytest.MonkeyPatch) -> None:
-    reconciler, told = asked.controller.reconciler, []
+    reconciler, reported = asked.controller.reconciler, []
     fleet: Any = SimpleNamespace(away=list, without=set(), connections={"s1": None, "spare": None})
 
     def change(_: object, unused: set[str]) -> None:
-        told.append(set(unused))
+        reported.append(set(unused))
         fleet.without |= unused
 
     fleet.change = change
@@ -412,25 +412,25 @@ def test_a_decision_names_switches_that_hang_without_need(asked: Asked, monkeypa
     monkeypatch.setattr(rails, "switches_of_job", lambda *_: {"s1"})
     reconciler.has_news = False
     Reconciler.synchronise(reconciler)
-    assert (told, reconciler.has_news) == ([set()], False)
+    assert (reported, reconciler.has_news) == ([set()], False)
     Reconciler.synchronise(reconciler, for_running=True)
-    assert (told[1:], reconciler.has_news) == ([{"spare"}], True)
+    assert (reported[1:], reconciler.has_news) == ([{"spare"}], True)
 
 
 def test_what_a_new_controller_has_read_is_told_when_all_switches_have_it(asked: Asked) -> None:
-    told = asked.all((0, 1, 2))
+    reported = asked.all((0, 1, 2))
     asked.fleet.is_settled = False  # the former one was killed before it had written to the last switch
     assert asked.agree(0, wait_s=0.05).number == 0
     asked.fleet.is_settled = True
-    assert asked.agree(0) == told[0]
+    assert asked.agree(0) == reported[0]
 
 
 def test_who_was_told_is_told_again_though_too_few_are_left_by_then(asked: Asked) -> None:
-    told = asked.all((0, 1, 2))
+    reported = asked.all((0, 1, 2))
     assert asked.job.live is not None
     for rank in (1, 3):
         asked.controller.reconciler.jobs.leave(asked.job.live.members[rank].nonce)
-    assert asked.agree(0) == told[0]
+    assert asked.agree(0) == reported[0]
     late = asked.agree(0, after=1)
     assert (late.number, late.lost) == (0, 1)
     assert late.why.startswith("rank 1 is gone, and 2 of 4 ranks are less than a quorum")

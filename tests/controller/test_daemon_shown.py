@@ -42,8 +42,8 @@ pytestmark = pytest.mark.timeout(120)
 
 def test_loss_is_simulated_where_members_are_now_or_later(switch: AnySwitch, start: Start) -> None:
     running = start()
-    told = running.client.set_loss(rpc.LossRequest(egress=1.0))
-    assert (told.ingress_loss, told.egress_loss) == (0.0, 1.0)  # though no port has members yet
+    reported = running.client.set_loss(rpc.LossRequest(egress=1.0))
+    assert (reported.ingress_loss, reported.egress_loss) == (0.0, 1.0)  # though no port has members yet
     create(running)
     workers = join_all(running, switch)
     ready = admit(workers)

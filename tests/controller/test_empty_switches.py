@@ -52,7 +52,7 @@ def start_again(tree: Tree, workers: list[Worker]) -> None:
     assert workers[0].ready().admitted
 
 
-def told(workers: list[Worker]) -> int:
+def reported(workers: list[Worker]) -> int:
     return workers[0].client.heartbeat(workers[0].request).loads
 
 
@@ -65,7 +65,7 @@ def test_a_controller_that_was_killed_when_it_had_loaded_the_program_of_the_root
     assert dying.connect()
     dying.close()
     start_again(tree, workers)
-    assert told(workers) == reply.loads + 1
+    assert reported(workers) == reply.loads + 1
     assert tree.sum_of_round(workers, reply.first_number + 1) == SUMS
 
 
@@ -79,7 +79,7 @@ def test_a_controller_that_was_killed_when_it_had_told_some_switches(tree: Tree)
     dying.write([[Write(change=Change.MODIFY, item=replace(identity, metadata=json.dumps(record).encode()))]])
     dying.close()
     start_again(tree, workers)
-    assert told(workers) == reply.loads + 1
+    assert reported(workers) == reply.loads + 1
 
 
 def test_a_switch_that_is_lost_again_when_it_has_the_program(tree: Tree, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -95,7 +95,7 @@ def test_a_switch_that_is_lost_again_when_it_has_the_program(tree: Tree, monkeyp
 
     monkeypatch.setattr(Session, "read_state", read_state)
     tree.switches["root"].restart()
-    eventually(lambda: told(workers) > reply.loads)
+    eventually(lambda: reported(workers) > reply.loads)
     assert refused
     assert tree.sum_of_round(workers, reply.first_number) == SUMS
 
@@ -106,5 +106,5 @@ def test_a_root_that_comes_back_while_a_leaf_of_another_job_stays_away(tree: Tre
     admit([Worker(tree.running.client, tree.switches["far"], 0, job="b", size=1)])
     tree.kill("far")
     tree.switches["root"].restart()
-    eventually(lambda: told(workers) == reply.loads + 1)
+    eventually(lambda: reported(workers) == reply.loads + 1)
     assert tree.sum_of_round(workers, reply.first_number) == SUMS

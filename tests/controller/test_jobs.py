@@ -103,15 +103,15 @@ def test_ranks_that_differ_are_why_others_are_lost() -> None:
     jobs = make_jobs()
     job = create(jobs)
     differ = Fault(kind=FaultKind.MISMATCH, ranks=[1], text="rank 1 issued max; rank 0 issued sum")
-    for told in (differ, None):
+    for replies in (differ, None):
         first, _ = run(jobs)
         assert job.live is not None
-        job.live.fault = told
-        job.live.agreement.mismatch = "" if told else "rank 1 asks with other terms"
+        job.live.fault = replies
+        job.live.agreement.mismatch = "" if replies else "rank 1 asks with other terms"
         jobs.heartbeat(first, 6.0)
         jobs.tick(6.0)
         jobs.leave(first)
-        expected = told or Fault(kind=FaultKind.MISMATCH, ranks=[], text="rank 1 asks with other terms")
+        expected = replies or Fault(kind=FaultKind.MISMATCH, ranks=[], text="rank 1 asks with other terms")
         assert (job.has_ended, job.fault) == (True, expected)
 
 

@@ -112,7 +112,7 @@ def test_sums_are_right_and_go_on_whichever_write_is_the_last_and_whoever_hears_
 def test_sums_are_right_although_frames_come_late_and_twice_and_the_controller_is_killed(seed: int) -> None:
     chance = random.Random(seed)
     world = begun()
-    told: set[int] = set()
+    reported: set[int] = set()
     for _ in range(80):
         live = live_of(world.jobs)
         ranks = chance.sample(range(len(ATTACHED_TO)), chance.randint(1, len(ATTACHED_TO)))
@@ -126,15 +126,15 @@ def test_sums_are_right_although_frames_come_late_and_twice_and_the_controller_i
                 world.go_on()
                 if not live_of(world.jobs).moves:  # no switch had been told
                     take_down(live_of(world.jobs), 1)
-            case 2 if live.forgotten and ranks[0] not in told:
-                told.add(ranks[0])
+            case 2 if live.forgotten and ranks[0] not in reported:
+                reported.add(ranks[0])
                 world.tell(ranks[0])
             case 3:
                 world.carry(deque(chance.choices(world.carried[-60:], k=4)))
             case _:
                 world.repeat(*ranks)
     world.move()
-    world.tell(*({*range(len(ATTACHED_TO))} - told))
+    world.tell(*({*range(len(ATTACHED_TO))} - reported))
     before = max(world.done)
     for _ in range(12):
         world.repeat()

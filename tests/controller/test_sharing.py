@@ -108,8 +108,13 @@ def round_of(pair: Tree, workers: list[Worker], values: list[int] | None, **fiel
 
 
 def test_two_jobs_share_slots_and_who_holds_them_is_seen(pair: Tree) -> None:
-    told = create(pair)
-    assert (told.shares_slots, told.first_slot, told.slot_count, told.fallback) == (True, 0, SHARED, "spare")
+    made = create(pair)
+    assert (made.shares_slots, made.first_slot, made.slot_count, made.fallback) == (
+        True,
+        0,
+        SHARED,
+        "spare",
+    )
     leaves = create(pair, "b").number
     (first, number), (second, other) = join(pair, "a", 1), join(pair, "b", 2)
     claim = {"block": NO_BLOCK, "next_block": 0}
@@ -133,9 +138,14 @@ def test_two_jobs_share_slots_and_who_holds_them_is_seen(pair: Tree) -> None:
 
 def test_a_job_has_slots_of_its_own_beside_those_that_it_shares(pair: Tree) -> None:
     create(pair)
-    told = create(pair, "b", own=2)
-    assert (told.first_slot, told.slot_count, told.own_first_slot, told.own_slot_count) == (0, SHARED, SHARED, 2)
-    assert slots_text(told) == "4 to 5, shared 0 to 3"
+    made = create(pair, "b", own=2)
+    assert (made.first_slot, made.slot_count, made.own_first_slot, made.own_slot_count) == (
+        0,
+        SHARED,
+        SHARED,
+        2,
+    )
+    assert slots_text(made) == "4 to 5, shared 0 to 3"
     (first, number), (second, other) = join(pair, "a", 1), join(pair, "b", 2)
     ready = second[0].ready()
     assert (ready.first_slot, ready.first_shared_slot, ready.slot_count, ready.trees) == (SHARED, 0, SHARED + 2, [2, 4])
@@ -157,7 +167,7 @@ def test_a_job_has_slots_of_its_own_beside_those_that_it_shares(pair: Tree) -> N
     assert counted["b", 0]["taken"] == 1
     pair.restart_controller()
     after = pair.running.client.show_job(rpc.JobRequest(job="b"))
-    assert (after.state, slots_text(after)) == ("running", slots_text(told))
+    assert (after.state, slots_text(after)) == ("running", slots_text(made))
     second[0].client = pair.running.client
     assert second[0].ready() == ready
     with pytest.raises(UsageError, match="slots 0 to 3 and 4 to 5, not slot 6"):
@@ -180,8 +190,8 @@ def test_a_slot_is_another_jobs_at_the_aggregator(pair: Tree) -> None:
 def test_a_slot_is_looked_at_where_the_job_has_it(pair: Tree) -> None:
     """The second job's slots at the aggregator are behind those of the first."""
     create(pair)
-    told = create(pair, "b")
-    assert (told.first_slot, told.fallback_slot) == (0, SHARED)
+    made = create(pair, "b")
+    assert (made.first_slot, made.fallback_slot) == (0, SHARED)
     request = rpc.CreateJobRequest(job="own", workers=2, slots=2, timeout_s=600.0)
     assert pair.running.client.create_job(request).first_slot == SHARED
     for job, there in (("b", SHARED), ("own", None)):
@@ -271,8 +281,8 @@ def test_those_who_go_on_without_a_late_rank_share_slots_as_their_job_does(pair:
     workers, _ = join(pair, "a", 1)
     asked = AgreeRequest(job="a", nonce=workers[0].joined.nonce, after=0, quorum=0.5, patience_s=0.01, wait_s=LONG_S)
     group = pair.running.controller.agreements.agree(asked).group
-    told = pair.running.client.show_job(rpc.JobRequest(job=group))
-    assert (told.workers, told.shares_slots, told.slot_count, told.fallback) == (1, True, 2, "spare")
+    made = pair.running.client.show_job(rpc.JobRequest(job=group))
+    assert (made.workers, made.shares_slots, made.slot_count, made.fallback) == (1, True, 2, "spare")
 
 
 def make_jobs(shared: int = 8) -> Jobs:

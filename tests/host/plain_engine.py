@@ -16,14 +16,14 @@ import numpy as np
 from switchsum.testing.cluster import Cluster, ClusterConfig
 from switchsum.testing.network import Impairment, LinkConditions
 from switchsum_host.engine.dtypes import DIGITS, most_values
-from switchsum_host.engine.operation import Operation
+from switchsum_host.engine.operation import BITWISE, OPERATORS, Operation
 from switchsum_protocol.errors import SwitchsumError
 
 FLOATS = [np.dtype(np.float32), np.dtype(np.float16), np.dtype(ml_dtypes.bfloat16)]
 INTEGERS = [np.dtype(f"{kind}{size}") for kind in "iu" for size in (1, 2, 4, 8)]
 
 
-def told(seed: int) -> list[str]:
+def reported(seed: int) -> list[str]:
     """Run a job that a seed describes; return its frames, its results and its counters, in order, as text."""
     random = np.random.default_rng(seed)
     config = ClusterConfig(
@@ -57,7 +57,7 @@ def add(cluster: Cluster, random: np.random.Generator, lines: list[str]) -> None
     is_float = is_exact or bool(random.integers(2))
     kinds = FLOATS if is_float else INTEGERS
     dtype = FLOATS[0] if is_exact else kinds[random.integers(len(kinds))]
-    operator = str(random.choice(["sum", "average", "max", "min"] if is_float else ["sum", "max", "min", "or"]))
+    operator = str(random.choice([one for one in OPERATORS if one not in (BITWISE if is_float else ("average",))]))
     operator = "average" if is_exact else operator
     lanes = str(random.choice(["int32", "int16", "int8"])) if operator in ("sum", "average") and is_float else "int32"
     lanes = "int32" if is_exact else lanes
@@ -95,4 +95,4 @@ def _values(random: np.random.Generator, dtype: np.dtype[Any], size: int) -> Any
 if __name__ == "__main__":
     warnings.simplefilter("error")
     for argument in sys.argv[1:]:
-        sys.stdout.write(json.dumps(told(int(argument))) + "\n")
+        sys.stdout.write(json.dumps(reported(int(argument))) + "\n")

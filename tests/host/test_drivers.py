@@ -52,7 +52,7 @@ def on_loops(folder: Path, play: Callable[[Communicator], None]) -> None:
 
 def on_watched_links(folder: Path, play: Callable[[Communicator], None]) -> None:
     """Have the watching driver take each rank's link for several, of which there is one."""
-    made, told = [], SimpleNamespace(links_down=())
+    made, reported = [], SimpleNamespace(links_down=())
     for one in communicators(2):
         driver = one.queue.driver
         assert isinstance(driver, Driver)
@@ -60,7 +60,7 @@ def on_watched_links(folder: Path, play: Callable[[Communicator], None]) -> None
         assert isinstance(links, LocalTransport)
         ways = np.zeros(len(driver.engine.state.slots), np.int64)
         vars(links).update(links=[links], names=["local:"], down=frozenset(), ways=ways, has_rails=False)
-        watching = WatchingDriver(driver.engine, links, told)  # type: ignore[arg-type]
+        watching = WatchingDriver(driver.engine, links, reported)  # type: ignore[arg-type]
         made.append(Communicator(watching, LocalMembership(), rank=one.rank, world_size=2))
     on_threads(made, play)
 

@@ -627,9 +627,9 @@ def test_heartbeats_bring_reports_and_wait_for_no_answer(controller: FakeControl
     assert controller.names().count("Report") == 1
     release.set()
     wait_until(lambda: controller.names().count("Report") >= 2)
-    told = [call for name, call in controller.calls if name == "Report"]
-    assert {(one.job, one.nonce) for one in told} == {("digits", NONCE)}
-    assert told[1].begun > told[0].begun
+    reported = [call for name, call in controller.calls if name == "Report"]
+    assert {(one.job, one.nonce) for one in reported} == {("digits", NONCE)}
+    assert reported[1].begun > reported[0].begun
     membership.leave()
 
 

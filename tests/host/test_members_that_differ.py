@@ -19,6 +19,7 @@ from hypothesis import strategies as st
 from switchsum.testing.local import communicators
 from switchsum_host.api.communicator import Communicator
 from switchsum_host.api.sparse import SparseSum
+from switchsum_host.engine.operation import BITWISE, OPERATORS, SKIP_ZEROS
 from switchsum_protocol.errors import OperationMismatch, UsageError
 
 from .checks import failures, on_all
@@ -56,7 +57,7 @@ AGREED: dict[str, list[Any]] = {
     "array": [(np.dtype(dtype), shape) for dtype in ANY for shape in SHAPES],
     "values": [(np.dtype(dtype), shape) for dtype in NUMBERS for shape in [(), (2,), (1,)]],
     "size": [10, 12, 700, 5000],
-    "op": ["sum", "average", "max", "min", "or"],
+    "op": list(OPERATORS),
     "lanes": ["int32", "int16", "int8"],
     "narrow": [False, True],
     "saturate": [False, True],
@@ -81,7 +82,7 @@ def is_good(name: str, given: Arguments) -> bool:
     is_float, op = dtype in [np.dtype(one) for one in FLOATS], given.get("op", "sum")
     if name.startswith(("broadcast", "allgather")):
         return True
-    if dtype not in [np.dtype(one) for one in NUMBERS] or (op == "or" and dtype.kind not in "iu"):
+    if dtype not in [np.dtype(one) for one in NUMBERS] or (op in BITWISE and dtype.kind not in "iu"):
         return False
     if op == "average" and not is_float:
         return False
@@ -89,7 +90,7 @@ def is_good(name: str, given: Arguments) -> bool:
         return False
     if op not in ("sum", "average") and "keep" in given:
         return False
-    if given.get("block") is not None and op in ("max", "min"):
+    if given.get("block") is not None and op not in SKIP_ZEROS:
         return False
     return given.get("keep") is None or (len(shape) == 0 or "array" in given)
 

@@ -12,7 +12,7 @@ import pytest
 
 from switchsum_switch.kernels.plain import VARIABLE
 
-from .plain_engine import told
+from .plain_engine import reported
 
 ROOT = Path(__file__).resolve().parents[2]
 PLAIN = {**os.environ, VARIABLE: "1"}
@@ -27,7 +27,7 @@ def test_every_frame_and_result_is_that_of_native_code() -> None:
     lines = done.stdout.splitlines()
     assert len(lines) == len(SEEDS)
     for seed, line in zip(SEEDS, lines, strict=True):
-        plain, native = json.loads(line), told(seed)
+        plain, native = json.loads(line), reported(seed)
         assert len(native) > 3
         for place, (one, other) in enumerate(zip(plain, native, strict=False)):
             assert one == other, f"line {place} of job {seed}"

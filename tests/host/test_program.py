@@ -97,7 +97,7 @@ def random_frame(random: np.random.Generator, config: ClusterConfig, base: int) 
     rank = int(random.integers(config.workers))
     payload = b""
     flags = Flag(0)
-    lane_format = LaneFormat(int(random.choice([1, 1, 1, 2, 3, 4, 7, 8])))
+    lane_format = LaneFormat(int(random.choice([LaneFormat.INT32] * 2 + list(LaneFormat))))
     if lane_format in WIDENED_FORMATS and random.random() < 0.7:
         flags = Flag.PAYLOAD
         payload = random.bytes(narrow_bytes(config.lanes_per_frame))
@@ -122,14 +122,14 @@ def random_frame(random: np.random.Generator, config: ClusterConfig, base: int) 
         exponent=100,
         digest=77,
         format=lane_format,
-        operator=Operator(int(random.choice([1, 1, 1, 2, 3, 4]))),
+        operator=Operator(int(random.choice([Operator.SUM] * 2 + list(Operator)))),
     )
     if random.random() < 0.15:
         wrong = {
             "kind": Kind.RESULT,
             "version": 1,
-            "operator": 9,
-            "format": 9,
+            "operator": max(Operator) + 1,
+            "format": max(LaneFormat) + 1,
             "job": 8,
             "epoch": 2,
             "rank": 30,

@@ -30,7 +30,7 @@ class Clock:
         return self.now_s
 
 
-def told(reporter: Reporter) -> WorkerReport:
+def reported(reporter: Reporter) -> WorkerReport:
     report = reporter("digits", 7)
     assert report is not None
     return report
@@ -41,7 +41,7 @@ def test_a_report_says_what_is_waited_for_and_how_long(fresh_ranks: list[Communi
     reporter = Reporter(fresh_ranks[0], engine_of(fresh_ranks[0]), host="h" * 200, link="shm:x", clock=clock)
     clock.now_s += 3
     on_all(fresh_ranks, lambda communicator: communicator.allreduce(np.ones(1000, np.float32)))
-    idle = told(reporter)
+    idle = reported(reporter)
     assert (idle.job, idle.nonce, idle.host, idle.link) == ("digits", 7, "h" * MOST_TEXT, "shm:x")
     assert idle.pid == os.getpid()
     assert (idle.begun, idle.finished, idle.waiting_s, idle.idle_s) == (1, 1, 0, 0)
@@ -50,11 +50,11 @@ def test_a_report_says_what_is_waited_for_and_how_long(fresh_ranks: list[Communi
     assert (idle.frames_received, idle.repeats) == (statistics.frames_received, statistics.repeats)
     assert (idle.sparse_rows, idle.sparse_all_rows) == (0, 0)
     clock.now_s += 2
-    assert told(reporter).idle_s == 2
+    assert reported(reporter).idle_s == 2
     waits = fresh_ranks[0].allreduce_async(np.ones(1000, np.float32))
-    assert told(reporter).waiting_s == 0  # it has just begun
+    assert reported(reporter).waiting_s == 0  # it has just begun
     clock.now_s += 5
-    report = told(reporter)
+    report = reported(reporter)
     assert (report.begun, report.finished, report.waiting_s, report.idle_s) == (2, 1, 5, 0)
     assert "float32[1000]" in report.operation
     assert report.waiting_slots > 0
@@ -85,7 +85,7 @@ def test_a_report_that_cannot_be_made_is_left_out_and_said_once(
         assert reporter("digits", 7) is None
         on_all(fresh_ranks, lambda communicator: communicator.allreduce(np.ones(1000, np.float32)))
         assert reporter("digits", 7) is None
-    assert told(reporter).begun == 2
+    assert reported(reporter).begun == 2
     said = capsys.readouterr().err
     assert said.count("the report for the controller could not be made: AttributeError: no logger") == 1
 
@@ -101,7 +101,7 @@ def test_a_report_has_each_collective_that_has_ended_once_with_its_name_and_time
     began = time.monotonic_ns()
     for size in (10, 3000, 10):
         on_all(fresh_ranks, partial(Communicator.allreduce, array=np.ones(size, np.float32)))
-    report = told(reporter)
+    report = reported(reporter)
     calls = calls_of(report)
     assert [call[0] for call in calls] == [0, 1, 2]
     names = [report.kinds[call[1]] for call in calls]
@@ -110,19 +110,19 @@ def test_a_report_has_each_collective_that_has_ended_once_with_its_name_and_time
     assert all(began <= call[2] < time.monotonic_ns() and call[3] > 0 for call in calls)
     assert sum(call[3] for call in calls) <= time.monotonic_ns() - began
     assert [call[4] for call in calls][1:] == [1, 1]
-    assert calls_of(told(reporter)) == []
+    assert calls_of(reported(reporter)) == []
     handles = [one.allreduce_async(np.ones(10, np.float32)) for one in fresh_ranks[1:]]
     mine = fresh_ranks[0].allreduce_async(np.ones(10, np.float32))
     for handle in (mine, *handles):
         handle.wait()
-    assert [call[0] for call in calls_of(told(reporter))] == [3]
+    assert [call[0] for call in calls_of(reported(reporter))] == [3]
 
 
 def test_of_very_many_collectives_all_ranks_keep_the_same_ones(fresh_ranks: list[Communicator]) -> None:
     kept: list[set[int]] = []
     for number, rank in enumerate(fresh_ranks):
         clock = Clock()
-        told(reporter := Reporter(rank, engine_of(rank), host="", link="", clock=clock))
+        reported(reporter := Reporter(rank, engine_of(rank), host="", link="", clock=clock))
         state = engine_of(rank).state.core[0]["calls"]
         clock.now_s += 1.0
         begun = 128 << number  # as if so many were begun in that second
@@ -140,7 +140,7 @@ def test_of_very_many_collectives_all_ranks_keep_the_same_ones(fresh_ranks: list
 
 def test_what_a_collective_is_for_is_told_with_its_kind(fresh_ranks: list[Communicator]) -> None:
     """Of calls that are alike otherwise."""
-    told(reporter := Reporter(fresh_ranks[0], engine_of(fresh_ranks[0]), host="", link=""))
+    reported(reporter := Reporter(fresh_ranks[0], engine_of(fresh_ranks[0]), host="", link=""))
 
     def call(rank: Communicator) -> None:
         for bucket in range(3):
@@ -150,7 +150,7 @@ def test_what_a_collective_is_for_is_told_with_its_kind(fresh_ranks: list[Commun
                 rank.note_purpose(f"bucket {bucket}", first)
 
     on_all(fresh_ranks, call)
-    report = told(reporter)
+    report = reported(reporter)
     kinds = [report.kinds[call[1]] for call in calls_of(report)]
     assert kinds == [f"allreduce (sum) of float32[10]{said}" for said in (", bucket 0", ", bucket 1", "")]
     assert fresh_ranks[0].purpose_of(10**6) == ""
@@ -167,6 +167,6 @@ def test_a_report_has_the_rows_of_sparse_sums(fresh_ranks: list[Communicator]) -
     reporter = Reporter(fresh_ranks[0], engine_of(fresh_ranks[0]), host="h", link="shm:x")
     own = {id(one): np.arange(10 * rank, 10 * rank + 20) for rank, one in enumerate(fresh_ranks)}
     on_all(fresh_ranks, lambda one: one.allreduce_sparse(own[id(one)], np.ones(20, np.float32), 1000))
-    report = told(reporter)
+    report = reported(reporter)
     union = 20 + 10 * (len(fresh_ranks) - 1)
     assert (report.sparse_rows, report.sparse_union_rows, report.sparse_all_rows) == (20, union, 1000)

@@ -81,7 +81,7 @@ class Watched:
         self.runs: dict[str, bool] = {}
         self.longest: dict[str, int] = {}
         self.links_down: Sequence[int] = ()
-        self.told: list[int] = []
+        self.reported: list[int] = []
         self.mirrors = [NOWHERE] * len(names)
         self.links: Any = SimpleNamespace(
             links=names,
@@ -103,7 +103,7 @@ class Watched:
         return self.longest.get(interface, 1514)
 
     def tell_down(self, link: int, reason: str) -> None:
-        self.told.append(link)
+        self.reported.append(link)
 
     def passes(self, seconds: float, *, sent: tuple[int, ...], came: tuple[int, ...]) -> None:
         """Let time pass, in which frames go and come at each look."""
@@ -117,30 +117,30 @@ class Watched:
 def test_a_link_whose_interface_is_down_is_left_out_at_once_but_never_the_last_one() -> None:
     watched = Watched("packet:a", "packet:b")
     watched.passes(1.0, sent=(1, 1), came=(1, 1))
-    assert watched.told == []
+    assert watched.reported == []
     watched.runs["b"] = False
     watched.passes(LOOK_S, sent=(0, 0), came=(0, 0))
-    assert (watched.told, watched.links.down) == ([1], {1})
+    assert (watched.reported, watched.links.down) == ([1], {1})
     watched.runs["a"] = False
     watched.passes(1.0, sent=(0, 0), came=(0, 0))
-    assert watched.told == [1]
+    assert watched.reported == [1]
 
 
 def test_a_link_whose_mtu_shrinks_is_left_out_as_one_that_is_down() -> None:
     watched = Watched("packet:a", "packet:b")
     watched.longest["a"] = 1114
     watched.passes(1.0, sent=(1, 1), came=(1, 1))
-    assert watched.told == []
+    assert watched.reported == []
     watched.longest["b"] = 614
     watched.passes(LOOK_S, sent=(1, 1), came=(1, 1))  # frames without lanes are answered
-    assert (watched.told, watched.links.down) == ([1], {1})
+    assert (watched.reported, watched.links.down) == ([1], {1})
 
 
 def test_a_link_that_others_have_lost_is_left_out_and_nobody_told() -> None:
     watched = Watched("packet:a", "packet:b")
     watched.links_down = [0]
     watched.passes(LOOK_S, sent=(1, 1), came=(1, 1))
-    assert (watched.told, watched.links.down) == ([], {0})
+    assert (watched.reported, watched.links.down) == ([], {0})
 
 
 def test_members_that_have_lost_different_links_each_keep_the_one_that_they_have() -> None:
@@ -155,11 +155,11 @@ def test_members_that_have_lost_different_links_each_keep_the_one_that_they_have
 def test_a_silent_link_is_dead_once_another_has_answered_in_its_place() -> None:
     watched = Watched("udp:a", "udp:b")
     watched.passes(SILENT_S + 2 * LOOK_S, sent=(0, 1), came=(0, 0))
-    assert (watched.mirrors, watched.told) == ([NOWHERE, 0], [])
+    assert (watched.mirrors, watched.reported) == ([NOWHERE, 0], [])
     watched.passes(5 * SILENT_S, sent=(0, 1), came=(0, 0))  # the switch is away
-    assert watched.told == []
+    assert watched.reported == []
     watched.passes(PROOF_S + 2 * LOOK_S, sent=(1, 1), came=(1, 0))
-    assert (watched.told, watched.links.down, watched.mirrors) == ([1], {1}, [NOWHERE, NOWHERE])
+    assert (watched.reported, watched.links.down, watched.mirrors) == ([1], {1}, [NOWHERE, NOWHERE])
 
 
 def test_a_link_that_answers_again_or_owes_nothing_stays() -> None:
@@ -168,43 +168,43 @@ def test_a_link_that_answers_again_or_owes_nothing_stays() -> None:
     assert watched.mirrors == [NOWHERE, NOWHERE]
     watched.passes(SILENT_S + 2 * LOOK_S, sent=(0, 1), came=(0, 0))
     watched.passes(LOOK_S, sent=(1, 1), came=(1, 1))
-    assert (watched.mirrors, watched.told) == ([NOWHERE, NOWHERE], [])
+    assert (watched.mirrors, watched.reported) == ([NOWHERE, NOWHERE], [])
 
 
-@pytest.mark.parametrize(("pause_s", "told"), [(1.0, [1]), (FORGIVEN_S, [])])
-def test_a_link_on_which_results_come_and_nothing_goes_is_dead_in_the_end(pause_s: float, told: list[int]) -> None:
+@pytest.mark.parametrize(("pause_s", "reported"), [(1.0, [1]), (FORGIVEN_S, [])])
+def test_a_link_on_which_results_come_and_nothing_goes_is_dead_in_the_end(pause_s: float, reported: list[int]) -> None:
     watched = Watched("udp:a", "udp:b")
     for _ in range(MOST_STRIKES):
         watched.passes(SILENT_S + 2 * LOOK_S, sent=(0, 1), came=(0, 0))
         assert watched.mirrors[1] == 0
         watched.passes(LOOK_S, sent=(1, 1), came=(1, 1))
         watched.passes(pause_s, sent=(1, 0), came=(1, 0))
-    assert watched.told == told
+    assert watched.reported == reported
 
 
 def test_a_silent_rail_is_dead_unless_another_is_silent_too_and_left_when_all_leave_it() -> None:
     watched = Watched("udp:a", "udp:b")
     watched.links.has_rails = True
     watched.passes(RAIL_SILENT_S + 5.0, sent=(1, 1), came=(0, 0))  # this machine, or all switches
-    assert watched.told == []
+    assert watched.reported == []
     watched.passes(RAIL_SILENT_S / 2 - 1.0, sent=(1, 1), came=(1, 0))
     watched.passes(LOOK_S, sent=(1, 1), came=(1, 1))
     watched.passes(RAIL_SILENT_S - 1.0, sent=(1, 1), came=(1, 0))
-    assert watched.told == []
+    assert watched.reported == []
     watched.passes(2.0, sent=(1, 1), came=(1, 0))
-    assert (watched.told, watched.links.down, watched.mirrors) == ([1], frozenset(), [NOWHERE, NOWHERE])
+    assert (watched.reported, watched.links.down, watched.mirrors) == ([1], frozenset(), [NOWHERE, NOWHERE])
     watched.links_down = [1]
     watched.passes(LOOK_S, sent=(1, 0), came=(1, 0))
-    assert (watched.told, watched.links.down) == ([1], {1})
+    assert (watched.reported, watched.links.down) == ([1], {1})
 
 
 def test_two_rails_that_die_at_once_are_both_left_for_the_third() -> None:
     watched = Watched("udp:a", "udp:b", "udp:c")
     watched.links.has_rails = True
     watched.passes(RAIL_SILENT_S + 5.0, sent=(1, 1, 1), came=(0, 0, 0))  # this machine, or all switches
-    assert watched.told == []
+    assert watched.reported == []
     watched.passes(RAIL_SILENT_S, sent=(1, 1, 1), came=(0, 0, 1))
-    assert watched.told == [0, 1]
+    assert watched.reported == [0, 1]
 
 
 @pytest.mark.parametrize("has_rails", [False, True])

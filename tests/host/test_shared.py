@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import reduce
 from typing import Any
 
 import numpy as np
@@ -12,8 +13,9 @@ from switchsum.testing.cluster import Cluster, ClusterConfig, run_together
 from switchsum.testing.network import Impairment, LinkConditions
 from switchsum.testing.sharing import Sharing
 from switchsum_host.engine.state import Count
-from switchsum_protocol.frame import Header
+from switchsum_protocol.frame import Header, Operator
 from switchsum_protocol.shared_rules import Owner, SharedSwitch
+from switchsum_protocol.slot_rules import COMBINATIONS
 
 LANES = 8
 WORKERS = 3
@@ -89,17 +91,10 @@ def check(begun: list[tuple[int, Any]], operator: str = "sum") -> None:
     if kept[0].dtype == np.float32:
         np.testing.assert_allclose(results[0], sum(one.astype(np.float64) for one in kept), atol=1e-5)
     else:
-        function = {"sum": np.add, "max": np.maximum, "min": np.minimum, "or": np.bitwise_or}[operator]
-        np.testing.assert_array_equal(results[0], function.reduce(kept))
+        np.testing.assert_array_equal(results[0], reduce(COMBINATIONS[Operator[operator.upper()]], kept))
 
 
-KINDS: list[tuple[Any, str]] = [
-    (np.int32, "sum"),
-    (np.float32, "sum"),
-    (np.int32, "max"),
-    (np.int32, "min"),
-    (np.int32, "or"),
-]
+KINDS: list[tuple[Any, str]] = [(np.float32, "sum"), *((np.int32, one.name.lower()) for one in Operator)]
 
 
 @pytest.mark.parametrize(("dtype", "operator"), KINDS)

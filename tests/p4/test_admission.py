@@ -9,7 +9,7 @@ import pytest
 
 from switchsum.testing.rig import CPU_PORT, EPOCH, FIRST_SLOT, JOB, SLOT_COUNT, SWITCH, TREE, Rig, cookie, worker
 from switchsum_protocol import wire
-from switchsum_protocol.frame import FRAME_BYTES, WIRE_VERSION, Flag, Header, Kind, Reason
+from switchsum_protocol.frame import FRAME_BYTES, WIRE_VERSION, Flag, Header, Kind, LaneFormat, Operator, Reason
 from switchsum_switch.wires import headers
 from switchsum_switch.wires.headers import LOWER_BYTES
 
@@ -28,8 +28,8 @@ REFUSALS = {
     "no slot, and an unknown operator": ({"slot": 0, "operator": 0}, Reason.OPERATOR),
     "no slot, and an unknown format": ({"slot": 0, "format": 0}, Reason.FORMAT),
     "no slot, and not admitted": ({"slot": 0, "job": JOB + 1}, Reason.NOT_ADMITTED),
-    "an unknown operator": ({"operator": 9}, Reason.OPERATOR),
-    "an unknown format": ({"format": 9}, Reason.FORMAT),
+    "an unknown operator": ({"operator": max(Operator) + 1}, Reason.OPERATOR),
+    "an unknown format": ({"format": max(LaneFormat) + 1}, Reason.FORMAT),
 }
 
 
@@ -56,7 +56,7 @@ def test_a_contribution_with_another_cookie_is_dropped_without_an_answer(rig: Ri
     block = some_lanes(rig)
     assert rig.contribute(0, 1, block) == {}
     # Nor does who tries it learn whether the member has contributed, or what would be refused besides.
-    for fields in ({}, {"slot": 0}, {"operator": 9}, {"format": 9}):
+    for fields in ({}, {"slot": 0}, {"operator": max(Operator) + 1}, {"format": max(LaneFormat) + 1}):
         assert rig.contribute(0, 1, block, cookie=cookie(1), **fields) == {}
     assert rig.events(Reason.COOKIE) == len(WRONG_COOKIES) + 4
     run_rest(rig, 1, {0: block})

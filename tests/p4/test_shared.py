@@ -69,8 +69,8 @@ def program(engine: Engine, *, is_fallback: bool) -> Engine:
     everybody = (1 << MEMBERS) - 1
     for job in JOBS:
         first = first_there(job) if is_fallback else FIRST
-        told = [(THERE, RELAY)] if is_fallback else [(rank + 1, rank) for rank in range(MEMBERS)]
-        engine.set_group(group(job), told)
+        replicas = [(THERE, RELAY)] if is_fallback else [(rank + 1, rank) for rank in range(MEMBERS)]
+        engine.set_group(group(job), replicas)
         for rank in range(MEMBERS):
             source, port = (HERE_ADDRESS, THERE) if is_fallback else (address(job, rank), rank + 1)
             engine.insert(
@@ -86,7 +86,7 @@ def program(engine: Engine, *, is_fallback: bool) -> Engine:
                     f"{ADMISSION}.admit",
                     (1 << rank, everybody, OWN, 1, group(job), cookie(job, rank)),
                 )
-        for _, rank in told:
+        for _, rank in replicas:
             place = HERE_ADDRESS if is_fallback else address(job, rank)
             where = (place.mac, place.ip, place.port, cookie(job, rank))
             engine.insert("SwitchEgress.result_address", (job, rank), "SwitchEgress.address", where)
@@ -196,7 +196,7 @@ class Both:
 
     def run(self, frames: Replies) -> list[tuple[int, Header, bytes]]:
         """Let the switch take frames, and both whatever follows."""
-        told: list[tuple[int, Header, bytes]] = []
+        answers: list[tuple[int, Header, bytes]] = []
         while frames:
             replies = self.here.process(*frames.pop(0))
             for port, frame in replies:
@@ -205,16 +205,16 @@ class Both:
                 else:
                     packet = parse_frame(frame)
                     assert packet is not None
-                    told.append((port, packet.header, packet.payload))
-        return told
+                    answers.append((port, packet.header, packet.payload))
+        return answers
 
 
-def kinds(told: list[tuple[int, Header, bytes]]) -> list[tuple[int, int, int]]:
-    return [(port, header.kind, header.reason) for port, header, _ in told]
+def kinds(answers: list[tuple[int, Header, bytes]]) -> list[tuple[int, int, int]]:
+    return [(port, header.kind, header.reason) for port, header, _ in answers]
 
 
-def sums(told: list[tuple[int, Header, bytes]]) -> list[int]:
-    return [int.from_bytes(lanes[:4]) for _, _, lanes in told]
+def sums(answers: list[tuple[int, Header, bytes]]) -> list[int]:
+    return [int.from_bytes(lanes[:4]) for _, _, lanes in answers]
 
 
 RESULT_OURS = [(1, Kind.RESULT, 0), (2, Kind.RESULT, 0)]
@@ -264,8 +264,8 @@ def test_a_claim_takes_the_slot_and_the_fallback_completes_it(both: Both) -> Non
     assert kinds(begin(both, 7)) == RESULT_OURS
     assert both.there.definition.events[Reason.COMPLETED] == 1
     assert both.contribute(7, 0, 3, number=2) == []  # row D: in the slot
-    told = both.contribute(7, 1, 4, number=2, next_block=5)
-    assert (kinds(told), sums(told)) == (RESULT_OURS, [7, 7])
+    answers = both.contribute(7, 1, 4, number=2, next_block=5)
+    assert (kinds(answers), sums(answers)) == (RESULT_OURS, [7, 7])
     assert both.there.definition.events[Reason.COMPLETED] == 1
     both.here.check_counters()
     both.there.check_counters()
@@ -279,10 +279,10 @@ def test_a_slot_that_is_taken_sends_all_to_the_fallback(both: Both) -> None:
     both.contribute(7, 0, 3, number=2, next_block=5)
     both.contribute(8, 0, 30, number=2, next_block=5)
     assert both.here.counted == [Reason.TAKEN]
-    told = both.contribute(8, 1, 40, number=2, next_block=5)
-    assert (kinds(told), sums(told)) == (RESULT_TAKEN, [70, 70])
-    told = both.contribute(7, 1, 4, number=2, next_block=5)
-    assert (kinds(told), sums(told)) == (RESULT_OURS, [7, 7])
+    answers = both.contribute(8, 1, 40, number=2, next_block=5)
+    assert (kinds(answers), sums(answers)) == (RESULT_TAKEN, [70, 70])
+    answers = both.contribute(7, 1, 4, number=2, next_block=5)
+    assert (kinds(answers), sums(answers)) == (RESULT_OURS, [7, 7])
     both.here.check_counters()
     both.there.check_counters()
 
@@ -314,15 +314,15 @@ def test_a_result_is_not_called_taken_if_the_slot_was_free_for_the_last_claim(bo
 def test_the_last_result_is_kept_at_the_fallback_and_frees_the_slot(both: Both) -> None:
     begin(both, 7)
     both.contribute(7, 0, 3, number=2)
-    told = both.contribute(7, 1, 4, number=2)  # row E: nobody names a next block
-    assert (kinds(told), sums(told)) == (RESULT_OURS, [7, 7])
+    answers = both.contribute(7, 1, 4, number=2)  # row E: nobody names a next block
+    assert (kinds(answers), sums(answers)) == (RESULT_OURS, [7, 7])
     assert both.there.definition.cells[first_there(7) << 1].flags & Flag.FINAL
     begin(both, 8)  # row A: takes it, and both cells are empty
     both.contribute(8, 0, 30, number=2, next_block=5)
-    told = both.contribute(7, 0, 3, number=2, flags=Flag.PAYLOAD | Flag.REPEAT)  # whose result was lost
-    assert (kinds(told), sums(told)) == (RESULT_TAKEN, [7, 7])
-    told = both.contribute(8, 1, 40, number=2, next_block=5)
-    assert (kinds(told), sums(told)) == (RESULT_OURS, [70, 70])
+    answers = both.contribute(7, 0, 3, number=2, flags=Flag.PAYLOAD | Flag.REPEAT)  # whose result was lost
+    assert (kinds(answers), sums(answers)) == (RESULT_TAKEN, [7, 7])
+    answers = both.contribute(8, 1, 40, number=2, next_block=5)
+    assert (kinds(answers), sums(answers)) == (RESULT_OURS, [70, 70])
     both.here.check_counters()
     both.there.check_counters()
 
@@ -336,10 +336,10 @@ def test_a_last_result_that_is_lost_on_the_way_is_handed_in_again(both: Both) ->
     assert not both.here.definition.owners[FIRST].is_over  # nobody may take it before the fallback has the result
     assert both.here.definition.owners[FIRST].job == 7
     both.is_cut = False
-    told = both.contribute(7, 0, 3, number=2, flags=Flag.PAYLOAD | Flag.REPEAT)
-    assert (kinds(told), sums(told)) == (RESULT_OURS, [7, 7])
-    told = both.contribute(7, 1, 4, number=2, flags=Flag.PAYLOAD | Flag.REPEAT)
-    assert (kinds(told), sums(told)) == (RESULT_OURS, [7, 7])
+    answers = both.contribute(7, 0, 3, number=2, flags=Flag.PAYLOAD | Flag.REPEAT)
+    assert (kinds(answers), sums(answers)) == (RESULT_OURS, [7, 7])
+    answers = both.contribute(7, 1, 4, number=2, flags=Flag.PAYLOAD | Flag.REPEAT)
+    assert (kinds(answers), sums(answers)) == (RESULT_OURS, [7, 7])
     both.here.check_counters()
     both.there.check_counters()
 
@@ -347,11 +347,11 @@ def test_a_last_result_that_is_lost_on_the_way_is_handed_in_again(both: Both) ->
 def test_held_goes_to_all_members_here_and_from_the_fallback(both: Both) -> None:
     begin(both, 7)
     both.contribute(7, 1, 4, number=2)
-    told = both.contribute(7, 1, 4, number=2, flags=Flag.PAYLOAD | Flag.REPEAT)
-    assert [(port, header.kind, header.bitmap) for port, header, _ in told] == [(1, Kind.HELD, 2), (2, Kind.HELD, 2)]
+    answers = both.contribute(7, 1, 4, number=2, flags=Flag.PAYLOAD | Flag.REPEAT)
+    assert [(port, header.kind, header.bitmap) for port, header, _ in answers] == [(1, Kind.HELD, 2), (2, Kind.HELD, 2)]
     both.contribute(8, 0, 3, number=2)
-    told = both.contribute(8, 0, 3, number=2, flags=Flag.PAYLOAD | Flag.REPEAT)
-    assert [(port, header.kind, header.bitmap) for port, header, _ in told] == [(1, Kind.HELD, 1), (2, Kind.HELD, 1)]
+    answers = both.contribute(8, 0, 3, number=2, flags=Flag.PAYLOAD | Flag.REPEAT)
+    assert [(port, header.kind, header.bitmap) for port, header, _ in answers] == [(1, Kind.HELD, 1), (2, Kind.HELD, 1)]
     both.here.check_counters()
     both.there.check_counters()
 
@@ -360,17 +360,17 @@ def test_an_operation_that_met_a_taken_slot_gets_it_once_it_is_free(both: Both) 
     begin(both, 7)
     begin(both, 8)
     both.contribute(8, 0, 30, number=2, next_block=5)
-    told = both.contribute(8, 1, 40, number=2, next_block=5)
-    assert (kinds(told), both.here.definition.owners[FIRST].job) == (RESULT_TAKEN, 7)
+    answers = both.contribute(8, 1, 40, number=2, next_block=5)
+    assert (kinds(answers), both.here.definition.owners[FIRST].job) == (RESULT_TAKEN, 7)
     both.contribute(7, 0, 3, number=2)
     both.contribute(7, 1, 4, number=2)  # job 7 needs the slot no more
     both.contribute(8, 0, 50, number=3, block=5, next_block=9)
-    told = both.contribute(8, 1, 60, number=3, block=5, next_block=9)  # row H: the fallback has added this round
-    assert (kinds(told), sums(told), both.here.definition.owners[FIRST].job) == (RESULT_OURS, [110, 110], 8)
+    answers = both.contribute(8, 1, 60, number=3, block=5, next_block=9)  # row H: the fallback has added this round
+    assert (kinds(answers), sums(answers), both.here.definition.owners[FIRST].job) == (RESULT_OURS, [110, 110], 8)
     both.contribute(8, 0, 70, number=4, block=9, next_block=12)
     assert both.here.counted == [Reason.CONTRIBUTED]
-    told = both.contribute(8, 1, 80, number=4, block=9, next_block=12)
-    assert (kinds(told), sums(told)) == (RESULT_OURS, [150, 150])
+    answers = both.contribute(8, 1, 80, number=4, block=9, next_block=12)
+    assert (kinds(answers), sums(answers)) == (RESULT_OURS, [150, 150])
     both.here.check_counters()
     both.there.check_counters()
 
@@ -379,13 +379,13 @@ def test_a_result_gives_nobody_a_slot_that_is_taken_or_that_the_operation_needs_
     begin(both, 8, next_block=NO_BLOCK)  # nothing is left to be added
     assert both.here.definition.owners[FIRST].is_over
     begin(both, 7)
-    told = both.claim(8, 0, next_block=NO_BLOCK, flags=Flag.REPEAT)
-    assert (kinds(told), both.here.definition.owners[FIRST].job) == (RESULT_TAKEN, 7)
+    answers = both.claim(8, 0, next_block=NO_BLOCK, flags=Flag.REPEAT)
+    assert (kinds(answers), both.here.definition.owners[FIRST].job) == (RESULT_TAKEN, 7)
     both.contribute(7, 0, 3, number=2)
     both.contribute(7, 1, 4, number=2)
     both.contribute(8, 0, 3, number=2)
-    told = both.contribute(8, 1, 4, number=2)  # nor does a last result, with which the operation is over
-    assert (kinds(told), both.here.definition.owners[FIRST].job) == (RESULT_TAKEN, 7)
+    answers = both.contribute(8, 1, 4, number=2)  # nor does a last result, with which the operation is over
+    assert (kinds(answers), both.here.definition.owners[FIRST].job) == (RESULT_TAKEN, 7)
     both.here.check_counters()
 
 
@@ -459,8 +459,8 @@ def test_a_slot_whose_owner_is_silent_may_be_taken(engine: Any) -> None:
     assert both.here.definition.owners[FIRST].job == 8
     # The orphan goes on at the fallback, with what it has: the same sum.
     both.contribute(7, 1, 4, number=2)
-    told = both.contribute(7, 0, 3, number=2, flags=Flag.PAYLOAD | Flag.REPEAT)
-    assert (kinds(told), sums(told)) == (RESULT_TAKEN, [7, 7])
+    answers = both.contribute(7, 0, 3, number=2, flags=Flag.PAYLOAD | Flag.REPEAT)
+    assert (kinds(answers), sums(answers)) == (RESULT_TAKEN, [7, 7])
 
 
 @pytest.mark.parametrize("engine", ["interpreter", "native"])
@@ -495,8 +495,8 @@ def test_a_slot_of_a_jobs_own_meets_no_owner_and_no_fallback(both: Both) -> None
     own = {"tree": 0, "slot": OWN}
     assert both.contribute(MIXED, 0, 3, **own) == []
     assert kinds(both.contribute(MIXED, 0, 3, **own)) == [(1, Kind.HELD, 0)]
-    told = both.contribute(MIXED, 1, 4, **own)  # the last round, which is kept here
-    assert (kinds(told), sums(told), {header.tree for _, header, _ in told}) == (RESULT_OURS, [7, 7], {0})
+    answers = both.contribute(MIXED, 1, 4, **own)  # the last round, which is kept here
+    assert (kinds(answers), sums(answers), {header.tree for _, header, _ in answers}) == (RESULT_OURS, [7, 7], {0})
     assert both.there.definition.events.total() == far
     assert kinds(both.contribute(MIXED, 0, 3, tree=1, slot=OWN)) == [(1, Kind.REJECT, Reason.SLOT)]
     assert kinds(both.contribute(MIXED, 0, 3, tree=0)) == [(1, Kind.REJECT, Reason.SLOT)]

@@ -157,8 +157,8 @@ def test_a_replay_sends_what_the_recording_has(recorded: Path) -> None:
 def test_each_packet_says_what_the_switch_did(recorded: Path, tmp_path: Path) -> None:
     explained = tmp_path / "explained.pcapng"
     assert replay(recorded, explained).different == 0
-    told = comments(explained)
-    first, second, *answers = told
+    reported = comments(explained)
+    first, second, *answers = reported
     assert first.startswith("contribution, job ")
     assert "rank 0, slot 0, round 1" in first.replace(f"slot {slot_of(first)}", "slot 0")
     assert "admission hit admit" in first

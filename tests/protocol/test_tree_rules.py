@@ -383,9 +383,9 @@ def test_what_the_switch_above_has_to_say_reaches_all_members(kind: Kind, reason
     assert out == UP
     assert packet is not None
     header = replace(packet.header, kind=kind, flags=0, reason=reason, bitmap=1)
-    told = leaf.process(UP, build_frame(switch_address(0), switch_address(1), header))
-    answers = [parse_frame(frame) for _, frame in told]
-    assert [port for port, _ in told] == [0, 1]
+    reported = leaf.process(UP, build_frame(switch_address(0), switch_address(1), header))
+    answers = [parse_frame(frame) for _, frame in reported]
+    assert [port for port, _ in reported] == [0, 1]
     for rank, answer in enumerate(answers):
         assert answer is not None
         assert (answer.header.kind, answer.header.reason, answer.header.rank) == (kind, reason, rank)
@@ -431,5 +431,5 @@ def test_a_leaf_of_two_trees_sends_each_slot_to_its_own_root() -> None:
         result = replace(partial.header, kind=Kind.RESULT)
         elsewhere = build_frame(switch_address(9 - tree), switch_address(1), result, bytes(16))
         assert leaf.process(UP + 1 - tree, elsewhere) == []
-        told = leaf.process(UP + tree, build_frame(switch_address(8 + tree), switch_address(1), result, bytes(16)))
-        assert [out for out, _ in told] == [0]
+        reported = leaf.process(UP + tree, build_frame(switch_address(8 + tree), switch_address(1), result, bytes(16)))
+        assert [out for out, _ in reported] == [0]

@@ -82,9 +82,9 @@ def test_what_the_system_refuses_rank_0_is_told_to_all() -> None:
             rendezvous.meet(Meeting(store, 0, 2, LONG_S), no_room)
         raise LocalError("as expected")
 
-    _, told = errors_of(first, lambda: rendezvous.meet(Meeting(store, 1, 2, LONG_S), pytest.fail))
-    assert isinstance(told, LocalError)
-    assert "rank 0: OSError: [Errno 28] No space left on device" in str(told)
+    _, reported = errors_of(first, lambda: rendezvous.meet(Meeting(store, 1, 2, LONG_S), pytest.fail))
+    assert isinstance(reported, LocalError)
+    assert "rank 0: OSError: [Errno 28] No space left on device" in str(reported)
 
 
 @pytest.mark.parametrize("way", ["gather", "fetch"])

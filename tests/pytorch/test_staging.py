@@ -76,9 +76,9 @@ def test_results_come_back_to_where_they_belong(groups: list[Any], kind: str, re
         group.allgather([listed], [one(group)]).wait()
         share = torch.empty(2)
         group.reduce_scatter([share], [list(one(group, 2 * RANKS).split(2))], options()).wait()
-        told = one(group)
-        group.broadcast([told], options(rootRank=1)).wait()
-        assert [value.unique().tolist() for value in (part, share, told)] == [[TOTAL], [TOTAL], [1.0]]
+        reported = one(group)
+        group.broadcast([reported], options(rootRank=1)).wait()
+        assert [value.unique().tolist() for value in (part, share, reported)] == [[TOTAL], [TOTAL], [1.0]]
         for gathered in (whole.split(8), listed):
             assert [value.unique().tolist() for value in gathered] == [[rank] for rank in range(RANKS)]
 
@@ -119,21 +119,21 @@ def test_copies_wait_for_what_the_callers_stream_was_given_and_callers_for_none(
     begun = threading.Barrier(RANKS)
 
     def call(group: Any) -> tuple[float, list[float], list[float]]:
-        gradient, told, read = torch.zeros(10), torch.ones(2), torch.zeros(2)
+        gradient, reported, read = torch.zeros(10), torch.ones(2), torch.zeros(2)
         late.stream.give(lambda: gradient.fill_(group.rank() + 1.0))
         work = group.allreduce([gradient], options())
-        late.stream.give(lambda: read.copy_(told))  # before it is written over
-        broadcast = group.broadcast([told.fill_(5.0) if group.rank() == 1 else told], options(rootRank=1))
+        late.stream.give(lambda: read.copy_(reported))  # before it is written over
+        broadcast = group.broadcast([reported.fill_(5.0) if group.rank() == 1 else reported], options(rootRank=1))
         chained = work.get_future().then(lambda future: future.value()[0].sum().item())
         begun.wait(patience(20))
         ready.set()
         broadcast.wait()
-        return chained.wait(), gradient.tolist(), [*told.tolist(), *read.tolist()]
+        return chained.wait(), gradient.tolist(), [*reported.tolist(), *read.tolist()]
 
     total = RANKS * (RANKS + 1) / 2
-    for rank, (chained, gradient, told) in enumerate(on_all(groups, call)):
+    for rank, (chained, gradient, reported) in enumerate(on_all(groups, call)):
         assert (chained, gradient) == (10 * total, [total] * 10)
-        assert told == [5.0, 5.0, *[5.0 if rank == 1 else 1.0] * 2]
+        assert reported == [5.0, 5.0, *[5.0 if rank == 1 else 1.0] * 2]
     # Ten floats come down in pieces of four, and what a broadcast writes over not at all; to its root nothing goes up.
     assert (late.downs, late.ups) == (3 * RANKS + 1, 2 * RANKS - 1)
 

@@ -218,7 +218,7 @@ def test_groups_of_several_backends(launch: Launch, backend: str) -> None:
     not hasattr(torch.distributed.distributed_c10d._world, "pg_flight_recorder_hooks"), reason="torch before 2.15"
 )
 def test_the_flight_recorder_is_attached_and_records_gloo_alone(launch: Launch) -> None:
-    # Where it begins to record ours, docs/pytorch-reference.md says too little.
+    # Where it begins to record ours, docs/pytorch-hooks.md says too little.
     assert launch(2, SCRIPTS / "recorded.py", "gloo").check().count("entries 5") == 2
     assert launch(2, SCRIPTS / "recorded.py", "switchsum").check().count("attached True, entries 0") == 2
 

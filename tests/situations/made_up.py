@@ -22,7 +22,7 @@ Delay = Callable[[int, int], float]
 
 def calls_of(delay: Delay, *, ranks: int = RANKS, moving_ms: float = 2.0, compute_ms: float = 20.0) -> JobCalls:
     """Return what ten seconds and more of steps tell, each with a short and a long call."""
-    chance, told, clocks = random.Random(), Calls(ranks), [random.randrange(10**15) for _ in range(ranks)]
+    chance, reported, clocks = random.Random(), Calls(ranks), [random.randrange(10**15) for _ in range(ranks)]
     at, serial, step = 0, 0, 0
     while at < 14_000 * MS:
         for place, length_ms in enumerate((moving_ms / 10, moving_ms)):
@@ -32,10 +32,10 @@ def calls_of(delay: Delay, *, ranks: int = RANKS, moving_ms: float = 2.0, comput
             end = max(begun) + round(MS * length_ms)
             for rank in chance.sample(range(ranks), ranks):
                 row = [serial, place, begun[rank] + clocks[rank], end - begun[rank], 1]
-                told.take(rank, [row], KINDS, at / 1e9)
+                reported.take(rank, [row], KINDS, at / 1e9)
             at, serial = end, serial + 1
         step += 1
-    return told.report(at / 1e9)
+    return reported.report(at / 1e9)
 
 
 def steady(step: int, rank: int) -> float:

@@ -54,12 +54,12 @@ def test_the_first_sentence_is_right_and_no_part_that_works_is_blamed(name: str)
     assert outcome.is_innocent, outcome.said
     for text in (text for one in found for text in (one.text, one.details, one.advice, one.command)):
         assert not re.search(r"[{}]|: \.|  |^ | $|\.\.", text), text
-    told = alerts(overview(known))
+    reported = alerts(overview(known))
     is_fine = found[0].kind == "fine"
-    assert (not told) == is_fine  # the page says "Nothing." where explain says so, and only there
+    assert (not reported) == is_fine  # the page says "Nothing." where explain says so, and only there
     if not is_fine:
-        assert told[0].text == found[0].text
-        assert told[0].advice
+        assert reported[0].text == found[0].text
+        assert reported[0].advice
 
 
 def test_every_rule_has_a_symptom_and_every_symptom_a_rule() -> None:
@@ -235,19 +235,19 @@ def test_a_drill_draws_each_situation_once_and_tells_it_after_the_answer_alone(
         def spoil(self) -> None: ...
 
     def answer(question: str) -> str:
-        told = capsys.readouterr().out
-        assert "runs-here" in told
-        assert one.what not in told
-        assert one.name not in told
+        reported = capsys.readouterr().out
+        assert "runs-here" in reported
+        assert one.what not in reported
+        assert one.name not in reported
         return f"it is this, {question}"
 
     one = replace(next(one for one in drawn if "rank" in one.what), wait_s=0.0)
     monkeypatch.setattr("checks.situations.drill.Played", Nothing)
     monkeypatch.setattr("builtins.input", answer)
     drill([one])
-    told = capsys.readouterr().out
-    assert f"It was: {one.what} ({one.name})." in told
-    assert "| it is this, What is wrong?  |" in told
+    reported = capsys.readouterr().out
+    assert f"It was: {one.what} ({one.name})." in reported
+    assert "| it is this, What is wrong?  |" in reported
 
 
 @pytest.mark.parametrize(("moving_ms", "said"), [(200.0, r"; sums travel 9\d % of the time\. In"), (2.0, r"\. In")])

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from switchsum.launch.link_options import Links
-from switchsum.launch.session import compile_for_workers
+from switchsum.launch.local_job import compile_for_workers
 from switchsum_host.engine.loop import run
 from switchsum_switch.kernels.cache import CACHE_VARIABLE, keep, open_directory, open_store
 from switchsum_switch.kernels.loading import name_of

@@ -97,7 +97,7 @@ def test_warm_goes_into_a_namespace_before_it_compiles_for_any_link(monkeypatch:
         return 0
 
     monkeypatch.setattr("switchsum.launch.wires.enter_namespace", lambda: done.append("namespace"))
-    monkeypatch.setattr("switchsum.launch.session.run", run)
+    monkeypatch.setattr("switchsum.launch.local_job.run", run)
     monkeypatch.setattr("switchsum_switch.execution.pipeline.Pipeline.load", lambda _: None)
     links = ("shm", "udp", "veth")
     result = CliRunner().invoke(application(), ["warm", *(word for link in links for word in ("--links", link))])

@@ -436,10 +436,10 @@ def test_a_start_that_takes_long_is_told(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "switchsum", "run", "-n", "2", "--", *python(code)]
     with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as job:
         assert job.stderr is not None
-        told = next((line for line in job.stderr if "of 2 ranks have joined" in line), "")
+        reported = next((line for line in job.stderr if "of 2 ranks have joined" in line), "")
         waits.touch()
         job.communicate(timeout=patience(60))
-    assert re.fullmatch(r"switchsum: after 2 s [01] of 2 ranks have joined: the others are starting\n", told)
+    assert re.fullmatch(r"switchsum: after 2 s [01] of 2 ranks have joined: the others are starting\n", reported)
     assert job.returncode == 0
 
 

@@ -167,7 +167,7 @@ def test_run_refuses_a_topology_that_carries_no_job_before_it_starts_anything(
     good: Path, old: str, new: str, text: str
 ) -> None:
     good.write_text(GOOD.replace(old, new, 1))
-    with patch("switchsum.launch.session.run") as started:
+    with patch("switchsum.launch.local_job.run") as started:
         done = run_here("run", "-n", "2", "--topology", str(good), "--", "true")
     assert done.returncode in (1, 2)
     assert text in done.stderr
@@ -184,7 +184,7 @@ def test_run_refuses_trees_that_are_too_deep_and_takes_cycles(tmp_path: Path) ->
         path.write_text("\n".join([f"switches: {switches}", "hosts: [h1, h2, h3]", "mbit: 1", "links:", *lines]))
         return str(path)
 
-    with patch("switchsum.launch.session.run", return_value=0) as started:
+    with patch("switchsum.launch.local_job.run", return_value=0) as started:
         done = run_here("run", "-n", "3", "--topology", write(ends), "--", "true")
         assert done.returncode == 0, "five in a row are three levels"
         done = run_here("run", "-n", "3", "--topology", write([*ends, ("s5", "s1")]), "--", "true")
@@ -202,7 +202,7 @@ def test_run_says_which_links_a_job_does_not_use(tmp_path: Path) -> None:
     path = tmp_path / "two.yaml"
     links = "".join(f"  - {{between: [{host}, {switch}]}}\n" for host in ("h1", "h2") for switch in ("s1", "s2"))
     path.write_text(f"switches: [s1, s2]\nhosts: [h1, h2]\nmbit: 100\nlinks:\n{links}")
-    with patch("switchsum.launch.session.run", return_value=0):
+    with patch("switchsum.launch.local_job.run", return_value=0):
         done = run_here("run", "-n", "2", "--topology", str(path), "--", "true")
     said = "switchsum: a worker is at one switch: its host's links to others would carry 100 Mbit/s more, not on shared"
     assert (done.returncode, done.stderr) == (0, f"{said} memory\n")

@@ -14,8 +14,8 @@ from support.parts import JOB, SWITCHSUM, WORKERS, Parts, Process
 from support.timing import eventually, patience
 from switchsum.launch import tree as trees
 from switchsum.launch.link_options import Links
+from switchsum.launch.local_job import RunningSwitch
 from switchsum.launch.options import RunOptions
-from switchsum.launch.session import Switch
 from switchsum.launch.tree import TreePlan
 from switchsum.planning.sources import read
 from switchsum_controller.trees.fleet_file import load
@@ -193,7 +193,7 @@ def test_a_worker_has_a_link_to_each_switch_of_its_host_where_each_tree_has_one_
 
 
 def test_a_worker_of_a_topology_has_all_its_links_also_where_wires_were_given_a_rate() -> None:
-    switch = Switch(p4runtime="fleet.json", link=None, links=("packet:a@250,packet:b@250",), has_fleet=True)
+    switch = RunningSwitch(p4runtime="fleet.json", link=None, links=("packet:a@250,packet:b@250",), has_fleet=True)
     assert switch.link_of(0, (200.0,)) == switch.links[0]
 
 

@@ -35,13 +35,13 @@ HISTORY_S = 90
 
 def calls_of(ranks: int, late: dict[int, int], seed: int = 1, *, ago_s: float = 0.0) -> JobCalls:
     """Return 150 steps of three calls, the last one some time ago; `late` has by how many ms ranks are late."""
-    told, now_s = work(ranks, late, seed)
-    return told.report(now_s + ago_s)
+    reported, now_s = work(ranks, late, seed)
+    return reported.report(now_s + ago_s)
 
 
 def work(ranks: int, late: dict[int, int], seed: int = 1, steps: int = 150) -> tuple[Calls, float]:
     """Have ranks do steps of three calls, of which they report once a second; return also when they have done them."""
-    chance, told = random.Random(seed), Calls(ranks)
+    chance, reported = random.Random(seed), Calls(ranks)
     rows: list[list[list[int]]] = [[] for _ in range(ranks)]
     now, serial = 0, 0
     for step in range(steps):
@@ -56,9 +56,9 @@ def work(ranks: int, late: dict[int, int], seed: int = 1, steps: int = 150) -> t
             now, serial = end, serial + 1
         if step % A_SECOND == A_SECOND - 1 or step == steps - 1:
             for rank, of_rank in enumerate(rows):
-                told.take(rank, of_rank, KINDS, now / 1e9)
+                reported.take(rank, of_rank, KINDS, now / 1e9)
                 of_rank.clear()
-    return told, now / 1e9
+    return reported, now / 1e9
 
 
 class Situation:
@@ -79,8 +79,8 @@ class Situation:
         self.count = hosts_of_leaf * len(leaves)
         self.names = jobs
         self.stands_s = HUNG_S if self.what.get("hangs") else AWAY_S if self.what.get("away") else 0.0
-        told, until_s = work(self.count, late or {}, steps=STEPS)
-        self.calls, self.stood = told.report(until_s), told.report(until_s + self.stands_s)
+        reported, until_s = work(self.count, late or {}, steps=STEPS)
+        self.calls, self.stood = reported.report(until_s), reported.report(until_s + self.stands_s)
         self.step_s = until_s / STEPS
         self.at_s: float | None = None
         self.at = [leaf for leaf in leaves for _ in range(hosts_of_leaf)]

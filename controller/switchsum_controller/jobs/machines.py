@@ -33,7 +33,7 @@ from .agreement import Agreement
 from .late_calls import Calls
 from .reported import Reported
 
-TOLD_MOVES: Final = 4
+KEPT_MOVES: Final = 4
 """Moves of a job that are kept in words."""
 
 
@@ -278,7 +278,7 @@ class Incarnation:
     def begin_move(self, why: str, what: str, gone: Sequence[str] = ()) -> Move:
         """Note that it is to move, and why, and which switches are `gone`; `rerouting` carries it out."""
         self.moves, self.is_moving = self.moves + 1, True
-        self.moved = [*self.moved, Move(why=why, what=what, away=[*gone])][-TOLD_MOVES:]
+        self.moved = [*self.moved, Move(why=why, what=what, away=[*gone])][-KEPT_MOVES:]
         return self.moved[-1]
 
     @property

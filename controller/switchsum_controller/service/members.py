@@ -347,14 +347,14 @@ class Members:
         if is_kept and not call_at_end(end):
             end()
         yield reply
-        told_s = reconciler.clock()
+        answered_s = reconciler.clock()
         while is_kept and not ended.is_set() and not reconciler.is_stopping:
             with reconciler.changed:
-                reconciler.changed.wait(max(0.0, told_s + _pause_s(job, incarnation) - reconciler.clock()))
+                reconciler.changed.wait(max(0.0, answered_s + _pause_s(job, incarnation) - reconciler.clock()))
                 news = self._news(request)
             # `changed` of the reconciler is notified for all jobs: most wake-ups bring nothing new for this member.
-            if news != reply or reconciler.clock() >= told_s + _pause_s(job, incarnation):
-                reply, told_s = news, reconciler.clock()
+            if news != reply or reconciler.clock() >= answered_s + _pause_s(job, incarnation):
+                reply, answered_s = news, reconciler.clock()
                 yield reply
 
     def _depart(self, jobs: Jobs, nonce: int) -> None:

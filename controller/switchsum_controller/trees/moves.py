@@ -202,7 +202,7 @@ def _plan(
         if any(member.switch not in above for member in live.members):
             continue
         tree = pruned({far: near for far, near in above.items() if far != name}, live)
-        if not _has_room(tree, live):
+        if not _has_capacity(tree, live):
             continue
         root = _root(tree, live)
         kept = {*before, *before.values()} & {*links}
@@ -231,6 +231,6 @@ def _below(parents: Parents, switch: str) -> set[str]:
     return {name for name, above in parents.items() if above == switch}
 
 
-def _has_room(parents: Parents, live: Incarnation) -> bool:
+def _has_capacity(parents: Parents, live: Incarnation) -> bool:
     members = Counter(parents.values()) + Counter(member.switch for member in live.members)
     return max(members.values()) <= MAX_WORKERS

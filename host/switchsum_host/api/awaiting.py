@@ -35,7 +35,7 @@ class Waiter:
         self._job, self._rank = job, rank
         self._timeout_s, self._switch_timeout_s = timeout_s, switch_timeout_s
         self._quiet_until = time.monotonic() + QUIET_S
-        self._is_told_of_controller = False
+        self._has_said_controller_ended = False
         self._lost_at = math.inf
         self._undisturbed = ReadyReply(admitted=False, hello_seen=False), -math.inf  # the latest with a switch; when
 
@@ -53,8 +53,8 @@ class Waiter:
 
     def note_controller(self, address: str) -> None:
         """Say once that the controller has ended, and that another one is waited for."""
-        if not self._is_told_of_controller:
-            self._is_told_of_controller = True
+        if not self._has_said_controller_ended:
+            self._has_said_controller_ended = True
             say(f"the controller at {address} has ended: waiting for another one, for up to {self._timeout_s:g} s")
 
     def error(self, reply: ReadyReply) -> SwitchsumError:

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any, Final, Protocol
 
 import numpy as np
@@ -31,8 +32,8 @@ _ALIGNED: Final = 8
 """Parts have places for multiples of so many bytes, and others may view them as words."""
 _MOST_EMPTY: Final = 4
 """All places have at most this many times the bytes of all parts, because each rank looks for zeros in all of them."""
-
-
+_MOST_KEPT: Final = 256
+"""Layouts that are kept."""
 _EMPTY_SHARES: Final = np.arange(9)[:, None]
 """Eighths of a frame that the last frame of a region may have empty."""
 
@@ -71,6 +72,12 @@ def layout(octets: Sequence[int], frame_bytes: int) -> Layout:
 
     An end that nearly fills a frame may have the last one of its rank's region. Where this begins to pay is tried.
     """
+    return _layout(tuple(octets), frame_bytes)
+
+
+@lru_cache(maxsize=_MOST_KEPT)
+def _layout(octets: tuple[int, ...], frame_bytes: int) -> Layout:
+    """Find the layout: a training asks for the same ones in each step, several times a call."""
     lengths = -(-np.array(octets, np.int64) // _ALIGNED) * _ALIGNED
     frames = (lengths + _EMPTY_SHARES * (frame_bytes - 1) // _EMPTY_SHARES[-1]) // frame_bytes
     regions = frames.max(axis=1) * frame_bytes
@@ -82,8 +89,8 @@ def layout(octets: Sequence[int], frame_bytes: int) -> Layout:
     ends = len(octets) * region + np.cumsum(lengths - inside[best])
     return Layout(
         region=region,
-        inside=inside[best].tolist(),
-        ends=(ends - lengths + inside[best]).tolist(),
+        inside=tuple(inside[best].tolist()),
+        ends=tuple((ends - lengths + inside[best]).tolist()),
         size=int(ends[-1]),
         frames_down=int(down[best]),
     )

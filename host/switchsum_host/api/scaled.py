@@ -53,7 +53,7 @@ class Begins(Protocol):
         ...
 
 
-def room_behind(words: int, lanes: int) -> int:
+def frames_behind(words: int, lanes: int) -> int:
     """Return for how many frames of values exponents fit in what so many words leave empty of their last frame."""
     per_frame = lanes * LANE_BYTES * 8 // _WORD_BITS
     return min(-words % per_frame // _EXPONENT_WORDS, _MOST_VALUES // lanes)

@@ -199,8 +199,8 @@ def agree(
         bitmap.set_bits(stretches, support.indices // stretch)
     counts = owners.counts(comm.ranks.rank, comm.ranks.world_size, support.count)
     parts = [_facts(called, fault, overflow), digest, ~digest, counts, sketch, stretches, whole]
-    room = scaled.room_behind(sum(map(len, parts)), lanes)
-    parts.append(scaled.describe(np.zeros(0) if values is None else values, room, lanes))
+    free = scaled.frames_behind(sum(map(len, parts)), lanes)
+    parts.append(scaled.describe(np.zeros(0) if values is None else values, free, lanes))
     first = np.concatenate(parts)
     how = Options(operator="or")
     handle = comm.start(collectives.allreduce(first, how, comm.ranks, kind="supports", words=called))

@@ -6,8 +6,8 @@ import sys
 from typing import Final
 
 from switchsum import topologies
+from switchsum.launch.local_job import JOB, LOOPBACK, environment_of
 from switchsum.launch.options import RunOptions
-from switchsum.launch.session import JOB, LOOPBACK, environment_of
 from switchsum.planning.runs import places
 from switchsum.planning.sources import read
 from switchsum.view.late import find_late, said

@@ -6,9 +6,11 @@ from dataclasses import replace
 
 import pytest
 
+from switchsum_lab.options import SimulateOptions
 from switchsum_lab.simulation.conditions import CableConditions
 from switchsum_lab.simulation.network import Network
 from switchsum_lab.simulation.placement import host_address
+from switchsum_lab.simulation.scenario import simulate
 from switchsum_lab.simulation.streams import Receiver, Sender
 from switchsum_switch.api.switch import Switch
 
@@ -64,6 +66,34 @@ def test_a_lost_tail_is_repeated_after_the_time_out() -> None:
     assert sender.bytes == 0
     network.run(0.5)
     assert sender.bytes > 0
+
+
+def test_a_stream_does_not_wait_on_its_own_link() -> None:
+    """Else its window would grow by frames that have not left yet, and a loss would not slow it down."""
+    network, [sender] = streams(replace(SLOW, rate_bps=QUICK.rate_bps), False)
+    network.run(0.5)
+    assert sender.bytes > 0.95 * 0.5 * QUICK.rate_bps / 8
+    assert network.links["h0->s1"].most_queued <= 3
+
+
+@pytest.mark.parametrize(("way", "shape"), [("two-level-ring", "leaf-spine,4,2,4"), ("ring", "leaf-spine,2,1,8")])
+def test_hosts_end_beside_streams_that_fill_short_queues(way: str, shape: str) -> None:
+    """Streams used to keep full ports full, so that every frame of the others was dropped there."""
+    options = SimulateOptions(topology=shape, size="1MB", workers=8, queue="8f", rate="10gbit", against="")
+    wanted = replace(options.scenario(), background=3 if way == "two-level-ring" else 2)
+    [found] = simulate(wanted, ways=[way])
+    assert found.is_complete
+    assert found.simulated_s < 0.1
+
+
+def test_what_does_not_end_beside_streams_is_ended() -> None:
+    options = SimulateOptions(topology="star,8", size="1kB", workers=4, queue="8f", rate="100mbit", against="")
+    wanted = replace(options.scenario(), background=2)
+    assert wanted.ends_s is not None
+    assert replace(wanted, background=None).ends_s is None
+    assert replace(wanted, until_s=1e-6).ends_s == 1e-6
+    [found] = simulate(replace(wanted, until_s=1e-6), ways=["ring"])
+    assert not found.is_complete
 
 
 @pytest.mark.parametrize("obeys", [False, True])

@@ -28,6 +28,8 @@ from tools.compile_baselines import builds
 
 ROOT = Path(__file__).parents[3]
 NAMES = sorted(path.parent.name for path in baselines.FOLDER.glob("*/host.py"))
+FEW_CELLS = 1024
+"""Cells of ATP's 20,000 that hosts use, so that packets meet."""
 LANES = {name: min(builds(baselines.FOLDER / name).values()) for name in NAMES}
 """Values in a frame of the smallest build of each."""
 
@@ -237,9 +239,12 @@ def test_jobs_that_share_a_switch_get_their_own_sums(name: str) -> None:
         np.testing.assert_allclose(array, totals[number // 2], rtol=1e-4, atol=1e-4)
 
 
-def test_what_finds_no_cell_of_atps_is_added_by_the_server_and_gets_another_cell() -> None:
+def test_what_finds_no_cell_of_atps_is_added_by_the_server_and_gets_another_cell(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     protocol, jobs = load("atp"), 3
-    world = protocol.world(workers=2, lanes=32, slots=64, jobs=jobs)  # 384 places of 1,024 cells
+    monkeypatch.setattr(protocol.host, "CELLS", FEW_CELLS)
+    world = protocol.world(workers=2, lanes=32, slots=64, jobs=jobs)  # 384 places
     run, found = VirtualRun(protocol, world, CableConditions(rate_bps=1e9, delay_s=100e-6), job_count=jobs), []
     for _ in range(4):
         arrays = [drawn(2, 8000)[0][rank] for _ in range(jobs) for rank in range(2)]
@@ -253,10 +258,11 @@ def test_what_finds_no_cell_of_atps_is_added_by_the_server_and_gets_another_cell
     assert found[-1] < found[0] / 2  # who has collided has moved
 
 
-def test_more_jobs_of_atp_find_fewer_cells() -> None:
+def test_more_jobs_of_atp_find_fewer_cells(monkeypatch: pytest.MonkeyPatch) -> None:
     shares = []
     for jobs in (1, 8):
         protocol = load("atp")
+        monkeypatch.setattr(protocol.host, "CELLS", FEW_CELLS)
         world = protocol.world(workers=2, lanes=32, slots=128, jobs=jobs)
         run = VirtualRun(protocol, world, CableConditions(rate_bps=1e9, delay_s=100e-6), job_count=jobs)
         arrays = [drawn(2, 16_000)[0][rank] for _ in range(jobs) for rank in range(2)]

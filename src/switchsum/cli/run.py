@@ -14,7 +14,7 @@ from switchsum_protocol.rpc import check_slots
 @takes(RunOptions)
 def run(options: RunOptions) -> None:
     """Start a switch, a controller and N workers on this machine, and end all of them when one fails."""
-    from switchsum.launch import session
+    from switchsum.launch import local_job
 
     refuse_early(options)
     runner = options.network.runner
@@ -29,7 +29,7 @@ def run(options: RunOptions) -> None:
         planned = planning.plan(network, options.workers, options.link_kind)
         for note in planned.notes:
             typer.echo(f"switchsum: {note}", err=True)
-    raise typer.Exit(session.run(options, planned))
+    raise typer.Exit(local_job.run(options, planned))
 
 
 def refuse_early(options: RunOptions) -> None:

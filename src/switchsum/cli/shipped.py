@@ -30,14 +30,14 @@ def demo(
     workers: Annotated[int, typer.Option("-n", "--workers", help="World size.")] = 4,
 ) -> None:
     """Train a small network on handwritten digits, with gradients that a P4 switch adds."""
-    from switchsum.launch import session
+    from switchsum.launch import local_job
     from switchsum.launch.options import RunOptions
     from switchsum.shipped import shipped
 
     if find_spec("sklearn") is None:
         raise LocalError(f"the demo needs scikit-learn for its digits: {sys.executable} -m pip install scikit-learn")
     command = [sys.executable, str(shipped("demo")), *(arguments or ())]
-    raise typer.Exit(session.run(RunOptions(workers=workers, command=command, terminal=True)))
+    raise typer.Exit(local_job.run(RunOptions(workers=workers, command=command, terminal=True)))
 
 
 def path(what: Annotated[What, typer.Argument(help="mininet, dissector, demo or skeleton.")]) -> None:

@@ -25,7 +25,7 @@ def warm(
         _warm_workers(links or [Links.SHM])
         return
     from switchsum import p4src
-    from switchsum.launch import session, wires
+    from switchsum.launch import local_job, wires
     from switchsum.launch.options import RunOptions
     from switchsum_switch.execution.pipeline import Pipeline
     from switchsum_switch.kernels.cache import CACHE_VARIABLE, refusals
@@ -42,7 +42,7 @@ def warm(
     command = [sys.executable, "-m", "switchsum.launch.everything"]
     for link in links or (Links.SHM, Links.UDP):
         # A long time-out: one worker compiles, and the other waits for it in the middle of a collective.
-        code = session.run(RunOptions(workers=2, command=command, links=link, timeout_s=600))
+        code = local_job.run(RunOptions(workers=2, command=command, links=link, timeout_s=600))
         if code:
             raise typer.Exit(code)
     typer.echo(f"compiled code is in {store.path.parent.parent}")

@@ -195,7 +195,7 @@ class Network:
     is_of_others: bool = False
     """True: another system's protocol runs on it (`--baseline`)."""
     runner: str | None = None
-    """The entry point of `switchsum.runners` that runs the job. None: `launch.session` does."""
+    """The entry point of `switchsum.runners` that runs the job. None: `launch.local_job` does."""
     has: frozenset[str]
     """The options of `RunOptions` that it has, of those that some kind does not have."""
     checks: tuple[Check, ...]

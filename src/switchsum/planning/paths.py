@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, Final
 
 import numpy as np
@@ -193,10 +194,14 @@ class Search:
                 best = self._link.get(way)
                 if best is None or prices[link] < prices[best]:
                     self._link[way] = link
-        ways = list(self._link)
-        costs = [float(prices[link]) for link in self._link.values()]
-        size = len(core.names)
-        self._graph: Any = scipy.sparse.csr_array(
+        self._prices = prices
+
+    @cached_property
+    def _graph(self) -> Any:
+        """The links as a matrix of prices; a network of one switch needs none, and does not import scipy's parts."""
+        ways, size = list(self._link), len(self._core.names)
+        costs = [float(self._prices[link]) for link in self._link.values()]
+        return scipy.sparse.csr_array(
             (costs, ([way[0] for way in ways], [way[1] for way in ways])), shape=(size, size), dtype=np.float64
         )
 

@@ -294,9 +294,9 @@ class Packing:
     def _reached(self) -> list[int]:
         """Return the switches that are connected with the terminals."""
         core = self.core
-        trees = Search(core, np.ones(len(core.tails)))
         if len(core.terminals) == 1:
             return list(core.terminals)
+        trees = Search(core, np.ones(len(core.tails)))
         return [root for root in range(core.switch_count) if trees.shortest([root])]
 
     def _widths(self) -> list[float]:
@@ -353,6 +353,8 @@ class Packing:
 
     def _share(self, trees: Sequence[Tree]) -> tuple[Floats, Floats, float]:
         """Return the rates of these trees that are most together, the price of each link, and that of hosts' links."""
+        if trees == [()] and np.isfinite(self.core.access_mbit):  # one switch: hosts' own links are all there is
+            return np.array([self.core.access_mbit]), np.zeros(len(self.core.tails)), 1.0
         matrix, capacities = self._matrix(trees)
         found = scipy.optimize.linprog(-np.ones(len(trees)), A_ub=matrix, b_ub=capacities, method="highs")
         rates, prices = np.maximum(found.x, 0.0), np.maximum(-found.ineqlin.marginals, 0.0)

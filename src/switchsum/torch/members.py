@@ -19,7 +19,7 @@ LONGEST_JOB: Final = 44
 LONGEST: Final = 64
 """Characters of a job's name, which the controller takes."""
 _RUN: Final = "switchsum/run"
-_MOST_TOLD: Final = 4
+_MOST_KEPT: Final = 4
 """A rank that others wait for in vain is said to have made so many groups, the latest ones."""
 
 
@@ -85,7 +85,7 @@ class Made:
         """Take note of a group that is being made."""
         self._counts[tuple(ranks)] += 1
         members = Members(tuple(ranks), self._counts[tuple(ranks)])
-        self._latest = [*self._latest, members.key][-_MOST_TOLD:]
+        self._latest = [*self._latest, members.key][-_MOST_KEPT:]
         self._store.set(f"made/{self._rank}", json.dumps(self._latest))
         return members
 

@@ -180,10 +180,10 @@ def _make_job(place: JobAddress, meeting: Meeting) -> None:
             if not place.is_of_some:
                 raise
             jobs = _call(place, "ListJobs", member_rpc.Empty(), rpc.JobList).jobs
-            raise NoCapacity(_no_room(jobs, error)) from error
+            raise NoCapacity(_no_capacity(jobs, error)) from error
 
 
-def _no_room(jobs: Sequence[rpc.JobInfo], error: NoCapacity) -> str:
+def _no_capacity(jobs: Sequence[rpc.JobInfo], error: NoCapacity) -> str:
     """Say what who uses PyTorch can do where the switch has no room for another group."""
     groups = sum("/" in job.job for job in jobs)
     return (

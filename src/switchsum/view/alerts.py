@@ -10,6 +10,7 @@ from switchsum.view.away import START, away
 from switchsum.view.explain import explain
 from switchsum.view.facts import Facts, Overview
 from switchsum.view.findings import Alert, Finding
+from switchsum.view.rules import SIMULATOR_ON
 from switchsum.view.symptoms import NO_WAIT
 from switchsum.view.words import capital, listed, percent, ranks_text
 from switchsum_protocol import rpc
@@ -59,7 +60,7 @@ def _of_cause(found: list[tuple[str, Finding]], *, is_only_job: bool) -> Alert:
         return Alert(text=f"{jobs}: {first.text}", details=first.details, jobs=names, **what)
     low, high = (percent(end(one.share for _, one in found)) for end in (min, max))
     lose = f"{sum(len(one.ranks) for _, one in found)} links lose {low if low == high else f'{low} to {high}'}"
-    is_simulated = not first.cause.startswith(("host ", "switch "))
+    is_simulated = first.symptom == SIMULATOR_ON
     text = f"The drop simulator is on: {lose}" if is_simulated else f"At {first.cause} {lose}"
     effect = f"; {NO_WAIT}" if all(NO_WAIT in one.text for _, one in found) else ""
     details = f"{jobs}.{f' {first.cause}' if is_simulated else ''}"

@@ -5,7 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Final
+from enum import Enum
+from typing import Final, NamedTuple
 
 from switchsum.view.facts import Facts
 from switchsum.view.words import percent
@@ -17,6 +18,22 @@ FEW_FRAMES: Final = 32
 """Number of lost frames that say nothing about a link. A report is not of one moment, either."""
 LEAST_FRAMES: Final = 4
 """Number of lost frames that say nothing about a link with little traffic."""
+
+
+class CauseKind(Enum):
+    """What kind of thing loses frames."""
+
+    SIMULATOR = "the drop simulator"
+    PLACE = "a host or a switch, with all ranks there"
+    PORT = "a port of the switch"
+    RANK = "the link of one rank"
+
+
+class Cause(NamedTuple):
+    """What links have in common that lose frames."""
+
+    kind: CauseKind
+    text: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,28 +68,28 @@ class Loss:
         return self.lost / self.sent if self.sent else 0.0
 
 
-def lossy_groups(facts: Facts, *, without: Iterable[int] = ()) -> list[tuple[str, list[Loss]]]:
+def lossy_groups(facts: Facts, *, without: Iterable[int] = ()) -> list[tuple[Cause, list[Loss]]]:
     """Return links that lose frames, together where they have one cause, `without` those of some ranks."""
     found = (loss_of(facts, worker) for worker in facts.workers if worker.rank not in without)
     losses = [one for one in found if one is not None and one.is_worth_saying]
-    groups: dict[str, list[Loss]] = {}
+    groups: dict[Cause, list[Loss]] = {}
     for one in losses:
         groups.setdefault(_cause(facts, one, losses), []).append(one)
     return list(groups.items())
 
 
-def _cause(facts: Facts, loss: Loss, losses: list[Loss]) -> str:
+def _cause(facts: Facts, loss: Loss, losses: list[Loss]) -> Cause:
     """Return what lossy links have in common: the drop simulator, their host, or a switch with all its ranks."""
     if text := simulated(facts, loss.rank):
-        return text
+        return Cause(CauseKind.SIMULATOR, text)
     hosts = {one.rank: one.host for one in facts.workers}
     switches = {one.rank: one.switch for one in facts.job.members}
     lossy = {one.rank for one in losses}
     for what, at in (("host", hosts), ("switch", switches)):
         here = [rank for rank, place in at.items() if place == at.get(loss.rank)]
         if at.get(loss.rank) and len(here) > 1 and lossy.issuperset(here):
-            return f"{what} {at[loss.rank]}"
-    return f"rank {loss.rank} of {facts.job.job}"
+            return Cause(CauseKind.PLACE, f"{what} {at[loss.rank]}")
+    return Cause(CauseKind.RANK, f"rank {loss.rank} of {facts.job.job}")
 
 
 def lost_of(facts: Facts, worker: rpc.WorkerInfo) -> int:

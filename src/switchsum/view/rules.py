@@ -48,6 +48,7 @@ class Rule:
 
 _LOOK: Final = "See what it does, on {host}:"
 _STACK: Final = "py-spy dump --pid {pid}"
+SIMULATOR_ON: Final = "drop simulator is on"
 _WAITED: Final = "{Others} {Have} waited {since} in collective {begun}{operation}{slots}.{behind}{places}"
 
 RULES: Final = (
@@ -237,7 +238,7 @@ RULES: Final = (
         command="tc -s qdisc show",
     ),
     Rule(
-        symptom="drop simulator is on",
+        symptom=SIMULATOR_ON,
         level=Level.SLOW,
         kind="link",
         sentence="The drop simulator{port} is on: {who} {lose} {lost}{effect}.",

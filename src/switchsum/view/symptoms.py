@@ -23,9 +23,9 @@ from switchsum.view.late import (
     stands,
     steps_of,
 )
-from switchsum.view.losses import Loss, loss_of, lossy_groups, port_of, simulated
+from switchsum.view.losses import Cause, CauseKind, Loss, loss_of, lossy_groups, port_of, simulated
 from switchsum.view.rounds import newest_rounds
-from switchsum.view.rules import WAITS
+from switchsum.view.rules import SIMULATOR_ON, WAITS
 from switchsum.view.words import called, capital, duration, listed, names, percent, places, ranks_text, runs, verb
 from switchsum_protocol import rpc
 from switchsum_protocol.frame import Reason
@@ -36,7 +36,7 @@ OLD_S: Final = 5.0
 """Reports come once a second; older ones are of a worker that is stopped, or cannot reach the controller."""
 PROFILE_S: Final = 30
 """A profile of so many seconds has many steps in it."""
-MOST_TOLD: Final = 3
+MOST_NAMED: Final = 3
 """Number of ranks of which it is told what each has begun."""
 BUSY: Final = 0.5
 """A process that takes this part of a core's time between its calls computes there; one that takes less waits."""
@@ -304,7 +304,7 @@ def _held_up(facts: Facts, is_so: Callable[[list[rpc.WorkerInfo]], bool], *earli
     others, missing, begun = found.others, found.missing, max(one.begun for one in facts.workers)
     having = others or missing
     waits = f"; {ranks_text(others)} {verb(others, 'waits', 'wait')} for {verb(missing, 'it', 'them')}"
-    behind = [one for one in rows[:MOST_TOLD] if one.begun < begun]
+    behind = [one for one in rows[:MOST_NAMED] if one.begun < begun]
     repeats = sum(one.recent.repeats for one in rows)
     words = of_ranks(facts, missing) | {
         "it_is": verb(missing, "the rank is", "the ranks are"),
@@ -457,17 +457,17 @@ def _port_drops(facts: Facts) -> list[Symptom]:
     at, found = _dropped_at_ports(facts), []
     for port in sorted({*at.values()}):
         losses = [one for worker in facts.workers if at.get(worker.rank) == port and (one := loss_of(facts, worker))]
-        seen = _loss(facts, f"port {port}", losses)
+        seen = _loss(facts, Cause(CauseKind.PORT, f"port {port}"), losses)
         words = {**seen.words, "port": f"port {port} of the switch", "who": ranks_text(seen.ranks)}
         found.append(replace(seen, words=words, cause=""))
     return found
 
 
-def _loss(facts: Facts, cause: str, losses: list[Loss]) -> Symptom:
+def _loss(facts: Facts, cause: Cause, losses: list[Loss]) -> Symptom:
     ranks = [one.rank for one in losses]
     there, back, sent = (sum(getattr(one, name) for one in losses) for name in ("there", "back", "sent"))
     share, dropped = (there + back) / sent, simulated(facts, ranks[0])
-    where = f", all at {cause}," if len(ranks) > 1 and cause.startswith(("host ", "switch ")) else ""
+    where = f", all at {cause.text}," if len(ranks) > 1 and cause.kind is CauseKind.PLACE else ""
     who = f"the link of {called(facts, ranks)}" if len(ranks) == 1 else f"the links of {ranks_text(ranks)}{where}"
     seconds = max(one.seconds for one in losses)
     counted = f"{there + back} of {sent} contributions or their answers were lost"
@@ -488,8 +488,8 @@ def _loss(facts: Facts, cause: str, losses: list[Loss]) -> Symptom:
         "port": f" of port {port_of(facts, ranks[0]).port}" if dropped and len(ranks) == 1 else "",
         "places": places(facts, ranks) if len(ranks) == 1 else "",
     }
-    is_alone = cause.startswith("rank ")
-    return Symptom(words=words, ranks=ranks, share=_cost(facts, share), cause="" if is_alone else cause, lost=share)
+    shared = "" if cause.kind is CauseKind.RANK else cause.text
+    return Symptom(words=words, ranks=ranks, share=_cost(facts, share), cause=shared, lost=share)
 
 
 def _cost(facts: Facts, lost: float) -> float:
@@ -525,9 +525,9 @@ def last_to_come(facts: Facts) -> tuple[int, str] | None:
     if found is None:
         return None
     rank, _ = found
-    is_told = (late is not None and late.rank == rank) or rank in congested(facts)[0]
+    is_blamed = (late is not None and late.rank == rank) or rank in congested(facts)[0]
     lossy = {one.rank for _, losses in lossy_groups(facts) for one in losses}
-    return None if is_told or rank in lossy else found
+    return None if is_blamed or rank in lossy else found
 
 
 def _missing_most(facts: Facts) -> tuple[int, str] | None:
@@ -610,7 +610,7 @@ def _waits(facts: Facts) -> list[Symptom]:
     if found is not None and found.times:
         step = "step" if found.calls_per_step > 1 else "call"
         often = listed([f"rank {rank} {_times(count)}" for rank, count in _most(found.times)])
-        rest = len(found.times) - MOST_TOLD
+        rest = len(found.times) - MOST_NAMED
         more = f", and {rest} more rank{'s' * (rest > 1)} now and then" if rest > 0 else ""
         wander = f": pauses of {duration(found.late_s)} wander, in the last {found.steps} {step}s {often}{more}"
     words = {"waiting": percent(spent["waiting"]), "seconds": f"{SHARES_S:.0f} s", "wander": wander}
@@ -618,7 +618,7 @@ def _waits(facts: Facts) -> list[Symptom]:
 
 
 def _most(times: dict[int, int]) -> list[tuple[int, int]]:
-    return sorted(sorted(times.items(), key=lambda item: -item[1])[:MOST_TOLD])
+    return sorted(sorted(times.items(), key=lambda item: -item[1])[:MOST_NAMED])
 
 
 def _shares(spent: dict[str, float]) -> str:
@@ -713,7 +713,7 @@ SYMPTOMS: Final[dict[str, Callable[[Facts], Iterable[Symptom]]]] = {
     "a port is congested": _port_congested,
     "a port drops": _port_drops,
     "the way to the switch is congested": _way_congested,
-    "drop simulator is on": lambda facts: _lossy(facts, "simulated"),
+    SIMULATOR_ON: lambda facts: _lossy(facts, "simulated"),
     "links of interfaces lose": lambda facts: _lossy(facts, "packet"),
     "links of sockets lose": lambda facts: _lossy(facts, "socket"),
     "a rank is late": _late,

@@ -223,7 +223,7 @@ def test_a_tail_that_cannot_be_breaks_the_link_and_frees_nothing(tail: int, side
     second.words[outbox.TAIL_WORD // 8] = tail
     assert ring.consumed(first.link) == 0
     assert first.link[outbox.BROKEN]
-    assert ring.room(first.link, LAYOUT.capacity) == LAYOUT.capacity - 3
+    assert ring.free_rows(first.link, LAYOUT.capacity) == LAYOUT.capacity - 3
 
 
 def test_a_tail_that_goes_back_breaks_the_link(sides: tuple[Side, Side]) -> None:

@@ -83,7 +83,7 @@ class Job:
             self.parallel(self.values).backward()
         return first
 
-    def told(self, first: int, calls: int) -> JobCalls:
+    def reported(self, first: int, calls: int) -> JobCalls:
         """Return what is known of all ranks' calls, once it is."""
         while True:
             with ControllerClient(os.environ["SWITCHSUM_CONTROLLER"]) as client:
@@ -102,7 +102,7 @@ class Job:
 
     def hits(self, first: int, plan: list[tuple[int, int]]) -> int:
         """Return in how many steps the rank and the layer are found."""
-        steps, period = steps_of(self.told(first, LAYERS * len(plan)))
+        steps, period = steps_of(self.reported(first, LAYERS * len(plan)))
         named = {(one.number - first) / period: (one.rank, layer_of(one.kind)) for one in steps}
         return sum(named.get(float(step)) == culprit for step, culprit in enumerate(plan))
 
@@ -122,7 +122,7 @@ def main(path: str, mode: str, seed: str, *delays_ms: str) -> None:
     first = job.play([(-1, 0)] * UNDISTURBED, 0.0)
 
     def spreads() -> list[float]:
-        rows = job.told(first, LAYERS * UNDISTURBED).recent
+        rows = job.reported(first, LAYERS * UNDISTURBED).recent
         return [quantile / 1e9 for quantile in statistics.quantiles((row[3] for row in rows), n=20)]
 
     spread = job.on_rank_0(spreads)
@@ -138,7 +138,7 @@ def main(path: str, mode: str, seed: str, *delays_ms: str) -> None:
         first = job.play([stays] * STEPS, delay_s)
 
         def named(at: int = first) -> tuple[int, int, str]:
-            late = find_late(job.told(at, LAYERS * STEPS))
+            late = find_late(job.reported(at, LAYERS * STEPS))
             if late is None:
                 return -1, -1, "nobody"
             text = f"{said(late, f'rank {late.rank}')} {more_said(late, COMPUTES, None)}"

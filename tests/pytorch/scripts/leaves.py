@@ -49,9 +49,9 @@ def check_explain() -> None:
     command = [sys.executable, "-m", "switchsum", "explain", "--json"]
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
-    told = json.loads(done.stdout)
-    jobs = [one["job"] for one in told] if isinstance(told, list) else [told["job"]]
-    assert dist.group.WORLD.base.place.job in jobs, told
+    reported = json.loads(done.stdout)
+    jobs = [one["job"] for one in reported] if isinstance(reported, list) else [reported["job"]]
+    assert dist.group.WORLD.base.place.job in jobs, reported
 
 
 if __name__ == "__main__":

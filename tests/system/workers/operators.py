@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import zlib
+from functools import reduce
 
 import numpy as np
 
@@ -20,6 +21,8 @@ from switchsum_host.compress import (
     ThresholdTopK,
     TopK,
 )
+from switchsum_protocol.frame import Operator
+from switchsum_protocol.slot_rules import COMBINATIONS
 
 SIZE = 3_000
 DTYPES = ("i1", "u2", "i4", "i8", "u8", "f4", "f8")
@@ -39,13 +42,16 @@ def combine(comm: switchsum.Communicator, dtype: np.dtype) -> None:
     """Check every operator that a dtype has."""
     low, high = (0, 200) if dtype.kind == "u" else (-90, 90)
     rows = [np.random.default_rng([rank, 5]).integers(low, high, SIZE).astype(dtype) for rank in range(comm.world_size)]
-    expected = {"max": np.maximum.reduce(rows), "min": np.minimum.reduce(rows)}
-    if dtype.kind in "iu":
-        limits = np.iinfo(dtype)
-        expected["or"] = np.bitwise_or.reduce(rows)
-        expected["sum"] = np.clip(sum(row.astype(object) for row in rows), limits.min, limits.max).astype(dtype)
-    for operator, result in expected.items():
-        np.testing.assert_array_equal(comm.allreduce(rows[comm.rank].copy(), operator, saturate=True), result)
+    for operator in Operator:
+        if dtype.kind in "iu" and operator is Operator.SUM:
+            limits = np.iinfo(dtype)
+            expected = np.clip(sum(row.astype(object) for row in rows), limits.min, limits.max).astype(dtype)
+        elif dtype.kind in "iu" or not (operator.is_bitwise or operator is Operator.SUM):
+            expected = reduce(COMBINATIONS[operator], rows)
+        else:
+            continue
+        result = comm.allreduce(rows[comm.rank].copy(), operator.name.lower(), saturate=True)
+        np.testing.assert_array_equal(result, expected)
 
 
 def move(comm: switchsum.Communicator, gradient: np.ndarray) -> list[np.ndarray]:

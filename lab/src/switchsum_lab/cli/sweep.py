@@ -62,12 +62,14 @@ def run(options: SweepOptions) -> None:
     from switchsum_lab.sweeps import sweep_file
 
     sweep = sweep_file.load(options.file)  # refuses a wrong file before the simulator is imported, which takes seconds
+    from switchsum_lab.sweeps import checks
+
+    sweep.check(checks.check)
+    sweep.check(checks.check_trees)  # apart, for planning of trees imports scipy's solvers, which take half a second
     from switchsum_lab.sweeps import sitting
-    from switchsum_lab.sweeps.checks import check
     from switchsum_lab.sweeps.real import Jobs
     from switchsum_lab.sweeps.results import Results
 
-    sweep.check(check)
     if options.dry_run:
         _list(sweep, as_json=options.as_json)
         return

@@ -73,7 +73,7 @@ def _skipped(play: Play) -> None:
 
 @case("row 8", "lanes that overflow upwards, downwards and by the way", version=1)
 def _overflow(play: Play) -> None:
-    for step, lane_format in enumerate((LaneFormat.INT32, LaneFormat.INT16, LaneFormat.INT8, LaneFormat.INT64)):
+    for step, lane_format in enumerate(LaneFormat):
         kind = FORMATS[lane_format]
         limits = np.iinfo(kind)
         count = play.payload_bytes // np.dtype(kind).itemsize
@@ -89,7 +89,13 @@ def _overflow(play: Play) -> None:
 
 @case("row 9", "each part of the tag, and the flag for everybody")
 def _tags(play: Play) -> None:
-    parts: list[dict[str, int]] = [{"digest": 1}, {"block": 8}, {"exponent": 3}, {"operator": 4}, {"format": 3}]
+    parts: list[dict[str, int]] = [
+        {"digest": 1},
+        {"block": 8},
+        {"exponent": 3},
+        {"operator": Operator.OR},
+        {"format": LaneFormat.INT8},
+    ]
     for step, other in enumerate(parts):
         play.contribute(0, play.lanes(), step, next_block=20)
         for rank in play.ranks[1:]:

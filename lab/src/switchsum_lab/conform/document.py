@@ -50,7 +50,7 @@ _GOLDEN: Final[tuple[tuple[str, int, int | None, dict[str, int]], ...]] = (
     ("cookie", 0, 1, {"number": 4, "cookie": 1}),
     ("not_admitted", 0, 1, {"number": 4, "epoch": 4}),
     ("slot", 0, 1, {"number": 4, "slot": 24}),
-    ("operator", 0, 1, {"number": 4, "operator": 5}),
+    ("operator", 0, 1, {"number": 4, "operator": max(Operator) + 1}),
     ("version", 0, 1, {"number": 4, "version": 3}),
 )
 """Rule, rank, the number in all lanes or None, and header fields."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from switchsum_protocol.frame import WIRE_VERSION, Flag, Kind
+from switchsum_protocol.frame import WIRE_VERSION, Flag, Kind, LaneFormat, Operator
 from switchsum_protocol.wire import build_frame, parse_frame
 from switchsum_switch.wires.headers import ETHERNET_BYTES, IPV4_BYTES, LOWER_BYTES, internet_checksum
 
@@ -59,12 +59,12 @@ def _slot(play: Play) -> None:
 
 @case("operator", "operators that do not exist, in an open round")
 def _operator(play: Play) -> None:
-    _refused(play, "operator", (0, 5, 128, 255))
+    _refused(play, "operator", (0, max(Operator) + 1, 128, 255))
 
 
 @case("format", "lane formats that do not exist, in an open round", version=1)
 def _format(play: Play) -> None:
-    _refused(play, "format", (0, 5, 6, 8, 128, 255))
+    _refused(play, "format", (*sorted({*range(max(LaneFormat) + 2)} - {*LaneFormat}), 128, 255))
 
 
 def _refused(play: Play, field: str, values: tuple[int, ...]) -> None:

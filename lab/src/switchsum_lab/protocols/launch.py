@@ -15,7 +15,7 @@ from dataclasses import replace
 from multiprocessing.connection import Listener
 from typing import Any
 
-from switchsum.launch import daemons, session, wires
+from switchsum.launch import daemons, local_job, wires
 from switchsum.launch.link_options import JUMBO_MTU, MTU, rate_bits
 from switchsum.launch.options import RunOptions
 from switchsum_controller.switches.client import P4RuntimeClient, Pipeline
@@ -92,10 +92,10 @@ def _start_ranks(
     commands: Sequence[Sequence[str]],
     scratch: str,
 ) -> list[Child]:
-    meeting = session.LOOPBACK, bmv2.free_port()
+    meeting = local_job.LOOPBACK, bmv2.free_port()
     ranks = []
     for place, command in zip(places, commands, strict=True):
-        environment = session.environment_of(options, place.host, f"unix:{scratch}/{_NOBODY}", "none", meeting)
+        environment = local_job.environment_of(options, place.host, f"unix:{scratch}/{_NOBODY}", "none", meeting)
         prefix = not (options.terminal and place.host == 0)
         name = f"rank {place.host}"
         ranks.append(children.start(name, command, environment=environment | place.write(), prefix=prefix))
@@ -190,7 +190,7 @@ class _Real:
         ]
         serve = [sys.executable, "-P", "-m", "switchsum_lab.protocols.serve"]
         for place in places[world.workers :]:
-            environment = session.environment_of(options, place.host, "", "", (session.LOOPBACK, 0)) | place.write()
+            environment = local_job.environment_of(options, place.host, "", "", (local_job.LOOPBACK, 0)) | place.write()
             inside = laid[place.host].inside(serve)
             self._children.start(f"server {place.host - world.workers}", inside, environment=environment, prefix=True)
         commands = [laid[rank].inside(options.command) for rank in range(world.workers)]

@@ -45,6 +45,9 @@ _WORKER_BYTES: Final = 400_000
 _SWITCH_BYTES: Final = 16_000_000
 _FRAMES_A_SECOND: Final = 400_000
 """Frames that a slow core simulates in a second with a thousand workers, for the estimate of a run's time."""
+_LONGEST_BESIDE_STREAMS_S: Final = 5.0
+_MOST_RINGS: Final = 100
+"""A job beside streams is given up after as many times of an ideal ring, and so many seconds."""
 LONGEST_S: Final = 3600.0
 """A run that would take longer is refused unless the caller allows it."""
 
@@ -175,6 +178,18 @@ class Scenario:
     def window(self) -> int:
         """Slots of each job."""
         return self.window_slots or min(windows.within(), jobs.SLOTS // self.jobs)
+
+    @property
+    def ends_s(self) -> float | None:
+        """When a simulation ends that has not finished; None: when nothing happens any more.
+
+        Streams of the background never end, so that a job which stands still beside them would not be noticed.
+        """
+        if self.until_s is not None or not self.background:
+            return self.until_s
+        ring_s = peers.ideal_ring_s(self.workers, self.size, self.conditions, sum(self.rates_bps), self.mtu)
+        stands_s = max((end_s for _, _, end_s in (*self.pauses, *self.outages)), default=0.0)
+        return stands_s + _LONGEST_BESIDE_STREAMS_S + _MOST_RINGS * self.jobs * ring_s
 
     @property
     def shares_array(self) -> bool:
@@ -326,7 +341,7 @@ def _added_by_switches(
     drawn = [draw(replace(scenario, seed=scenario.seed + number)) for number in range(scenario.jobs)]
     arrays = [own for own, _ in drawn]
     try:
-        ended = jobs.add_together(started, arrays, lanes=scenario.lanes, until_s=scenario.until_s)
+        ended = jobs.add_together(started, arrays, lanes=scenario.lanes, until_s=scenario.ends_s)
     except KeyboardInterrupt:  # what there is of it is a result, too
         ended = [job.ended(0.0) for job in started]
     rights = [_is_right(scenario, *own) for own, one in zip(drawn, ended, strict=True) if one.is_complete]
@@ -441,7 +456,7 @@ def _added_by_hosts(network: Network, scenario: Scenario, way: str, watch: Calla
         mtu=scenario.mtu,
         window=window,
         cost=scenario.cost,
-        until_s=scenario.until_s,
+        until_s=scenario.ends_s,
         laid=partial(_lay_beside, network, scenario),
     )
     return _result(network, way, ended, repeats, None)

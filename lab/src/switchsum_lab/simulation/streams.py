@@ -5,6 +5,11 @@ one in each round trip after that (RFC 5681).  A loss halves it, and so does a m
 (RFC 3168); both at most once in a round trip.  A frame is lost when three that were sent later have been acknowledged
 (RFC 8985), or when nothing has come for a time-out (RFC 6298, with Linux's minimum of 200 ms).
 
+At most two frames wait on the sender's own link, as Linux has it (TCP small queues), and the window grows only where it
+has held the sender back in the last round trip (RFC 7661).  Otherwise a sender behind a slow link of its own would have
+a window of frames that are not sent yet.  A loss would not slow it down then, and a full port behind its link would
+stay full.
+
 Frames are IPv4 and look like TCP's: the number of a frame stands where TCP counts bytes.  A `Receiver` acknowledges
 each frame at once.  Nothing is opened or closed, and the receiver's window has no end.
 """
@@ -44,6 +49,8 @@ _ROWS: Final = 256
 """Most frames that are sent in one turn."""
 _FIRST_WINDOW: Final = 10.0
 _LEAST_WINDOW: Final = 2.0
+_MOST_WAITING: Final = 2
+"""Frames that wait on the sender's own link."""
 _THRESHOLD: Final = 3
 _LEAST_TIMEOUT_S: Final = 0.2
 _MOST_DOUBLINGS: Final = 6
@@ -79,6 +86,8 @@ class StreamRecord(Record):
     """The largest of the `orders` of acknowledged frames."""
     cut_at: Int64
     """`order` when the window was last made smaller: the fate of earlier frames tells nothing new."""
+    full_at: Int64
+    """`order` when the window last held the sender back."""
     cuts: Int64
     repeats: Int64
     timed: Int64
@@ -93,9 +102,12 @@ class StreamRecord(Record):
     queue_rows: Int64
     queue_lengths: Int64
     row: Int64
+    """How many frames were queued so far."""
     queued: Int64
     consumed: Int64
+    """How many of them have left the link."""
     blocked: Int64
+    """1: the sender waits for a frame to leave its link."""
     finished: Int64
     failure: Int64
 
@@ -226,7 +238,11 @@ def _poll(own: int, now: float) -> int:
         stream.doublings += 1
         stream.heard_at = now
         _repeat(stream, stream.base)
+    stream.blocked = 0
     while stream.in_flight + 1 <= stream.window and stream.queued < _ROWS and stream.next - stream.base < _RING:
+        if stream.row - stream.consumed >= _MOST_WAITING:
+            stream.blocked = 1
+            break
         if stream.in_flight == 0:
             stream.heard_at = now
         bytes_at(stream.is_done, _RING)[stream.next % _RING] = 0
@@ -236,6 +252,8 @@ def _poll(own: int, now: float) -> int:
             stream.timed_at = now
         stream.next += 1
         stream.in_flight += 1
+    if stream.in_flight + 1 > stream.window:
+        stream.full_at = stream.order
     return 0
 
 
@@ -282,7 +300,7 @@ def _acknowledged(stream: StreamRecord, number: Scalar, is_marked: bool, now: fl
         stream.base += 1
     if is_marked and stream.obeys == 1 and order > stream.cut_at:
         _cut(stream)
-    elif stream.window < _MOST_IN_FLIGHT:
+    elif stream.window < _MOST_IN_FLIGHT and order <= stream.full_at:
         stream.window += 1.0 if stream.window < stream.threshold else 1.0 / stream.window
     if stream.base < stream.next and orders[stream.base % _RING] + _THRESHOLD <= stream.newest:
         for one in range(stream.base, stream.next):

@@ -217,15 +217,25 @@ def _has_steps(cell: Cell) -> bool:
 
 @cache
 def _check_network(source: str | None, workers: int, count: int) -> None:
-    """Raise Impossible if a network is none, or its switches lack bits for so many workers."""
+    """Raise Impossible if a network is none, or its only switch lacks bits for so many workers."""
     if source is None and workers > MAX_WORKERS:
         raise Impossible("workers", f"one switch has bits for {MAX_WORKERS} workers, not {workers}: give a topology")
     if source is None and workers * count > MOST_AT_ONE_SWITCH:
         raise Impossible("jobs", f"one switch has room for {MOST_AT_ONE_SWITCH} workers of all jobs: give a topology")
     try:
-        planned = read(source or f"star,{workers * count}", topology.DEFAULT_MBIT)
+        read(source or f"star,{workers * count}", topology.DEFAULT_MBIT)
     except (UsageError, LocalError) as error:
         raise Impossible("topology", str(error)) from error
+
+
+def check_trees(cell: Cell) -> None:
+    """Raise Impossible if no trees serve the jobs of a cell that has passed `check`: this takes longer."""
+    _check_trees(cell.topology, cell.workers, cell.jobs)
+
+
+@cache
+def _check_trees(source: str | None, workers: int, count: int) -> None:
+    planned = read(source or f"star,{workers * count}", topology.DEFAULT_MBIT)
     try:
         place_all(planned, Scenario(planned=planned, workers=workers, jobs=count, size=4).hosts_of_jobs, jobs.SLOTS)
     except (UsageError, LocalError) as error:

@@ -101,14 +101,14 @@ class ChecksumCode:
 
     def _add_group(self, terms: Sequence[_Term]) -> None:
         """Append values that are side by side to the bit string."""
-        self._make_room(sum(term.bits for term in terms))
+        self._shift_left(sum(term.bits for term in terms))
         for term in terms:
             if term.in_memory:
                 self._add_bytes(term.value, term.bits // 8, term.rest)
             else:
                 self._add_number(term.value, term.rest)
 
-    def _make_room(self, bits: int) -> None:
+    def _shift_left(self, bits: int) -> None:
         """Shift both sums to the left by `bits`, and note how many bits the bit string has."""
         build = self._emit.build
         if not bits % WORD_BITS:

@@ -117,19 +117,19 @@ class Driver:
 
         `length_of` writes how long the frame of a row is.
         """
-        # A loop in LLVM: `head` tests the row, `room` asks whether there is room for its copies, `body` runs it.  `row`
-        # is a phi node, which takes 0 from the block before the loop and row + 1 from the end of the body.
+        # A loop in LLVM: `head` tests the row, `check` asks whether its copies fit, `body` runs it.  `row` is a phi
+        # node, which takes 0 from the block before the loop and row + 1 from the end of the body.
         around, build, before = self._around, emit.build, emit.build.block
-        head, room, body, done = (emit.function.append_basic_block(name) for name in ("head", "room", "body", "done"))
+        head, check, body, done = (emit.function.append_basic_block(name) for name in ("head", "check", "body", "done"))
         build.branch(head)
         build.position_at_end(head)
         row = build.phi(I64)
         row.add_incoming(constant(64, 0), before)
-        build.cbranch(build.icmp_unsigned("<", row, count), room, done)
-        build.position_at_end(room)
+        build.cbranch(build.icmp_unsigned("<", row, count), check, done)
+        build.position_at_end(check)
         length = length_of(row)
         fits = build.and_(
-            self._fits(emit, context, batch, length), self._egress.parking.has_room(emit, context, length)
+            self._fits(emit, context, batch, length), self._egress.parking.has_places(emit, context, length)
         )
         build.cbranch(fits, body, done)
         build.position_at_end(body)

@@ -191,8 +191,8 @@ class Egress:
         made, rows = around.word(emit, packet.batch, MADE), around.word(emit, packet.batch, ROWS)
         fits = build.icmp_unsigned("<=", end, around.word(emit, packet.batch, ARENA_BYTES))
         fits = build.and_(fits, build.icmp_unsigned("<", made, rows))
-        with build.if_else(fits, likely=True) as (room, none):
-            with room:
+        with build.if_else(fits, likely=True) as (stored, dropped):
+            with stored:
                 around.run(emit, "update", packet)
                 target = emit.at(around.word(emit, packet.batch, ARENA, POINTER), used)
                 head = build.call(self._write_head, [packet.hot, target])
@@ -208,7 +208,7 @@ class Egress:
                             self._append(emit, packet, port, target, used, size, head, body)
                 else:
                     self._append(emit, packet, port, target, used, size, head, body)
-            with none:
+            with dropped:
                 around.step(emit, packet.batch, DROPPED)
 
     def _put_body(self, emit: Emitter, packet: Passing, target: Value) -> tuple[Value, Value]:

@@ -112,12 +112,12 @@ class Native:
         if not count:
             output.count = output.dropped = 0
             return 0
-        room = self._reserve_places(count, int(lengths[:count].max())) if self._parks() else 0
+        free = self._reserve_places(count, int(lengths[:count].max())) if self._parks() else 0
         done: int = self._run(
             *(self._context_address, _address(addresses), _address(lengths), _address(ports), count, now_us),
             *(*self._output_arguments, self._result_address),
         )
-        self._note_result(output, room)
+        self._note_result(output, free)
         return done
 
     def egress(self, packets: Sequence[Parked], output: Output, now_us: int) -> int:
@@ -129,12 +129,12 @@ class Native:
         for parked in packets:
             tell_depths(parked)
         places = np.array([parked.packet for parked in packets], np.int64)
-        room = self._reserve_places(len(packets), 0) if self._parks() else 0
+        free = self._reserve_places(len(packets), 0) if self._parks() else 0
         done: int = self._run_egress(
             *(self._context_address, _address(places), len(places), now_us),
             *(*self._output_arguments, self._result_address),
         )
-        self._note_result(output, room)
+        self._note_result(output, free)
         self._pool.give_back(places[:done].tolist())
         return done
 
@@ -177,13 +177,13 @@ class Native:
         # Recirculation may make a frame longer.
         self._pool.reserve(copies, max(2 * frame_bytes, _USUAL_FRAME_BYTES))
         self._context[POOL] = _address(self._pool.words)
-        return self._pool.room
+        return self._pool.free_places
 
-    def _note_result(self, output: Output, room: int) -> None:
+    def _note_result(self, output: Output, free: int) -> None:
         output.count, output.dropped = self._result.tolist()
         complete(output.count, output.addresses, output.lengths, output.heads, output.bodies)
-        if room:
-            self._parked += map(parked_at, self._pool.taken(room))
+        if free:
+            self._parked += map(parked_at, self._pool.taken(free))
             output.dropped += int(self._pool.words[LOST])
             self._pool.words[LOST] = 0
 

@@ -13,8 +13,8 @@ def append_record(emit: Emitter, memory: Value, values: Sequence[Value]) -> None
     build = emit.build
     count = emit.load(I64, memory, 8)
     fits = build.icmp_unsigned("<", count, constant(64, CAPACITY))
-    with build.if_else(fits, likely=True) as (room, none):
-        with room:
+    with build.if_else(fits, likely=True) as (stored, full):
+        with stored:
             size = record_bytes([value.type.width for value in values])
             place = emit.at(emit.at(memory, HEAD_BYTES), build.mul(count, constant(64, size)))
             for value in values:
@@ -22,6 +22,6 @@ def append_record(emit: Emitter, memory: Value, values: Sequence[Value]) -> None
                 emit.store_network(emit.resize(value, 8 * whole), place)
                 place = emit.at(place, whole)
             emit.store(build.add(count, constant(64, 1)), memory, 8)
-        with none:
+        with full:
             lost = emit.at(memory, 8)
             emit.store(build.add(emit.load(I64, lost, 8), constant(64, 1)), lost, 8)

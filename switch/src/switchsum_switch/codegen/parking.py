@@ -53,7 +53,7 @@ class Parking:
         self._tell(emit, packet, queue)
         self._park(emit, packet, port, queue, depth)
 
-    def has_room(self, emit: Emitter, context: Value, length: Value) -> Value:
+    def has_places(self, emit: Emitter, context: Value, length: Value) -> Value:
         """Return whether the pool, if there is one, has places for the most copies of a frame of that length."""
         build, pool = emit.build, emit.context_word(context, POOL)
         before = build.block
@@ -136,16 +136,16 @@ class Parking:
         )
         with build.if_then(build.not_(build.and_(known, build.icmp_unsigned("!=", held, constant(8, 0))))):
             build.ret(constant(1, 0))
-        room = self._word(emit, pool, ROOM)
+        free = self._word(emit, pool, ROOM)
         # The driver has counted places for the usual copies of a frame; clones of clones and packets that enter
         # ingress again may be more, or longer.
         fits = build.icmp_unsigned("<=", packet.length, self._word(emit, pool, FRAME_BYTES))
-        with build.if_then(build.or_(build.not_(fits), build.icmp_unsigned("==", room, constant(64, 0)))):
+        with build.if_then(build.or_(build.not_(fits), build.icmp_unsigned("==", free, constant(64, 0)))):
             self._set_word(emit, pool, LOST, build.add(self._word(emit, pool, LOST), constant(64, 1)))
             build.ret(constant(1, 1))
-        room = build.sub(room, constant(64, 1))
-        self._set_word(emit, pool, ROOM, room)
-        place = build.load(build.gep(self._word(emit, pool, PLACES, POINTER), [room], source_etype=I64), typ=POINTER)
+        free = build.sub(free, constant(64, 1))
+        self._set_word(emit, pool, ROOM, free)
+        place = build.load(build.gep(self._word(emit, pool, PLACES, POINTER), [free], source_etype=I64), typ=POINTER)
         cursor = emit.load(I64, packet.cursor, 8)
         passed = build.add(
             around.word(emit, packet.batch, words.PASSED), around.word(emit, packet.batch, words.WAITING_COUNT)

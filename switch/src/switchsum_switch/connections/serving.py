@@ -82,7 +82,7 @@ def listening_at(path: str) -> Iterator[None]:
         mask = os.umask(0o177)
         try:
             with _one_at_a_time(Path(path).parent):
-                _make_room(path)
+                _remove_unused_socket(path)
                 yield
         finally:
             os.umask(mask)
@@ -107,7 +107,7 @@ def _one_at_a_time(directory: Path) -> Iterator[None]:
             os.close(descriptor)
 
 
-def _make_room(path: str) -> None:
+def _remove_unused_socket(path: str) -> None:
     """Remove a socket that nobody listens at; raises TransportError when somebody does, or it is something else."""
     with socket.socket(socket.AF_UNIX) as probe:
         probe.setblocking(False)  # a listener whose queue is full is one, too

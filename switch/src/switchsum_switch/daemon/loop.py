@@ -135,8 +135,8 @@ class Loop:
 
     def warm_up(self, output: Output) -> None:
         """Compile the kernel before there is a program; the caller makes a descriptor readable, so that it returns."""
-        no_room = Batch(0)  # frames may have arrived already, and there is no program to run them
-        self.run(CodeEntry(np.zeros(ENTRY_WORDS, np.int64), np.zeros(2, np.uint64)), no_room, output)
+        full = Batch(0)  # frames may have arrived already, and there is no program to run them
+        self.run(CodeEntry(np.zeros(ENTRY_WORDS, np.int64), np.zeros(2, np.uint64)), full, output)
         prepare(complete, 0, output.addresses, output.lengths, output.heads, output.bodies)
 
     @property

@@ -200,11 +200,11 @@ class Interpreter:
 
     def _extract(self, packet: Packet, statement: ir.Extract) -> None:
         info, bits = self._program.headers[statement.header], 0
-        room = 0 if info.variable is None else self._program.fields[info.variable].width
+        variable = 0 if info.variable is None else self._program.fields[info.variable].width
         if statement.bits is not None:
             bits = self._value(packet, statement.bits)
-        self._need(packet, info.width - room + bits)
-        size = (info.width - room + bits) // 8
+        self._need(packet, info.width - variable + bits)
+        size = (info.width - variable + bits) // 8
         value = int.from_bytes(packet.data[packet.cursor : packet.cursor + size], "big")
         packet.cursor += size
         self._become_valid(packet, statement.header)
@@ -214,7 +214,7 @@ class Interpreter:
             packet.fields[slot] = value & _mask(width)
             value >>= width
         if info.variable is not None and info.length is not None:
-            packet.fields[info.variable] <<= room - bits
+            packet.fields[info.variable] <<= variable - bits
             packet.fields[info.length] = bits
 
     def _require(self, packet: Packet, statement: ir.Require) -> None:

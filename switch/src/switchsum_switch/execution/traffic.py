@@ -251,7 +251,7 @@ class InterpretedSwitch:
     def _replicate(self, packet: Packet, session: CloneSession, depth: int = 0) -> None:
         names = self._names
         for replica in session.replicas:
-            copy = packet.copy()
+            copy = self._copied(packet)
             for slot in (names.clone, names.resubmit, names.recirculate):
                 copy.set(slot, 0)
             copy.set(names.cut, session.length_limit + 1 if session.length_limit else 0)
@@ -259,6 +259,18 @@ class InterpretedSwitch:
                 copy.set(names.priority, session.class_of_service)
             copy.set(names.egress_rid, replica.instance)
             self._leave(copy, replica.port, depth)
+
+    def _copied(self, packet: Packet) -> Packet:
+        """Return a copy: in BMv2 it has only the fields of valid headers, and what earlier packets had in others."""
+        copy = packet.copy()
+        if self._state.undefined:
+            other = self._begin(packet.data)
+            for header, valid in zip(self._program.headers, packet.valid, strict=True):
+                for slot in () if valid else header.slots:
+                    copy.set(slot, other.fields[slot])
+            if self._state.undefined < 0:
+                self._earlier[-1] = copy
+        return copy
 
     def _leave(self, packet: Packet, port: int, depth: int = 0) -> None:
         names, fields = self._names, packet.fields
@@ -302,7 +314,7 @@ class InterpretedSwitch:
         with self._inside("egress", f"egress to port {port}", port=port, instance=fields[names.egress_rid]):
             self._interpreter.run(packet, self._program.egress)
         session = self._session(packet) if depth < MAX_CLONE_DEPTH else CloneSession(replicas=())
-        copy = packet.copy()  # before `_send` updates checksums
+        copy = self._copied(packet) if session.replicas else packet  # before `_send` updates checksums
         if fields[names.egress_spec] != self._program.drop_port:
             self._send(packet, port | queue << QUEUE_SHIFT)
         else:

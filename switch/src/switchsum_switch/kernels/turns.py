@@ -167,7 +167,7 @@ def _held(store: Store | None, name: str) -> Iterator[int | None]:
 
 def _acquired(lock: int) -> bool:
     """Wait for the lock for as long as its holder makes progress."""
-    began = moved = told = time.monotonic()
+    began = moved = last_said = time.monotonic()
     backoff = Backoff()
     seen = os.fstat(lock).st_mtime_ns
     while True:
@@ -186,8 +186,8 @@ def _acquired(lock: int) -> bool:
         if now - moved > STALE_S:
             say("the process that compiles for all has stopped; this one compiles for itself")
             return False
-        if now - began >= SILENT_S and now - told >= TICK_S:
-            told, aloud = now, backoff.is_due(now - began)
+        if now - began >= SILENT_S and now - last_said >= TICK_S:
+            last_said, aloud = now, backoff.is_due(now - began)
             _turn.tell(f"waiting for another process, which compiles ({now - began:.0f} s)", aloud=aloud)
         time.sleep(LOOK_S)
 

@@ -128,9 +128,10 @@ class Entities:
     def _write(self, update: Any) -> Undo:
         if update.type not in (INSERT, MODIFY, DELETE):
             raise invalid("the update is neither INSERT, MODIFY nor DELETE")
-        kind = update.entity.WhichOneof("entity")
+        entity = update.entity
+        kind = entity.WhichOneof("entity")
         write, _ = self._handler(kind)
-        return write(update.type, getattr(update.entity, kind))
+        return write(update.type, getattr(entity, kind))
 
     def _handler(self, kind: str | None) -> tuple[Writer, Reader]:
         if kind is None:

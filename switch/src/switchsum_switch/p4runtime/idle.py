@@ -19,7 +19,7 @@ class IdleTimeouts:
         self._entries = entries
         self._swept_us: int | None = None
         self._reported: dict[RowPlace, int] = {}
-        """The entries of which clients were told, and their last hits before that: they are told once for each."""
+        """The entries of which clients were idle, and their last hits before that: they are idle once for each."""
 
     @property
     def has_tables(self) -> bool:
@@ -33,7 +33,7 @@ class IdleTimeouts:
     def due(self, now_us: int) -> list[Any]:
         """Return messages of the entries that have timed out since the last call."""
         self._swept_us = now_us
-        told: dict[RowPlace, int] = {}
+        idle: dict[RowPlace, int] = {}
         messages = []
         for schema in self._tables:
             for entry in schema.table.entries():
@@ -43,8 +43,8 @@ class IdleTimeouts:
                 hit_us = schema.table.last_hit_us(entry, now_us)
                 if 1000 * (now_us - hit_us) < entry.idle_timeout_ns:
                     continue
-                told[place] = hit_us
+                idle[place] = hit_us
                 if self._reported.get(place) != hit_us:
                     messages.append(self._entries.idle_message(schema, entry))
-        self._reported = told
+        self._reported = idle
         return messages

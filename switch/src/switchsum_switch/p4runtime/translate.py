@@ -86,7 +86,8 @@ def _usual_match(field: FieldSchema, message: Any) -> Match | None:
         return None
     width, kind = field.width, field.kind
     if kind is MatchKind.LPM:
-        data, length = message.lpm.value, message.lpm.prefix_len
+        lpm = message.lpm  # an object is made each time
+        data, length = lpm.value, lpm.prefix_len
         value = int.from_bytes(data, "big")
         if data and 0 < length <= width and not value >> width and not value & (1 << width - length) - 1:
             return Lpm(value, length)
@@ -96,8 +97,9 @@ def _usual_match(field: FieldSchema, message: Any) -> Match | None:
         if data and not value >> width:
             return Exact(value)
     elif kind is MatchKind.TERNARY and not field.optional:
-        data = message.ternary.value
-        value, mask = int.from_bytes(data, "big"), int.from_bytes(message.ternary.mask, "big")
+        ternary = message.ternary
+        data = ternary.value
+        value, mask = int.from_bytes(data, "big"), int.from_bytes(ternary.mask, "big")
         if data and mask and not mask >> width and not value & ~mask:
             return Ternary(value, mask)
     return None

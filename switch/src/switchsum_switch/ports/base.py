@@ -63,7 +63,7 @@ class BatchRecord(Record):
     addresses: Int64
     lengths: Int64
     ports: Int64
-    room: Int64
+    capacity: Int64
     """How many frames the columns have room for."""
     count: Int64
     """How many frames there are."""

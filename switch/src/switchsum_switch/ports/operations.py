@@ -153,8 +153,8 @@ class OutputColumns(NamedTuple):
 def batch_at(batch: int) -> BatchColumns:
     """Return the columns of the batch whose record is at an address."""
     here: BatchRecord = carray(pointer(batch), (1,), BATCH)[0]
-    room = here.room
-    return BatchColumns(longs_at(here.addresses, room), words_at(here.lengths, room), words_at(here.ports, room))
+    rows = here.capacity
+    return BatchColumns(longs_at(here.addresses, rows), words_at(here.lengths, rows), words_at(here.ports, rows))
 
 
 @inner

@@ -57,7 +57,7 @@ class _Port:
     """How many of the frames that the ring has dropped are in the port's counters."""
     is_uncut_said: bool = field(default=False, init=False)
     """The log says that the port drops super-frames."""
-    told_bytes: int = field(default=0, init=False)
+    warned_bytes: int = field(default=0, init=False)
     """Length of the longest frame that the log has named as too long."""
 
 
@@ -192,9 +192,9 @@ class PacketPorts(PortGroup):
             if port.ring.uncut and not port.is_uncut_said:
                 port.is_uncut_said = True
                 _log.warning(OFFLOADS, port.number, port.interface, port.interface)
-            if port.ring.too_long > port.told_bytes:
-                port.told_bytes = port.ring.too_long
-                _log.warning(TOO_LONG, port.number, port.interface, port.told_bytes, MAX_FRAME_BYTES)
+            if port.ring.too_long > port.warned_bytes:
+                port.warned_bytes = port.ring.too_long
+                _log.warning(TOO_LONG, port.number, port.interface, port.warned_bytes, MAX_FRAME_BYTES)
 
     def close(self) -> None:
         """Close the sockets."""

@@ -108,8 +108,8 @@ def collect(group: int, batch: int) -> int:
 @inner
 def _take(ring: Ring, port: int, counters: PortCounters, addresses: Addresses, lengths: Words, ports: Words) -> int:
     """Append the frames that one call of `packetring.take` gives."""
-    room = len(addresses)
-    rows, sizes = np.empty(room, np.int32), np.empty(room, np.int32)
+    most = len(addresses)
+    rows, sizes = np.empty(most, np.int32), np.empty(most, np.int32)
     taken = take(ring, rows, sizes)
     first, stride = first_frame(ring)
     in_slots = are_slots(ring)

@@ -71,11 +71,11 @@ def collect(group: int, batch: int) -> int:
         head[_TURN] = (head[_TURN] + 1) % known
     for i in range(known):
         port = words[(head[_TURN] + i) % known]
-        room = min(len(addresses) - count, MOST_TAKEN)
-        if room <= 0:
+        free = min(len(addresses) - count, MOST_TAKEN)
+        if free <= 0:
             break
         receiving, mine = receive_words_at(port[_RECEIVING]), counters[port[_NUMBER]]
-        came = receive_rows(port[_DESCRIPTOR], receiving, rows[:room], sizes[:room], names[:room])
+        came = receive_rows(port[_DESCRIPTOR], receiving, rows[:free], sizes[:free], names[:free])
         first = receiving.rows.ctypes.data + LEAD_BYTES
         for k in range(came):
             if sizes[k] < ETHERNET_BYTES:  # 0 where it is too long for a row

@@ -94,9 +94,9 @@ def collect(group: int, batch: int) -> int:
     words = _words_at(here.own)
     addresses, lengths, ports = batch_at(batch)
     count, mine = filled.count, counters_at(here.counters)[words.number]
-    room = min(len(addresses) - count, MOST_TAKEN)
-    rows, sizes, names = np.empty(room, np.int32), np.empty(room, np.int32), np.empty(room, np.int64)
-    came = receive_rows(words.descriptor, words.receiving, rows, sizes, names) if room > 0 else 0
+    free = min(len(addresses) - count, MOST_TAKEN)
+    rows, sizes, names = np.empty(free, np.int32), np.empty(free, np.int32), np.empty(free, np.int64)
+    came = receive_rows(words.descriptor, words.receiving, rows, sizes, names) if free > 0 else 0
     wrap(words.receiving.rows, rows[:came], sizes[:came], words.headers, names[:came])
     first = words.receiving.rows.ctypes.data + LEAD_BYTES
     for i in range(came):

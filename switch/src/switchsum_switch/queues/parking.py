@@ -86,13 +86,13 @@ class BufferPool:
             # Places that are too small are not used again; packets that lie in them keep their memory.
             words[FRAME_BYTES], words[ROOM] = max(frame_bytes, 2 * int(words[FRAME_BYTES])), 0
             self._mine.clear()
-        missing = packets - self.room
+        missing = packets - self.free_places
         if missing > 0:
             self._add(max(missing, _PLACES_AT_ONCE))
 
-    def taken(self, room: int) -> list[int]:
-        """Return the addresses of the places that were taken since there was room for `room` packets, in order."""
-        places: list[int] = self._free[self.room : room][::-1].tolist()
+    def taken(self, before: int) -> list[int]:
+        """Return the addresses of the places that were taken since `before` places were free, in order."""
+        places: list[int] = self._free[self.free_places : before][::-1].tolist()
         return places
 
     def give_back(self, places: Sequence[int]) -> None:
@@ -103,7 +103,7 @@ class BufferPool:
                 self.words[ROOM] += 1
 
     @property
-    def room(self) -> int:
+    def free_places(self) -> int:
         """How many places are free."""
         return int(self.words[ROOM])
 
@@ -114,10 +114,10 @@ class BufferPool:
         start = address_of(memory) + -address_of(memory) % 64
         made = start + stride * np.arange(count)
         self._mine.update(made.tolist())
-        free, room = np.zeros(len(self._mine), np.int64), self.room
-        free[:room], free[room : room + count] = self._free[:room], made
+        free, before = np.zeros(len(self._mine), np.int64), self.free_places
+        free[:before], free[before : before + count] = self._free[:before], made
         self._free = free
-        self.words[PLACES], self.words[ROOM] = address_of(free), room + count
+        self.words[PLACES], self.words[ROOM] = address_of(free), before + count
 
 
 def parked_at(address: int) -> Parked:

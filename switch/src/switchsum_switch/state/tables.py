@@ -535,8 +535,13 @@ class Table:
         for match, (kind, key) in zip(entry.match, self._kinds, strict=True):
             if type(match) is not kind:
                 raise BadEntry(f"key {key.name} of table {spec.name} is {key.kind.value}, not {match}")
-            problem = _problem(match, key.width)
-            if problem:
+            if (
+                type(match) is Ternary
+                and match.value >= 0
+                and not (match.mask >> key.width or match.value & ~match.mask)
+            ):
+                continue  # as `_problem` says of it, without a call for each of many key fields
+            if problem := _problem(match, key.width):
                 raise BadEntry(f"key {key.name} of table {spec.name}: {problem}")
         if self._prioritised != (entry.priority > 0):
             need = "needs a priority above 0" if self._prioritised else "has no priorities"
@@ -579,13 +584,13 @@ def combined(match: tuple[Match, ...], keys: tuple[KeySpec, ...]) -> Combined:
     ranges: Ranges = ()
     for field, key in zip(match, keys, strict=True):
         width = key.width
+        if type(field) is Ternary:  # first, for most key fields of large keys are
+            value, mask = value << width | field.value, mask << width | field.mask
+            continue
         if isinstance(field, Range):
             ranges += ((field.low, field.high),)
             continue
         value = value << width | field.value
-        if isinstance(field, Ternary):
-            mask = mask << width | field.mask
-            continue
         full = (1 << width) - 1
         mask = mask << width | (full ^ full >> field.prefix_len if isinstance(field, Lpm) else full)
     return value, mask, ranges
@@ -613,8 +618,6 @@ def _problem(match: Match, width: int) -> str:
     """Return what is wrong with a match of a field of that width; an empty text if nothing is."""
     full = (1 << width) - 1
     # First what is usual, in a third of the time of what follows.
-    if isinstance(match, Ternary) and 0 <= match.value <= match.mask <= full and not match.value & ~match.mask:
-        return ""
     if isinstance(match, Lpm) and 0 <= match.prefix_len <= width and 0 <= match.value <= full:
         if not match.value & full >> match.prefix_len:
             return ""

@@ -50,6 +50,8 @@ DIRECT: Final = {
 }
 """Commands that are those of simple_switch_CLI, and the least and the largest number of their words."""
 _COMPARISONS: Final = ("==", "!=", "<=", ">=", "<", ">")
+_STATEMENT: Final = re.compile(r'(?:"[^"]*"|[^#])*')
+"""What stands before a comment, for names in quotes may have a `#`."""
 _TOKEN: Final = re.compile(
     r"""\s*(?:"([^"]*)"|([A-Za-z_$][\w$]*(?:\[\d+\])?(?:\.[\w$]+(?:\[\d+\])?)*)|(0[xXbBoO][0-9a-fA-F*]+|\d+)"""
     r"""|(==|!=|<=|>=|&&&|\.\.|[<>:,()=/.-]))"""
@@ -206,7 +208,7 @@ def parse(text: str, name: str = "test") -> Test:
     """Return the statements of an STF text; raises StfError, with the line."""
     made: list[Line] = []
     for number, line in enumerate(text.splitlines(), start=1):
-        words = line.split("#", 1)[0].split(None, 1)
+        words = _STATEMENT.match(line)[0].split(None, 1)  # type: ignore[index] # matches any line
         if not words:
             continue
         keyword, rest = words[0].lower(), words[1].strip() if len(words) > 1 else ""

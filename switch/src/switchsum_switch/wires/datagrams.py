@@ -65,7 +65,7 @@ _TOS_KIND: Final = socket.IP_TOS << 32 | socket.IPPROTO_IP
 _UDP_SEGMENT: Final = SEGMENT_KIND >> 32
 _UDP_GRO: Final = GRO_KIND >> 32
 _IP_RECVTOS: Final = 13
-_CONTROL_ROOM: Final = CONTROL_WORDS * _CONTROLS
+_CONTROL_WORDS: Final = CONTROL_WORDS * _CONTROLS
 NO_NAMES: Final[Addresses] = np.zeros(0, np.int64)
 """Empty names, for sockets that have a destination, and for those whose source does not matter."""
 
@@ -194,7 +194,7 @@ class ReceiveWords(NamedTuple):
     pieces: npt.NDArray[np.int64]
     """Address and length of each message's pieces of memory, `[MOST_MESSAGES, MOST_SEGMENTS + 1, 2]`."""
     controls: npt.NDArray[np.int64]
-    """Control messages, `[MOST_MESSAGES, _CONTROL_ROOM]`."""
+    """Control messages, `[MOST_MESSAGES, _CONTROL_WORDS]`."""
     names: npt.NDArray[np.int64]
     """Sources, `[MOST_MESSAGES, NAME_WORDS]`."""
     rows: npt.NDArray[np.uint8]
@@ -202,7 +202,7 @@ class ReceiveWords(NamedTuple):
     """Address in the first row where its datagram goes."""
     stride: int
     """Bytes from one row to the next."""
-    room: int
+    capacity: int
     """Bytes of the longest datagram that fits into a row."""
     skip: int
     """Bytes of a frame in front of its datagram."""
@@ -219,7 +219,7 @@ class DatagramReceiver:
         self.rows = allocate_rows(_LAID_OUT + _SPARE, frame_bytes)
         headers = np.zeros(MOST_MESSAGES, MMSGHDR)
         pieces = np.zeros((MOST_MESSAGES, MOST_SEGMENTS + 1, 2), np.int64)
-        controls = np.zeros((MOST_MESSAGES, _CONTROL_ROOM), np.int64)
+        controls = np.zeros((MOST_MESSAGES, _CONTROL_WORDS), np.int64)
         names = np.zeros((MOST_MESSAGES, NAME_WORDS), np.int64)
         headers["iov"] = addresses_of(pieces)
         headers["control"] = addresses_of(controls)
@@ -233,7 +233,7 @@ class DatagramReceiver:
             rows=self.rows,
             first=self.rows.ctypes.data + LEAD_BYTES + skip,
             stride=self.rows.strides[0],
-            room=frame_bytes - skip,
+            capacity=frame_bytes - skip,
             skip=skip,
             wholes=np.zeros((MOST_MESSAGES, _WHOLE_BYTES), np.uint8),  # only what is written takes memory
             state=np.zeros(_STATE_WORDS, np.int64),
@@ -262,7 +262,7 @@ def receive_words_at(address: int) -> ReceiveWords:
         carray(pointer(words[0]), (MOST_MESSAGES, MESSAGE_WORDS), np.int64),
         words[1],
         carray(pointer(words[2]), (MOST_MESSAGES, MOST_SEGMENTS + 1, 2), np.int64),
-        carray(pointer(words[3]), (MOST_MESSAGES, _CONTROL_ROOM), np.int64),
+        carray(pointer(words[3]), (MOST_MESSAGES, _CONTROL_WORDS), np.int64),
         carray(pointer(words[4]), (MOST_MESSAGES, NAME_WORDS), np.int64),
         carray(pointer(words[5]), (_LAID_OUT + _SPARE, words[7]), np.uint8),
         words[6],
@@ -303,11 +303,11 @@ def receive_rows(descriptor: int, words: ReceiveWords, rows: Indices, lengths: I
         for i in range(here):
             length = min(segment, size - (done + i) * segment)
             rows[count + i] = row + i
-            lengths[count + i] = words.skip + length if length <= words.room else 0
+            lengths[count + i] = words.skip + length if length <= words.capacity else 0
             names[count + i] = words.names[message, 0]
             if words.skip > MARK_AT:
                 words.rows[row + i, LEAD_BYTES + MARK_AT] = mark
-        if pieces > 1 and segment <= words.room:
+        if pieces > 1 and segment <= words.capacity:
             state[_SEEN] = max(state[_SEEN], segment)
         count += here
         state[_PIECE] += here
@@ -326,10 +326,10 @@ def _receive(descriptor: int, words: ReceiveWords) -> None:
             _lay_out(words, state[_SEEN], min(MOST_SEGMENTS, -(-LONGEST_BYTES // state[_SEEN])))
         state[_SEEN] = 0
     elif state[_CAME] == state[_MESSAGES] and state[_HELD] != 1:  # many, and each by itself
-        _lay_out(words, words.room, 1)
+        _lay_out(words, words.capacity, 1)
     for message in range(state[_MESSAGES]):
         words.headers[message, NAME_BYTES_WORD] = 8 * NAME_WORDS
-        words.headers[message, CONTROL_BYTES_WORD] = 8 * _CONTROL_ROOM
+        words.headers[message, CONTROL_BYTES_WORD] = 8 * _CONTROL_WORDS
     came = receive_many(descriptor, words.address, state[_MESSAGES])
     # There was nothing, or it was the report that an earlier datagram found no receiver or that an interface went down.
     state[_CAME] = max(came, 0)
@@ -403,5 +403,5 @@ def _cut_up(words: ReceiveWords, message: int, size: int, segment: int, done: in
     for i in range(count):
         start = (done + i) * segment
         length = min(segment, size - start)
-        if length <= words.room:
+        if length <= words.capacity:
             copy_bytes(words.first + (row + i) * words.stride, whole + start, length)

@@ -295,10 +295,10 @@ def _length(address: int, status: int) -> int:
 def _take_pieces(ring: Ring, rows: Indices, lengths: Indices) -> int:
     """Cut up super-frames, one after the other: small ones must not stay apart, or what answers them will, too."""
     ring[_ARE_PIECES] = 1
-    room = min(len(rows), MOST_TAKEN)
+    most = min(len(rows), MOST_TAKEN)
     row_bytes = ring[_PIECE_STRIDE] - LEAD_BYTES
     count, size = 0, 0
-    while count < room and size < TURN_BYTES and _is_free_to_step(ring):
+    while count < most and size < TURN_BYTES and _is_free_to_step(ring):
         address = ring[_ADDRESS] + ring[HEAD] * ring[_STRIDE]
         status, whole = load_acquire(address), address + FRAME_AT - VNET_BYTES
         if status & _USER == 0 or not _is_super(address, status):
@@ -306,7 +306,7 @@ def _take_pieces(ring: Ring, rows: Indices, lengths: Indices) -> int:
         kind, came = (load_acquire(address + _VNET_WORD) >> _KIND_SHIFT) & 0xFF, status >> 32
         pieces = count_pieces(whole, status >> 32, row_bytes)
         pieces = 0 if pieces > MOST_TAKEN else pieces
-        if count + pieces > room:
+        if count + pieces > most:
             break
         _step(ring, status)
         target = ring[_PIECES] + count * ring[_PIECE_STRIDE]

@@ -69,7 +69,7 @@ def consumed(link: RingPair) -> int:
 
 
 @kernel
-def room(link: RingPair, wanted: int) -> int:
+def free_rows(link: RingPair, wanted: int) -> int:
     """Return how many descriptors are free; `wanted` or more means that looking at the peer's tail can be saved."""
     capacity = link[OWN_MASK] + 1
     free = capacity - (link[HEAD] - link[SEEN])
@@ -101,7 +101,7 @@ def peer_sleeps(link: RingPair) -> bool:
 @kernel
 def push(link: RingPair, rows: Indices, lengths: Indices) -> tuple[int, bool]:
     """Name rows of the own outbox, as many as there is room for; return how many, and whether to ring the peer."""
-    count = min(room(link, len(rows)), len(rows))
+    count = min(free_rows(link, len(rows)), len(rows))
     if count == 0:
         return 0, False
     for i in range(count):

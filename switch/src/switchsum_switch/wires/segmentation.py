@@ -153,19 +153,19 @@ def _write_head(head: int, count: int, body: int) -> None:
 
 
 @kernel
-def count_pieces(whole: int, length: int, room: int) -> int:
+def count_pieces(whole: int, length: int, capacity: int) -> int:
     """Return how many frames lie behind the virtio_net_hdr at the address `whole`, in a super-frame or by themselves.
 
-    `length` is what they have together.  0: it is a super-frame that is not UDP over IPv4, or `room` is less than one
-    of them needs.
+    `length` is what they have together.  0: it is a super-frame that is not UDP over IPv4, or `capacity` is less than
+    one of them needs.
     """
     kind = load16(whole) & ~_CONGESTION_MARK & 0xFF
     if kind == _KIND_PLAIN:
-        return 1 if length <= room else 0
+        return 1 if length <= capacity else 0
     body = body_bytes(whole)
     if kind != _KIND_UDP or length <= LOWER_BYTES or not _is_udp(whole + VNET_BYTES) or body == 0:
         return 0
-    return -((LOWER_BYTES - length) // body) if LOWER_BYTES + body <= room else 0
+    return -((LOWER_BYTES - length) // body) if LOWER_BYTES + body <= capacity else 0
 
 
 @kernel
@@ -175,14 +175,14 @@ def body_bytes(whole: int) -> int:
 
 
 @kernel
-def cut(whole: int, length: int, target: int, stride: int, room: int, lengths: Indices) -> int:
+def cut(whole: int, length: int, target: int, stride: int, capacity: int, lengths: Indices) -> int:
     """Write the frames of a super-frame (or the frame: it is its only one) to rows, and their lengths to `lengths`.
 
     They lie behind a virtio_net_hdr at the address `whole`.  The first goes to `target`, in front of which there is
     room for a virtio_net_hdr, each further one `stride` bytes on.  Returns how many there are; 0 where they are
     of no use (`count_pieces`), or more than `lengths`.
     """
-    count, body = count_pieces(whole, length, room), body_bytes(whole)
+    count, body = count_pieces(whole, length, capacity), body_bytes(whole)
     if count > len(lengths):
         return 0
     for i in range(count):

@@ -22,7 +22,7 @@ OTHER_LANES: Final = (32,)
 ANY_JOBS: Final = True
 LEVELS: Final = 2
 PORT: Final = 0xBEE7
-CELLS: Final = 1024
+CELLS: Final = 20_000
 SCALE: Final = 1e6
 """ATP's factor from floats to integers."""
 HEADER: Final = struct.Struct("!IBBHI")
@@ -152,7 +152,7 @@ class Worker:
         first, self._next = self._next, self._next + blocks.count
         done, base, following = set[int](), 0, 0
         while base < blocks.count:
-            while following < blocks.count and following - base < len(self._frames) and self._has_room():
+            while following < blocks.count and following - base < len(self._frames) and self._has_capacity():
                 self._contribute(blocks, following, first + following)
                 following += 1
             answer = yield next(iter(self._sent.values()))[0] + self._rounds.timeout_s
@@ -177,7 +177,7 @@ class Worker:
         """Return what was counted."""
         return dict(self._counts)
 
-    def _has_room(self) -> bool:
+    def _has_capacity(self) -> bool:
         return len(self._sent) < min(int(self._window), self._world.slots)
 
     def _contribute(self, blocks: FixedPoint, block: int, number: int) -> None:

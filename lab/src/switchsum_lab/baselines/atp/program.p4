@@ -13,7 +13,7 @@
 #ifndef LANES
 #define LANES 64
 #endif
-#define CELLS 1024
+#define CELLS 20000
 
 const bit<16> ETHERTYPE_IPV4 = 0x0800;
 const bit<8> PROTOCOL_UDP = 17;

@@ -143,9 +143,9 @@ def sees_waiting(program: ir.Program) -> bool:
     clone, chooses among several queues, or if a meter runs in egress.
     """
     names = program.intrinsics
-    told = {names.enq_qdepth, names.deq_qdepth, names.deq_timedelta, names.qid}
-    told |= {names.enqueue_timestamp, names.egress_timestamp}
-    if any(told & used_by(program, getattr(program, graph)) for graph in GRAPHS):
+    queue_fields = {names.enq_qdepth, names.deq_qdepth, names.deq_timedelta, names.qid}
+    queue_fields |= {names.enqueue_timestamp, names.egress_timestamp}
+    if any(queue_fields & used_by(program, getattr(program, graph)) for graph in GRAPHS):
         return True
     if program.queues > 1 and {names.priority, names.clone} & assigned(program):
         return True

@@ -42,7 +42,7 @@ INTERRUPTED = shell_code(-signal.SIGINT)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Switch:
+class RunningSwitch:
     """A switch that runs."""
 
     p4runtime: str
@@ -203,7 +203,7 @@ def _start_switch(
     path: str,
     scratch: Path,
     starting: list[Daemon],
-) -> Switch:
+) -> RunningSwitch:
     """Start the embedded switch, or the BMv2 at `path`, with its sockets in the folder `scratch`.
 
     What is not ready yet is put into `starting`: the controller starts meanwhile.
@@ -211,7 +211,7 @@ def _start_switch(
     if path:
         compile_for_workers(children, options.link_kind)
         running = bmv2.start(children, path, [wire.end for wire in laid], f"{scratch}/p4runtime")
-        return Switch(p4runtime=running.p4runtime, link=None, limited=running)
+        return RunningSwitch(p4runtime=running.p4runtime, link=None, limited=running)
     # Paths, and not names with this process's number: a process of another container may have the same number.
     places = {Links.SHM: f"{scratch}/links", Links.UDP: f"127.0.0.1:{bmv2.free_port()}", Links.VETH: None}
     place = places[options.link_kind]
@@ -227,10 +227,12 @@ def _start_switch(
         command.append("--verbose")
     starting.append(Daemon(children, "switch", command))
     compile_for_workers(children, options.link_kind)
-    return Switch(p4runtime=p4runtime, link=place and f"{options.link_kind}:{place}")
+    return RunningSwitch(p4runtime=p4runtime, link=place and f"{options.link_kind}:{place}")
 
 
-def _start_tree(children: Children, options: RunOptions, layout: tree.Layout, path: str, scratch: Path) -> Switch:
+def _start_tree(
+    children: Children, options: RunOptions, layout: tree.Layout, path: str, scratch: Path
+) -> RunningSwitch:
     """Start the switches of trees, the first one alone: what it compiles the others find in the cache."""
     fleet = scratch / "fleet.json"
     layout.write_fleet(fleet)
@@ -241,7 +243,7 @@ def _start_tree(children: Children, options: RunOptions, layout: tree.Layout, pa
             limited.append(bmv2.start(children, path, endpoints.ends, endpoints.p4runtime, f"switch {name}"))
         else:
             daemon(children, f"switch {name}", endpoints.command(options))
-    return Switch(
+    return RunningSwitch(
         p4runtime=str(fleet),
         link=None,
         limited=min(limited, key=lambda one: one.port_frames, default=None),
@@ -253,7 +255,7 @@ def _start_tree(children: Children, options: RunOptions, layout: tree.Layout, pa
 def _start_controller(
     children: Children,
     options: RunOptions,
-    switch: Switch,
+    switch: RunningSwitch,
     laid: Sequence[wires.Wire],
     scratch: Path,
     starting: list[Daemon],
@@ -287,7 +289,7 @@ def _start_worker(
     options: RunOptions,
     rank: int,
     controller: str,
-    switch: Switch,
+    switch: RunningSwitch,
     wire: wires.Wire | None,
     meeting: tuple[int, int],
 ) -> Child:
