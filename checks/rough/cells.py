@@ -278,7 +278,7 @@ class Cell:
 
     @property
     def overshoot(self) -> float:
-        """Contributions that slow start sends beyond what links and queues hold, in the round trip in which it finds out.
+        """Contributions that slow start sends beyond what links and queues hold, before it finds out.
 
         A window doubles in each round trip.  Until a token bucket is empty nothing tells that the link is slow.
         """

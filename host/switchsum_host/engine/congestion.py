@@ -13,6 +13,9 @@ result (`Flag.MARK`), one of the result itself to this rank alone.  So the windo
   link.  With a queue that has just begun, or with none, a loss says little: networks lose frames that no queue dropped.
   Where frames wait in a deep queue (`is_deep`), a single loss will do.
 
+A queue of a few frames is too short to be seen in the time of rounds.  So where a window is nearly all lost, round trip
+after round trip, it becomes as small as what comes of it (`_note_overflow`), and then grows by one in each.
+
 A queue stands if even the shortest round of each of the last round trips was longer than the shortest of all.  A late
 rank makes no queue grow: some rounds wait for it, and others do not.
 
@@ -90,6 +93,7 @@ _TRIPS: Final = 4
 _OVERFLOW: Final = 6
 """With so many repeats for a result the window is far larger than link and queue; where 30 % is lost they are fewer."""
 _MANY_DROPPED: Final = 64
+"""Fewer repeats than that in these round trips are no flood."""
 _FEWEST: Final = 2.0
 """No loss makes the window smaller than this."""
 _LEAST_CUT: Final = 0.35
@@ -342,10 +346,7 @@ def _end_round_trip(core: Core, here: CongestionState, now: float) -> None:
 
 @inner
 def _note_overflow(here: CongestionState) -> None:
-    """Make the window as small as what comes of it, if nearly all of it was lost in the last few round trips.
-
-    A queue of a few frames is too short to be seen in the time of rounds.
-    """
+    """Make the window as small as what comes of it, if nearly all of it was lost in the last few round trips."""
     here.came_lately += here.came
     here.dropped_lately += here.dropped
     here.trips += 1

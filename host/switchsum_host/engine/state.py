@@ -372,7 +372,7 @@ class CongestionState(Record):
     dropped: Int64
     """Repeats in this round trip of contributions that were taken for lost."""
     trips: Int64
-    """Round trips since the next two were counted anew."""
+    """Round trips in which `dropped_lately` and `came_lately` were counted."""
     dropped_lately: Int64
     """Repeats in these round trips of contributions that were taken for lost."""
     came_lately: Int64
