@@ -277,6 +277,19 @@ class Cell:
         return max(self.columns_s, *troubled)
 
     @property
+    def overshoot(self) -> float:
+        """Contributions that slow start sends beyond what links and queues hold, before it finds out.
+
+        A window doubles in each round trip.  Until a token bucket is empty nothing tells that the link is slow.
+        """
+        queues = [one for one in (self.queue_bytes, self.host_queue_bytes) if one is not None]
+        if not queues:
+            return 0.0
+        held = self.trip_alone_s / self.frame_s + min(queues) / self.frame_bytes
+        reached = min(self.slots, 2 * (held + self.unspent_bytes / self.frame_bytes))
+        return max(0.0, reached - held)
+
+    @property
     def timeout_s(self) -> float:
         """A time-out, for the bound on recovery."""
         queue_s = 8 * (self.queue_bytes or 0) / self.rate_bps

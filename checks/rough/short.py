@@ -51,7 +51,7 @@ SHARES: Final[Mapping[str, float]] = {
 }
 """Least share of the bound, by kind; `SHARE` for other kinds.  With 30 % loss a sum is to end, with few repeats."""
 REPEATS: Final = 0.01
-"""Most repeats for each contribution, where nothing is lost, late or wrong."""
+"""Most repeats for each contribution, where nothing is lost, late or wrong, beside what slow start sends too much."""
 TRIES: Final = 2.0
 """Most repeats for each time that a round has to be sent again on average (`bound.mean_tries`)."""
 WINDOWS: Final = 3.0
@@ -64,6 +64,7 @@ def bounds_of(cell: Cell) -> Bounds:
     """Return what a cell must hold, whether it is fixed or drawn."""
     again = mean_tries(max(cell.loss, cell.late), 2 * cell.hops, cell.hosts) - 1
     repeats = REPEATS + TRIES * again + WINDOWS * len(cell.troubles) * min(1.0, cell.slots / cell.blocks)
+    repeats += cell.overshoot / cell.blocks
     has_trouble = cell.kind in TROUBLES and bool(cell.troubles)
     return Bounds(share=SHARES.get(cell.kind, SHARE), repeats=repeats, recovery=RECOVERY if has_trouble else None)
 

@@ -221,3 +221,29 @@ def test_the_shortest_time_of_a_round_trip_says_whether_queues_stand() -> None:
     # The first result of a round trip ends the one before, if enough of its rounds were timed.
     assert recent_s == [math.inf] * SLOTS + [1.0] * SLOTS + [1.5] * SLOTS
     assert float(window(alone)["least_s"][0]) == 1.0
+
+
+@pytest.mark.parametrize(
+    ("dropped", "came", "loss_cut", "limit"),
+    [
+        (200, 8, 0.3, 2.25),  # with this result nine have come in four round trips
+        (200, 40, 0.3, SLOTS),  # five repeats for a result: as many as where 30 % is lost
+        (60, 1, 0.3, SLOTS),  # too few to flood anything
+        (200, 8, 0.0, SLOTS),  # the application has chosen a window of its own
+    ],
+)
+def test_a_window_that_is_nearly_all_lost_becomes_as_small_as_what_comes_of_it(
+    dropped: int, came: int, loss_cut: float, limit: float
+) -> None:
+    """A queue of a few frames does not show in the time of rounds."""
+    alone = Alone(CONFIG)
+    alone.submit(np.ones(6 * SLOTS * CONFIG.lanes_per_frame, np.int32))
+    frames = alone.frames()
+    answer(alone, frames[:1])
+    here = window(alone)
+    here["trips"], here["dropped_lately"], here["came_lately"], here["loss_cut"] = 3, dropped, came, loss_cut
+    here["ends"], here["has_started"] = 0, 0
+    assert answer(alone, frames[1:2]) == [] or limit == SLOTS
+    assert here["limit"][0] == pytest.approx(limit, abs=1.0)
+    assert here["has_started"][0] == (limit < SLOTS)
+    assert here["dropped_lately"][0] == here["came_lately"][0] == here["trips"][0] == 0

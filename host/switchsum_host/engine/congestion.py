@@ -13,6 +13,9 @@ result (`Flag.MARK`), one of the result itself to this rank alone.  So the windo
   link.  With a queue that has just begun, or with none, a loss says little: networks lose frames that no queue dropped.
   Where frames wait in a deep queue (`is_deep`), a single loss will do.
 
+A queue of a few frames is too short to be seen in the time of rounds.  So where a window is nearly all lost, round trip
+after round trip, it becomes as small as what comes of it (`_note_overflow`), and then grows by one in each.
+
 A queue stands if even the shortest round of each of the last round trips was longer than the shortest of all.  A late
 rank makes no queue grow: some rounds wait for it, and others do not.
 
@@ -85,6 +88,12 @@ _STALE: Final = 8.0
 _QUIET: Final = 4
 """After so many round trips without a queue the window grows by `_PROBED` in each: the link may have become faster."""
 _PROBED: Final = 1 / 4
+_TRIPS: Final = 4
+"""Round trips in which repeats and results are counted: what is lost at once, as in an outage, is not lost again."""
+_OVERFLOW: Final = 6
+"""With so many repeats for a result the window is far larger than link and queue; where 30 % is lost they are fewer."""
+_MANY_DROPPED: Final = 64
+"""Fewer repeats than that in these round trips are no flood."""
 _FEWEST: Final = 2.0
 """No loss makes the window smaller than this."""
 _LEAST_CUT: Final = 0.35
@@ -266,6 +275,7 @@ def time_answer(core: Core, here: CongestionState, elapsed: float, now: float) -
         here.recent_s = min(here.shortest_s, elapsed)
     if core.member.in_tree == 0:
         here.usual_s = min(here.usual_s, (here.usual_s + elapsed) / 2)
+        here.in_order_s = min(here.in_order_s, (here.in_order_s + elapsed) / 2)
 
 
 @inner
@@ -273,7 +283,7 @@ def _growth(here: CongestionState) -> float:
     """Return by how much a result without a mark makes the window larger."""
     if here.has_started == 0:
         return 1.0
-    if here.quiet > _QUIET and here.is_marked == 0 and here.in_flight + here.withheld >= here.limit:
+    if here.quiet > _QUIET and here.is_marked == here.overflows == 0 and here.in_flight + here.withheld >= here.limit:
         return _PROBED
     if here.is_marked or not is_queued(here, _STANDING):
         return 1.0 / here.limit
@@ -301,6 +311,7 @@ def _fills(here: CongestionState) -> float:
 @inner
 def _end_round_trip(core: Core, here: CongestionState, now: float) -> None:
     """Begin a round trip; what it needs to know of the last one is how many results were marked."""
+    _note_overflow(here)
     if here.cut_at >= 0:
         here.share += here.gain * (here.marked / here.came - here.share)
     here.in_vain -= here.marked == 0
@@ -319,6 +330,7 @@ def _end_round_trip(core: Core, here: CongestionState, now: float) -> None:
         is_known = here.settled >= _FIRST_TIMED
         here.recent_s = here.shortest_s if is_known else min(here.shortest_s, (1.0 + _GAIN) * here.recent_s)
         here.usual_s = max(here.recent_s, here.usual_s + _GAIN * (here.recent_s - here.usual_s))
+        here.in_order_s = min(here.in_order_s, here.recent_s)
         if is_known and here.answered_at < here.timed_from:
             _forget_answer(core, here)
         here.timed_from = now
@@ -328,8 +340,24 @@ def _end_round_trip(core: Core, here: CongestionState, now: float) -> None:
         here.quiet = min(here.quiet, 0) - 1
     else:
         here.quiet = max(here.quiet, 0) + 1
-    here.came = here.marked = 0
+    here.came = here.marked = here.dropped = 0
     here.ends = core.sending.sequence
+
+
+@inner
+def _note_overflow(here: CongestionState) -> None:
+    """Make the window as small as what comes of it, if nearly all of it was lost in the last few round trips."""
+    here.came_lately += here.came
+    here.dropped_lately += here.dropped
+    here.trips += 1
+    if here.trips < _TRIPS:
+        return
+    if here.loss_cut > 0 and here.dropped_lately > max(_MANY_DROPPED, _OVERFLOW * here.came_lately):
+        here.overflows = 1
+        here.limit = max(min(here.limit, here.came_lately / _TRIPS), _FEWEST)
+        here.has_started = 1
+        here.quiet = 0
+    here.trips = here.came_lately = here.dropped_lately = 0
 
 
 @inner
@@ -415,6 +443,7 @@ def note_loss(state: State, tree: int, sequence: int) -> None:
         here.min_window = LEAST if is_small else here.min_window / 2
         here.limit = min(here.limit, here.min_window)
     here.lost += 1
+    here.dropped += 1
     if here.is_open == 0 and here.lost > 2 * _FEW + here.came / 4:
         here.has_started = 1
         _cut(core, here, sequence, 0.5, float(here.first))

@@ -5,12 +5,16 @@ the switch answers with the result, or with `held` if others are missing.  Two r
 
 * *overtaken*: results of frames that were sent `threshold` or more later have passed.  Where a worker is out of step
   with the others, in a round that it repeated and in the next one, a result proves less, and counts only when nothing
-  better has come for a round's time: two frames are lost, not all that it has passed.  A slot whose contribution the
-  switch holds waits for somebody else's repeat, which takes as long as one's own: it gets twice a round's time, and
-  each time twice as much.  In a tree with queues a switch's first member repeats at once, and the others a round later.
-  A round's time is here what `round_s` says.  Once a repeat has proved needless, frames may come later than others by a
-  reordering window, which ends by a timer if no further result comes (RFC 8985).
-* *probe*: nothing has come for a time-out (see `_set_timeout`).  Two frames are repeated; if others are missing too,
+  better has come for a round's time: each such result lets two frames be taken for lost (`_give_credit`), not all that
+  it has passed.  It lets none if it comes in the order of first transmissions: then the path may be slow, and nothing
+  lost.  At a single switch a frame that has been passed and has waited for two rounds is lost, whatever passed it:
+  where many frames are lost, hardly any round goes without a repeat.  A slot whose
+  contribution the switch holds waits for somebody else's repeat, which takes as long as one's own: it gets twice a
+  round's time, and each time twice as much.  In a tree with queues a switch's first member repeats at once, and the
+  others a round later.  A round's time is here what `round_s` says.  Once a repeat has proved needless, frames may come
+  later than others by a reordering window, which ends by a timer if no further result comes (RFC 8985).
+* *probe*: no result has come, and no contribution was sent, for a time-out (see `_set_timeout`).  Two frames are
+  repeated, and only one while nothing is known of the path but what short frames took; if others are missing too,
   results of those will pass them.  Without any answer it is twice the time.  After a few such times it is also twice as
   many at a single switch.  In a tree the longer time stays until the result of a contribution that was sent once (RFC
   6298, 5.7), or, if there never was one, until repeats are soon answered (`_is_prompt`).  Who waits for a late one
@@ -99,6 +103,9 @@ A switch that is away, or a late worker, does not come earlier because rounds ar
 """
 _WAITED: Final = 1 / 16
 """A pause also grows to that part of what a slot has waited for a late worker, for it is small beside that."""
+_AGED: Final = 2.0
+"""Rounds after which a frame that has been passed is lost at a single switch, whatever passed it: in a tree its repeat
+would be passed on, by links that may be full."""
 _ENDLESS: Final = 20
 """Most doublings of a pause that count: more make no difference."""
 _FORGOTTEN_S: Final = 1.0
@@ -283,6 +290,9 @@ def note_result(state: State, index: int, carries: bool, now: float) -> None:
         recovery.common_at = now
         recovery.passed[:] = 0
         recovery.overtaken[:] = 0
+    first = state.rows[2 * index + (slot.number & 1)].first
+    is_in_order = first > recovery.first_passed[path]  # nothing that was sent after it has brought a result
+    recovery.first_passed[path] = max(recovery.first_passed[path], first)
     if slot.repeats == 0:
         _note_passed(recovery, path, sequence)
         if slot.late != 0:
@@ -302,22 +312,35 @@ def note_result(state: State, index: int, carries: bool, now: float) -> None:
     elif _is_spurious(state, index, now):
         _note_spurious(state, index, now)
     else:
-        # In the round after a repeat this worker is the last one, and its result passes those of frames that wait for
-        # others.  Which transmission brought the result cannot be told (Karn's algorithm), unless it comes just when
-        # the answer to the last one is due.  At a single switch a needless repeat has an answer that tells later.
-        is_on_time = now - slot.sent_at < _ON_TIME * shortest_s(state.congestion[path]) < np.inf
-        if is_on_time or core.member.in_tree == 0 or has_many(core):
-            recovery.timeouts = 0
-        elif _is_untimed(recovery) and _is_prompt(core, now - slot.sent_at):
-            _guess(recovery, now - slot.sent_at)
-            while recovery.timeouts > 0 and _doubled(core, recovery.timeouts - 1) > _SOON * (now - slot.sent_at):
-                recovery.timeouts -= 1
-        _guess(recovery, now - state.rows[2 * index + (slot.number & 1)].first_at)  # at most so long is a round trip
-        _note_passed(recovery, path, sequence)
-        _give_credit(state, slot, now)
+        _note_repeated(state, index, sequence, is_in_order, now)
     slot.late = slot.repeats > 0
     recovery.silent = 0
     recovery.moved_at = now
+
+
+@inner
+def _note_repeated(state: State, index: int, sequence: int, is_in_order: bool, now: float) -> None:
+    """Learn from the result of a contribution that was repeated, the last time as frame number `sequence`.
+
+    In the round after a repeat this worker is the last one, and its result passes those of frames that wait for others.
+    Which transmission brought the result cannot be told (Karn's algorithm), unless it comes just when the answer to the
+    last one is due.  At a single switch a needless repeat has an answer that tells later.  A result that comes in the
+    order of first transmissions may be the answer to the first one, on a path that has become slow.
+    """
+    core, slot = state.core[0], state.slots[index]
+    recovery, path = core.recovery, slot.tree + slot.way
+    here, elapsed = state.congestion[path], now - slot.sent_at
+    is_on_time = elapsed < _ON_TIME * shortest_s(here) < np.inf
+    if is_on_time or core.member.in_tree == 0 or has_many(core):
+        recovery.timeouts = 0
+    elif _is_untimed(recovery) and _is_prompt(core, elapsed):
+        _guess(recovery, elapsed)
+        while recovery.timeouts > 0 and _doubled(core, recovery.timeouts - 1) > _SOON * elapsed:
+            recovery.timeouts -= 1
+    _guess(recovery, now - state.rows[2 * index + (slot.number & 1)].first_at)  # at most so long is a round trip
+    if not is_in_order or _SOONEST * here.least_s <= elapsed < _ON_TIME * here.least_s:
+        _note_passed(recovery, path, sequence)
+        _give_credit(state, slot, now)
 
 
 @inner
@@ -407,13 +430,19 @@ def _guess(recovery: RecoveryState, elapsed: float) -> None:
 
 @inner
 def _learn(state: State, way: int, elapsed: float) -> None:
-    """Learn how long a round took (RFC 6298, section 2)."""
+    """Learn how long a round took (RFC 6298, section 2).
+
+    A round trip has many rounds.  Where each rank waits for a far one, all but the first of them are short, for the far
+    rank's contributions are there already.  So shorter rounds count for their part of a round trip (RFC 7323, G).
+    """
     recovery = state.core[0].recovery
     if recovery.smoothed_s[way] == 0.0:
         recovery.smoothed_s[way], recovery.variation_s[way] = elapsed, elapsed / 2
     else:
-        recovery.variation_s[way] += (abs(recovery.smoothed_s[way] - elapsed) - recovery.variation_s[way]) / 4
-        recovery.smoothed_s[way] += (elapsed - recovery.smoothed_s[way]) / 8
+        is_shorter = elapsed < recovery.smoothed_s[way]
+        part = min(1.0, 2.0 / max(1, state.core[0].progress.waiting)) if is_shorter else 1.0
+        recovery.variation_s[way] += part * (abs(recovery.smoothed_s[way] - elapsed) - recovery.variation_s[way]) / 4
+        recovery.smoothed_s[way] += part * (elapsed - recovery.smoothed_s[way]) / 8
     _set_timeout(state)
 
 
@@ -486,7 +515,10 @@ def _takes_credit(state: State, slot: Slot, now: float) -> bool:
     doubts = min(max(recovery.doubts - _FEW_DOUBTS, 0), _ENDLESS)
     if has_many(state.core[0]):
         doubts = 0
-    if recovery.credit == 0 or now < slot.sent_at + round_s(state, slot) * ((1 << doubts) - 1):
+    waited_s, expected_s = now - slot.sent_at, round_s(state, slot)
+    if state.core[0].member.in_tree == 0 and waited_s >= _AGED * expected_s:
+        return True
+    if recovery.credit == 0 or waited_s < expected_s * ((1 << doubts) - 1):
         return False
     recovery.credit -= 1
     recovery.doubts += 1
@@ -564,7 +596,7 @@ def probe(state: State, now: float) -> None:
     if core.progress.waiting == 0 or now < probe_at(core):
         return
     bound = min(core.sending.sequence, core.sending.consumed)
-    left: Scalar = np.int64(_PROBES_AT_ONCE)
+    left: Scalar = np.int64(1 if _is_untimed(recovery) and recovery.timeouts == 0 else _PROBES_AT_ONCE)
     if core.member.in_tree == 0:  # in a tree each would be passed on, by links that may be full
         left <<= min(max(recovery.silent - _FEW_SILENCES, 0), _MOST_DOUBLINGS)
     pause_s, backed_off_s = probe_at(core) - recovery.moved_at, _backed_off_s(core)

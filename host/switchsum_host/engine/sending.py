@@ -230,6 +230,7 @@ def _pack_and_queue(state: State, index: int, now: float) -> None:
     slot.way = way_of(core, slot, slot.way != 0, slot.next_block)
     slot.repeats = slot.held = 0
     state.rows[row].first_at, state.rows[row].repeated_at = now, 0.0
+    state.rows[row].first = core.sending.sequence + 1
     if enter(state, slot, Event.CONTRIBUTED) == Action.ACKNOWLEDGE:
         acknowledge(core, slot)
     queue_contribution(state, index, row, now)

@@ -229,6 +229,8 @@ class RecoveryState(Record):
 
     passed: Annotated[Integers, "i8", MOST_TREES]
     """Highest sequence whose result has come, of each tree plus way: one may be slower than another."""
+    first_passed: Annotated[Integers, "i8", MOST_TREES]
+    """Like `passed`, of first transmissions: what was sent after that has brought no result yet."""
     arrived: Int64
     """The highest sequence of all in `passed`."""
     searched: Int64
@@ -367,6 +369,16 @@ class CongestionState(Record):
     """1: a result has been marked, so that the network says itself when queues grow."""
     quiet: Int64
     """Round trips in a row that found no queue; below 0: that found one."""
+    dropped: Int64
+    """Repeats in this round trip of contributions that were taken for lost."""
+    trips: Int64
+    """Round trips in which `dropped_lately` and `came_lately` were counted."""
+    dropped_lately: Int64
+    """Repeats in these round trips of contributions that were taken for lost."""
+    came_lately: Int64
+    """Results in these round trips."""
+    overflows: Int64
+    """1: the window was so large that nearly all of it was lost, again and again."""
     gain: Float64
     """Weight in the average `share` of the share of marked results in the newest round trip."""
 
@@ -509,6 +521,8 @@ class Row(Record):
     """When its frame was first sent."""
     repeated_at: Float64
     """When it was sent again, if that was once; else 0."""
+    first: Int64
+    """Sequence of the first transmission of its frame."""
     sequence: Int64
     """Sequence of the last transmission of its frame."""
     length: Int64
