@@ -48,7 +48,7 @@ def main() -> None:
     options.add_argument("--first", type=int, default=0, help="number of the first cell")
     options.add_argument("--kinds", default="", help="only these kinds, with commas between them")
     options.add_argument("--cell", default="", help="one cell, as a line shows it")
-    options.add_argument("--short", action="store_true", help="the forty fixed cells")
+    options.add_argument("--short", action="store_true", help="the fixed cells")
     options.add_argument("--all", action="store_true", help="print all cells")
     options.add_argument("--processes", type=int, default=len(os.sched_getaffinity(0)))
     given = options.parse_args()

@@ -2,7 +2,7 @@
 
 Run: python -m checks.slowed [--only NAME]
 
-Each way changes a copy of the repository.  Forty rough networks in virtual time come first (`checks.rough --short`).
+Each way changes a copy of the repository.  Rough networks in virtual time come first (`checks.rough --short`).
 What they do not notice has to fail on slow links (`checks.line`, which needs root).  Exits with 1 where one goes
 unnoticed, or where the copy without a change fails.  Each takes half a minute to compile.
 """

@@ -1,4 +1,4 @@
-"""The forty fixed rough networks hold their bounds, and faults in sums, storms and standstills are found."""
+"""The fixed rough networks hold their bounds, and faults in sums, storms and standstills are found."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ def test_a_cell_goes_the_same_way_each_time() -> None:
     assert run(replace(cell, seed=1)).digest != run(cell).digest
 
 
-def test_there_are_forty_cells_and_only_those_have_bounds_of_their_own() -> None:
-    assert len(short.CELLS) == 40
+def test_there_are_forty_cells_at_least_and_only_those_have_bounds_of_their_own() -> None:
+    assert len(short.CELLS) >= 40
     assert short.OWN.keys() <= short.CELLS.keys()
 
 
