@@ -19,11 +19,11 @@ from switchsum_switch.queues.parking import (
     ENQ_DEPTH,
     ENQUEUED_US,
     FRAME_BYTES,
+    FREE,
     HELD,
     PLACES,
     POOL_WORDS,
     PORT,
-    ROOM,
     BufferPool,
 )
 
@@ -121,7 +121,7 @@ def test_a_kernel_keeps_a_lot_of_its_own() -> None:
     memory, held = np.zeros(places * stride + 64, np.uint8), np.zeros(512, np.uint8)
     free = address_of(memory) + -address_of(memory) % 64 + stride * np.arange(places)
     pool = np.zeros(POOL_WORDS, np.int64)
-    pool[[PLACES, ROOM, FRAME_BYTES, HELD]] = address_of(free), places, len(frame), address_of(held)
+    pool[[PLACES, FREE, FRAME_BYTES, HELD]] = address_of(free), places, len(frame), address_of(held)
     held[PROGRAM_PORT] = 1
     columns: list[np.ndarray] = [
         np.array([address_of(frame)] * 3, np.int64),
@@ -134,13 +134,13 @@ def test_a_kernel_keeps_a_lot_of_its_own() -> None:
         assert entry is not None
         addresses, lengths, ports = (address_of(column) for column in columns)
         assert call_program(entry.arguments, addresses, lengths, ports, 3, 50) == 2  # the third finds no place
-        assert (pool[ROOM], entry.result[0]) == (0, 0)
+        assert (pool[FREE], entry.result[0]) == (0, 0)
         for place in free.tolist():
             words = np.frombuffer(memory, np.int64, 8, place - address_of(memory))
             assert (words[PORT], words[ENQUEUED_US]) == (PROGRAM_PORT, 50)
             words[[ENQ_DEPTH, DEQ_DEPTH]] = 7, 6
         assert call_egress(entry.arguments, address_of(free), 0, 80) == 0
-        pool[ROOM] = places
+        pool[FREE] = places
         assert call_egress(entry.arguments, address_of(free), 2, 80) == 2
         output.count = int(entry.result[0])
     for port, made in output.frames():
@@ -153,14 +153,14 @@ def test_a_lot_makes_larger_places_when_it_needs_them() -> None:
     pool.reserve(3, 500)
     first = pool.free_places
     assert (first >= 3, pool.words[FRAME_BYTES]) == (True, 500)
-    pool.words[ROOM] -= 2  # as native code does
+    pool.words[FREE] -= 2  # as native code does
     small = pool.taken(first)
     assert len({*small}) == 2
     pool.reserve(1, 2000)
     larger = pool.free_places
     pool.give_back(small)
     assert pool.free_places == larger  # places of 500 bytes are not used again
-    pool.words[ROOM] -= 1
+    pool.words[FREE] -= 1
     [place] = pool.taken(larger)
     assert place not in small
     pool.give_back([place])

@@ -118,7 +118,7 @@ def share_out(state: State, trees: npt.NDArray[np.integer[Any]]) -> None:
 
 
 @inner
-def _room(here: CongestionState, slot: Slot) -> Scalar:
+def _allowed(here: CongestionState, slot: Slot) -> Scalar:
     """Return how many contributions may be in flight: few that have lanes, before the first result that has."""
     is_first = here.is_open == 0 and slot.block != NO_BLOCK
     return min(here.limit, float(here.first)) if is_first else here.limit
@@ -129,7 +129,7 @@ def is_full(state: State, slot: Slot) -> bool:
     """Tell whether a slot's contribution must be withheld: the window is full, or others were there first."""
     here = state.congestion[slot.tree + slot.passes]
     others = here.in_flight - (slot.phase != Phase.IDLE)
-    return bool(here.withheld > 0 or others + 1 > _room(here, slot))
+    return bool(here.withheld > 0 or others + 1 > _allowed(here, slot))
 
 
 @inner
@@ -187,12 +187,12 @@ def _turn_of(state: State, index: int) -> Scalar:
 
 
 @inner
-def has_room(state: State, tree: int) -> bool:
+def may_send(state: State, tree: int) -> bool:
     """Tell whether the contribution that was withheld first may be sent."""
     here = state.congestion[tree]
     if here.withheld == 0:
         return False
-    return bool(here.in_flight + 1 <= _room(here, state.slots[state.withheld[here.base]]))
+    return bool(here.in_flight + 1 <= _allowed(here, state.slots[state.withheld[here.base]]))
 
 
 @inner

@@ -26,7 +26,7 @@ from switchsum_switch.kernels.mixing import mixed
 from switchsum_switch.wires.headers import LOWER_BYTES
 
 from .call_times import keep_begin
-from .congestion import append, has_room, is_full, take_first
+from .congestion import append, is_full, may_send, take_first
 from .dtypes import EXACT, INT8, INT64
 from .header import fill_checksum, put16, put32
 from .integers import ALL_ZERO
@@ -196,7 +196,7 @@ def contribute(state: State, index: int, now: float) -> None:
 def release(state: State, tree: int, now: float) -> None:
     """Send what was withheld, as far as the window has room."""
     for path in range(tree, tree + 1 + int(tree == state.core[0].member.shared_tree)):
-        while has_room(state, path):
+        while may_send(state, path):
             send_withheld(state, path, now)
 
 

@@ -26,10 +26,10 @@ from switchsum_switch.wires.messages import TOGETHER, grow_buffers
 from switchsum_switch.wires.rows import LEAD_BYTES, MARK_AT
 
 SKIP = 42
-ROOM = 1064
+MOST = 1064
 SO_NO_CHECK = 11
 FULL = 61
-"""Datagrams of `ROOM` bytes that fit into one."""
+"""Datagrams of `MOST` bytes that fit into one."""
 
 Links = tuple[socket.socket, socket.socket]
 
@@ -80,14 +80,14 @@ def received(receiver: DatagramReceiver, link: socket.socket, count: int) -> lis
 @pytest.mark.parametrize(
     ("sizes", "lengths"),
     [
-        ([ROOM] * 10, [10 * ROOM]),
-        ([ROOM] * 9 + [40], [9 * ROOM + 40]),
-        ([ROOM, 40, ROOM, 40, ROOM], [ROOM + 40, ROOM + 40, ROOM]),
-        ([40, ROOM, ROOM], [40, 2 * ROOM]),
+        ([MOST] * 10, [10 * MOST]),
+        ([MOST] * 9 + [40], [9 * MOST + 40]),
+        ([MOST, 40, MOST, 40, MOST], [MOST + 40, MOST + 40, MOST]),
+        ([40, MOST, MOST], [40, 2 * MOST]),
         ([40] * 150, [64 * 40, 64 * 40, 22 * 40]),
-        ([ROOM] * 100, [FULL * ROOM, 39 * ROOM]),
+        ([MOST] * 100, [FULL * MOST, 39 * MOST]),
         ([8232] * 9, [7 * 8232, 2 * 8232]),
-        ([ROOM, 0, 0, ROOM], [ROOM, 0, 0, ROOM]),
+        ([MOST, 0, 0, MOST], [MOST, 0, 0, MOST]),
         ([65_507, 1], [65_507, 1]),
     ],
 )
@@ -105,7 +105,7 @@ def test_neighbours_of_one_length_go_together(links: Links, sizes: list[int], le
 
 def test_nobody_who_does_not_ask_gets_a_super_datagram(links: Links) -> None:
     link, other = links
-    sent = datagrams([ROOM] * 9 + [40])
+    sent = datagrams([MOST] * 9 + [40])
     assert send(DatagramSender(), link, sent) == 10
     assert messages(other, 10) == sent
 
@@ -114,7 +114,7 @@ def test_a_kernel_that_refuses_gets_them_one_by_one_from_then_on(links: Links) -
     link, other = links
     link.setsockopt(socket.SOL_SOCKET, SO_NO_CHECK, 1)  # without checksums it makes no datagrams of one
     sender = DatagramSender(together=True)
-    sent = datagrams([40, *[ROOM] * 99, 0, 41])
+    sent = datagrams([40, *[MOST] * 99, 0, 41])
     assert send(sender, link, sent) == len(sent)
     assert messages(other, len(sent)) == sent
     assert (sender.refused, sender.words.state[TOGETHER]) == (0, 0)
@@ -125,10 +125,10 @@ def test_a_kernel_that_refuses_gets_them_one_by_one_from_then_on(links: Links) -
 
 def test_datagrams_that_can_go_nowhere_are_counted_each() -> None:
     sender = DatagramSender(named=True, together=True)
-    memory, names = np.zeros(ROOM, np.uint8), np.full(10, 0xFFFF_FFFF_0900_0002 - (1 << 64), np.int64)  # broadcast
+    memory, names = np.zeros(MOST, np.uint8), np.full(10, 0xFFFF_FFFF_0900_0002 - (1 << 64), np.int64)  # broadcast
     addresses = np.full(10, memory.ctypes.data, np.int64)
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as unconnected:
-        assert sender.send(unconnected.fileno(), addresses, np.full(10, ROOM, np.int32), names) == 10
+        assert sender.send(unconnected.fileno(), addresses, np.full(10, MOST, np.int32), names) == 10
     assert (sender.refused, sender.words.state[TOGETHER]) == (10, 1)
 
 
@@ -147,18 +147,18 @@ def test_a_full_socket_says_how_many_datagrams_went() -> None:
 @pytest.mark.parametrize(
     "bursts",
     [
-        pytest.param([[ROOM] * 61] * 4, id="full segments"),
+        pytest.param([[MOST] * 61] * 4, id="full segments"),
         pytest.param([[40] * 64] * 4, id="short segments"),
-        pytest.param([[ROOM] * 30 + [40] * 30 + [ROOM] * 2] * 4, id="both"),
-        pytest.param([[ROOM] * 130, [40] * 130, [ROOM], [0], [40] * 3, [0, 0], [ROOM] * 130], id="in turn"),
-        pytest.param([[ROOM] * 3, *[[ROOM]] * 200, [ROOM] * 3], id="single ones"),
+        pytest.param([[MOST] * 30 + [40] * 30 + [MOST] * 2] * 4, id="both"),
+        pytest.param([[MOST] * 130, [40] * 130, [MOST], [0], [40] * 3, [0, 0], [MOST] * 130], id="in turn"),
+        pytest.param([[MOST] * 3, *[[MOST]] * 200, [MOST] * 3], id="single ones"),
         pytest.param([[7, 3]] * 100, id="pairs"),
     ],
 )
 @pytest.mark.parametrize("at_once", [True, False])
 def test_datagrams_come_out_as_they_went_in(links: Links, bursts: list[list[int]], *, at_once: bool) -> None:
     link, other = links
-    sender, receiver = DatagramSender(together=True), DatagramReceiver(SKIP + ROOM, skip=SKIP)
+    sender, receiver = DatagramSender(together=True), DatagramReceiver(SKIP + MOST, skip=SKIP)
     waiting: list[bytes] = []
     for sizes in bursts:
         waiting += datagrams(sizes)
@@ -174,9 +174,9 @@ def test_datagrams_come_out_as_they_went_in(links: Links, bursts: list[list[int]
 def test_any_sizes_come_out_as_they_went_in(links: Links, seed: int) -> None:
     link, other = links
     choose = random.Random(seed)
-    sender, receiver = DatagramSender(together=True), DatagramReceiver(SKIP + ROOM, skip=SKIP)
+    sender, receiver = DatagramSender(together=True), DatagramReceiver(SKIP + MOST, skip=SKIP)
     for _ in range(30):
-        sizes = [size for _ in range(3) for size in [choose.choice((0, 1, 40, 1000, ROOM))] * choose.randrange(70)]
+        sizes = [size for _ in range(3) for size in [choose.choice((0, 1, 40, 1000, MOST))] * choose.randrange(70)]
         sent = datagrams(sizes)
         assert send(sender, link, sent) == len(sent)
         assert received(receiver, other, len(sent)) == sent
@@ -184,18 +184,18 @@ def test_any_sizes_come_out_as_they_went_in(links: Links, seed: int) -> None:
 
 def test_of_datagrams_that_came_together_only_those_that_fit_no_row_are_lost(links: Links) -> None:
     link, other = links
-    sender, receiver = DatagramSender(together=True), DatagramReceiver(SKIP + ROOM, skip=SKIP)
-    for sizes in ([ROOM + 1] * 5 + [40], [ROOM] * 20, [ROOM + 1, 50, 2 * ROOM, 2 * ROOM, 3], [60_000], [ROOM] * 3):
+    sender, receiver = DatagramSender(together=True), DatagramReceiver(SKIP + MOST, skip=SKIP)
+    for sizes in ([MOST + 1] * 5 + [40], [MOST] * 20, [MOST + 1, 50, 2 * MOST, 2 * MOST, 3], [60_000], [MOST] * 3):
         sent = datagrams(sizes)
         assert send(sender, link, sent) == len(sent)
-        wanted = [datagram if len(datagram) <= ROOM else None for datagram in sent]
+        wanted = [datagram if len(datagram) <= MOST else None for datagram in sent]
         assert received(receiver, other, len(sent)) == wanted
 
 
 def test_full_datagrams_are_received_into_their_rows(links: Links) -> None:
     link, other = links
-    sender, receiver = DatagramSender(together=True), DatagramReceiver(SKIP + ROOM, skip=SKIP)
-    sent = datagrams([ROOM] * FULL)
+    sender, receiver = DatagramSender(together=True), DatagramReceiver(SKIP + MOST, skip=SKIP)
+    sent = datagrams([MOST] * FULL)
     for _ in range(2):
         assert send(sender, link, sent) == FULL
         assert received(receiver, other, FULL) == sent
@@ -207,8 +207,8 @@ def test_full_datagrams_are_received_into_their_rows(links: Links) -> None:
 
 def test_a_reader_with_little_room_gets_a_super_datagram_piece_by_piece(links: Links) -> None:
     link, other = links
-    sender, receiver = DatagramSender(together=True), DatagramReceiver(SKIP + ROOM, skip=SKIP)
-    for size in (ROOM, 40, ROOM):
+    sender, receiver = DatagramSender(together=True), DatagramReceiver(SKIP + MOST, skip=SKIP)
+    for size in (MOST, 40, MOST):
         sent = datagrams([size] * 50 + [30])
         assert send(sender, link, sent) == len(sent)
         rows, lengths, names = np.zeros(7, np.int32), np.zeros(7, np.int32), np.zeros(7, np.int64)
@@ -228,12 +228,12 @@ def test_marks_of_congestion_come_with_the_datagrams(links: Links, *, together: 
     link, other = links
     for end in links:
         take_marks(end)
-    sender, receiver = DatagramSender(together=together), DatagramReceiver(SKIP + ROOM, skip=SKIP)
+    sender, receiver = DatagramSender(together=together), DatagramReceiver(SKIP + MOST, skip=SKIP)
     here = Address(mac=2, ip=3, port=4)
     headers = template(here, here)
     for mark in (2, 3, 0, 3, 2):
         link.setsockopt(socket.IPPROTO_IP, socket.IP_TOS, mark)
-        assert send(sender, link, datagrams([ROOM] * 5)) == 5
+        assert send(sender, link, datagrams([MOST] * 5)) == 5
         left = 5
         while left:
             rows, lengths, _ = receiver.receive(other.fileno())
@@ -246,7 +246,7 @@ def test_marks_of_congestion_come_with_the_datagrams(links: Links, *, together: 
 
 def test_each_datagram_has_its_source(links: Links) -> None:
     _, other = links
-    receiver = DatagramReceiver(SKIP + ROOM, skip=SKIP)
+    receiver = DatagramReceiver(SKIP + MOST, skip=SKIP)
     wanted: dict[int, bytes] = {}
     with (
         socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as first,

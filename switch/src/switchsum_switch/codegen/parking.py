@@ -18,6 +18,7 @@ from ..queues.parking import (
     ENQUEUED_US,
     FRAME_BYTES,
     FRAME_LENGTH,
+    FREE,
     HELD,
     LOST,
     ORIGIN,
@@ -25,7 +26,6 @@ from ..queues.parking import (
     PLACES,
     PORT,
     QUEUE,
-    ROOM,
 )
 from ..queues.queues import PORTS as PORT_NUMBERS
 from . import around as words
@@ -60,7 +60,7 @@ class Parking:
         with build.if_then(self._exists(emit, pool)):
             asked = build.block
             enough = build.and_(
-                build.icmp_unsigned(">=", self._word(emit, pool, ROOM), emit.context_word(context, COPIES, I64)),
+                build.icmp_unsigned(">=", self._word(emit, pool, FREE), emit.context_word(context, COPIES, I64)),
                 build.icmp_unsigned("<=", length, self._word(emit, pool, FRAME_BYTES)),
             )
         fits = build.phi(BIT)
@@ -136,7 +136,7 @@ class Parking:
         )
         with build.if_then(build.not_(build.and_(known, build.icmp_unsigned("!=", held, constant(8, 0))))):
             build.ret(constant(1, 0))
-        free = self._word(emit, pool, ROOM)
+        free = self._word(emit, pool, FREE)
         # The driver has counted places for the usual copies of a frame; clones of clones and packets that enter
         # ingress again may be more, or longer.
         fits = build.icmp_unsigned("<=", packet.length, self._word(emit, pool, FRAME_BYTES))
@@ -144,7 +144,7 @@ class Parking:
             self._set_word(emit, pool, LOST, build.add(self._word(emit, pool, LOST), constant(64, 1)))
             build.ret(constant(1, 1))
         free = build.sub(free, constant(64, 1))
-        self._set_word(emit, pool, ROOM, free)
+        self._set_word(emit, pool, FREE, free)
         place = build.load(build.gep(self._word(emit, pool, PLACES, POINTER), [free], source_etype=I64), typ=POINTER)
         cursor = emit.load(I64, packet.cursor, 8)
         passed = build.add(

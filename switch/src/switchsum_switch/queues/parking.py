@@ -23,12 +23,12 @@ from switchsum_switch.kernels.loading import address_of
 
 Longs = npt.NDArray[np.int64]
 
-PLACES, ROOM, FRAME_BYTES, LOST, HELD = range(5)
+PLACES, FREE, FRAME_BYTES, LOST, HELD = range(5)
 """Words of a pool: address of the array of the addresses of free places; how many there are; the longest frame that
 fits into a place; packets for which there was no place; address of a byte for each port, not 0 if its packets wait.
 
-Native code takes the last free place first: it counts `ROOM` down from r to s, and the packets of the call lie, in
-order, in the places number r - 1 to s.  A place is given back by writing its address to number `ROOM`, and adding 1."""
+Native code takes the last free place first: it counts `FREE` down from r to s, and the packets of the call lie, in
+order, in the places number r - 1 to s.  A place is given back by writing its address to number `FREE`, and adding 1."""
 POOL_WORDS: Final = 5
 
 PORT, QUEUE, BYTES, ENQUEUED_US, ENQ_DEPTH, DEQ_DEPTH, NEXT, TAG = range(8)
@@ -84,7 +84,7 @@ class BufferPool:
         words = self.words
         if frame_bytes > words[FRAME_BYTES]:
             # Places that are too small are not used again; packets that lie in them keep their memory.
-            words[FRAME_BYTES], words[ROOM] = max(frame_bytes, 2 * int(words[FRAME_BYTES])), 0
+            words[FRAME_BYTES], words[FREE] = max(frame_bytes, 2 * int(words[FRAME_BYTES])), 0
             self._mine.clear()
         missing = packets - self.free_places
         if missing > 0:
@@ -99,13 +99,13 @@ class BufferPool:
         """Free some places."""
         for place in places:
             if place in self._mine:
-                self._free[self.words[ROOM]] = place
-                self.words[ROOM] += 1
+                self._free[self.words[FREE]] = place
+                self.words[FREE] += 1
 
     @property
     def free_places(self) -> int:
         """How many places are free."""
-        return int(self.words[ROOM])
+        return int(self.words[FREE])
 
     def _add(self, count: int) -> None:
         stride = -(-(self._overhead + int(self.words[FRAME_BYTES])) // 64) * 64
@@ -117,7 +117,7 @@ class BufferPool:
         free, before = np.zeros(len(self._mine), np.int64), self.free_places
         free[:before], free[before : before + count] = self._free[:before], made
         self._free = free
-        self.words[PLACES], self.words[ROOM] = address_of(free), before + count
+        self.words[PLACES], self.words[FREE] = address_of(free), before + count
 
 
 def parked_at(address: int) -> Parked:
