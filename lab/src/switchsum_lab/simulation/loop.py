@@ -54,9 +54,9 @@ def run(address: int, until: int, most: int) -> int:
         if world.near_count == 0:
             return Stop.IDLE
         if world.free_frames < world.spare or world.event_room - world.event_count < world.spare:
-            return Stop.ROOM
+            return Stop.FULL
         if world.place_room < world.place_spare:
-            return Stop.ROOM
+            return Stop.FULL
         if world.log_room - world.log_used < world.log_spare:
             return Stop.LOG
         at = events.first_at(world)

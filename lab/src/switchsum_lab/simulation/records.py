@@ -62,7 +62,7 @@ class Stop(IntEnum):
     """A host has given up; `WorldRecord.failed` names it."""
     IDLE = 3
     """There are no events."""
-    ROOM = 4
+    FULL = 4
     """There may not be enough frames or events for what comes next."""
     LOG = 5
     """The log may not have room for what comes next."""

@@ -27,10 +27,10 @@ from switchsum_switch.queues.parking import (
     DEQ_DEPTH,
     ENQ_DEPTH,
     ENQUEUED_US,
+    FREE,
     PLACE_WORDS,
     POOL_WORDS,
     PORT,
-    ROOM,
     TAG,
 )
 from switchsum_switch.queues.parking import QUEUE as PRIORITY
@@ -84,7 +84,7 @@ def forward(world: WorldRecord, number: Scalar, port: Scalar, index: Scalar) -> 
     words_at(scratch + 8, 2)[1] = port
     room = world.place_room
     if node.pool != 0:
-        integers_at(node.pool, POOL_WORDS)[ROOM] = room
+        integers_at(node.pool, POOL_WORDS)[FREE] = room
     entry = integers_at(node.entry, ENTRY_WORDS)
     call_program(entry, scratch, scratch + 8, scratch + 12, 1, world.now // _MICROSECOND)
     give_back(world, index)
@@ -159,7 +159,7 @@ def serve(world: WorldRecord, number: Scalar) -> None:
     queue.paced_until = world.now + _lasts(queue.pace, queue.pace_bits_per_s, size)
     node = node_at(world, link.tail)
     room = world.place_room
-    integers_at(node.pool, POOL_WORDS)[ROOM] = room
+    integers_at(node.pool, POOL_WORDS)[FREE] = room
     integers_at(world.scratch, 1)[0] = place.address
     call_egress(integers_at(node.entry, ENTRY_WORDS), world.scratch, 1, world.now // _MICROSECOND)
     _put_out(world, node, number, place.at, place.marked)
@@ -223,7 +223,7 @@ def _list_parked(world: WorldRecord, node: NodeRecord, room: Scalar) -> Scalar:
 
     The stack names these places only until a place is given back.
     """
-    world.place_room = integers_at(node.pool, POOL_WORDS)[ROOM]
+    world.place_room = integers_at(node.pool, POOL_WORDS)[FREE]
     addresses, places = integers_at(world.places, world.place_count), places_of(world)
     first: Scalar = np.int64(NONE)
     for at in range(world.place_room, room):

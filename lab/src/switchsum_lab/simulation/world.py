@@ -348,7 +348,7 @@ class World:
                         f"no host has received a frame for {quiet * EVENTS_AT_ONCE:,} events: do frames circulate "
                         "in a loop of links?"
                     )
-                if stop == Stop.ROOM:
+                if stop == Stop.FULL:
                     self._grow()
                 elif stop == Stop.LOG:
                     self.log.read()
