@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -12,6 +13,7 @@ import pytest
 
 from switchsum.testing.cluster import Cluster, ClusterConfig
 from switchsum.testing.network import Impairment, LinkConditions
+from switchsum_host.engine.congestion import is_deep
 from switchsum_host.engine.state import Count, Phase
 from switchsum_protocol.frame import AT, Flag
 from switchsum_protocol.slot_rules import ReferenceSwitch
@@ -247,3 +249,19 @@ def test_a_window_that_is_nearly_all_lost_becomes_as_small_as_what_comes_of_it(
     assert here["limit"][0] == pytest.approx(limit, abs=1.0)
     assert here["has_started"][0] == (limit < SLOTS)
     assert here["dropped_lately"][0] == here["came_lately"][0] == here["trips"][0] == 0
+
+
+@pytest.mark.parametrize(
+    ("least_s", "waits_s", "is_own"),
+    [
+        (0.0, 0.0101, True),
+        (0.0, 0.0099, False),
+        (0.001, 0.0179, False),  # a repeat takes a few rounds
+        (0.001, 0.0181, True),
+        (0.1, 0.449, False),
+        (0.1, 0.451, True),  # on a far path 50 ms beside a few rounds are a queue
+    ],
+)
+def test_a_queue_is_deep_if_no_repeat_takes_as_long(least_s: float, waits_s: float, is_own: bool) -> None:
+    here: Any = SimpleNamespace(least_s=least_s, in_order_s=waits_s)
+    assert is_deep.py_func(here) == is_own  # type: ignore[attr-defined]

@@ -71,6 +71,8 @@ _LOSSY: Final = 1e-4
 _DEEP: Final = 8.0
 _DEEP_S: Final = 10e-3
 """A queue in which frames wait for so many shortest rounds, and that long, is our own: no repeat takes as long."""
+_FAR: Final = 4.0
+"""On far paths one in which they wait for so many shortest rounds and `_LONG` is."""
 _PERSISTENT: Final = 6
 """Round trips in a row with a queue, after which it is one: where most frames are lost, a single one may look so."""
 _SLOW: Final = 1 / 8
@@ -454,4 +456,4 @@ def note_loss(state: State, tree: int, sequence: int) -> None:
 @inner
 def is_deep(here: CongestionState) -> bool:
     """Tell whether the last results that came in order waited in a queue that holds far more than fills the link."""
-    return bool(here.in_order_s > _DEEP * here.least_s + _DEEP_S)
+    return bool(here.in_order_s > min(_DEEP * here.least_s + _DEEP_S, _FAR * here.least_s + _LONG))
