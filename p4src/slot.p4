@@ -213,7 +213,7 @@ control Slot(inout headers_t hdr, inout metadata_t meta, inout cell_t cell) {
             is_older = (hdr.agg.number - cell.tag[SLOT_NUMBER])[31:31] == 1;
             is_result = (meta.traffic & RESULTS) != 0;
             flags = hdr.agg.flags & (FLAG_PAYLOAD | FLAG_MARK | FLAG_SELECT);
-            if (is_same_tag && is_used && !is_result) {    // rows 6 to 8, most frames
+            if (is_same_tag && is_used && !is_result) {    // rows 6 to 8, most frames; or a repeat, see has_sent
                 meta.reason = reason_t.CONTRIBUTED;
             } else if (meta.traffic == TRAFFIC_ABOVE) {
                 if (!is_complete || !is_same_number || is_final) {    // row 18
@@ -238,7 +238,7 @@ control Slot(inout headers_t hdr, inout metadata_t meta, inout cell_t cell) {
             } else if (is_result && (!is_complete || (meta.passes_up == 1 && !is_final))) {    // row 15
                 meta.reason = reason_t.CONTRIBUTED;
                 open();
-            } else {    // row 9
+            } else {    // row 9, or a repeat, see has_sent
                 meta.reason = reason_t.MISMATCH;
                 flags = (flags & FLAG_MARK) | FLAG_MISMATCH;
             }

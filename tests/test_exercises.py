@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import json
 import os
 import shutil
@@ -10,11 +9,11 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
-from types import ModuleType
 
 import pytest
 from typer.testing import CliRunner
 
+from support.compiled import without_places
 from support.timing import patience
 from switchsum.cli.app import application
 from switchsum.testing.exercises import Bmv2Loader
@@ -226,17 +225,11 @@ def test_compiled_solutions_pass_on_bmv2_and_other_programs_do_not(exercise: Exe
 @pytest.mark.parametrize("exercise", IN_P4, ids=lambda exercise: exercise.name)
 def test_compiled_solutions_are_current_and_skeletons_compile(exercise: Exercise, tmp_path: Path) -> None:
     committed, made = exercise.folder / "solution.json", compile_program(exercise.folder / "solution.p4")
-    same = current().without_places
-    assert same(json.loads(made.document)) == same(json.loads(committed.read_text()))
+    assert without_places(json.loads(made.document)) == without_places(json.loads(committed.read_text()))
     assert made.p4info == committed.with_suffix(".p4info.txtpb").read_text()
     start(exercise, tmp_path / "mine")
     with pytest.raises(driver.Wrong, match=P4_SKELETONS[exercise.name]):
         driver.check(exercise, attempt_of(exercise, tmp_path / "mine", "switch"))
-
-
-def current() -> ModuleType:
-    path = Path(__file__).parents[1] / "switch" / "tests" / "test_programs_current.py"
-    return importlib.import_module(f"tests.switch.{path.stem}")
 
 
 @P4C

@@ -295,5 +295,6 @@ if __name__ == "__main__":
     if before != frame.WIRE_DIGEST:
         sys.stdout.write(
             f"the wire format is another one: {frame.WIRE_DIGEST}, it was {before}. "
-            "If older hosts or switches would misread it, WIRE_VERSION must grow.\n"
+            "If older hosts or switches would misread it, WIRE_VERSION must grow. "
+            "A new number of an operator or a lane format does not make it grow: older switches refuse it.\n"
         )

@@ -6,6 +6,7 @@ import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from functools import reduce
 from typing import Any, Final, NoReturn, cast
 
 import numpy as np
@@ -19,6 +20,7 @@ from switchsum_host.engine.dtypes import BFLOAT16, FLOAT16, FLOAT32
 from switchsum_host.engine.operation import Operation
 from switchsum_protocol.errors import SwitchsumError
 from switchsum_protocol.frame import FRAME_BYTES, LANE_BYTES, LaneFormat
+from switchsum_protocol.slot_rules import COMBINATIONS
 
 Array = npt.NDArray[Any]
 
@@ -74,8 +76,7 @@ class Counting:
         self.answers += empty
         self.supports += np.int64(0) if is_float or operation.kind == PAIRS else full
         self.down += headers * FRAME_BYTES + (int(rounds.sum()) - self._not_down(operation, has, per_frame)) * payload
-        combine = getattr(np, operation.wire_operator.function)
-        self.sum = combine.reduce(np.array(flat)).reshape(self.arrays[0].shape)
+        self.sum = reduce(COMBINATIONS[operation.wire_operator], np.array(flat)).reshape(self.arrays[0].shape)
         if operation.operator == "average":
             self.sum = (self.sum / self.ranks).astype(self.sum.dtype)
         self.arrays = [self.sum] * self.ranks

@@ -72,8 +72,9 @@ class Kind(IntEnum):
 class Operator(IntEnum):
     """How contributions are combined, lane by lane; callers know an operator by its name in small letters.
 
-    Each has its number on the wire, numpy's function that does the same, and whether zero changes nothing: then blocks
-    of zeros need not travel.
+    Each has its number on the wire, the name of a function that does the same, and whether zero changes nothing: then
+    blocks of zeros need not travel.  The function is numpy's, or one of `slot_rules.OWN_FUNCTIONS`; the name of one
+    that combines bits begins with "bitwise".
     """
 
     SUM = 1, "add", True

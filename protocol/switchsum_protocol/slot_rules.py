@@ -95,8 +95,10 @@ from .wire import Packet, build_frame, parse_frame
 SWITCH_ADDRESS: Final = Address(mac=0x02_00_00_00_00_01, ip=0x0A_00_00_01, port=AGGREGATION_PORT)
 """Address of a switch that is not told another one."""
 _LANE_TYPES: Final = {format_: format_.dtype for format_ in LaneFormat}
+OWN_FUNCTIONS: Final[dict[str, Callable[[Any, Any], Any]]] = {}
+"""Functions of operators that numpy lacks, by the name in the operator's row."""
 COMBINATIONS: Final[dict[Operator, Callable[[Any, Any], Any]]] = {
-    operator: getattr(np, operator.function) for operator in Operator
+    operator: OWN_FUNCTIONS.get(operator.function) or getattr(np, operator.function) for operator in Operator
 }
 """What each operator does to two arrays of lanes."""
 

@@ -7,9 +7,10 @@ import json
 import shutil
 from pathlib import Path
 from types import ModuleType
-from typing import Any
 
 import pytest
+
+from support.compiled import without_places
 
 TOOL = Path(__file__).parents[2] / "tools" / "compile_test_programs.py"
 
@@ -21,14 +22,6 @@ def tool() -> ModuleType:
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module
-
-
-def without_places(value: Any) -> Any:
-    """Leave out what depends on where p4c is installed, and its version."""
-    if isinstance(value, dict):
-        kept = {key: item for key, item in value.items() if key not in ("source_info", "__meta__")}
-        return {key: without_places(item) for key, item in kept.items()}
-    return [without_places(item) for item in value] if isinstance(value, list) else value
 
 
 @pytest.mark.skipif(shutil.which("p4c-bm2-ss") is None, reason="needs p4c-bm2-ss on PATH")

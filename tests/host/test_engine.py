@@ -89,7 +89,7 @@ ORDERED = [np.dtype(f"{kind}{size}") for kind in "iu" for size in (1, 2, 4, 8)] 
 
 @pytest.mark.parametrize("dtype", ORDERED + DTYPES[:3], ids=str)
 @pytest.mark.parametrize("operator", [operator.name.lower() for operator in Operator if operator != Operator.SUM])
-def test_maxima_minima_and_unions(dtype: np.dtype[Any], operator: str) -> None:
+def test_every_operator_but_the_sum(dtype: np.dtype[Any], operator: str) -> None:
     known = Operator[operator.upper()]
     if known.is_bitwise and dtype.kind not in "iub":
         return

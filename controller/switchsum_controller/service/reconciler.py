@@ -226,6 +226,7 @@ class Reconciler:
         Errors are logged, and `Upkeep.run` tries again.
         """
         try:
+            # `synchronise` first removes entries of ended incarnations: nobody may write to cells that `_admit` reads.
             if self.fleet.is_up:
                 self.synchronise()
                 for job in list(self.jobs):

@@ -160,18 +160,18 @@ class Fleet:
         for connection in self.connections.values():
             connection.detach(error)
 
-    def hand_over(self, slots: SlotRange | None, there: SlotRange | None = None, at: str = "") -> int:
+    def hand_over(self, slots: SlotRange | None, shared_slots: SlotRange | None = None, at: str = "") -> int:
         """Prepare slots of all switches for a new incarnation; return the first number with which it may use them.
 
-        `there` are those of a job that shares slots, at the fallback, which is called `at`.
+        `shared_slots` are those of a job that shares slots, at the fallback, which is called `at`.
         """
         cells = {} if slots is None else self.read_numbers(slots.indices(), but=at)
-        if there is not None:
-            cells[at] = self.connections[at].read_numbers(there.indices())
-        first_number, spent = plan_numbers(cell for of_switch in cells.values() for cell in of_switch)
-        unfit = set(spent)
+        if shared_slots is not None:
+            cells[at] = self.connections[at].read_numbers(shared_slots.indices())
+        first_number, in_the_way = plan_numbers(cell for of_switch in cells.values() for cell in of_switch)
+        cells_to_clear = set(in_the_way)
         for name, of_switch in cells.items():
-            self.connections[name].clear([cell for cell in of_switch if cell in unfit])
+            self.connections[name].clear([cell for cell in of_switch if cell in cells_to_clear])
         return first_number
 
     def read_numbers(self, slots: Sequence[int], but: str = "") -> dict[str, list[Cell]]:

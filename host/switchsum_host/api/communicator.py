@@ -315,7 +315,10 @@ class Communicator:
         return self._enqueue(self._prepared(array, how), stays=stays, background=background)
 
     def _prepared(self, array: Values, how: Options) -> Handle:
-        """Prepare an allreduce in place, unless there was one like it; raises UsageError or UnsupportedDtype."""
+        """Return a handle, with the operation of an earlier call like it if there is one.
+
+        Raises UsageError or UnsupportedDtype.
+        """
         is_plain = type(array) is np.ndarray and array.flags.carray and array.dtype.isnative and how.lanes != INT4
         key: Hashable = None
         if is_plain:

@@ -126,7 +126,7 @@ def _drain_link(here: LoopRecord, link: LinkRecord, state: State, spans: Spans) 
     before, count, sent = core.progress.counts[Count.BYTES_RECEIVED], 0, 0
     while True:
         came = call(link.take, here.link)
-        sending.consumed(state, call(link.consumed, here.link) - here.pushed_before)
+        sending.note_consumed(state, call(link.consumed, here.link) - here.pushed_before)
         call(link.now, here.link)
         done = 0
         while done < came:
@@ -135,7 +135,7 @@ def _drain_link(here: LoopRecord, link: LinkRecord, state: State, spans: Spans) 
             done += part
             if core.sending.queued >= link.turn:
                 sent += _send_queued(here, link, state, spans)
-                sending.consumed(state, call(link.consumed, here.link) - here.pushed_before)
+                sending.note_consumed(state, call(link.consumed, here.link) - here.pushed_before)
                 step_aside(patience)
         call(link.release, here.link)
         count += came

@@ -436,7 +436,7 @@ def sent(state: State, count: int) -> None:
 
 
 @inner
-def consumed(state: State, count: int) -> None:
+def note_consumed(state: State, count: int) -> None:
     """Note that the transport has let go of the first `count` frames that it was ever handed."""
     state.core[0].sending.consumed = count
 

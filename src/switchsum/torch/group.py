@@ -309,7 +309,7 @@ class SwitchGroup(Forwarded):
         to = self.connect()
         if all(part.device is None for part in parts):
             return start(to)
-        self._passed += 1  # so that whoever is interrupted here does not do it twice
+        self._passed += 1  # counts as begun: `_refusals_heard` breaks off what is interrupted here, instead of refusing
         return [begin_later(to, lambda: start(to))]
 
     def _started_gathers(self, own: Sequence[Staged], parts: Sequence[Staged]) -> list[Handle]:
