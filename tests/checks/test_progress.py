@@ -14,13 +14,18 @@ SHOWS = re.compile(
 STARTED_BY_OTHERS = {
     *(f"checks/bench/{name}_worker.py" for name in ("loss", "recovery", "start", "start_torch", "train")),
     *("checks/bench/tcp_stream.py", "checks/lab/convergence_worker.py", "checks/lab/slow_worker.py"),
-    *("checks/lab/machine_worker.py", "checks/lab/validate_worker.py", "checks/lab/sharing_worker.py"),
+    *(
+        "checks/lab/beside_mpi_worker.py",
+        "checks/lab/machine_worker.py",
+        "checks/lab/validate_worker.py",
+        "checks/lab/sharing_worker.py",
+    ),
     *("checks/bench/late_ranks.py", "checks/situations/job.py", "checks/situations/proxy.py"),
     "checks/line/worker.py",
 }
 """Programs whose parent, or child, shows what it waits for."""
 QUICK = {
-    *(f"tools/{name}.py" for name in ("site_pages", "frame_tables", "p4runtime_descriptors", "draw_machines")),
+    *(f"tools/{name}.py" for name in ("site_pages", "p4runtime_descriptors", "draw_machines")),
     *("tools/draw_pictures.py", "tools/prose.py", "tools/durations.py"),
     "checks/bench/ages.py",  # reads the sources, a few seconds
     "checks/conformance/published.py",  # reads two files

@@ -92,6 +92,7 @@ class Peer:
         self._command = [sys.executable, __file__, scene, str(self._descriptor)]
 
     def __enter__(self) -> Self:
+        compiled(self.address)
         self._process = subprocess.Popen(self._command, stdout=subprocess.PIPE, text=True, pass_fds=[self._descriptor])
         assert self._process.stdout is not None
         self.output: IO[str] = self._process.stdout
@@ -109,9 +110,19 @@ class Peer:
             self._shared.close()
 
 
+def compiled(base: int) -> None:
+    """Have all kernels compiled, or loaded, before anybody waits for the other process: that may take long."""
+    store(base, 0)
+    assert reaches(base, 0)
+    assert hand_over(base, 1)
+    assert take_over(base, 1) == 0
+    assert meet(base, 0, np.zeros(1, np.uint8))
+
+
 def main(scene: str, descriptor: int) -> None:
     shared = SharedMemory(descriptor, SIZE, writable=True)
     base = shared.address
+    compiled(base)
     sys.stdout.write("ready\n")
     sys.stdout.flush()
     if scene == "spin":
