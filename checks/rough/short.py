@@ -211,7 +211,6 @@ CELLS: Final[Mapping[str, Cell]] = {
         blocks=101,
         seed=38900,
     ),
-    # Near ranks wait for the far one, and then have many short rounds at once.
     "far-behind-three-levels": Cell(
         kind="far host",
         shape="three levels",
@@ -268,6 +267,8 @@ OWN: Final[Mapping[str, Bounds]] = {
     "hundredfold": Bounds(share=0.6, repeats=1.25),
     "jobs-with-short-queues": Bounds(share=0.3, repeats=2.2),
     "two-jobs": Bounds(share=SHARE, repeats=0.2),
+    # Near ranks wait for the far one, and then have many short rounds at once, which their time-outs follow.
+    "far-behind-three-levels": Bounds(share=SHARE, repeats=0.08),
     "flood": Bounds(share=SHARE, repeats=4.5),
     "tc-100-jumbo": Bounds(share=SHARE, repeats=0.06),
     "jobs-with-few-slots": Bounds(share=SHARE, repeats=0.05),

@@ -454,15 +454,6 @@ def test_the_result_of_a_repeat_that_comes_in_order_is_no_evidence_of_losses(
     assert job.core["recovery"]["passed"][0] == passed
 
 
-def test_shorter_rounds_count_for_their_part_of_a_round_trip() -> None:
-    """Ranks that wait for a far one have a long round, and then many short ones at once."""
-    job, frames = two_slots(smoothed_s=1.0, variation_s=0.0, waiting=16)
-    job.slot["named"], job.slot["sent_at"] = 1, NOW - 0.2
-    job.feed(job.result(frames[0]), NOW)
-    assert job.core["recovery"]["smoothed_s"][0] == pytest.approx(1.0 - 0.8 / 8 * 2 / 16)
-    assert job.core["recovery"]["variation_s"][0] == pytest.approx(0.8 / 4 * 2 / 16)
-
-
 def test_one_result_of_a_batch_is_timed() -> None:
     job, frames = two_slots()
     slots = np.asarray(job.engine.state.slots)

@@ -430,19 +430,13 @@ def _guess(recovery: RecoveryState, elapsed: float) -> None:
 
 @inner
 def _learn(state: State, way: int, elapsed: float) -> None:
-    """Learn how long a round took (RFC 6298, section 2).
-
-    A round trip has many rounds.  Where each rank waits for a far one, all but the first of them are short, for the far
-    rank's contributions are there already.  So shorter rounds count for their part of a round trip (RFC 7323, G).
-    """
+    """Learn how long a round took (RFC 6298, section 2)."""
     recovery = state.core[0].recovery
     if recovery.smoothed_s[way] == 0.0:
         recovery.smoothed_s[way], recovery.variation_s[way] = elapsed, elapsed / 2
     else:
-        is_shorter = elapsed < recovery.smoothed_s[way]
-        part = min(1.0, 2.0 / max(1, state.core[0].progress.waiting)) if is_shorter else 1.0
-        recovery.variation_s[way] += part * (abs(recovery.smoothed_s[way] - elapsed) - recovery.variation_s[way]) / 4
-        recovery.smoothed_s[way] += part * (elapsed - recovery.smoothed_s[way]) / 8
+        recovery.variation_s[way] += (abs(recovery.smoothed_s[way] - elapsed) - recovery.variation_s[way]) / 4
+        recovery.smoothed_s[way] += (elapsed - recovery.smoothed_s[way]) / 8
     _set_timeout(state)
 
 
