@@ -58,7 +58,7 @@ SLOWDOWNS: Final = (
     _congestion(
         "results in order say nothing", ("    if here.in_order >= _FIRST_TIMED:\n", "    if here.in_order < 0:\n")
     ),
-    _congestion("the whole window at once", ("others + 1 > _room(here, slot)", "others + 1 > here.slots")),
+    _congestion("the whole window at once", ("others + 1 > _allowed(here, slot)", "others + 1 > here.slots")),
     _config("no loss makes the window smaller", ("loss_cut: float = 0.3", "loss_cut: float = 0.0")),
     _recovery(
         "time-outs that are not doubled",

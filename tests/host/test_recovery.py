@@ -324,8 +324,8 @@ def test_what_results_of_later_frames_have_passed_is_repeated(facts: dict[str, A
     assert overtaken(16, 0.25, **facts)[0] == list(range(repeated))
 
 
-@pytest.mark.parametrize(("in_tree", "waited_s", "repeated"), [(0, 0.5, 5), (0, 0.484375, 0), (1, 8.0, 0)])
-def test_what_has_waited_for_two_rounds_at_a_single_switch_is_lost_whatever_has_passed_it(
+@pytest.mark.parametrize(("in_tree", "waited_s", "repeated"), [(0, 0.75, 5), (0, 0.734375, 0), (1, 8.0, 0)])
+def test_what_has_waited_for_three_rounds_at_a_single_switch_is_lost_whatever_has_passed_it(
     in_tree: int, waited_s: float, repeated: int
 ) -> None:
     """Where a third of all frames is lost, hardly a result is evidence.  In a tree repeats are passed on."""

@@ -7,7 +7,7 @@ the switch answers with the result, or with `held` if others are missing.  Two r
   with the others, in a round that it repeated and in the next one, a result proves less, and counts only when nothing
   better has come for a round's time: each such result lets two frames be taken for lost (`_give_credit`), not all that
   it has passed.  It lets none if it comes in the order of first transmissions: then the path may be slow, and nothing
-  lost.  At a single switch a frame that has been passed and has waited for two rounds is lost, whatever passed it:
+  lost.  At a single switch a frame that has been passed and has waited for three rounds is lost, whatever passed it:
   where many frames are lost, hardly any round goes without a repeat.  A slot whose
   contribution the switch holds waits for somebody else's repeat, which takes as long as one's own: it gets twice a
   round's time, and each time twice as much.  In a tree with queues a switch's first member repeats at once, and the
@@ -103,7 +103,7 @@ A switch that is away, or a late worker, does not come earlier because rounds ar
 """
 _WAITED: Final = 1 / 16
 """A pause also grows to that part of what a slot has waited for a late worker, for it is small beside that."""
-_AGED: Final = 2.0
+_AGED: Final = 3.0
 """Rounds after which a frame that has been passed is lost at a single switch, whatever passed it: in a tree its repeat
 would be passed on, by links that may be full."""
 _ENDLESS: Final = 20

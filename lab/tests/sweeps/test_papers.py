@@ -11,6 +11,7 @@ import pytest
 from checks.lab import papers_page
 from switchsum_lab.sweeps.axes import Cell
 from switchsum_lab.sweeps.checks import check
+from switchsum_lab.sweeps.inputs import digest_of
 from switchsum_lab.sweeps.outcome import Outcome
 from switchsum_lab.sweeps.results import Results, Run
 from switchsum_lab.sweeps.sweep_file import Sweep, load
@@ -74,7 +75,7 @@ def test_a_figure_that_is_another_one_is_named(tmp_path: Path) -> None:
             ours = 0.371 if cell.jobs == 8 else 0.383
             ms = ours if cell.protocol == "switchsum" else 0.429 if cell.jobs == 8 else 0.5
             outcome = Outcome(ms=ms, mb_per_s=1.0)
-            results.add(Run(cell=cell, repetition=0, sitting=0, wall_s=0.0, outcome=outcome))
+            results.add(Run(cell=cell, repetition=0, sitting=0, wall_s=0.0, reads=digest_of(cell), outcome=outcome))
     found = [*papers_page.differing(table, results)]
     assert len(found) == 3
     assert found[0].startswith("papers.md, atp-cells, atp, 20,000 cells for all, {'jobs': 1}: 0.422 ms, and it is 0.5")
