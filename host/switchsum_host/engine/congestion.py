@@ -14,7 +14,7 @@ result (`Flag.MARK`), one of the result itself to this rank alone.  So the windo
   Where frames wait in a deep queue (`is_deep`), a single loss will do.
 
 A queue of a few frames is too short to be seen in the time of rounds.  So where a window is nearly all lost, round trip
-after round trip, it becomes as small as what comes of it (`_note_overflow`), and then grows by one in each.
+after round trip, it becomes as small as what comes of it (`_note_overflow`), and for a while grows by one in each.
 
 A queue stands if even the shortest round of each of the last round trips was longer than the shortest of all.  A late
 rank makes no queue grow: some rounds wait for it, and others do not.
@@ -94,6 +94,8 @@ _TRIPS: Final = 4
 """Round trips in which repeats and results are counted: what is lost at once, as in an outage, is not lost again."""
 _OVERFLOW: Final = 6
 """With so many repeats for a result the window is far larger than link and queue; where 30 % is lost they are fewer."""
+_CAREFUL: Final = 256
+"""For so many round trips after that the window grows by one in each."""
 _MANY_DROPPED: Final = 64
 """Fewer repeats than that in these round trips are no flood."""
 _FEWEST: Final = 2.0
@@ -285,7 +287,7 @@ def _growth(here: CongestionState) -> float:
     """Return by how much a result without a mark makes the window larger."""
     if here.has_started == 0:
         return 1.0
-    if here.quiet > _QUIET and here.is_marked == here.overflows == 0 and here.in_flight + here.withheld >= here.limit:
+    if here.quiet > _QUIET and here.is_marked == here.careful == 0 and here.in_flight + here.withheld >= here.limit:
         return _PROBED
     if here.is_marked or not is_queued(here, _STANDING):
         return 1.0 / here.limit
@@ -332,7 +334,8 @@ def _end_round_trip(core: Core, here: CongestionState, now: float) -> None:
         is_known = here.settled >= _FIRST_TIMED
         here.recent_s = here.shortest_s if is_known else min(here.shortest_s, (1.0 + _GAIN) * here.recent_s)
         here.usual_s = max(here.recent_s, here.usual_s + _GAIN * (here.recent_s - here.usual_s))
-        here.in_order_s = min(here.in_order_s, here.recent_s)
+        if here.in_flight <= _FEW_ON_THEIR_WAY:  # then results in order no longer tell whether a queue is deep
+            here.in_order_s = min(here.in_order_s, here.recent_s)
         if is_known and here.answered_at < here.timed_from:
             _forget_answer(core, here)
         here.timed_from = now
@@ -352,10 +355,11 @@ def _note_overflow(here: CongestionState) -> None:
     here.came_lately += here.came
     here.dropped_lately += here.dropped
     here.trips += 1
+    here.careful -= here.careful > 0
     if here.trips < _TRIPS:
         return
     if here.loss_cut > 0 and here.dropped_lately > max(_MANY_DROPPED, _OVERFLOW * here.came_lately):
-        here.overflows = 1
+        here.careful = _CAREFUL
         here.limit = max(min(here.limit, here.came_lately / _TRIPS), _FEWEST)
         here.has_started = 1
         here.quiet = 0

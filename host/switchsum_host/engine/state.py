@@ -377,8 +377,8 @@ class CongestionState(Record):
     """Repeats in these round trips of contributions that were taken for lost."""
     came_lately: Int64
     """Results in these round trips."""
-    overflows: Int64
-    """1: the window was so large that nearly all of it was lost, again and again."""
+    careful: Int64
+    """Round trips for which the window still grows by one in each, since nearly all of a larger one was lost."""
     gain: Float64
     """Weight in the average `share` of the share of marked results in the newest round trip."""
 
