@@ -217,7 +217,7 @@ def rank(scratch: Path, seconds: float, loss_cut: float) -> None:
     with switchsum.connect() as comm:
         driver = comm.queue.driver
         assert isinstance(driver, Driver)
-        driver.engine.state.congestion["loss_cut"] = loss_cut
+        driver.engine.state.paths["window"]["loss_cut"] = loss_cut
         array = np.ones(SIZE // 4, np.float32)
         samples, windows, trips = [], [], []
         end = time.monotonic() + seconds
@@ -226,10 +226,10 @@ def rank(scratch: Path, seconds: float, loss_cut: float) -> None:
             comm.allreduce(array)
             if array[0] < comm.world_size:  # for some rank the time is over, which all hear of at once
                 break
-            now, window = time.monotonic(), driver.engine.state.congestion[0]
+            now, path = time.monotonic(), driver.engine.state.paths[0]
             samples.append((now, comm.statistics().bytes_received))
-            windows.append((now, float(window["limit"])))
-            trips.append((now, float(window["recent_s"])))
+            windows.append((now, float(path["window"]["limit"])))
+            trips.append((now, float(path["trips"]["recent_s"])))
         found = comm.statistics()
     if comm.rank == 0:
         report = {"samples": samples, "windows": windows, "trips": trips}

@@ -21,6 +21,7 @@ from typing import Any, Final
 import pytest
 
 from switchsum_host.engine import receiving, recovery, sending
+from switchsum_host.engine.policies import losses, timer
 from tests.host import (
     test_engine,
     test_engine_failures,
@@ -33,7 +34,7 @@ from tests.host import (
 
 from .mutant import Mutant
 
-MODULES: Final = (recovery, sending, receiving)
+MODULES: Final = (recovery, sending, receiving, losses, timer)
 ENGINE_TESTS: Final = (test_engine, test_engine_failures, test_engine_frames)
 TESTS: Final = (test_rules, test_recovery, test_sending, test_receiving, *ENGINE_TESTS)
 MOST_S: Final = 0.1

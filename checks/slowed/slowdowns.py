@@ -30,44 +30,53 @@ class Slowdown:
         path.write_text(text)
 
 
-def _recovery(name: str, *changes: tuple[str, str]) -> Slowdown:
-    return Slowdown(name=name, path=f"{ENGINE}/recovery.py", changes=changes)
-
-
-def _congestion(name: str, *changes: tuple[str, str]) -> Slowdown:
-    return Slowdown(name=name, path=f"{ENGINE}/congestion.py", changes=changes)
-
-
-def _config(name: str, *changes: tuple[str, str]) -> Slowdown:
-    return Slowdown(name=name, path=f"{ENGINE}/config.py", changes=changes)
+def _in(module: str, name: str, *changes: tuple[str, str]) -> Slowdown:
+    return Slowdown(name=name, path=f"{ENGINE}/{module}.py", changes=changes)
 
 
 SLOWDOWNS: Final = (
-    _recovery("time-outs shorter than a round", ("_MOST_TRIPS: Final = 3.0", "_MOST_TRIPS: Final = 0.3")),
-    _config(
+    _in("policies/timer", "time-outs shorter than a round", ("_MOST_TRIPS: Final = 3.0", "_MOST_TRIPS: Final = 0.3")),
+    _in(
+        "config",
         "a first time-out of 20 ms",
         ("probe_initial_s: float = 0.2", "probe_initial_s: float = 0.02"),
         ("probe_max_s: float = 8.0", "probe_max_s: float = 0.25"),
     ),
-    _congestion(
-        "a window of 8", ("return min(here.limit, float(here.first)) if is_first else here.limit", "return 8.0")
+    _in(
+        "policies/window",
+        "a window of 8",
+        ("min(window.limit, float(window.first)) if window.is_open == 0 and has_lanes else window.limit", "8.0"),
     ),
-    _congestion(
-        "a window that does not grow", ("    if here.has_started == 0:\n        return 1.0\n", "    return 0.0\n")
+    _in(
+        "policies/window",
+        "a window that does not grow",
+        ("    if window.has_started == 0:\n        return 1.0\n", "    return 0.0\n"),
     ),
-    _congestion(
-        "results in order say nothing", ("    if here.in_order >= _FIRST_TIMED:\n", "    if here.in_order < 0:\n")
+    _in(
+        "policies/round_trips",
+        "results in order say nothing",
+        ("    if trips.in_order >= FEW_TIMED:\n", "    if trips.in_order < 0:\n"),
     ),
-    _congestion("the whole window at once", ("others + 1 > _allowed(here, slot)", "others + 1 > here.slots")),
-    _config("no loss makes the window smaller", ("loss_cut: float = 0.3", "loss_cut: float = 0.0")),
-    _recovery(
+    _in(
+        "congestion",
+        "the whole window at once",
+        ("others + 1 > allowed(here.window, slot.block != NO_BLOCK)", "others + 1 > here.slots"),
+    ),
+    _in("config", "no loss makes the window smaller", ("loss_cut: float = 0.3", "loss_cut: float = 0.0")),
+    _in(
+        "policies/timer",
         "time-outs that are not doubled",
-        ("min(_doubled(core, recovery.timeouts), longest)", "min(_doubled(core, 0), longest)"),
+        ("min(doubled_s(timer, timer.backoffs), longest)", "min(doubled_s(timer, 0), longest)"),
     ),
-    _recovery(
+    _in(
+        "policies/losses",
         "each repeat as often as results come",
-        ("    return pause_s\n", "    return 0.0\n"),
-        ("        elif recovery.reorder_s[path] > 0.0:\n", "        elif False:\n"),
+        ("    return wait_s\n", "    return 0.0\n"),
+        ("if order.reorder_s > 0.0 else -np.inf", "if False else -np.inf"),
     ),
-    _recovery("many frames at each time-out", ("_PROBES_AT_ONCE: Final = 2", "_PROBES_AT_ONCE: Final = 64")),
+    _in(
+        "policies/timer",
+        "many frames at each time-out",
+        ("_PROBES_AT_ONCE: Final = 2", "_PROBES_AT_ONCE: Final = 64"),
+    ),
 )

@@ -13,13 +13,15 @@ import pytest
 
 from switchsum.testing.cluster import Cluster, ClusterConfig
 from switchsum.testing.network import Impairment, LinkConditions
-from switchsum_host.engine.congestion import is_deep
+from switchsum_host.engine.engine import Engine
+from switchsum_host.engine.policies.round_trips import is_deep
 from switchsum_host.engine.state import Count, Phase
 from switchsum_protocol.frame import AT, Flag
 from switchsum_protocol.slot_rules import ReferenceSwitch
 from switchsum_switch.wires.headers import ETHERNET_BYTES, IPV4_BYTES, internet_checksum
 
 from .alone import Alone, read
+from .known import Known
 
 SLOTS = 8
 CONFIG = ClusterConfig(workers=1, window_slots=SLOTS)
@@ -34,8 +36,13 @@ def marked(frame: bytes) -> bytes:
     return frame[:ETHERNET_BYTES] + ip + frame[ETHERNET_BYTES + IPV4_BYTES :]
 
 
-def window(alone: Alone) -> Any:
-    return alone.engine.state.congestion
+def paths(engine: Engine) -> Any:
+    return np.asarray(engine.state.paths)
+
+
+def limits(alone: Alone) -> Any:
+    """Return the windows of all paths."""
+    return paths(alone.engine)["window"]["limit"]
 
 
 def answer(alone: Alone, frames: list[bytes], *, flags: int = 0) -> list[bytes]:
@@ -55,18 +62,18 @@ def test_a_mark_halves_what_is_in_flight_and_the_rest_is_sent_in_order() -> None
     alone.submit(np.ones(6 * SLOTS * CONFIG.lanes_per_frame, np.int32))
     first = alone.frames()
     assert [read(frame).header.block for frame in first] == list(range(SLOTS))
-    assert window(alone)["limit"][0] == SLOTS
+    assert limits(alone)[0] == SLOTS
     # Of a round trip with one mark: no frame until half of those in flight have their results.
     sent = answer(alone, first[:1], flags=Flag.MARK)
-    assert (sent, window(alone)["limit"][0]) == ([], SLOTS / 2)
+    assert (sent, limits(alone)[0]) == ([], SLOTS / 2)
     assert alone.engine.counts[Count.MARKED] == 1
     blocks = []
     for frame in first[1:]:
         blocks += [read(one).header.block for one in answer(alone, [frame], flags=Flag.MARK)]
-    assert window(alone)["limit"][0] == SLOTS / 2, "these marks are of contributions from before the cut"
+    assert limits(alone)[0] == SLOTS / 2, "these marks are of contributions from before the cut"
     assert blocks == list(range(SLOTS, SLOTS + SLOTS // 2)), "first come, first served"
     assert alone.engine.counts[Count.WITHHELD] == SLOTS
-    assert window(alone)["in_flight"][0] == SLOTS // 2
+    assert paths(alone.engine)["in_flight"][0] == SLOTS // 2
     phases = np.asarray(alone.engine.state.slots)["phase"]
     assert np.count_nonzero(phases == Phase.WAITING) == SLOTS // 2
     assert alone.core["progress"]["blocked"] == 0, "a loop need not look again and again for a row"
@@ -81,10 +88,10 @@ def test_results_without_marks_let_it_grow_by_one_in_a_round_trip_up_to_the_slot
     for _ in range(30 * SLOTS):
         waiting = waiting[1:] + answer(alone, waiting[:1])
         sizes.append(len(waiting))
-        assert len(waiting) <= max(window(alone)["limit"][0], SLOTS - 1)
+        assert len(waiting) <= max(limits(alone)[0], SLOTS - 1)
     least = min(sizes)
     assert SLOTS // 2 <= least <= SLOTS // 2 + 1
-    assert sizes[-1] == SLOTS == window(alone)["limit"][0]
+    assert sizes[-1] == SLOTS == limits(alone)[0]
     after = sizes[sizes.index(least) :]
     assert {then - size for size, then in itertools.pairwise(after)} == {0, 1}, "one more, again and again"
     growth = [at for at, (size, then) in enumerate(itertools.pairwise(after)) if then > size]
@@ -98,7 +105,7 @@ def test_a_mark_on_the_way_down_counts_as_well() -> None:
     [result] = alone.answers(first[0])
     assert result[ETHERNET_BYTES + 1] & 3 == 2, "the switch says that it may be marked"
     alone.feed(marked(result))
-    assert (window(alone)["limit"][0], alone.engine.counts[Count.MARKED]) == (SLOTS / 2, 1)
+    assert (limits(alone)[0], alone.engine.counts[Count.MARKED]) == (SLOTS / 2, 1)
 
 
 def test_contributions_say_that_they_may_be_marked() -> None:
@@ -112,14 +119,14 @@ def test_contributions_say_that_they_may_be_marked() -> None:
 def test_a_tree_that_is_congested_leaves_the_others_their_windows() -> None:
     alone = Alone(CONFIG, trees=(4, 4))
     alone.submit(np.ones(4 * SLOTS * CONFIG.lanes_per_frame, np.int32))
-    np.testing.assert_array_equal(window(alone)["limit"][:3], [4, 4, 0])
+    np.testing.assert_array_equal(limits(alone)[:3], [4, 4, 0])
     first = alone.frames()
     assert [read(frame).header.tree for frame in first] == [0] * 4 + [1] * 4
     for frame in first[4:]:
         alone.feed(alone.result(frame, flags=Flag.PAYLOAD | Flag.MARK))
-    np.testing.assert_array_equal(window(alone)["limit"][:3], [4, 2, 0])
+    np.testing.assert_array_equal(limits(alone)[:3], [4, 2, 0])
     assert len(alone.frames()) == 2
-    np.testing.assert_array_equal(window(alone)["in_flight"][:3], [4, 2, 0])
+    np.testing.assert_array_equal(paths(alone.engine)["in_flight"][:3], [4, 2, 0])
 
 
 class MarkingSwitch(ReferenceSwitch):
@@ -144,8 +151,8 @@ def sums(switch: ReferenceSwitch, config: ClusterConfig, loss: float) -> list[np
     cluster.allreduce(arrays)
     cluster.allreduce(arrays)
     for worker in cluster.workers:
-        core, window = np.asarray(worker.engine.state.core)[0], np.asarray(worker.engine.state.congestion)
-        assert window["in_flight"].sum() == window["withheld"].sum() == 0
+        core, here = np.asarray(worker.engine.state.core)[0], paths(worker.engine)
+        assert here["in_flight"].sum() == here["withheld"].sum() == 0
         assert (core["progress"]["waiting"], core["progress"]["blocked"]) == (0, 0)
     return arrays
 
@@ -170,7 +177,7 @@ def test_a_late_rank_is_no_congestion() -> None:
     cluster.submit(1, values.copy())
     cluster.run(lambda: not any(worker.engine.under_way for worker in cluster.workers))
     for worker in cluster.workers:
-        assert np.asarray(worker.engine.state.congestion)["limit"][0] == SLOTS
+        assert paths(worker.engine)["window"]["limit"][0] == SLOTS
         assert worker.engine.counts[Count.MARKED] == worker.engine.counts[Count.WITHHELD] == 0
     assert cluster.workers[0].engine.counts[Count.HELD] > 0
 
@@ -178,7 +185,7 @@ def test_a_late_rank_is_no_congestion() -> None:
 def test_congestion_is_no_late_rank() -> None:
     """Ranks with other windows than the rest, as where only the way to one of them is marked, hold nobody up."""
     cluster = Cluster(ClusterConfig(workers=2, window_slots=SLOTS))
-    np.asarray(cluster.workers[0].engine.state.congestion)["limit"][0] = 1.0
+    paths(cluster.workers[0].engine)["window"]["limit"][0] = 1.0
     values = [np.ones(40 * cluster.config.lanes_per_frame, np.int32) for _ in range(2)]
     cluster.allreduce(values)
     assert all((array == 2).all() for array in values)
@@ -190,8 +197,8 @@ def test_slots_that_get_another_link_take_their_windows_along() -> None:
     alone = Alone(CONFIG)
     half = SLOTS // 2
     alone.engine.share_out(np.repeat([0, 1], half))
-    here = window(alone)
-    assert (list(here["limit"][:2]), list(here["slots"][:2])) == ([half, half], [half, half])
+    here = paths(alone.engine)
+    assert (list(here["window"]["limit"][:2]), list(here["slots"][:2])) == ([half, half], [half, half])
     alone.submit(np.ones(2 * SLOTS * CONFIG.lanes_per_frame, np.int32))
     first = alone.frames()
     assert (len(first), list(here["in_flight"][:2])) == (SLOTS, [half, half])
@@ -200,7 +207,7 @@ def test_slots_that_get_another_link_take_their_windows_along() -> None:
     sent = alone.frames()
     assert here["withheld"][1] == half - len(sent) > 0
     alone.engine.share_out(np.zeros(SLOTS, np.int64))
-    assert (list(here["limit"][:2]), list(here["in_flight"][:2])) == ([SLOTS, 0], [SLOTS, 0])
+    assert (list(here["window"]["limit"][:2]), list(here["in_flight"][:2])) == ([SLOTS, 0], [SLOTS, 0])
     alone.engine.poll(0.0)
     late = alone.frames()
     assert [read(frame).header.block for frame in sent + late] == list(range(SLOTS + half, 2 * SLOTS))
@@ -218,11 +225,11 @@ def test_the_shortest_time_of_a_round_trip_says_whether_queues_stand() -> None:
             [result] = alone.answers(frame)
             alone.feed(result, sent_at[place])
             following += alone.frames()
-            recent_s.append(float(window(alone)["recent_s"][0]))
+            recent_s.append(float(Known(alone.engine)["recent_s"]))
         frames = following
     # The first result of a round trip ends the one before, if enough of its rounds were timed.
     assert recent_s == [math.inf] * SLOTS + [1.0] * SLOTS + [1.5] * SLOTS
-    assert float(window(alone)["least_s"][0]) == 1.0
+    assert float(Known(alone.engine)["least_s"]) == 1.0
 
 
 @pytest.mark.parametrize(
@@ -242,7 +249,7 @@ def test_a_window_that_is_nearly_all_lost_becomes_as_small_as_what_comes_of_it(
     alone.submit(np.ones(6 * SLOTS * CONFIG.lanes_per_frame, np.int32))
     frames = alone.frames()
     answer(alone, frames[:1])
-    here = window(alone)
+    here = paths(alone.engine)["window"]
     here["trips"], here["dropped_lately"], here["came_lately"], here["loss_cut"] = 3, dropped, came, loss_cut
     here["ends"], here["has_started"] = 0, 0
     assert answer(alone, frames[1:2]) == [] or limit == SLOTS

@@ -10,12 +10,13 @@ import pytest
 
 from switchsum.testing.cluster import Cluster, ClusterConfig
 from switchsum.testing.network import Impairment, LinkConditions
-from switchsum_host.engine.state import WAYS, Count, Outstanding
+from switchsum_host.engine.state import Count, Outstanding
 from switchsum_protocol.frame import AT, Flag, Kind
 from switchsum_protocol.wire import parse_frame
 from switchsum_switch.wires.headers import LOWER_BYTES, udp_checksum
 
 from .alone import Alone, read
+from .known import Known
 
 SLOTS = 5
 
@@ -44,30 +45,30 @@ def test_each_slot_that_has_contributed_repeats_its_last_round_and_no_other(bloc
 
 def test_the_estimate_follows_the_time_that_a_round_takes() -> None:
     cluster = Cluster(ClusterConfig(workers=2, window_slots=1))
-    core = np.asarray(cluster.workers[0].engine.state.core)[0]
+    known = Known(cluster.workers[0].engine)
     for delay_s in (0.004, 0.001):
         for worker in cluster.workers:
             way = Impairment(delay_s=delay_s)
             cluster.network.connect(worker.port, LinkConditions(up=way, down=way), worker.take)
         cluster.allreduce([np.ones(100 * cluster.config.lanes_per_frame, np.float32) for _ in range(2)])
-        smoothed_s, variation_s = (core["recovery"][name][0] for name in ("smoothed_s", "variation_s"))
+        smoothed_s, variation_s = known["smoothed_s"], known["variation_s"]
         assert smoothed_s == pytest.approx(2 * delay_s, rel=0.05)
         assert 0 <= variation_s < 0.1 * delay_s
-        assert core["recovery"]["timeout_s"] == pytest.approx(smoothed_s + 4 * variation_s)
+        assert known["timeout_s"] == pytest.approx(smoothed_s + 4 * variation_s)
 
 
 def test_what_waits_for_a_late_rank_is_not_taken_for_slow_rounds() -> None:
     cluster = Cluster(ClusterConfig(workers=2, window_slots=1))
-    core = np.asarray(cluster.workers[0].engine.state.core)[0]
+    known = Known(cluster.workers[0].engine)
     values = np.ones(20 * cluster.config.lanes_per_frame, np.float32)
     cluster.allreduce([values.copy(), values.copy()])
-    expected = float(core["recovery"]["smoothed_s"][0])
+    expected = float(known["smoothed_s"])
     cluster.submit(0, values[:1])
     with pytest.raises(TimeoutError):
         cluster.run(lambda: False, limit_s=1.0)
     cluster.submit(1, values[1:2])
     cluster.run(lambda: not any(worker.engine.under_way for worker in cluster.workers))
-    assert core["recovery"]["smoothed_s"][0] == pytest.approx(expected, rel=0.1)
+    assert known["smoothed_s"] == pytest.approx(expected, rel=0.1)
 
 
 def test_what_is_sent_is_counted_in_frames_and_bytes() -> None:
@@ -155,14 +156,14 @@ def test_two_frames_are_repeated_after_a_time_out_and_twice_as_many_after_a_long
 def test_results_of_a_worker_that_is_behind_are_no_evidence_of_losses() -> None:
     """In a round that it repeated, and in the next one, its results pass those of frames that wait for it."""
     cluster = Cluster(ClusterConfig(workers=2, window_slots=1))
-    core, slot = (np.asarray(each)[0] for each in cluster.workers[0].engine.state[:2])
+    known, slot = Known(cluster.workers[0].engine), np.asarray(cluster.workers[0].engine.state.slots)[0]
     rounds: dict[int, tuple[bool, int]] = {}
     send = cluster.network.send
 
     def note(port: int, frame: bytes) -> None:
         is_first = port == cluster.workers[0].port and int(slot["number"]) not in rounds
         if is_first:
-            rounds[int(slot["number"])] = bool(slot["late"]), int(core["recovery"]["overtaken"][0])
+            rounds[int(slot["number"])] = bool(slot["late"]), int(known["overtaken"])
         if not (is_first and int(slot["number"]) == 5):
             send(port, frame)
 
@@ -189,7 +190,7 @@ def test_a_result_ends_the_silence_of_slots_that_go_on_waiting() -> None:
     cluster.run(lambda: worker.engine.counts[Count.ROUNDS] == 1)
     core = np.asarray(worker.engine.state.core)[0]
     assert core["progress"]["waiting"] == 1
-    assert worker.engine.wake_at == pytest.approx(cluster.clock.now_s + core["recovery"]["timeout_s"])
+    assert worker.engine.wake_at == pytest.approx(cluster.clock.now_s + Known(worker.engine)["timeout_s"])
 
 
 WAY = LinkConditions(up=Impairment(delay_s=0.05), down=Impairment(delay_s=0.05))
@@ -293,16 +294,14 @@ def overtaken(
     of_slots, of_engine = np.asarray(engine.state.slots), np.asarray(engine.state.core)
     of_slots["held"], of_slots["repeats"], of_slots["sent_at"] = held, repeats, 0.0
     of_engine["member"]["asks_later"], of_engine["member"]["in_tree"] = asks_later, in_tree
-    window = np.asarray(engine.state.congestion)
-    window["least_s"], window["recent_s"] = 0.125, recent_s
-    known = {"passed": 8, "overtaken": 8, "arrived": 8, "searched": 0, "common": 0, "smoothed_s": 0.25, "timeout_s": 8}
-    for name, value in (known | core | {"moved_at": now}).items():
-        know(of_engine[0]["recovery"], name, value)
+    known = Known(engine)
+    facts = {"passed": 8, "overtaken": 8, "arrived": 8, "searched": 0, "common": 0, "smoothed_s": 0.25, "timeout_s": 8}
+    known.learn(least_s=0.125, recent_s=recent_s, **(facts | core | {"moved_at": now}))
     engine.poll(now)
     repeated = [row // 2 for row in engine.outgoing()[0].tolist()]
     assert engine.counts[Count.OVERTAKEN] == len(repeated)
-    assert engine.counts[Count.PROBES] == of_engine["recovery"]["credit"][0] == 0
-    return repeated, int(of_engine["recovery"]["searched"][0])
+    assert engine.counts[Count.PROBES] == known["credit"] == 0
+    return repeated, int(known["searched"])
 
 
 @pytest.mark.parametrize(
@@ -384,31 +383,27 @@ def test_many_slots_are_searched_once_an_eighth_of_their_results_has_come(
 NOW = 10.0
 
 
-def know(part: Any, name: str, value: float) -> None:
-    """Have an engine know something, and times by the way over slots alone."""
-    if part[name].shape == (WAYS,):
-        part[name][0] = value
-    else:
-        part[name] = value
-
-
 def two_slots(**core: Any) -> tuple[Alone, list[bytes]]:
     """Return a worker of two whose two slots wait for their first round, and their contributions."""
     job = Alone(ClusterConfig(workers=2, window_slots=2))
     job.submit(np.ones(4 * job.config.lanes_per_frame, np.int32))
-    for name, value in core.items():
-        know(job.core["progress" if name == "waiting" else "recovery"], name, value)
+    if "waiting" in core:
+        job.core["progress"]["waiting"] = core.pop("waiting")
+    Known(job.engine).learn(**core)
     return job, job.frames()
 
 
 def test_the_first_result_of_an_operation_forgets_what_results_have_passed() -> None:
     job, frames = two_slots(passed=50, overtaken=50, common=-1)
+    Known(job.engine, path=1).learn(passed=50, overtaken=50)
     job.feed(job.result(frames[0]))
-    assert job.core["recovery"]["passed"].tolist() == job.core["recovery"]["overtaken"].tolist() == [1, *[0] * 7]
-    assert job.core["recovery"]["common"] == 0
-    job.core["recovery"]["passed"] = job.core["recovery"]["overtaken"] = 50
+    known, other = Known(job.engine), Known(job.engine, path=1)
+    assert known["passed"] == known["overtaken"] == 1
+    assert other["passed"] == other["overtaken"] == 0
+    assert known["common"] == 0
+    known.learn(passed=50, overtaken=50)
     job.feed(job.result(frames[1]))
-    assert job.core["recovery"]["passed"][0] == job.core["recovery"]["overtaken"][0] == 50
+    assert known["passed"] == known["overtaken"] == 50
 
 
 @pytest.mark.parametrize(
@@ -429,8 +424,8 @@ def test_results_of_repeats_are_evidence_where_there_is_no_better(
     job, frames = two_slots(waiting=waiting, evident_at=evident_at, smoothed_s=1.0, first_passed=9)
     job.slot["repeats"], job.slot["late"] = repeats, late
     job.feed(job.result(frames[0]), NOW)
-    assert job.core["recovery"]["credit"] == credit
-    assert job.core["recovery"]["evident_at"] == (evident_at if repeats or late else NOW)
+    assert Known(job.engine)["credit"] == credit
+    assert Known(job.engine)["evident_at"] == (evident_at if repeats or late else NOW)
 
 
 @pytest.mark.parametrize(
@@ -447,11 +442,11 @@ def test_the_result_of_a_repeat_that_comes_in_order_is_no_evidence_of_losses(
 ) -> None:
     """Otherwise each result on a path that has become slow makes two others be repeated, and so on for ever."""
     job, frames = two_slots(first_passed=first_passed, passed=0, common=0)
-    known(job, least_s=0.01, recent_s=0.001)
+    Known(job.engine).learn(least_s=0.01, recent_s=0.001)
     job.slot["repeats"], job.slot["sent_at"] = 1, NOW - elapsed_s
     job.feed(job.result(frames[0]), NOW)
-    assert job.core["recovery"]["credit"] == credit
-    assert job.core["recovery"]["passed"][0] == passed
+    assert Known(job.engine)["credit"] == credit
+    assert Known(job.engine)["passed"] == passed
 
 
 def test_one_result_of_a_batch_is_timed() -> None:
@@ -460,7 +455,7 @@ def test_one_result_of_a_batch_is_timed() -> None:
     slots["named"], slots["sent_at"] = 1, [NOW - 0.01, NOW - 0.02]
     for frame in frames:
         job.feed(job.result(frame), NOW)
-        assert job.core["recovery"]["smoothed_s"][0] == pytest.approx(0.01)
+        assert Known(job.engine)["smoothed_s"] == pytest.approx(0.01)
 
 
 def test_the_time_out_is_that_of_rfc_6298() -> None:
@@ -478,7 +473,7 @@ def test_the_time_out_is_that_of_rfc_6298() -> None:
         else:
             variation += (abs(smoothed - elapsed) - variation) / 4
             smoothed += (elapsed - smoothed) / 8
-        assert job.core["recovery"]["timeout_s"] == pytest.approx(smoothed + 4 * variation)
+        assert Known(job.engine)["timeout_s"] == pytest.approx(smoothed + 4 * variation)
 
 
 def answer(job: Alone, frame: bytes, after_s: float, *, held: int = 0, repeats: int = 1) -> None:
@@ -487,20 +482,14 @@ def answer(job: Alone, frame: bytes, after_s: float, *, held: int = 0, repeats: 
     assert job.feed(job.result(frame, kind=Kind.HELD, flags=Flag(0), bitmap=1), NOW) == Count.HELD
 
 
-def known(job: Alone, **facts: float) -> None:
-    """Set what the window of the first tree knows."""
-    for name, value in facts.items():
-        know(np.asarray(job.engine.state.congestion)[0], name, value)
-
-
 def test_time_outs_do_not_follow_rounds_that_wait_for_others_time_outs() -> None:
     """Rounds of ten seconds wait for somebody's repeat: the shortest of a round trip takes a hundredth of one."""
     job, frames = two_slots(smoothed_s=10.0, variation_s=5.0, timeout_s=0.25, timeout_max_s=100.0, granularity_s=0.0)
-    known(job, least_s=0.01, recent_s=0.01, usual_s=0.02)
+    Known(job.engine).learn(least_s=0.01, recent_s=0.01, usual_s=0.02)
     np.asarray(job.engine.state.slots)["sent_at"] = NOW - 10.0
     job.feed(job.result(frames[0]), NOW)
     usual_s = 0.02 + (0.01 * 9 / 8 - 0.02) / 8
-    assert job.core["recovery"]["timeout_s"] == pytest.approx(3 * usual_s), "of round trips lately the longest counts"
+    assert Known(job.engine)["timeout_s"] == pytest.approx(3 * usual_s), "of round trips lately the longest counts"
 
 
 @pytest.mark.parametrize(
@@ -511,47 +500,46 @@ def test_an_answer_says_how_long_rounds_take_if_it_is_that_to_the_only_repeat(
     held: int, repeats: int, usual_s: float
 ) -> None:
     job, [frame, _] = two_slots()
-    known(job, least_s=0.001, recent_s=0.001, usual_s=0.08)
+    Known(job.engine).learn(least_s=0.001, recent_s=0.001, usual_s=0.08)
     answer(job, frame, 0.002, held=held, repeats=repeats)
-    window = np.asarray(job.engine.state.congestion)[0]
-    assert window["usual_s"] == pytest.approx(usual_s)
+    assert Known(job.engine)["usual_s"] == pytest.approx(usual_s)
 
 
 def test_in_a_tree_an_answer_does_not_make_time_outs_shorter() -> None:
     job, [frame, _] = two_slots()
     job.core["member"]["in_tree"] = 1
-    known(job, least_s=0.001, recent_s=0.001, usual_s=0.08)
+    Known(job.engine).learn(least_s=0.001, recent_s=0.001, usual_s=0.08)
     answer(job, frame, 0.002)
-    assert np.asarray(job.engine.state.congestion)[0]["usual_s"] == pytest.approx(0.08)
+    assert Known(job.engine)["usual_s"] == pytest.approx(0.08)
 
 
-@pytest.mark.parametrize(("in_tree", "timeouts"), [(0, 0), (1, 3)])
+@pytest.mark.parametrize(("in_tree", "backoffs"), [(0, 0), (1, 3)])
 def test_a_doubled_time_out_stays_in_a_tree_until_a_contribution_that_was_sent_once_has_its_result(
-    in_tree: int, timeouts: int
+    in_tree: int, backoffs: int
 ) -> None:
-    job, frames = two_slots(timeouts=3)
+    job, frames = two_slots(backoffs=3)
     job.core["member"]["in_tree"] = in_tree
-    known(job, least_s=0.001, recent_s=0.001)
+    Known(job.engine).learn(least_s=0.001, recent_s=0.001)
     slots = np.asarray(job.engine.state.slots)
     slots["repeats"][0], slots["sent_at"] = 1, NOW - 0.5
     job.feed(job.result(frames[0]), NOW)
-    assert job.core["recovery"]["timeouts"] == timeouts
+    assert Known(job.engine)["backoffs"] == backoffs
     job.feed(job.result(frames[1]), NOW)
-    assert job.core["recovery"]["timeouts"] == 0
+    assert Known(job.engine)["backoffs"] == 0
 
 
 @pytest.mark.parametrize(("after_s", "spurious"), [(0.004, 1), (0.006, 0)])
 def test_a_result_that_comes_sooner_than_an_answer_shows_that_a_repeat_was_needless(
     after_s: float, spurious: int
 ) -> None:
-    job, frames = two_slots(timeouts=3)
+    job, frames = two_slots(backoffs=3)
     job.core["member"]["in_tree"] = 1
-    known(job, least_s=0.01, recent_s=0.01)
+    Known(job.engine).learn(least_s=0.01, recent_s=0.01)
     job.slot["repeats"], job.slot["sent_at"] = 1, NOW - after_s
     job.feed(job.result(frames[0]), NOW)
-    assert job.core["recovery"]["spurious"] == spurious
-    assert job.core["recovery"]["timeouts"] == 0, "in either case the next time-out is long enough"
-    assert job.core["recovery"]["reorder_s"][0] == pytest.approx(spurious * 0.01 / 4)
+    assert Known(job.engine)["spurious"] == spurious
+    assert Known(job.engine)["backoffs"] == 0, "in either case the next time-out is long enough"
+    assert Known(job.engine)["reorder_s"] == pytest.approx(spurious * 0.01 / 4)
 
 
 @pytest.mark.parametrize("slots", [8, 64])
@@ -560,7 +548,7 @@ def test_the_reordering_window_ends_by_itself_where_no_later_result_comes(slots:
     job = Alone(ClusterConfig(workers=2, window_slots=slots, first_window=slots))
     job.submit(np.ones(slots * job.config.lanes_per_frame, np.int32))
     frames = job.frames()
-    know(job.core["recovery"], "reorder_s", 0.01)
+    Known(job.engine).learn(reorder_s=0.01)
     for frame in frames[4:]:
         job.feed(job.result(frame), 0.015)
     job.engine.poll(0.015)
@@ -579,19 +567,18 @@ def test_rounds_that_may_have_waited_for_a_late_rank_make_the_estimate_longer_bi
 ) -> None:
     job, frames = two_slots(smoothed_s=0.01)
     job.core["member"]["in_tree"] = in_tree
-    known(job, least_s=0.01, recent_s=0.01, shortest_s=10.0, timed=4, settled=settled, ends=0)
+    Known(job.engine).learn(least_s=0.01, recent_s=0.01, shortest_s=10.0, timed=4, settled=settled, ends=0)
     np.asarray(job.engine.state.slots)["sent_at"] = NOW - 10.0
     job.feed(job.result(frames[0]), NOW)
-    window = np.asarray(job.engine.state.congestion)[0]
-    assert window["recent_s"] == pytest.approx(recent_s)
+    assert Known(job.engine)["recent_s"] == pytest.approx(recent_s)
 
 
 @pytest.mark.parametrize(("shortest_s", "recent_s"), [(math.inf, 0.03), (0.02, 0.02)])
 def test_an_answer_that_takes_longer_than_rounds_says_how_long_they_are_now(shortest_s: float, recent_s: float) -> None:
     job, [frame, _] = two_slots()
-    known(job, least_s=0.01, recent_s=0.01, shortest_s=shortest_s)
+    Known(job.engine).learn(least_s=0.01, recent_s=0.01, shortest_s=shortest_s)
     answer(job, frame, 0.03)
-    assert np.asarray(job.engine.state.congestion)[0]["recent_s"] == pytest.approx(recent_s)
+    assert Known(job.engine)["recent_s"] == pytest.approx(recent_s)
 
 
 def test_rounds_that_wait_for_others_do_not_put_repeats_off() -> None:
@@ -607,10 +594,10 @@ def test_rounds_that_wait_for_others_do_not_put_repeats_off() -> None:
 @pytest.mark.parametrize(("ago_s", "credit"), [(0.5, 2), (0.25, 0)])
 def test_evidence_is_old_after_a_rounds_time(ago_s: float, credit: int) -> None:
     job, frames = two_slots(waiting=9, evident_at=NOW - ago_s, smoothed_s=1.0, first_passed=9)
-    known(job, least_s=0.375, recent_s=0.375)
+    Known(job.engine).learn(least_s=0.375, recent_s=0.375)
     job.slot["repeats"], job.slot["sent_at"] = 1, NOW - 1.0
     job.feed(job.result(frames[0]), NOW)
-    assert job.core["recovery"]["credit"] == credit
+    assert Known(job.engine)["credit"] == credit
 
 
 def test_each_repeat_on_weak_evidence_waits_twice_as_long_after_a_few() -> None:
@@ -627,12 +614,12 @@ def test_a_restarted_switch_is_told_twice_as_late_each_time() -> None:
         job.add(np.ones(8, np.int32))
     slots = np.asarray(job.engine.state.slots)
     job.engine.restarted(NOW)
-    slots["outstanding"][0], job.core["recovery"]["answered"], job.core["recovery"]["unanswered"] = (
+    slots["outstanding"][0], Known(job.engine)["answered"], Known(job.engine)["unanswered"] = (
         Outstanding.ANSWERED,
         1,
         1,
     )
-    pause_s, now = float(job.core["recovery"]["timeout_s"]), NOW
+    pause_s, now = float(Known(job.engine)["timeout_s"]), NOW
     for _ in range(3):
         for _ in range(3):  # the first of these alone finds something to do
             job.engine.poll(now)
@@ -656,8 +643,7 @@ def probed(held: set[int], **core: Any) -> list[int]:
     job.submit(np.ones(6 * job.config.lanes_per_frame, np.int32))
     job.frames()
     np.asarray(job.engine.state.slots)["held"] = [slot in held for slot in range(6)]
-    for name, value in {"moved_at": NOW, "timeout_s": 0.02, "smoothed_s": 0.001, **core}.items():
-        know(job.core["recovery"], name, value)
+    Known(job.engine).learn(**{"moved_at": NOW, "timeout_s": 0.02, "smoothed_s": 0.001, **core})
     job.engine.poll(job.engine.wake_at)
     return [read(frame).header.slot - job.config.first_slot for frame in job.frames()]
 
@@ -700,9 +686,7 @@ def test_a_call_has_several_tries_before_its_time_out(
     job.frames()
     if own_s is not None:
         job.engine.limit(0, own_s)
-    facts = {"timeouts": 3, "timeout_s": timeout_s, "timeout_max_s": 8.0, "moved_at": NOW}
-    for name, value in (facts | {"smoothed_s": timeout_s}).items():
-        know(job.core["recovery"], name, value)
+    Known(job.engine).learn(backoffs=3, timeout_s=timeout_s, timeout_max_s=8.0, moved_at=NOW, smoothed_s=timeout_s)
     call_s = min(own_s or math.inf, options["timeout_s"], options.get("switch_timeout_s", math.inf))
     found = 0
     while job.engine.wake_at <= NOW + call_s:
@@ -714,16 +698,16 @@ def test_a_call_has_several_tries_before_its_time_out(
 def test_pauses_are_as_before_once_a_call_with_a_short_time_out_is_over() -> None:
     job = Alone(ClusterConfig(workers=1, window_slots=1))
     for _ in range(2):
-        before = float(job.core["recovery"]["pause_max_s"])
+        before = float(Known(job.engine)["pause_max_s"])
         job.submit(np.ones(1, np.int32))
         job.engine.limit(job.engine.submitted - 1, 0.5)
-        assert job.core["recovery"]["pause_max_s"] == 0.5 / 8
+        assert Known(job.engine)["pause_max_s"] == 0.5 / 8
         for frame in job.frames():
             for answer_to in job.answers(frame):
                 job.feed(answer_to)
         job.engine.note(0.0)
         job.engine.events().clear()
-        assert job.core["recovery"]["pause_max_s"] == before
+        assert Known(job.engine)["pause_max_s"] == before
 
 
 @pytest.mark.parametrize("recalls", [False, True])
@@ -742,4 +726,4 @@ def test_the_answer_to_a_round_that_is_recalled_says_nothing_of_a_repeat_long_be
             job.frames()
         assert job.engine.counts[Count.RECALLED] == 1
     assert job.feed(job.result(first), 3.0) == Count.DUPLICATE
-    assert np.isinf(np.asarray(job.engine.state.congestion)[0]["answer_s"]) == recalls
+    assert np.isinf(Known(job.engine)["answer_s"]) == recalls

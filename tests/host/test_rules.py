@@ -20,6 +20,8 @@ from switchsum_protocol.frame import AT, FRAME_BYTES, NO_BLOCK, Flag, Header, Ki
 from switchsum_switch.wires.headers import LOWER_BYTES
 from switchsum_switch.wires.rows import LEAD_BYTES, allocate_rows
 
+from .known import Known
+
 LANES = 8
 PHASES = list(Phase)
 
@@ -305,26 +307,20 @@ def test_timed_out() -> None:
 
 def test_time_outs_double_up_to_the_longest() -> None:
     bench = Bench(Phase.WAITING)
-    core = np.asarray(bench.engine.state.core)[0]
+    known = Known(bench.engine)
     now = bench.engine.wake_at
-    assert now - core["recovery"]["moved_at"] == pytest.approx(core["recovery"]["timeout_s"])
+    assert now - known["moved_at"] == pytest.approx(known["timeout_s"])
     for doublings in range(1, 10):
         bench.engine.poll(now)
         after, now = now, bench.engine.wake_at
-        assert now - after == pytest.approx(
-            min(core["recovery"]["timeout_s"] * min(2**doublings, 64), core["recovery"]["timeout_max_s"])
-        )
+        assert now - after == pytest.approx(min(known["timeout_s"] * min(2**doublings, 64), known["timeout_max_s"]))
     # An answer that says whom the switch waits for ends the silence, and a result all that was learnt from it.
     bench.feed(bench.frame(kind=Kind.HELD, flags=0, bitmap=2))
-    assert core["recovery"]["silent"] == 0, "the error will say that the switch is lost, and not for whom it waits"
+    assert known["silent"] == 0, "the error will say that the switch is lost, and not for whom it waits"
     bench.engine.poll(now)
-    assert bench.engine.wake_at - now == pytest.approx(
-        min(core["recovery"]["timeout_s"] * 16, core["recovery"]["timeout_max_s"])
-    )
+    assert bench.engine.wake_at - now == pytest.approx(min(known["timeout_s"] * 16, known["timeout_max_s"]))
     bench.feed(bench.frame(), now + 1.0)
-    assert (core["recovery"]["silent"], core["recovery"]["timeouts"]) == (0, 0), (
-        "the next frame that is lost is repeated late"
-    )
+    assert (known["silent"], known["backoffs"]) == (0, 0), "the next frame that is lost is repeated late"
 
 
 def test_a_slot_that_does_not_wait_is_not_looked_at_by_loss_recovery() -> None:
@@ -375,7 +371,7 @@ def test_resend_due(phase: Phase) -> None:
 
 def test_a_restarted_switch_that_does_not_answer_is_told_again_and_again() -> None:
     bench = Bench(Phase.IDLE)
-    longest_s = float(np.asarray(bench.engine.state.core)[0]["recovery"]["timeout_max_s"])
+    longest_s = float(Known(bench.engine)["timeout_max_s"])
     bench.engine.restarted(bench.now)
     for _ in range(12):
         now = bench.engine.wake_at

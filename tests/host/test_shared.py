@@ -195,7 +195,7 @@ def test_few_contributions_are_on_the_way_to_the_fallback_and_the_others_follow_
 
     def is_done() -> bool:
         nonlocal most
-        most = max(most, *(int(engine.state.congestion["in_flight"][1]) for engine in engines))
+        most = max(most, *(int(engine.state.paths["in_flight"][1]) for engine in engines))
         pairs = zip(begun, jobs.clusters[1].workers, strict=True)
         return all(serial in worker.finished for (serial, _), worker in pairs)
 

@@ -22,6 +22,8 @@ from switchsum_protocol.frame import FRAME_BYTES, payload_bytes
 from switchsum_protocol.slot_rules import ReferenceSwitch
 from switchsum_switch.wires.rows import LEAD_BYTES, allocate_rows
 
+from .known import Known
+
 CONFIG = ClusterConfig(workers=1, window_slots=1)
 ROUND_S = 20e-6
 
@@ -82,8 +84,8 @@ class Alone:
         self.driver = Driver(self.engine, self.link)
 
     @property
-    def recovery(self) -> Any:
-        return np.asarray(self.engine.state.core)[0]["recovery"]
+    def known(self) -> Known:
+        return Known(self.engine)
 
     def add(self, blocks: int) -> None:
         values = np.ones(blocks * CONFIG.lanes_per_frame, np.int32)
@@ -112,17 +114,17 @@ class Alone:
 def test_a_driver_that_is_never_late_waits_for_two_rounds() -> None:
     alone = Alone(granularity_s=0.0)
     alone.add(100)
-    recovery = alone.recovery
-    assert recovery["smoothed_s"][0] == pytest.approx(ROUND_S)
-    assert recovery["granularity_s"] == 0.0
-    assert recovery["timeout_s"] == pytest.approx(2 * ROUND_S)
+    known = alone.known
+    assert known["smoothed_s"] == pytest.approx(ROUND_S)
+    assert known["granularity_s"] == 0.0
+    assert known["timeout_s"] == pytest.approx(2 * ROUND_S)
     assert alone.engine.counts[Count.PROBES] + alone.engine.counts[Count.OVERTAKEN] == 0
 
 
 def test_a_driver_that_has_not_been_timed_waits_for_a_millisecond() -> None:
     alone = Alone()
     alone.add(100)
-    assert alone.recovery["timeout_s"] == alone.recovery["timeout_min_s"] == 0.001
+    assert alone.known["timeout_s"] == alone.known["timeout_min_s"] == 0.001
 
 
 def test_what_a_driver_is_late_by_counts_up_to_the_minimum_and_is_forgotten() -> None:
@@ -130,15 +132,15 @@ def test_what_a_driver_is_late_by_counts_up_to_the_minimum_and_is_forgotten() ->
     alone.add(100)
     alone.link.late_s = 0.0003
     alone.wait(0.01)
-    assert alone.recovery["granularity_s"] == pytest.approx(0.0003, rel=0.05)
-    assert alone.recovery["timeout_s"] == pytest.approx(2 * ROUND_S + 0.0003, rel=0.05)
+    assert alone.known["granularity_s"] == pytest.approx(0.0003, rel=0.05)
+    assert alone.known["timeout_s"] == pytest.approx(2 * ROUND_S + 0.0003, rel=0.05)
     alone.link.late_s = 0.02
     alone.wait(0.1)
-    assert alone.recovery["granularity_s"] == pytest.approx(0.02, rel=0.05)
-    assert alone.recovery["timeout_s"] == 0.001
+    assert alone.known["granularity_s"] == pytest.approx(0.02, rel=0.05)
+    assert alone.known["timeout_s"] == 0.001
     alone.link.late_s = 0.0
     alone.wait(8.0)
-    assert alone.recovery["timeout_s"] < 0.0001
+    assert alone.known["timeout_s"] < 0.0001
 
 
 @pytest.mark.parametrize(("is_held", "longest_s"), [(False, 0.064), (True, 1 / 16)])
@@ -151,8 +153,8 @@ def test_pauses_grow_as_long_after_short_rounds_as_after_those_of_a_millisecond(
     """
     alone = Alone(granularity_s=0.0)
     alone.add(100)
-    engine, recovery = alone.engine, alone.recovery
-    assert recovery["timeout_s"] < 0.0001
+    engine, known = alone.engine, alone.known
+    assert known["timeout_s"] < 0.0001
     alone.wait(1.0)
     if is_held:
         # Another worker, whom the switch waits for: it says so in its answer to each repeat.

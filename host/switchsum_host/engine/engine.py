@@ -38,9 +38,11 @@ from switchsum_switch.wires.headers import lower_headers
 
 from .by_hand import restore_by_hand
 from .config import EngineConfig
-from .congestion import LEAST, PATIENCE, share_out
+from .congestion import share_out
 from .failures import held_slots, overdue, refused, timed_out
 from .operation import MARKS, Operation
+from .policies.round_trips import UNKNOWN
+from .policies.window import initial
 from .state import ARRAYS, CORE, OPERATIONS, Count, Held, State, allocate, arrays_of
 
 MOST_AT_FIRST: Final = 64
@@ -184,12 +186,6 @@ class Engine:
             "recovery": {
                 "threshold": config.reorder_threshold,
                 "common": -1,
-                "timeout_s": min(config.probe_initial_s, self._longest_pause_s()),
-                "initial_s": min(config.probe_initial_s, self._longest_pause_s()),
-                "pause_max_s": self._longest_pause_s(),
-                "timeout_min_s": config.probe_min_s,
-                "granularity_s": config.granularity_s,
-                "timeout_max_s": config.probe_max_s,
                 "reordered_at": np.inf,
             },
             "progress": {"turn": config.turn},
@@ -197,19 +193,26 @@ class Engine:
         for part, facts in values.items():
             for name, value in facts.items():
                 core[part][name] = value
+        timer = {
+            "timeout_s": min(config.probe_initial_s, self._longest_pause_s()),
+            "initial_s": min(config.probe_initial_s, self._longest_pause_s()),
+            "timeout_max_s": config.probe_max_s,
+            "timeout_min_s": config.probe_min_s,
+            "pause_max_s": self._longest_pause_s(),
+            "granularity_s": config.granularity_s,
+        }
+        for name, value in timer.items():
+            core["recovery"]["timer"][name] = value
         self.state.slots["number"] = config.first_number
         trees = np.zeros(config.window_slots, np.uint8)
         for tree, first in enumerate(np.cumsum(config.trees)[:-1].tolist(), 1):
             trees[first:] = tree
-        windows: dict[str, Any] = {
-            **{"gain": config.mark_gain, "share": 1.0, "ends": -1, "cut_at": -1, "min_window": LEAST},
-            **{"patience": PATIENCE, "lost_at": -1, "loss_cut": config.loss_cut},
-            **dict.fromkeys(("least_s", "shortest_s", "recent_s", "lately_s", "answer_s"), np.inf),
-        }
-        for name, value in windows.items():
-            self.state.congestion[name] = value
+        paths = self.state.paths
+        for part, known in (("window", initial(config.mark_gain, config.loss_cut)), ("trips", UNKNOWN)):
+            for name, value in known.items():
+                paths[part][name] = value
         # With many members nearly each round meets a loss somewhere: more of them are needed to see that one got by.
-        self.state.congestion["first"] = max(config.first_window, min(config.world_size // 8, MOST_AT_FIRST))
+        paths["window"]["first"] = max(config.first_window, min(config.world_size // 8, MOST_AT_FIRST))
         self.share_out(trees)
 
     @property
@@ -284,7 +287,7 @@ class Engine:
 
     def _set_pauses(self) -> None:
         """Have repeats follow one another so soon that each call has several tries before its time-out."""
-        self.state.core["recovery"]["pause_max_s"] = self._longest_pause_s()
+        self.state.core["recovery"]["timer"]["pause_max_s"] = self._longest_pause_s()
 
     def _longest_pause_s(self) -> float:
         config = self._config

@@ -60,7 +60,7 @@ def timed_out(config: EngineConfig, state: State, own_s: float | None = None) ->
     seconds = f"{config.timeout_s if own_s is None else own_s:g} s"
     advice = TIMEOUT_OPTIONS if own_s is None else _OWN
     awaited = _awaited(config, state)
-    if awaited is None or state.core[0]["recovery"]["silent"] > SILENT_PROBES:
+    if awaited is None or state.core[0]["recovery"]["timer"]["silent"] > SILENT_PROBES:
         return SwitchLost(f"no answer from the switch for {seconds}{advice}")
     names, ranks = awaited
     return CollectiveTimeout(f"no progress for {seconds}: the switch waits for {names}{advice}", ranks)

@@ -17,7 +17,7 @@ from switchsum_switch.kernels.outlined import Outlined
 from .header import slot_of
 from .kernels import item_bytes
 from .receiving import fetch_lines
-from .state import CONGESTION, CORE, OPERATION, OPERATIONS, ROW, SLOT, State, state_at
+from .state import CORE, OPERATION, OPERATIONS, PATH, ROW, SLOT, State, state_at
 
 
 def _offset(record: np.dtype[Any], field: str) -> int:
@@ -29,7 +29,7 @@ _FINISHED: Final = _offset(CORE, "progress") + _offset(CORE["progress"], "finish
 _SLOT_BYTES: Final = SLOT.itemsize
 _ROW_BYTES: Final = ROW.itemsize
 _OPERATION_BYTES: Final = OPERATION.itemsize
-_CONGESTION_BYTES: Final = CONGESTION.itemsize
+_PATH_BYTES: Final = PATH.itemsize
 _WORD_BYTES: Final = 8
 _PAIR_BYTES: Final = 128
 """Bytes of two cache lines: a processor that fetches one of them fetches the other as well."""
@@ -60,7 +60,7 @@ def fetch(arrays: int, start: int, lanes: int, step: int) -> int:
     operation = slot.operation % OPERATIONS
     if step == 2:
         fetch_lines(state.operations.ctypes.data + operation * _OPERATION_BYTES, _OPERATION_BYTES)
-        fetch_lines(state.congestion.ctypes.data + slot.tree * _CONGESTION_BYTES, _CONGESTION_BYTES)
+        fetch_lines(state.paths.ctypes.data + slot.tree * _PATH_BYTES, _PATH_BYTES)
         return 0
     _fetch_blocks(state, index, lanes)
     row = 2 * index + (~slot.number & 1)

@@ -88,7 +88,7 @@ def run(loop: int, until: float) -> int:
     link.stop = 0
     rested = True
     call(link.now, here.link)
-    core.recovery.looked_at = due_at = link.time
+    core.recovery.timer.looked_at = due_at = link.time
     if until - link.time > LONG_S:
         core.calls.waits = 1
     while True:
@@ -106,7 +106,7 @@ def run(loop: int, until: float) -> int:
             continue
         link.nap_s = 0.0
         if not rested and core.progress.waiting >= _NAP_ROUNDS:
-            link.nap_s = min(core.recovery.smoothed_s[0] * _NAP_SHARE, link.longest_nap_s)
+            link.nap_s = min(core.recovery.timer.smoothed_s[0] * _NAP_SHARE, link.longest_nap_s)
         rested = rested or link.nap_s > 0
         link.until = min(until, look_again_at(state, link.time))
         due_at = link.time + link.nap_s if link.nap_s > 0 else link.until

@@ -31,6 +31,7 @@ from .dtypes import EXACT, INT8, INT64
 from .header import fill_checksum, put16, put32
 from .integers import ALL_ZERO
 from .kernels import bound_of, item_bytes, power_of_two
+from .policies.timer import note_size
 from .rules import ACTIONS, PHASES, Action, Event
 from .state import OPERATION, OPERATIONS, WHOLE, Body, Core, Count, OperationRecord, Outstanding, Phase, Slot, State
 
@@ -180,13 +181,13 @@ def contribute(state: State, index: int, now: float) -> None:
     """Pack the slot's contribution into its row and queue it; put it off while the window is full."""
     core = state.core[0]
     slot = state.slots[index]
-    state.congestion[slot.tree + slot.passes].in_flight -= slot.phase != Phase.IDLE
+    state.paths[slot.tree + slot.passes].in_flight -= slot.phase != Phase.IDLE
     slot.passes = int(slot.tree == core.member.shared_tree and slot.way != 0 and slot.block != NO_BLOCK)
-    state.congestion[slot.tree + slot.passes].in_flight += slot.phase != Phase.IDLE
+    state.paths[slot.tree + slot.passes].in_flight += slot.phase != Phase.IDLE
     if is_full(state, slot):
         enter(state, slot, Event.ROW_HELD)
         core.progress.blocked -= 1
-        state.congestion[slot.tree + slot.passes].in_flight -= 1
+        state.paths[slot.tree + slot.passes].in_flight -= 1
         append(state, index)
     else:
         _pack_and_queue(state, index, now)
@@ -206,7 +207,7 @@ def send_withheld(state: State, tree: int, now: float) -> None:
     index = take_first(state, tree)
     core = state.core[0]
     core.progress.blocked += 1
-    state.congestion[tree].in_flight += 1
+    state.paths[tree].in_flight += 1
     _pack_and_queue(state, index, now)
 
 
@@ -223,10 +224,8 @@ def _pack_and_queue(state: State, index: int, now: float) -> None:
     _write_frame(state, index, row)
     if slot.payload and core.recovery.has_lanes == 0:
         core.recovery.has_lanes = 1
-        if core.recovery.smoothed_s[0] + core.recovery.smoothed_s[1] == 0.0:
-            # Only frames without lanes were timed.  Links take so many times as long for this one.
-            times = np.float64(state.rows[row].length) / FRAME_BYTES
-            core.recovery.timeout_s = min(core.recovery.timeout_s * times, core.recovery.initial_s)
+        # Only frames without lanes were timed.  Links take so many times as long for this one.
+        note_size(core.recovery.timer, np.float64(state.rows[row].length) / FRAME_BYTES)
     slot.way = way_of(core, slot, slot.way != 0, slot.next_block)
     slot.repeats = slot.held = 0
     state.rows[row].first_at, state.rows[row].repeated_at = now, 0.0
@@ -246,14 +245,14 @@ def way_of(core: Core, slot: Slot, is_taken: bool, next_block: int) -> Scalar:
 @inner
 def enter(state: State, slot: Slot, event: int) -> Scalar:
     """Take a slot to the phase that follows on an event, and return the `Action` that the table names."""
-    progress, congestion = state.core[0].progress, state.congestion[slot.tree + slot.passes]
+    progress, path = state.core[0].progress, state.paths[slot.tree + slot.passes]
     was, then = slot.phase, PHASES[slot.phase, event]
     progress.waiting += then == Phase.WAITING
     progress.waiting -= was == Phase.WAITING
     progress.blocked += then == Phase.BLOCKED
     progress.blocked -= was == Phase.BLOCKED
-    congestion.in_flight += then != Phase.IDLE
-    congestion.in_flight -= was != Phase.IDLE
+    path.in_flight += then != Phase.IDLE
+    path.in_flight -= was != Phase.IDLE
     slot.phase = then
     return ACTIONS[was, event]
 

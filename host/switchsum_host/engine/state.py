@@ -21,7 +21,11 @@ from switchsum_switch.kernels.records import Float64, Int64, Record, Table, UInt
 from switchsum_switch.wires.headers import LOWER_BYTES
 
 from . import exact, integers, kernels, narrow
-from .call_times import CallTimes, Floats, Integers
+from .call_times import CallTimes, Integers
+from .policies.losses import Doubt, Order
+from .policies.round_trips import RoundTrips
+from .policies.timer import Timer
+from .policies.window import Window
 
 Octets = npt.NDArray[np.uint8]
 
@@ -32,8 +36,6 @@ OPERATIONS: Final = 1024
 NEVER: Final = np.iinfo(np.int64).max
 """Larger than every sequence number."""
 MOST_TREES: Final = 8
-WAYS: Final = 2
-"""Ways of a round: over its slot alone, or over the job's fallback, which is further away (see `Slot.way`)."""
 
 
 class Phase(IntEnum):
@@ -225,62 +227,28 @@ class SendingState(Record):
 
 
 class RecoveryState(Record):
-    """What loss recovery knows, see recovery.py."""
+    """What loss recovery knows beside its policies, see recovery.py."""
 
-    passed: Annotated[Integers, "i8", MOST_TREES]
-    """Highest sequence whose result has come, of each tree plus way: one may be slower than another."""
-    first_passed: Annotated[Integers, "i8", MOST_TREES]
-    """Like `passed`, of first transmissions: what was sent after that has brought no result yet."""
+    timer: Timer
+    doubt: Doubt
+    threshold: Int64
+    """So many frames later must have been sent whose results say that one is lost."""
     arrived: Int64
-    """The highest sequence of all in `passed`."""
+    """The highest sequence whose result has come, on any path."""
     searched: Int64
     """`arrived` when slots were last searched."""
     timed_at: Float64
     """When a round was last timed."""
-    evident_at: Float64
-    """When `overtaken` was last heard of."""
-    credit: Int64
-    """Frames that may be taken for lost because results of repeats have passed them."""
-    doubts: Int64
-    """How many were since the last result of a contribution that was sent once."""
-    overtaken: Annotated[Integers, "i8", MOST_TREES]
-    """Like `passed`, for slots that are in step with the other workers' slots."""
-    threshold: Int64
     common: Int64
     """The newest operation of which a result has come, so that all workers have begun it."""
     common_at: Float64
     """When that first result came."""
-    timeouts: Int64
-    """How often the time-out was doubled."""
-    prompt: Int64
-    """Answers in a row that came soon after repeats, in a tree, while no round was timed."""
-    silent: Int64
-    """Time-outs in a row without any answer."""
-    smoothed_s: Annotated[Floats, "f8", WAYS]
-    variation_s: Annotated[Floats, "f8", WAYS]
-    """Variation of the times of rounds, by way: a round also lasts as long as others take to repeat what was lost."""
-    delivered_s: Annotated[Floats, "f8", MOST_TREES]
-    """How long the newest round took that `overtaken` counts (RACK.rtt of RFC 8985)."""
-    reorder_s: Annotated[Floats, "f8", MOST_TREES]
-    """Reordering window (RFC 8985): so much longer than that round may one take whose result was overtaken."""
     reordered_at: Float64
-    """When the first of these has taken as long as that; infinity: there is none."""
+    """When the first frame has waited for the reordering window; infinity: there is none."""
     spurious: Int64
     """Repeats that proved needless, for the result came sooner than any answer to them."""
-    timeout_s: Float64
-    initial_s: Float64
-    """The time-out before any round with lanes was timed."""
     has_lanes: Int64
     """1: a contribution with lanes has been sent."""
-    timeout_max_s: Float64
-    pause_max_s: Float64
-    """Longest pause that doubling makes: a part of the shortest time-out of a call, or of the switch."""
-    timeout_min_s: Float64
-    """Upper bound of the least time-out."""
-    granularity_s: Float64
-    """How late the driver has looked at its clock recently."""
-    looked_at: Float64
-    """When the driver last looked at its clock."""
     moved_at: Float64
     """When a frame was last queued or a result came."""
     unanswered: Int64
@@ -293,94 +261,20 @@ class RecoveryState(Record):
     """The pause from then to the next repeat of these rounds."""
 
 
-class CongestionState(Record):
-    """How many contributions may be in flight over a tree, see congestion.py; `came` and `marked` are of a round trip.
+class PathState(Record):
+    """A path of this worker: a tree of its job, or behind that of shared slots the way over the fallback."""
 
-    Each result needs nearly all of it, which lies in three lines of a cache.
-    """
-
-    limit: Float64
-    """The window: so many contributions may be in flight; the fraction is what it has grown towards one more."""
+    window: Window
+    trips: RoundTrips
+    order: Order
     in_flight: Int64
     """Slots that wait for a result, or for their row alone."""
     slots: Int64
     """The tree's slots."""
-    most: Int64
-    """The largest window."""
-    first: Int64
-    """The window before any result with lanes."""
-    has_started: Int64
-    """1: slow start is over."""
-    is_open: Int64
-    """1: a result with lanes has come."""
     base: Int64
-    """Where in the array `withheld` the tree's heap of slots begins."""
+    """Where in the array `withheld` the path's heap of slots begins."""
     withheld: Int64
     """How many slots are in the heap."""
-    share: Float64
-    """A mark takes half of this part of the window away, but at least `_LEAST_CUT`."""
-    came: Int64
-    """Results that came in this round trip."""
-    marked: Int64
-    """Results in this round trip that were marked."""
-    lost: Int64
-    """Contributions without lanes that were lost in this round trip."""
-    ends: Int64
-    """With the result of a contribution after this sequence the next round trip begins."""
-    cut_at: Int64
-    """The last sequence when the window was made smaller: marks of what was sent before say nothing new."""
-    min_window: Float64
-    """The window does not become smaller than this."""
-    in_vain: Int64
-    """Round trips with all results marked although the window was at its minimum, less those with none marked."""
-    patience: Int64
-    """After so many such round trips the minimum grows beyond 1."""
-    lost_at: Int64
-    """The last sequence when the minimum was made smaller for a loss."""
-    least_s: Float64
-    """The shortest of these round trips."""
-    shortest_s: Float64
-    """The shortest of them since the present round trip began."""
-    timed: Int64
-    """How many these are."""
-    settled: Int64
-    """How many of these were sent after a result of their operation had come: they have not waited for a late rank."""
-    timed_from: Float64
-    """Since when they are counted."""
-    recent_s: Float64
-    """The shortest of them in the round trip before the present one."""
-    usual_s: Float64
-    """The longest of these shortest rounds in round trips lately."""
-    newest: Int64
-    """The highest sequence whose result has come."""
-    in_order: Int64
-    """Results that came in the order of sending since `lately_s` was set anew."""
-    lately_s: Float64
-    """What the shortest of them took."""
-    in_order_s: Float64
-    """What the shortest of the last few results in the order of sending took, without waiting for a late rank."""
-    answer_s: Float64
-    """What the last answer to a repeat took, which waits for nobody; infinity: none was timed."""
-    answered_at: Float64
-    """When it came."""
-    loss_cut: Float64
-    """The part that a loss takes away where a queue stands."""
-    is_marked: Int64
-    """1: a result has been marked, so that the network says itself when queues grow."""
-    quiet: Int64
-    """Round trips in a row that found no queue; below 0: that found one."""
-    dropped: Int64
-    """Repeats in this round trip of contributions that were taken for lost."""
-    trips: Int64
-    """Round trips in which `dropped_lately` and `came_lately` were counted."""
-    dropped_lately: Int64
-    """Repeats in these round trips of contributions that were taken for lost."""
-    came_lately: Int64
-    """Results in these round trips."""
-    careful: Int64
-    """Round trips for which the window still grows by one in each, since nearly all of a larger one was lost."""
-    gain: Float64
-    """Weight in the average `share` of the share of marked results in the newest round trip."""
 
 
 class Progress(Record):
@@ -540,7 +434,7 @@ class Arrays(Record):
     kept: Int64
     last_sent: Int64
     withheld: Int64
-    congestion: Int64
+    paths: Int64
     window: Int64
     lanes_per_frame: Int64
 
@@ -549,7 +443,7 @@ CORE: Final = dtype_of(Core)
 SLOT: Final = dtype_of(Slot)
 OPERATION: Final = dtype_of(OperationRecord)
 ROW: Final = dtype_of(Row)
-CONGESTION: Final = dtype_of(CongestionState)
+PATH: Final = dtype_of(PathState)
 ARRAYS: Final = dtype_of(Arrays)
 
 
@@ -572,7 +466,7 @@ class State(NamedTuple):
     """Sequence of the last transmission of each slot that waits, side by side and quick to search; else `NEVER`."""
     withheld: npt.NDArray[np.int64]
     """A heap for each tree of the slots whose contributions are withheld, and one for the way over the fallback."""
-    congestion: Table[CongestionState]
+    paths: Table[PathState]
     """One record for each tree; that behind the tree of shared slots is for the way over the fallback."""
 
 
@@ -583,7 +477,7 @@ def allocate(window: int, lanes_per_frame: int, zeros: Callable[..., npt.NDArray
     a frame needs of an engine on few pages.
     """
     last_sent, queue = zeros(window, np.int64), zeros((2, 2 * window), np.int32)
-    congestion, core = zeros(MOST_TREES, CONGESTION), zeros(1, CORE)
+    paths, core = zeros(MOST_TREES, PATH), zeros(1, CORE)
     for kernel in BLOCK_KERNELS:
         core["kernels"][kernel.__qualname__] = kernel.address
     last_sent[:] = NEVER
@@ -596,7 +490,7 @@ def allocate(window: int, lanes_per_frame: int, zeros: Callable[..., npt.NDArray
         kept=np.zeros((window, lanes_per_frame), np.uint32),
         last_sent=last_sent,
         withheld=np.zeros(2 * window, np.int64),
-        congestion=table(congestion),
+        paths=table(paths),
     )
 
 
@@ -621,5 +515,5 @@ def state_at(arrays: int) -> State:
         carray(pointer(here.kept), (slots, here.lanes_per_frame), np.uint32),
         integers_at(here.last_sent, slots),
         integers_at(here.withheld, rows),
-        carray(pointer(here.congestion), (MOST_TREES,), CONGESTION),
+        carray(pointer(here.paths), (MOST_TREES,), PATH),
     )

@@ -99,7 +99,7 @@ def main() -> None:
         # No queue drops on shared memory, so that no loss makes a window smaller there.
         driver = comm.queue.driver
         assert isinstance(driver, Driver)
-        windows = np.asarray(driver.engine.state.congestion)
+        windows = np.asarray(driver.engine.state.paths)["window"]
         assert (windows["loss_cut"] > 0).all() != os.environ["SWITCHSUM_LINK"].startswith("shm:")
         if comm.rank == 0:
             Path(os.environ["RESULT"]).write_text(json.dumps({"repeats": statistics.repeats}))
