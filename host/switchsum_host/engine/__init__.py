@@ -10,7 +10,7 @@
 | `rules.py` | the rules of a slot as one table |
 | `recovery.py`, `failures.py` | what is sent again and when; words for what ends an operation |
 | `congestion.py` | which contributions wait for the window, and in what order they go |
-| `policies/` | what those two ask, in numbers: round trips, time-outs, losses, the window |
+| `policies/` | what those two ask, in numbers: round trips, time-outs, losses, the window, pace |
 | `header.py` | headers in place, and checksums |
 | `kernels.py`, `integers.py`, `narrow.py`, `exact.py`, `each.py` | hot loops over one block of values, by format |
 | `call_times.py` | when the latest collectives began and ended, for reports |

@@ -1,6 +1,7 @@
 """Which contributions wait for the congestion window, in what order they go, and what each result tells the window.
 
-How large the window is, `policies/window.py` says; from how long rounds take, `policies/round_trips.py`.
+How large the window is, `policies/window.py` says; when a contribution may leave, `policies/pacing.py`.  They decide
+by how long rounds take, and how fast results come: `policies/round_trips.py`, `policies/delivery.py`.
 
 A contribution that finds the window full is withheld, with its slot in phase `BLOCKED`.  It is sent when results have
 made room, in an order that is the same on all ranks (`_turn_of`), whatever each of them has lost: ranks whose windows
@@ -19,9 +20,9 @@ from switchsum_protocol.frame import NO_BLOCK
 from switchsum_switch.kernels.decorators import inner
 from switchsum_switch.kernels.memory import Scalar
 
-from .policies import round_trips, window
+from .policies import delivery, pacing, round_trips, window
 from .policies.window import allowed
-from .state import MOST_TREES, OPERATIONS, Count, Phase, Slot, State
+from .state import MOST_TREES, OPERATIONS, Count, PathState, Phase, Slot, State
 
 FIRST_EMPTY: Final = 128
 """Most contributions without lanes in flight over a tree before any result: as many bytes as a few whole frames."""
@@ -48,11 +49,23 @@ def share_out(state: State, trees: npt.NDArray[np.integer[Any]]) -> None:
 
 
 @inner
-def is_full(state: State, slot: Slot) -> bool:
+def is_full(state: State, slot: Slot, now: float) -> bool:
     """Tell whether a slot's contribution must be withheld: the window is full, or others were there first."""
     here = state.paths[slot.tree + slot.passes]
     others = here.in_flight - (slot.phase != Phase.IDLE)
-    return bool(here.withheld > 0 or others + 1 > allowed(here.window, slot.block != NO_BLOCK))
+    if here.withheld > 0 or others + 1 > allowed(here.window, slot.block != NO_BLOCK):
+        return True
+    return not is_time(state, here, slot, now)
+
+
+@inner
+def is_time(state: State, here: PathState, slot: Slot, now: float) -> bool:
+    """Tell whether a contribution may leave as far as time goes; if not, `paced_at` says when to look again."""
+    if slot.block == NO_BLOCK or pacing.is_time(here.pace, now):
+        return True
+    recovery = state.core[0].recovery
+    recovery.paced_at = min(recovery.paced_at, here.pace.next_at)
+    return False
 
 
 @inner
@@ -110,12 +123,13 @@ def _turn_of(state: State, index: int) -> Scalar:
 
 
 @inner
-def may_send(state: State, tree: int) -> bool:
+def may_send(state: State, tree: int, now: float) -> bool:
     """Tell whether the contribution that was withheld first may be sent."""
     here = state.paths[tree]
     if here.withheld == 0:
         return False
-    return bool(here.in_flight + 1 <= allowed(here.window, state.slots[state.withheld[here.base]].block != NO_BLOCK))
+    slot = state.slots[state.withheld[here.base]]
+    return bool(here.in_flight + 1 <= allowed(here.window, slot.block != NO_BLOCK)) and is_time(state, here, slot, now)
 
 
 @inner
@@ -134,11 +148,17 @@ def note_round(state: State, slot: Slot, sequence: int, is_marked: bool, carries
         window.note_empty(here.window, here.trips, used, sequence, core.sending.sequence)
         return
     window.note_result(here.window, is_marked)
+    delivery.note_delivered(here.delivery, now)
     if slot.repeats == 0:
         is_settled = slot.operation <= common and slot.sent_at >= core.recovery.common_at
         round_trips.note_round(here.trips, now - slot.sent_at, is_settled)
     if sequence > here.window.ends:
         round_trips.end_round_trip(here.trips, here.in_flight, members, now)
+        _note_burst(here, here.window.marked, members)
+        pacing.end_round_trip(here.pace)
+        lost = delivery.end_round_trip(here.delivery, now)
+        if lost > 0.0:
+            window.fit(here.window, here.delivery.rate * here.trips.least_s, lost)
         window.end_round_trip(here.window, here.trips, here.slots, core.sending.sequence)
     if is_marked:
         core.progress.counts[Count.MARKED] += 1
@@ -151,7 +171,16 @@ def note_round(state: State, slot: Slot, sequence: int, is_marked: bool, carries
 def note_loss(state: State, path: int, sequence: int) -> None:
     """Learn that a contribution that was sent as frame number `sequence`, or its result, was lost."""
     here = state.paths[path]
+    here.delivery.lost += 1
+    _note_burst(here, here.delivery.lost, state.core[0].member.workers)
     window.note_loss(here.window, here.trips, here.in_flight, sequence, state.core[0].sending.sequence)
+
+
+@inner
+def _note_burst(here: PathState, bad: int, members: int) -> None:
+    """Note how many of a window were lost or marked: without a queue that stands, they left in a burst."""
+    if not round_trips.is_queued(here.trips, round_trips.LOSSY_S):
+        pacing.note_burst(here.pace, bad, here.window.limit, members)
 
 
 @inner

@@ -40,11 +40,11 @@ from switchsum_switch.kernels.memory import Scalar, bytes_at
 
 from .congestion import longest_trip_s, note_loss
 from .header import fill_checksum
-from .policies import losses, timer
+from .policies import losses, pacing, timer
 from .policies.round_trips import expected_s, has_many, is_busy
 from .policies.round_trips import note_answer as time_answer
 from .rules import ACTIONS, Action, Event
-from .sending import acknowledge, contribute_blocked, queue_contribution, queue_frame, send_withheld
+from .sending import acknowledge, contribute_blocked, queue_contribution, queue_frame, release_paced, send_withheld
 from .state import MOST_TREES, NEVER, Core, Count, Held, Outstanding, Slot, State
 
 _REPEAT: Final = int(Flag.REPEAT)
@@ -58,6 +58,7 @@ def poll(state: State, now: float) -> None:
     """Do what time, and the transport's progress, allow."""
     contribute_blocked(state, now)
     repeat_overtaken(state, now)
+    release_paced(state, now)
     probe(state, now)
     resend_outstanding(state, now)
 
@@ -68,6 +69,7 @@ def wake_at(state: State) -> float:
     core = state.core[0]
     recovery = core.recovery
     at: Scalar = min(probe_at(core), recovery.reordered_at) if core.progress.waiting > 0 else np.inf
+    at = min(at, recovery.paced_at)
     return min(at, recovery.resend_at) if recovery.unanswered + recovery.answered > 0 else at  # type: ignore[no-any-return]
 
 
@@ -345,6 +347,11 @@ def repeat_overtaken(state: State, now: float) -> None:
             continue
         if slot.operation > recovery.common or now < slot.sent_at + _patience_s(state, slot):
             continue
+        here = state.paths[slot.tree + slot.passes]
+        if not pacing.is_time(here.pace, now):
+            recovery.paced_at = min(recovery.paced_at, here.pace.next_at)
+            recovery.searched = recovery.arrived - progress.waiting
+            return
         if state.last_sent[index] > order.overtaken - recovery.threshold:
             waited_s, expected = now - slot.sent_at, round_s(state, slot)
             if not losses.takes_credit(recovery.doubt, waited_s, expected, core.member.workers, core.member.in_tree):

@@ -31,9 +31,23 @@ from .dtypes import EXACT, INT8, INT64
 from .header import fill_checksum, put16, put32
 from .integers import ALL_ZERO
 from .kernels import bound_of, item_bytes, power_of_two
+from .policies.pacing import note_sent
 from .policies.timer import note_size
 from .rules import ACTIONS, PHASES, Action, Event
-from .state import OPERATION, OPERATIONS, WHOLE, Body, Core, Count, OperationRecord, Outstanding, Phase, Slot, State
+from .state import (
+    MOST_TREES,
+    OPERATION,
+    OPERATIONS,
+    WHOLE,
+    Body,
+    Core,
+    Count,
+    OperationRecord,
+    Outstanding,
+    Phase,
+    Slot,
+    State,
+)
 
 NO_RANK: Final = -1
 _ODD: Final = 0x9E37_79B1
@@ -184,7 +198,7 @@ def contribute(state: State, index: int, now: float) -> None:
     state.paths[slot.tree + slot.passes].in_flight -= slot.phase != Phase.IDLE
     slot.passes = int(slot.tree == core.member.shared_tree and slot.way != 0 and slot.block != NO_BLOCK)
     state.paths[slot.tree + slot.passes].in_flight += slot.phase != Phase.IDLE
-    if is_full(state, slot):
+    if is_full(state, slot, now):
         enter(state, slot, Event.ROW_HELD)
         core.progress.blocked -= 1
         state.paths[slot.tree + slot.passes].in_flight -= 1
@@ -197,7 +211,19 @@ def contribute(state: State, index: int, now: float) -> None:
 def release(state: State, tree: int, now: float) -> None:
     """Send what was withheld, as far as the window has room."""
     for path in range(tree, tree + 1 + int(tree == state.core[0].member.shared_tree)):
-        while may_send(state, path):
+        while may_send(state, path, now):
+            send_withheld(state, path, now)
+
+
+@inner
+def release_paced(state: State, now: float) -> None:
+    """Send what only waited for its time."""
+    recovery = state.core[0].recovery
+    if now < recovery.paced_at:
+        return
+    recovery.paced_at = np.inf
+    for path in range(MOST_TREES):
+        while may_send(state, path, now):
             send_withheld(state, path, now)
 
 
@@ -397,6 +423,11 @@ def queue_contribution(state: State, index: int, row: int, now: float) -> None:
     queue_frame(state, row)
     state.slots[index].sent_at = now
     state.last_sent[index] = core.sending.sequence
+    slot = state.slots[index]
+    here = state.paths[slot.tree + slot.passes]
+    here.delivery.sent += 1
+    if slot.block != NO_BLOCK:
+        note_sent(here.pace, here.trips.least_s, here.window.limit, core.recovery.timer.granularity_s, now)
     core.recovery.moved_at = now
 
 

@@ -22,7 +22,9 @@ from switchsum_switch.wires.headers import LOWER_BYTES
 
 from . import exact, integers, kernels, narrow
 from .call_times import CallTimes, Integers
+from .policies.delivery import Delivery
 from .policies.losses import Doubt, Order
+from .policies.pacing import Pace
 from .policies.round_trips import RoundTrips
 from .policies.timer import Timer
 from .policies.window import Window
@@ -245,6 +247,8 @@ class RecoveryState(Record):
     """When that first result came."""
     reordered_at: Float64
     """When the first frame has waited for the reordering window; infinity: there is none."""
+    paced_at: Float64
+    """When the first contribution may leave that waits for its time alone; infinity: there is none."""
     spurious: Int64
     """Repeats that proved needless, for the result came sooner than any answer to them."""
     has_lanes: Int64
@@ -267,6 +271,8 @@ class PathState(Record):
     window: Window
     trips: RoundTrips
     order: Order
+    delivery: Delivery
+    pace: Pace
     in_flight: Int64
     """Slots that wait for a result, or for their row alone."""
     slots: Int64

@@ -8,13 +8,15 @@ result (`Flag.MARK`), one of the result itself to this rank alone.  So the windo
 * The first mark of a round trip takes a part of what is in flight away: a third to a half (DCTCP, RFC 8257).
 * Without marks the window grows by one contribution in each round trip, up to the slots that the job has on the tree.
   Where nothing marks and frames wait in a queue, it grows by an eighth of that, and not at all if they wait long.
-  After some round trips without any queue it grows by a quarter: the link may have become faster.
+  After some round trips without any queue or mark it grows by a quarter: the link may have become faster, or a burst
+  was marked on a link that has room.
 * A loss takes a part away (`loss_cut`) while a queue stands, for then it is our own.  It never takes what fills the
   link.  With a queue that has just begun, or with none, a loss says little: networks lose frames that no queue dropped.
   Where frames wait in a deep queue (`round_trips.is_deep`), a single loss will do.
 
-A queue of a few frames is too short to be seen in the time of rounds.  So where a window is nearly all lost, round trip
-after round trip, it becomes as small as what comes of it (`_note_overflow`), and for a while grows by one in each.
+A queue of a few frames is too short to be seen in the time of rounds.  So where a path overflows (`delivery.py`) the
+window becomes what fills it, and what waits for repeats (`fit`).  Where a window is nearly all lost, round trip after
+round trip, it becomes as small as what comes of it (`_note_overflow`), and for a while grows by one in each.
 
 Others may fill a queue and not obey its marks, as most TCP does.  Then results are marked, however small the window is.
 So no mark takes it below a *minimum window*, 1 at first.  While most round trips have all results marked at it (see
@@ -176,7 +178,7 @@ def _growth(window: Window, trips: RoundTrips, used: int) -> float:
     """Return by how much a result without a mark makes the window larger."""
     if window.has_started == 0:
         return 1.0
-    if window.quiet > _QUIET and window.is_marked == window.careful == 0 and used >= window.limit:
+    if window.quiet > _QUIET and window.careful == 0 and used >= window.limit:
         return _PROBED
     if window.is_marked or not is_queued(trips, STANDING_S):
         return 1.0 / window.limit
@@ -207,6 +209,15 @@ def end_round_trip(window: Window, trips: RoundTrips, slots: int, last_sent: int
         window.quiet = max(window.quiet, 0) + 1
     window.came = window.marked = window.dropped = 0
     window.ends = last_sent
+
+
+@inner
+def fit(window: Window, filling: float, lost: float) -> None:
+    """Fit a window to a path that overflows: what fills it, and what waits for repeats, `lost` for each result."""
+    if window.loss_cut > 0:
+        window.limit = max(min(window.limit, 1.0 + filling * (1.0 + lost)), _FEWEST, window.min_window)
+        window.has_started = 1
+        window.quiet = 0
 
 
 @inner

@@ -1,0 +1,178 @@
+"""What a worker decides in bad networks, by traces of numbers: the functions of `engine.policies` alone."""
+
+from __future__ import annotations
+
+import math
+import random
+from datetime import UTC, datetime
+from typing import Any
+
+import numpy as np
+import pytest
+
+from switchsum_host.engine.policies import delivery, losses, pacing, round_trips, timer, window
+from switchsum_host.engine.policies.window import Window
+from switchsum_switch.kernels.records import Record, dtype_of
+
+SEED_OF_THE_DAY = int(datetime.now(UTC).strftime("%Y%m%d"))
+
+
+def python(function: Any) -> Any:
+    """Return a policy's function as Python wrote it: its callees are compiled, and it is not."""
+    return getattr(function, "py_func", function)
+
+
+@pytest.fixture(autouse=True)
+def _in_python(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have functions of policies call one another in Python, for nothing but kernels calls the compiled ones."""
+    modules = (delivery, losses, pacing, round_trips, timer, window)
+    for module in modules:
+        for name, value in vars(module).items():
+            if hasattr(value, "py_func"):
+                monkeypatch.setattr(module, name, value.py_func)
+
+
+def known(record: type[Record], **facts: Any) -> Any:
+    """Return a record with these facts, and all others 0."""
+    made: Any = np.zeros(1, dtype_of(record)).view(np.recarray)[0]
+    for name, value in facts.items():
+        made[name] = value
+    return made
+
+
+def random_rounds(seed: int) -> list[float]:
+    """Return times of rounds on a path of random length, some of which waited for others."""
+    draw = random.Random(seed)
+    trip_s = 10 ** draw.uniform(-5, 0)
+    return [trip_s * (1 + draw.expovariate(4)) * (draw.choice((1, 1, 1, 20))) for _ in range(200)]
+
+
+@pytest.mark.parametrize("seed", [1, 2, 3, SEED_OF_THE_DAY])
+def test_time_outs_are_those_of_rfc_6298_within_three_shortest_rounds(seed: int) -> None:
+    """The oracle is the RFC's pseudocode, section 2, with exact fractions of its gains."""
+    clock = known(timer.Timer, timeout_s=1.0, timeout_max_s=8.0, timeout_min_s=1e-3, pause_max_s=1.0)
+    smoothed = variation = None
+    least_s = math.inf
+    for elapsed in random_rounds(seed):
+        if smoothed is None or variation is None:
+            smoothed, variation = elapsed, elapsed / 2
+        else:
+            variation = 0.75 * variation + 0.25 * abs(smoothed - elapsed)
+            smoothed = 0.875 * smoothed + 0.125 * elapsed
+        least_s = min(least_s, elapsed)
+        timer.smooth(clock, 0, elapsed)
+        timer.set_timeout(clock, least_s)
+        expected = min(smoothed + 4 * variation, 3 * least_s)
+        assert clock["timeout_s"] == pytest.approx(min(max(expected, min(2 * least_s, 1e-3)), 8.0))
+        assert timer.pause_s(clock) <= timer.longest_pause_s(clock) <= 2.0
+
+
+@pytest.mark.parametrize("seed", [1, 2, 3, SEED_OF_THE_DAY])
+def test_the_shortest_round_of_a_round_trip_is_kept_and_a_late_rank_is_no_queue(seed: int) -> None:
+    draw = random.Random(seed)
+    trips = known(round_trips.RoundTrips, **round_trips.UNKNOWN)
+    least, now = math.inf, 0.0
+    for _ in range(50):
+        times = [0.01 * (1 + draw.random()) for _ in range(draw.randint(4, 20))]
+        times.append(5.0)  # it waited for a late rank
+        for elapsed in times:
+            round_trips.note_round(trips, elapsed, True)
+        least = min(least, *times)
+        now += max(times)
+        round_trips.end_round_trip(trips, 64, 4, now)
+        assert trips["least_s"] == least
+        assert trips["recent_s"] == min(times)
+        assert trips["recent_s"] <= trips["usual_s"] <= 0.02
+        assert not round_trips.is_queued(trips, round_trips.STANDING_S) or min(times) > 1.5 * least
+
+
+def play_window(seed: int, capacity: float, trips: int) -> list[float]:
+    """Return the window after each of some round trips over a link that marks what is beyond its capacity."""
+    here = known(Window, **window.initial(0.25, 0.3), limit=16.0, most=256, first=16)
+    times = known(round_trips.RoundTrips, **round_trips.UNKNOWN)
+    draw = random.Random(seed)
+    sequence, limits = 0, []
+    for _ in range(trips):
+        in_flight = int(here["limit"])
+        for place in range(in_flight):
+            sequence += 1
+            is_marked = place >= capacity * draw.uniform(0.95, 1.05)
+            window.note_result(here, is_marked)
+            round_trips.note_round(times, 0.01, True)
+            if sequence > here["ends"]:
+                round_trips.end_round_trip(times, in_flight, 4, 0.01 * len(limits))
+                window.end_round_trip(here, times, 256, sequence + in_flight)
+            if is_marked:
+                window.note_mark(here, in_flight, sequence, sequence + in_flight)
+            else:
+                window.grow(here, times, in_flight)
+        limits.append(float(here["limit"]))
+    return limits
+
+
+@pytest.mark.parametrize("seed", [1, 2, SEED_OF_THE_DAY])
+@pytest.mark.parametrize("capacity", [20.0, 60.0, 200.0])
+def test_a_window_stays_about_what_the_link_holds(seed: int, capacity: float) -> None:
+    limits = play_window(seed, capacity, 200)
+    assert all(1.0 <= limit <= 256 for limit in limits)
+    assert limits[:3] == [min(16 * 2**n, 256) for n in (1, 2, 3)] or capacity < 64, "slow start doubles it"
+    steady = limits[50:]
+    assert 0.5 * capacity < min(steady)
+    assert max(steady) < 1.6 * capacity + 2
+    assert 0.65 * capacity < sum(steady) / len(steady) < 1.25 * capacity
+
+
+@pytest.mark.parametrize("seed", [1, 2, SEED_OF_THE_DAY])
+@pytest.mark.parametrize(("loss", "sent", "overflows"), [(0.4, 1.7, True), (0.0, 1.0, False), (0.3, 0.5, False)])
+def test_a_path_overflows_where_more_is_sent_than_results_can_come(
+    seed: int, loss: float, sent: float, overflows: bool
+) -> None:
+    """A link of a thousand frames a second: what comes at its rate was too much; what comes with gaps was not."""
+    draw = random.Random(seed)
+    here = known(delivery.Delivery)
+    now, found = 0.0, []
+    for _ in range(20):
+        for _ in range(100):
+            now += 1e-3
+            here["sent"] += draw.random() < sent - 1 if sent > 1 else 0
+            here["sent"] += draw.random() < min(sent, 1.0)
+            lost = draw.random() < loss
+            here["lost"] += lost
+            if overflows or not lost:  # a full link brings a result in each turn, whatever was lost before it
+                delivery.note_delivered(here, now)
+        found.append(delivery.end_round_trip(here, now))
+    assert all(one > 0 for one in found[1:]) == overflows
+    assert any(found[1:]) == overflows
+
+
+def test_a_burst_is_spread_over_a_part_of_the_shortest_round_and_only_where_many_were_lost() -> None:
+    pace = known(pacing.Pace)
+    pacing.note_burst(pace, 3, 16.0, 4)
+    assert pace["trips"] == 0
+    pacing.note_sent(pace, 0.1, 16.0, 1e-4, 1.0)
+    assert pacing.is_time(pace, 1.0), "nothing is spread"
+    pacing.note_burst(pace, 12, 16.0, 4)
+    now = 1.0
+    for _ in range(16):
+        assert pacing.is_time(pace, now)
+        pacing.note_sent(pace, 0.1, 16.0, 1e-4, now)
+        assert not pacing.is_time(pace, now)
+        now = float(pace["next_at"])
+    assert now - 1.0 == pytest.approx(0.1 / 4, rel=0.02)
+    before = now
+    pacing.note_sent(pace, 0.1, 16.0, 0.05, now)
+    assert pace["next_at"] == before, "a driver that looks late at its clock cannot spread so short a round"
+    for _ in range(int(pace["trips"])):
+        pacing.end_round_trip(pace)
+    assert pacing.is_time(pace, 0.0)
+
+
+def test_many_members_lose_frames_by_chance_in_most_rounds_and_are_not_paced() -> None:
+    pace = known(pacing.Pace)
+    pacing.note_burst(pace, 100, 128.0, 64)
+    assert pace["trips"] == 0
+
+
+@pytest.mark.parametrize(("waited_s", "in_tree", "lost"), [(2.9, 0, False), (3.1, 0, True), (3.1, 1, False)])
+def test_a_frame_that_was_passed_long_ago_is_lost_at_a_single_switch(waited_s: float, in_tree: int, lost: bool) -> None:
+    assert losses.takes_credit(known(losses.Doubt), waited_s, 1.0, 4, in_tree) == lost
