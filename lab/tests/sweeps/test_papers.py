@@ -38,7 +38,7 @@ def without_best(sweep: Sweep) -> set[Cell]:
 def test_a_sweep_of_the_repository_can_be_run_and_drawn(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(ROOT)  # topologies and recordings are named from there
     monkeypatch.setattr(
-        "switchsum_lab.simulation.scenario.check_room", lambda scenario: None
+        "switchsum_lab.simulation.scenario.check_size", lambda scenario: None
     )  # of a machine of any size
     sweep = load(path)
     sweep.check(check)

@@ -20,7 +20,7 @@ import numpy as np
 from switchsum_lab.simulation import jobs
 from switchsum_lab.simulation.conditions import CableConditions, HostCost
 from switchsum_lab.simulation.network import Network
-from switchsum_lab.simulation.python_switch import DataPlane
+from switchsum_lab.simulation.python_switch import Plane
 from switchsum_lab.simulation.records import Stop
 from switchsum_lab.simulation.scenario import Drawing, LinkResult, Result, Scenario, arrays_of
 from switchsum_protocol.errors import LocalError, UsageError
@@ -159,7 +159,7 @@ class VirtualRun:
         cost: HostCost = HostCost(),  # noqa: B008 - frozen
         mtu: int = 1500,
         job_count: int = 1,
-        plane: DataPlane | None = None,
+        plane: Plane | None = None,
     ) -> None:
         """Lay the star.
 

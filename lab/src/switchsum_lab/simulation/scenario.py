@@ -271,7 +271,7 @@ def estimate(scenario: Scenario) -> tuple[int, float]:
     return int(memory), frames / _FRAMES_A_SECOND
 
 
-def check_room(scenario: Scenario, *, most_s: float = LONGEST_S) -> None:
+def check_size(scenario: Scenario, *, most_s: float = LONGEST_S) -> None:
     """Raise LocalError if a scenario needs more memory than there is, or more time than allowed: before it runs."""
     memory, seconds = estimate(scenario)
     available = _available_bytes()

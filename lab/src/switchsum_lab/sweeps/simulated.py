@@ -136,7 +136,7 @@ def check(cell: Cell) -> None:
         raise Impossible("step", "only a recording has steps")
     try:
         wanted = scenario_of(cell)
-        scenario.check_room(wanted)
+        scenario.check_size(wanted)
     except UsageError as error:
         raise Impossible("background" if "stream" in str(error) else "workers", str(error)) from error
     except LocalError as error:
