@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -19,9 +20,9 @@ from switchsum_lab.protocols.seam import Array, Peer, Steps, load
 from switchsum_lab.protocols.virtual import VirtualRun
 from switchsum_lab.simulation.conditions import CableConditions, SwitchTiming
 from switchsum_lab.simulation.network import Host, Network
-from switchsum_lab.sweeps import others
+from switchsum_lab.sweeps import others, simulated
 from switchsum_lab.sweeps.axes import Cell, Impossible
-from switchsum_protocol.errors import UsageError
+from switchsum_protocol.errors import LocalError, UsageError
 
 ROOT = Path(__file__).parents[3]
 BOTH = sorted(path.parent.name for path in baselines.FOLDER.glob("*/switch.py"))
@@ -314,3 +315,32 @@ def test_compare_says_what_differs_and_ends_with_1(mine: Path) -> None:
 def test_the_switch_on_the_page_is_the_one_that_runs() -> None:
     page = (ROOT / "lab" / "docs" / "protocols.md").read_text()
     assert (baselines.FOLDER / "skeleton" / "switch.py").read_text() in page
+
+
+INEXACT = """
+INEXACT = True
+
+
+class Late(Worker):
+    def statistics(self):
+        return {**super().statistics(), "left_out": 4 * (self.link.host == 2)}
+
+
+def peer(world, link):
+    return Late(world, link)
+"""
+
+
+def test_sums_that_lack_contributions_count_with_their_error_and_who_was_left_out(idea: Path) -> None:
+    text = (idea / "switch.py").read_text()
+    (idea / "switch.py").write_text(text.replace("self.sums[cell] += np", "self.sums[cell] += (worker != 2) * np"))
+    cell = Cell(protocol=str(idea), workers=3, bytes=512)
+    with pytest.raises(LocalError, match=r"a sum was wrong, so this run does not count; .* INEXACT = True does"):
+        simulated.run(cell, 0)
+    with (idea / "host.py").open("a") as file:
+        file.write(INEXACT)
+    found = simulated.run(cell, 0)
+    assert (found.right, found.left_out) == (None, "2:4")
+    assert 0.01 < (found.sum_error or 0.0) < 1.0
+    exact = simulated.run(replace(cell, protocol="skeleton"), 0)
+    assert (exact.right, exact.left_out, exact.sum_error) == (True, None, 0.0)

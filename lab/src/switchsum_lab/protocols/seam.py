@@ -116,7 +116,10 @@ class Peer(Protocol):
         ...
 
     def statistics(self) -> Mapping[str, int]:
-        """Return what it counts; `repeats` are the frames that it has sent again."""
+        """Return what it counts; `repeats` are the frames that it has sent again.
+
+        `left_out` are its own contributions that a sum lacks, of a protocol that does not wait for all.
+        """
         ...
 
 
@@ -196,6 +199,11 @@ class Baseline:
     def levels(self) -> int:
         """How often a frame passes the switch before its answer begins: `LEVELS`, which is 2 where hosts answer."""
         return int(getattr(self.host, "LEVELS", 1))
+
+    @property
+    def is_inexact(self) -> bool:
+        """Whether its sums may lack contributions, or be rounded roughly: `INEXACT` of host.py."""
+        return bool(getattr(self.host, "INEXACT", False))
 
     @property
     def has_program(self) -> bool:

@@ -81,6 +81,8 @@ class Scenario:
     switch_timeout_s: float | None = None
     """How long ranks wait for a switch that does not answer before they give up, where some switch or link fails; None:
     as in a job."""
+    move_after_s: float | None = None
+    """How long the controller waits for a switch before it moves jobs to others; None: as in a real network."""
     outages: tuple[tuple[str, float, float], ...] = ()
     """Links as `tail->head`, and between which times they are down, both ways, while the switches add."""
     pauses: tuple[tuple[str, float, float], ...] = ()
@@ -113,8 +115,7 @@ class Scenario:
                 raise UsageError(f"a peer must be one of {', '.join((*PEERS, BEST))}, not {name}")
         if (self.outages or self.pauses or self.batch_s) and not {*self.against} <= {IDEAL}:
             raise UsageError("outages, pauses and batches are of switches that add: compare them with ideal-ring alone")
-        if self.switch_timeout_s is not None and not self.failures:
-            raise UsageError("ranks wait for a switch that has failed: --switch-timeout needs --fail")
+        self._check_failures()
         self._check_workers()
         if not 0 <= (count := self.background or 0) <= len(self.others) // 2:
             raise UsageError(
@@ -139,6 +140,20 @@ class Scenario:
                 f"a topology of {hosts} hosts has room for 2 to {hosts // self._turn} workers{of_each}, "
                 f"not {self.workers}"
             )
+
+    def _check_failures(self) -> None:
+        """Raise UsageError for switches and links that are not there, before a network is built."""
+        if self.switch_timeout_s is not None and not self.failures:
+            raise UsageError("ranks wait for a switch that has failed: --switch-timeout needs --fail")
+        if self.move_after_s is not None and not self.failures:
+            raise UsageError("jobs move away from a switch that has failed: --move-after needs --fail")
+        linked = {frozenset(cable.ends) for cable in self.planned.cables}
+        for name, _ in self.failures:
+            one, arrow, far = name.partition("->")
+            if arrow and frozenset((one, far)) not in linked:
+                raise UsageError(f"there is no link between {one} and {far}")
+            if not arrow and one not in self.planned.switches:
+                raise UsageError(f"there is no switch {one}: {', '.join(self.planned.switches)}")
 
     @property
     def _turn(self) -> int:
@@ -237,6 +252,10 @@ class Result:
     """Seconds of each of several jobs; of one that gave up, until then."""
     gave_up: tuple[str | None, ...] = ()
     """Why each of several jobs has given up; None: it has not."""
+    sum_error: float | None = None
+    """Energy of the sum's error over that of the right sum, where it is largest; None: nobody looked."""
+    left_out: tuple[int, ...] = ()
+    """How many contributions of each rank sums lack, of a protocol that counts them."""
 
 
 def named(text: str, workers: int, size: int) -> tuple[str, ...]:
@@ -365,7 +384,8 @@ def jobs_of(network: Network, scenario: Scenario) -> list[jobs.Job]:
     controller = None
     if scenario.failures or len(scenario.rates_bps) > 1:
         hosts, lanes = scenario.hosts, scenario.lanes_per_frame
-        controller = jobs.controlled(network, scenario.planned, hosts, lanes=lanes, seed=scenario.seed)
+        away_s, seed = scenario.move_after_s, scenario.seed
+        controller = jobs.controlled(network, scenario.planned, hosts, lanes=lanes, seed=seed, away_s=away_s)
     placed = place_all(scenario.planned, scenario.hosts_of_jobs, jobs.SLOTS) if controller is None else []
     for number, hosts in enumerate(scenario.hosts_of_jobs):
         share = jobs.Share(

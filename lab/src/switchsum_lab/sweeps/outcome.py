@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Final
 
@@ -48,8 +49,10 @@ class Outcome:
     """Milliseconds by which the latest rank began behind the first, a part of `ms`. None: ranks begin together."""
     sum_error: float | None = None
     """Energy of the sum's error over that of the right sum, on the worker where it is largest; None: nobody looked."""
+    left_out: str | None = None
+    """Ranks whose contributions some sum lacks, each with how many: `1:4 3:12`; None: the protocol counts none."""
     right: bool | None = None
-    """Whether every worker has the sum; None: nothing was added."""
+    """Whether every worker has the sum; None: nothing was added, or the protocol's sums are inexact."""
 
     @classmethod
     def of(cls, seconds: float, size: int, **more: Any) -> Outcome:
@@ -60,6 +63,17 @@ class Outcome:
     def record(self) -> dict[str, Any]:
         """Return the figures by their names."""
         return asdict(self)
+
+
+def left_out_of(counts: Sequence[int]) -> str | None:
+    """Return how many contributions of each rank sums lack, as a table has it.
+
+    Example:
+        >>> left_out_of([0, 4, 0, 12])
+        '1:4 3:12'
+
+    """
+    return " ".join(f"{rank}:{count}" for rank, count in enumerate(counts) if count) or None
 
 
 def marks(cell: Cell, outcome: Outcome, cores: int | None) -> list[str]:

@@ -21,7 +21,7 @@ from switchsum.planning import runs
 from switchsum.planning.sources import read
 from switchsum_lab.sweeps import others, simulated_ranks
 from switchsum_lab.sweeps.axes import HALVES, OURS, Cell, Impossible
-from switchsum_lab.sweeps.outcome import Outcome
+from switchsum_lab.sweeps.outcome import Outcome, left_out_of
 from switchsum_lab.sweeps.simulated import lanes_of
 from switchsum_lab.sweeps.star import UNLIMITED, UNSHAPED
 from switchsum_lab.sweeps.warm_jobs import Session
@@ -321,8 +321,9 @@ class Jobs:
 
 
 def _outcome(cell: Cell, said: Sequence[dict[str, Any]]) -> Outcome:
-    if not all(one["right"] for one in said):
-        raise LocalError("a sum was wrong, so this run does not count")
+    right = all(one["right"] for one in said) or None
+    if not right and not others.is_inexact(cell):
+        raise LocalError(others.WRONG)
     has_counts = all("bytes_sent" in one for one in said)
     has_memory = all("memory_bytes" in one for one in said)
     return Outcome.of(
@@ -335,5 +336,6 @@ def _outcome(cell: Cell, said: Sequence[dict[str, Any]]) -> Outcome:
         worker_cpu_s=sum(one["worker_cpu_s"] for one in said),
         memory_mb=max(one["memory_bytes"] for one in said) / 1e6 if has_memory else None,
         sum_error=max(one["sum_error"] for one in said),
-        right=True,
+        left_out=left_out_of([one.get("left_out", 0) for one in said]),
+        right=right,
     )
