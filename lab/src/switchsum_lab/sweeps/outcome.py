@@ -12,9 +12,12 @@ MOST_REPEATS: Final = 0.02
 """Share of contributions that may be sent again where nothing is lost: with more, time-outs decide the figure."""
 MOST_BUSY: Final = 0.9
 """Share of the machine's processor time that a cell on real links may take: with more, processors decide the figure."""
+LEAST_TIME: Final = 0.99
+"""Share of the time that a link needs for what a worker sent: with less, more than its rate has passed."""
 MARKS: Final = {
     "repeats": f"over {MOST_REPEATS:.0%} repeats without loss",
     "cores": f"cores over {MOST_BUSY:.0%} busy",
+    "bucket": "faster than its links, whose token buckets were not empty",
 }
 """What a figure may be marked with, and what that means."""
 
@@ -102,4 +105,7 @@ def marks(cell: Cell, outcome: Outcome, cores: int | None) -> list[str]:
             found.append("repeats")
     if outcome.cpu_s is not None and cores and outcome.cpu_s > MOST_BUSY * cores * outcome.ms / 1e3:
         found.append("cores")
+    rate = cell.rate_mbit if cell.links == "veth" else None
+    if rate is not None and outcome.sent_mb is not None and outcome.ms < LEAST_TIME * 8e3 * outcome.sent_mb / rate:
+        found.append("bucket")
     return found

@@ -93,7 +93,7 @@ def with_switchsum() -> Iterator[Peer]:
             allreduce=joined.allreduce,
             barrier=joined.barrier,
             comm=joined,
-            counts=lambda: Counts(**{name: getattr(joined.statistics(), name) for name in NAMES}),
+            counts=lambda: Counts(**{name: getattr(joined.statistics(), name, 0) for name in NAMES}),
         )
 
 
