@@ -51,9 +51,9 @@ def record_models(name: str) -> None:
             self._recorder_hooked = True
         return forward(self, *args, **options)
 
-    Model.__init__ = made  # type: ignore[method-assign]
-    Model.forward = forwarded  # type: ignore[method-assign]
-    Model.register_comm_hook = registered  # type: ignore[method-assign]
+    Model.__init__ = made
+    Model.forward = forwarded
+    Model.register_comm_hook = registered
 
 
 def main() -> None:

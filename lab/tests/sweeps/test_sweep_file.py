@@ -165,3 +165,11 @@ def test_every_field_of_a_cell_has_an_axis_and_is_written() -> None:
         "-",
     ]
     assert Impossible("loss", "why").axis == "loss"
+
+
+def test_nothing_may_be_one_of_several_values(tmp_path: Path) -> None:
+    path = tmp_path / "one.yaml"
+    path.write_text("mark: [none, 24KiB]\nqueue: [none, 64f]\nfail: [none, s1@1ms]\nlinks: virtual\n")
+    cells = load(path).cells
+    assert {(cell.mark, cell.queue, cell.fail) for cell in cells} >= {(None, None, None), ("24KiB", "64f", "s1@1ms")}
+    assert len(cells) == 8

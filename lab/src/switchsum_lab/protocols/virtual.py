@@ -23,7 +23,7 @@ from switchsum_lab.simulation.network import Network
 from switchsum_lab.simulation.python_switch import Plane
 from switchsum_lab.simulation.records import Stop
 from switchsum_lab.simulation.scenario import Drawing, LinkResult, Result, Scenario, arrays_of
-from switchsum_lab.sweeps.supports import error_of
+from switchsum_lab.simulation.sums import error_of
 from switchsum_protocol.errors import LocalError, UsageError
 from switchsum_switch.api.switch import Switch
 from switchsum_switch.kernels.loading import address_of

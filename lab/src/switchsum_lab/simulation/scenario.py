@@ -52,6 +52,10 @@ LONGEST_S: Final = 3600.0
 """A run that would take longer is refused unless the caller allows it."""
 
 
+class StreamsError(UsageError):
+    """Streams beside the jobs lack hosts of their own, or queues that have an end."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scenario:
     """What is to be simulated."""
@@ -118,12 +122,14 @@ class Scenario:
         self._check_failures()
         self._check_workers()
         if not 0 <= (count := self.background or 0) <= len(self.others) // 2:
-            raise UsageError(
+            raise StreamsError(
                 f"each of {count} streams needs two hosts that belong to no job, and {len(self.others)} are left"
             )
         limits = self.conditions.queue_bytes, self.conditions.queue_frames, self.conditions.mark_bytes
         if self.background and all(limit is None for limit in limits):
-            raise UsageError("streams fill queues that have no limit: give a queue such as 64f, or marks such as 24KiB")
+            raise StreamsError(
+                "streams fill queues that have no limit: give a queue such as 64f, or marks such as 24KiB"
+            )
         for name in self.against:
             peers.check_power(name, self.workers)
 

@@ -138,7 +138,7 @@ def check(cell: Cell) -> None:
         wanted = scenario_of(cell)
         scenario.check_size(wanted)
     except UsageError as error:
-        raise Impossible("background" if "stream" in str(error) else "workers", str(error)) from error
+        raise Impossible("background" if isinstance(error, scenario.StreamsError) else "workers", str(error)) from error
     except LocalError as error:
         raise Impossible("bytes", str(error)) from error
     shared_slots.check_network(cell, wanted)
