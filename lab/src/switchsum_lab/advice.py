@@ -175,16 +175,22 @@ def traffic_of(question: Question) -> Traffic:
 def _topk_traffic(question: Question, octets: int, head: int) -> Traffic:
     """Return what a sum of each rank's largest values takes, if they are at random places: the worst case."""
     from switchsum_host.api import ways as sparse_ways  # noqa: PLC0415 - takes a third of a second
+    from switchsum_host.api.collectives import Way as SparseWay  # noqa: PLC0415
 
     rows = question.size // 4
     count = max(1, round(rows * question.kept))
     union = round(rows * (1 - (1 - question.kept) ** question.total))
     facts = sparse_ways.Facts(
-        **{"rows": rows, "counts": [count] * question.total, "union": union, "is_same": False},
-        **{"pair_bits": 32, "sum_bits": 32, "frame_bits": 8 * octets},
+        rows=rows,
+        counts=[count] * question.total,
+        union=union,
+        is_same=False,
+        pair_bits=32,
+        sum_bits=32,
+        frame_bits=8 * octets,
     )
     cost = sparse_ways.choose(facts)
-    is_pairs = cost.way == sparse_ways.Way.PAIRS
+    is_pairs = cost.way == SparseWay.PAIRS
     down = cost.frames * (head + octets)
     up = down if not is_pairs else -(-sparse_ways.part_octets(count, rows, 32) // octets) * (head + octets)
     places = f"{question.kept:.3g} of the values of each of {question.total} ranks, at random places"

@@ -121,6 +121,7 @@ def test_an_empty_axis_is_said_beside_what_else_is_wrong(tmp_path: Path) -> None
         ),
         ("links: shm\nrate: 1gbit\n", "line 2: rate: --rate needs --links veth"),
         ("links: shm\ndelay: 1us\n", "line 2: delay: only virtual links have it, not shm"),
+        ("workers: 2\nfail: s9@1ms\n", "line 2: fail: there is no switch s9: "),
         ("links: veth\noverhead: 24\n", "line 2: overhead: only virtual links have it, not veth; 0 is what veth has"),
         ("links: udp\nprotocol: gloo\nloss: 1%\n", "line 3: loss: gloo has none of it: only switchsum has"),
         ("protocol: ring\ncollective: topk\n", "line 2: collective: ring has none of this: only switchsum has"),

@@ -174,7 +174,7 @@ class _Both:
         self._share = self._random.choice(_CHANGED)
         self._packets = Packets(self._parsed, self._random)
         self._latest: deque[bytes] = deque(maxlen=_REMEMBERED)
-        self.packets: list[Packet] = []
+        self.packets: list[TimedPacket] = []
         """All frames of this run."""
         self.answered, self.has_found, self._at_us = 0, False, 0
         self._reset()

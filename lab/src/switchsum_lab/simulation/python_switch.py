@@ -51,8 +51,16 @@ class DataPlane(Protocol):
         ...
 
 
-class TimedPlane(Protocol):
-    """A switch that knows the time, and may do something when no frame comes.
+class ClockedPlane(Protocol):
+    """A switch that knows the time."""
+
+    def process(self, port: int, frame: bytes, now: float) -> Iterable[tuple[int, bytes]] | None:
+        """Take a frame as `DataPlane.process` does, and the time in seconds."""
+        ...
+
+
+class TimedPlane(ClockedPlane, Protocol):
+    """A switch that may do something when no frame comes.
 
     Example:
         >>> class Slow:
@@ -68,16 +76,12 @@ class TimedPlane(Protocol):
     until: float | None
     """When `tick` is called next, in seconds of virtual time; None: never.  It is None again when `tick` is called."""
 
-    def process(self, port: int, frame: bytes, now: float) -> Iterable[tuple[int, bytes]] | None:
-        """Take a frame as `DataPlane.process` does, and the time in seconds."""
-        ...
-
     def tick(self, now: float) -> Iterable[tuple[int, bytes]] | None:
         """Return the frames that leave now that the time has come."""
         ...
 
 
-Plane = DataPlane | TimedPlane
+Plane = DataPlane | ClockedPlane | TimedPlane
 """What a switch in Python may be."""
 
 

@@ -52,8 +52,13 @@ LONGEST_S: Final = 3600.0
 """A run that would take longer is refused unless the caller allows it."""
 
 
-class StreamsError(UsageError):
-    """Streams beside the jobs lack hosts of their own, or queues that have an end."""
+class ScenarioError(UsageError):
+    """A scenario cannot be, because of one of its options."""
+
+    def __init__(self, option: str, text: str) -> None:
+        super().__init__(text)
+        self.option = option
+        """Name of the option, as sweeps call it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -122,13 +127,14 @@ class Scenario:
         self._check_failures()
         self._check_workers()
         if not 0 <= (count := self.background or 0) <= len(self.others) // 2:
-            raise StreamsError(
-                f"each of {count} streams needs two hosts that belong to no job, and {len(self.others)} are left"
+            raise ScenarioError(
+                "background",
+                f"each of {count} streams needs two hosts that belong to no job, and {len(self.others)} are left",
             )
         limits = self.conditions.queue_bytes, self.conditions.queue_frames, self.conditions.mark_bytes
         if self.background and all(limit is None for limit in limits):
-            raise StreamsError(
-                "streams fill queues that have no limit: give a queue such as 64f, or marks such as 24KiB"
+            raise ScenarioError(
+                "background", "streams fill queues that have no limit: give a queue such as 64f, or marks such as 24KiB"
             )
         for name in self.against:
             peers.check_power(name, self.workers)
@@ -157,9 +163,9 @@ class Scenario:
         for name, _ in self.failures:
             one, arrow, far = name.partition("->")
             if arrow and frozenset((one, far)) not in linked:
-                raise UsageError(f"there is no link between {one} and {far}")
+                raise ScenarioError("fail", f"there is no link between {one} and {far}")
             if not arrow and one not in self.planned.switches:
-                raise UsageError(f"there is no switch {one}: {', '.join(self.planned.switches)}")
+                raise ScenarioError("fail", f"there is no switch {one}: {', '.join(self.planned.switches)}")
 
     @property
     def _turn(self) -> int:

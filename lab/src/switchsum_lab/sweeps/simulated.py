@@ -138,7 +138,8 @@ def check(cell: Cell) -> None:
         wanted = scenario_of(cell)
         scenario.check_size(wanted)
     except UsageError as error:
-        raise Impossible("background" if isinstance(error, scenario.StreamsError) else "workers", str(error)) from error
+        axis = error.option if isinstance(error, scenario.ScenarioError) else "workers"
+        raise Impossible(axis, str(error)) from error
     except LocalError as error:
         raise Impossible("bytes", str(error)) from error
     shared_slots.check_network(cell, wanted)
