@@ -55,7 +55,7 @@ LONGEST_S: Final = 3600.0
 class ScenarioError(UsageError):
     """A scenario cannot be, because of one of its options."""
 
-    def __init__(self, option: str, text: str) -> None:
+    def __init__(self, text: str, option: str) -> None:
         super().__init__(text)
         self.option = option
         """Name of the option, as sweeps call it."""
@@ -128,13 +128,13 @@ class Scenario:
         self._check_workers()
         if not 0 <= (count := self.background or 0) <= len(self.others) // 2:
             raise ScenarioError(
-                "background",
                 f"each of {count} streams needs two hosts that belong to no job, and {len(self.others)} are left",
+                "background",
             )
         limits = self.conditions.queue_bytes, self.conditions.queue_frames, self.conditions.mark_bytes
         if self.background and all(limit is None for limit in limits):
             raise ScenarioError(
-                "background", "streams fill queues that have no limit: give a queue such as 64f, or marks such as 24KiB"
+                "streams fill queues that have no limit: give a queue such as 64f, or marks such as 24KiB", "background"
             )
         for name in self.against:
             peers.check_power(name, self.workers)
@@ -163,9 +163,9 @@ class Scenario:
         for name, _ in self.failures:
             one, arrow, far = name.partition("->")
             if arrow and frozenset((one, far)) not in linked:
-                raise ScenarioError("fail", f"there is no link between {one} and {far}")
+                raise ScenarioError(f"there is no link between {one} and {far}", "fail")
             if not arrow and one not in self.planned.switches:
-                raise ScenarioError("fail", f"there is no switch {one}: {', '.join(self.planned.switches)}")
+                raise ScenarioError(f"there is no switch {one}: {', '.join(self.planned.switches)}", "fail")
 
     @property
     def _turn(self) -> int:
