@@ -137,7 +137,7 @@ papers: $(STAMP) ## sweeps after figures of papers, small, in virtual time, with
 	  $(if $(FULL),[ ! -e lab/papers/full/$$name.yaml ] || file=lab/papers/full/$$name.yaml;) \
 	  $(BIN)/switchsum sweep $$file --out $$out $(ARGS) && $(BIN)/switchsum sweep plot $$out || exit 1; done
 
-validate: $(STAMP) ## simulated times beside times measured over veth links (root, a quiet machine, 8 minutes; ARGS=--quick)
+validate: $(STAMP) ## ten random networks, simulated and measured over veth links (root, a quiet machine, 5 minutes; ARGS=--rows)
 	$(SUDO) $(BIN)/python -m checks.lab.validate $(ARGS)
 
 bench-sparse: $(STAMP) torch ## sparse allreduces beside gloo and others' on slow links, with plots (root; half an hour; ARGS='--workers 4 --rate 1gbit')

@@ -29,7 +29,8 @@ def seconds(question: Question, name: str) -> float:
 def test_four_machines_without_a_switch_are_told_that_dense_floats_gain_nothing() -> None:
     first, second, *_ = advice(FOUR)
     assert first.startswith("Dense float32 gains nothing over a ring here")
-    assert second.endswith("get links of ten times the rate")
+    assert second.startswith("50.00 times as fast: synchronise every 50 steps (switchsum.torch.DiLoCo, also over gloo")
+    assert any(line.startswith("10.00 times as fast: get links of ten times the rate") for line in advice(FOUR))
     assert any("8 bits a value" in line for line in advice(FOUR))
     assert ways(FOUR)[0].name.startswith("gloo's ring")
     assert seconds(FOUR, "a switch on one") == pytest.approx(3 * 100e6 * 8 / 1e9 * 1138 / 1024)
@@ -50,7 +51,7 @@ def test_ranks_of_one_machine_are_added_there_first() -> None:
 
 
 def test_what_is_set_already_is_no_advice() -> None:
-    done = replace(FOUR, has_switch=True, mtu=9000, lanes="int8")
+    done = replace(FOUR, has_switch=True, mtu=9000, lanes="int8", every=50)
     assert [line for line in advice(done)[1:] if "links of ten" not in line] == []
     assert advice(Question(machines=1, ranks=4, rate_bps=1e9, size=1000))[0].startswith("All ranks are on one machine")
 
@@ -121,7 +122,80 @@ def test_links_between_leaf_switches_bound_what_crosses_them() -> None:
         replace(FOUR, rack=5)
 
 
+@pytest.mark.parametrize(
+    ("name", "bytes_up", "bytes_down"),
+    [("int10", 1.52, 1.52), ("thc", 1.11, 1.11), ("thc:4", 0.61, 1.11)],
+)
+def test_compressed_sums_have_the_bytes_of_their_page(name: str, bytes_up: float, bytes_down: float) -> None:
+    """docs/compression.md has these bytes a value, without the 24 bytes that a cable adds to a frame."""
+    found = advices.traffic_of(replace(FOUR, compress=name))
+    values = FOUR.size / 4
+    assert (found.up / values, found.down / values) == pytest.approx((bytes_up, bytes_down), rel=0.03)
+
+
+def test_top_k_sends_the_union_of_ranks_or_pairs() -> None:
+    four = advices.traffic_of(replace(FOUR, compress="topk:0.001"))
+    assert "ranks, at random places: pairs)" in four.what
+    pairs = 3 * 25_000 * 43 / 8
+    assert pairs < four.down < 1.2 * pairs
+    many = advices.traffic_of(replace(FOUR, machines=32, compress="topk:0.01"))
+    assert "sums of 6,8" in many.what  # 27.5 % of 25 million values
+    assert many.down > 4 * 6_800_000
+    with pytest.raises(UsageError, match="top-k its values: leave lanes and density out"):
+        replace(FOUR, compress="topk:0.01", density=0.5)
+    for wrong in ("topk:2", "topk:x", "int7"):
+        with pytest.raises(UsageError, match=r"a compression is int10, thc, thc:4 or topk:0\.01"):
+            replace(FOUR, compress=wrong)
+
+
+def test_nothing_is_advised_that_switchsum_does_not_do() -> None:
+    assert any('compress(model, "thc")' in line for line in advice(FOUR))
+    assert not any('compress(model, "thc")' in line for line in advice(replace(FOUR, machines=17)))
+    assert not any('compress(model, "int10")' in line for line in advice(replace(FOUR, machines=271)))
+    with pytest.raises(UsageError, match="thc adds at most 16 ranks, not 17"):
+        replace(FOUR, machines=17, compress="thc")
+    with pytest.raises(UsageError, match="a switch has 1,024 slots, not 2,000"):
+        replace(FOUR, slots=2000)
+
+
+def test_delays_count_for_each_step_and_bound_what_a_window_carries() -> None:
+    near, far = (replace(FOUR, has_switch=True, delay_s=delay_s) for delay_s in (0.0, 8e-3))
+    assert seconds(far, "gloo") == pytest.approx(seconds(near, "gloo") + 6 * 8e-3)
+    frames = 25_000_000 / 256
+    assert seconds(far, "the network's switch") == pytest.approx(frames / 256 * 8e-3 + 2 * 8e-3)
+    assert any("give the job more frames in flight: --slots 1024" in line for line in advice(far))
+    assert not any("--slots" in line for line in advice(near))
+    wide = replace(far, slots=1024)
+    assert seconds(wide, "the network's switch") == pytest.approx(seconds(near, "the network's switch") + 16e-3)
+    part = "a switch on each machine, for a part"
+    assert seconds(wide, part) == pytest.approx(seconds(near, part) + 4 * 8e-3)
+
+
+def test_an_outer_step_is_spread_over_the_steps_between() -> None:
+    often, rarely = replace(FOUR, delay_s=1e-3), replace(FOUR, delay_s=1e-3, every=50)
+    assert seconds(rarely, "gloo") == pytest.approx(seconds(often, "gloo") / 50)
+    assert not any("synchronise every" in line for line in advice(rarely))
+
+
+def test_computing_hides_all_but_the_first_and_the_last_bucket() -> None:
+    buckets = 4  # of 25 MiB
+    for compute_s in (0.1, 1.3, 30.0):
+        [ring] = (way for way in ways(replace(FOUR, compute_s=compute_s)) if way.is_ring)
+        first_s = compute_s / 3 + compute_s * 2 / 3 / buckets
+        assert ring.step_s == pytest.approx(max(compute_s + ring.seconds / buckets, first_s + ring.seconds))
+    lines = advice(replace(FOUR, compute_s=30.0))
+    assert lines[1].startswith("Computing takes nearly all of a step")
+    assert len(lines) == 2
+    slow = advice(replace(FOUR, compute_s=1.3))
+    assert any(line.startswith("1.44") and line.endswith("get links of ten times the rate") for line in slow)
+
+
 def test_each_line_has_its_arithmetic() -> None:
+    more = {"delay_s": 1e-3, "compute_s": 0.1, "compress": "topk:0.01"}
+    for line in advices.advice(replace(FOUR, has_switch=True, **more)):  # type: ignore[arg-type]
+        assert line.arithmetic
+        assert all("x 1.0 ms of delay" in text for text in line.arithmetic)
+        assert all("with 100.0 ms of computing a step takes" in text for text in line.arithmetic)
     for question in (FOUR, replace(FOUR, ranks=8, has_switch=True), replace(FOUR, rack=2, oversubscription=4.0)):
         for way in ways(question):
             sums, rate = way.arithmetic.split(" = ")[0], float(way.arithmetic.split()[-2])

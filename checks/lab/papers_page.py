@@ -55,6 +55,13 @@ def _workers(*numbers: int) -> list[Values]:
     return [{"workers": number} for number in numbers]
 
 
+def _lossy(delay_us: float) -> dict[str, Values]:
+    names = {OURS: OURS, "switchml": "switchml", "ring": "ring"}
+    names |= {"ring_reno": "ring over TCP, Reno", "ring_cubic": "ring over TCP, CUBIC"}
+    return {name: {"protocol": protocol, "delay_us": delay_us} for protocol, name in names.items()}
+
+
+_LOSSES: Final = (0.0, 0.0001, 0.001, 0.01)
 _TWO: Final = (OURS, "omnireduce")
 _SPLIT: Final = "sparcml-split"
 TABLES: Final = (
@@ -91,8 +98,15 @@ TABLES: Final = (
         page="papers",
         begins="loss on each link, 8 workers",
         sweep="switchml-loss",
-        rows={name: {"protocol": name} for name in (OURS, "ring")},
-        columns=[{"loss": loss} for loss in (0.0, 0.0001, 0.001, 0.01)],
+        rows=_lossy(1.0),
+        columns=[{"loss": loss} for loss in _LOSSES],
+    ),
+    Table(
+        page="papers",
+        begins="loss, cables of 25 us",
+        sweep="switchml-loss",
+        rows=_lossy(25.0),
+        columns=[{"loss": loss} for loss in _LOSSES],
     ),
     Table(
         page="papers",

@@ -214,7 +214,7 @@ class Soak:
                 self.counts["wrong sums"] += 1
                 self.problems.append(f"{job.name}: {outcome}")
             if outcome == "error":
-                self.counts["errors told"] += 1
+                self.counts["errors reported"] += 1
                 if not job.killed or report["error"] not in FORGIVEN:
                     self.problems.append(f"{job.name}: {report['error']}: {report['text']}")
         for reformed in (False, True):
@@ -298,7 +298,7 @@ def _judge(soak: Soak, lost: int) -> int:
     table = Table("what", "count")
     table.columns[1].justify = "right"
     names = ("jobs", "sums checked", "frames sent", "frames received", "workers killed", "communicators formed anew")
-    for name in (*names, "jobs that share slots", "rounds taken", "switches killed", "errors told"):
+    for name in (*names, "jobs that share slots", "rounds taken", "switches killed", "errors reported"):
         table.add_row(name, f"{soak.counts[name]:,}")
     table.add_row("frames lost on purpose", f"{lost:,}")
     table.add_row("wrong sums", f"{soak.counts['wrong sums']:,}")

@@ -16,10 +16,13 @@ import numpy as np
 from switchsum.testing.cluster import Cluster, ClusterConfig
 from switchsum.testing.network import Impairment, LinkConditions
 from switchsum_host.engine.dtypes import DIGITS, most_values
-from switchsum_host.engine.operation import BITWISE, OPERATORS, Operation
+from switchsum_host.engine.operation import BITWISE, Operation
 from switchsum_protocol.errors import SwitchsumError
+from switchsum_protocol.frame import Operator
 
 FLOATS = [np.dtype(np.float32), np.dtype(np.float16), np.dtype(ml_dtypes.bfloat16)]
+OPERATORS = ["average", *(operator.name.lower() for operator in Operator)]
+"""Of the aliases the average alone: another one says here which dtypes it takes (docs/operators.md)."""
 INTEGERS = [np.dtype(f"{kind}{size}") for kind in "iu" for size in (1, 2, 4, 8)]
 
 

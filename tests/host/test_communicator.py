@@ -307,6 +307,8 @@ def _make_mistakes(communicator: Communicator) -> None:
         communicator.allreduce(np.ones(3, np.float32), op="product")
     with pytest.raises(UsageError, match="int32, int16, int8"):
         communicator.allreduce(np.ones(3, np.float32), lanes="int5")
+    with pytest.raises(UsageError, match=r"skipped only if op is 'sum', .*'or'.*, not 'max'"):
+        communicator.allreduce(np.ones(3, np.float32), op="max", block=32)
     with pytest.raises(UsageError, match="int4 lanes are for sums of int8, not for sum of float32"):
         communicator.allreduce(np.ones(3, np.float32), lanes="int4")
     with pytest.raises(UsageError, match="int4 lanes are for sums of int8, not for max of int8"):

@@ -19,8 +19,9 @@ from hypothesis import strategies as st
 from switchsum.testing.local import communicators
 from switchsum_host.api.communicator import Communicator
 from switchsum_host.api.sparse import SparseSum
-from switchsum_host.engine.operation import BITWISE, OPERATORS, SKIP_ZEROS
+from switchsum_host.engine.operation import BITWISE, SKIP_ZEROS
 from switchsum_protocol.errors import OperationMismatch, UsageError
+from switchsum_protocol.frame import Operator
 
 from .checks import failures, on_all
 
@@ -49,6 +50,8 @@ CALLS = {
     for name, call in inspect.getmembers(Communicator, callable)
     if not name.startswith("_") and name not in NO_COLLECTIVES
 }
+OPERATORS = ["average", *(operator.name.lower() for operator in Operator)]
+"""Of the aliases the average alone: another one says here which dtypes it takes (docs/operators.md)."""
 STRUCTURE = np.dtype([("a", "i2"), ("b", "f8")])
 FLOATS, NUMBERS = ["f4", "f2"], ["f4", "f2", "i4", "i1", "u4"]
 ANY: list[Any] = [*NUMBERS, "f8", ">f4", "M8[s]", "M8[ms]", "V10", STRUCTURE, np.dtype([("b", "f8"), ("a", "i2")])]
@@ -57,7 +60,7 @@ AGREED: dict[str, list[Any]] = {
     "array": [(np.dtype(dtype), shape) for dtype in ANY for shape in SHAPES],
     "values": [(np.dtype(dtype), shape) for dtype in NUMBERS for shape in [(), (2,), (1,)]],
     "size": [10, 12, 700, 5000],
-    "op": list(OPERATORS),
+    "op": OPERATORS,
     "lanes": ["int32", "int16", "int8"],
     "narrow": [False, True],
     "saturate": [False, True],

@@ -81,8 +81,9 @@ def check_blocks(array: Array, how: Options) -> None:
     check_written("allreduce", array)
     native_values(array, how)
     if how.operator not in SKIP_ZEROS:
+        *others, last = map(repr, SKIP_ZEROS)  # quoted: one of them is the word "or"
         raise UsageError(
-            f"blocks of zeros can be skipped only if op is {' or '.join(SKIP_ZEROS)}, not {how.operator!r}"
+            f"blocks of zeros can be skipped only if op is {', '.join(others)} or {last}, not {how.operator!r}"
         )
     if array.dtype == np.float64:
         raise UsageError("small blocks of float64 cannot be narrowed: use array.astype(np.float32)")

@@ -89,6 +89,10 @@ class SimulateOptions:
     switch_timeout: Annotated[
         str | None, Option(help="With --fail: how long ranks wait for a switch before they give up. Default: 20s.")
     ] = None
+    move_after: Annotated[
+        str | None,
+        Option(help="With --fail: how long the controller waits for a switch before it moves jobs. Default: 5s."),
+    ] = None
     longest: Annotated[str, Option(help="Refuse a run whose estimated time on this machine is longer.")] = "3600s"
     pcap: Annotated[
         str | None, Option(help="Write the frames of a link such as h1->s1 to a file: LINK or LINK=FILE.")
@@ -124,8 +128,8 @@ class SimulateOptions:
         )
         outages, pauses = conditions.parse_spans(self.outage), conditions.parse_spans(self.pause)
         failures = conditions.parse_failures(self.fail)
-        until_s, switch_timeout_s = (
-            None if text is None else parse_time(text) for text in (self.until, self.switch_timeout)
+        until_s, switch_timeout_s, move_after_s = (
+            None if text is None else parse_time(text) for text in (self.until, self.switch_timeout, self.move_after)
         )
         cables = CableConditions(
             delay_s=parse_time(self.delay),
@@ -164,6 +168,7 @@ class SimulateOptions:
             until_s=until_s,
             failures=failures,
             switch_timeout_s=switch_timeout_s,
+            move_after_s=move_after_s,
         )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -12,6 +13,7 @@ from switchsum_controller.trees.moves import AWAY_S
 from switchsum_lab.simulation import jobs
 from switchsum_lab.simulation import network as simulation
 from switchsum_lab.simulation.conditions import CableConditions, instant
+from switchsum_lab.simulation.scenario import Scenario, simulate
 from switchsum_protocol.errors import SwitchLost, UsageError
 
 CABLE = CableConditions(delay_s=5e-6)
@@ -66,6 +68,20 @@ def test_a_job_moves_away_from_what_fails_and_the_run_can_be_repeated(failing: s
     assert job.network.links["leaf0->b"].frames > 50
     again, same = run(planned, failing, has_controller=True)
     assert (same, again.moved, again.network.digest) == (ended, job.moved, job.network.digest)
+
+
+def test_jobs_move_as_soon_as_the_scenario_says_and_unknown_names_are_refused_at_once() -> None:
+    planned = two_spines(slow=180.0)
+    wanted = Scenario(planned=planned, workers=4, size=1_000_000, failures=(("a", FAILS_S),), move_after_s=0.05)
+    [found] = simulate(wanted, ways=["switches"])
+    assert found.is_right
+    assert FAILS_S + 0.25 < found.simulated_s < 1.0
+    with pytest.raises(UsageError, match="no link between leaf0 and c"):
+        replace(wanted, failures=(("leaf0->c", FAILS_S),))
+    with pytest.raises(UsageError, match="no switch c: a, b, leaf0, leaf1"):
+        replace(wanted, failures=(("c", FAILS_S),))
+    with pytest.raises(UsageError, match="--move-after needs --fail"):
+        replace(wanted, failures=())
 
 
 def test_the_clock_comes_to_every_time_at_which_something_may_fail() -> None:

@@ -24,8 +24,9 @@ WORDS = (
 SIMULATE = (
     "bytes workers jobs rate delay queue mark loss host-queue bucket late late-by twice batch outage pause overhead "
 )
-SIMULATE += "lanes density window frame-cost against seed until fail switch-timeout topology plot"
-PLAN = "machines rate model recording step density ranks mtu lanes rack oversubscription"
+SIMULATE += "lanes density window frame-cost against seed until fail switch-timeout move-after topology plot"
+PLAN = "machines rate model recording step density ranks mtu lanes rack oversubscription compress every delay slots "
+PLAN += "compute"
 
 
 def draw(command: str, begin: list[str], options: str, count: int) -> None:

@@ -10,7 +10,7 @@ import pytest
 
 from switchsum_lab import baselines
 from switchsum_lab.sweeps import simulated, sweep_file
-from switchsum_lab.sweeps.axes import written
+from switchsum_lab.sweeps.axes import AXES, Cell, Value, written
 
 CARDS = sorted(baselines.FOLDER.glob("*/card.yaml"))
 
@@ -25,6 +25,13 @@ def table_of(path: Path) -> tuple[list[str], dict[str, list[str]]]:
     return head[1:], {name: cells for name, *cells in rows}
 
 
+def _row(cell: Cell, axis: str) -> tuple[str, Value]:
+    """Return the field of an axis, and its value in a cell."""
+    field = AXES[axis].field
+    value: Value = getattr(cell, field)
+    return field, value
+
+
 def test_every_rival_has_a_card() -> None:
     rivals = {path.parent.name for path in baselines.FOLDER.glob("*/host.py")} - {"skeleton"}
     assert {path.parent.name for path in CARDS} == rivals
@@ -36,7 +43,8 @@ def test_a_card_says_what_paper_code_and_project_take_and_has_its_sweep(path: Pa
     assert "\n## Card\n\n| parameter | paper | public code | here |\n" in text
     sweep, (columns, rows) = sweep_file.load(path), table_of(path)
     assert {cell.protocol for cell in sweep.cells} == {path.parent.name}
-    assert [*rows] == [str(slots) for slots in dict.fromkeys(cell.slots for cell in sweep.cells)]
+    row = sweep.plot["x"]
+    assert [*rows] == [written(field, value) for field, value in dict.fromkeys(_row(cell, row) for cell in sweep.cells)]
     assert len(columns) * len(rows) == len(sweep.cells)
 
 
@@ -45,10 +53,11 @@ def test_a_card_says_what_paper_code_and_project_take_and_has_its_sweep(path: Pa
 @pytest.mark.parametrize("path", CARDS, ids=lambda path: path.parent.name)
 def test_the_figures_of_a_card_are_its_sweeps(path: Path) -> None:
     sweep, (columns, rows) = sweep_file.load(path), table_of(path)
-    others = [name for name in sweep.varying if name != "slots"]
+    row = sweep.plot["x"]
+    others = [name for name in sweep.varying if name != _row(sweep.cells[0], row)[0]]
     found: dict[str, list[str]] = {}
     for cell in sweep.cells:
         ms = median(simulated.run(cell, seed).ms for seed in range(sweep.repetitions))
-        found.setdefault(str(cell.slots), []).append(f"{ms:.3g}")
+        found.setdefault(written(*_row(cell, row)), []).append(f"{ms:.3g}")
         assert " ".join(written(name, getattr(cell, name)) for name in others) in columns
     assert {name: [f"{float(cell):.3g}" for cell in cells] for name, cells in rows.items()} == found

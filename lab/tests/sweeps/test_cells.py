@@ -15,7 +15,7 @@ import pytest
 
 from support.timing import patience
 from switchsum_lab.options import SimulateOptions
-from switchsum_lab.simulation import scenario
+from switchsum_lab.simulation import scenario, sums
 from switchsum_lab.sweeps import counted, real, simulated, supports
 from switchsum_lab.sweeps.axes import Cell, Impossible
 from switchsum_lab.sweeps.checks import check
@@ -119,17 +119,17 @@ def test_jobs_of_two_racks_share_the_slots_of_the_spine_while_leaves_forward() -
 
 
 def test_a_sum_is_near_where_no_value_is_off(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(supports, "_PIECE", 7)
+    monkeypatch.setattr(sums, "_PIECE", 7)
     right = np.arange(20, dtype=np.float32)
     off = right.copy()
     off[-1] += np.float32(0.5)
-    assert supports.is_near(right.copy(), right, 1e-5)
-    assert supports.error_of(right.copy(), right) == 0
-    assert not supports.is_near(off, right, 1e-2)
-    assert supports.is_near(off, right, 0.03)
-    assert supports.error_of(off, right) == pytest.approx(0.25 / np.sum(right**2))
+    assert sums.is_near(right.copy(), right, 1e-5)
+    assert sums.error_of(right.copy(), right) == 0
+    assert not sums.is_near(off, right, 1e-2)
+    assert sums.is_near(off, right, 0.03)
+    assert sums.error_of(off, right) == pytest.approx(0.25 / np.sum(right**2))
     off[3] = np.nan
-    assert not supports.is_near(off, right, 1.0)
+    assert not sums.is_near(off, right, 1.0)
 
 
 COUNTED = """

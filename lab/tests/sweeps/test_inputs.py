@@ -111,6 +111,9 @@ def test_runs_of_whom_nobody_noted_what_they_read_are_earlier_ones(tmp_path: Pat
         (Cell(), Outcome(ms=1000.0, mb_per_s=1.0, frames=2000, repeats=21), ["repeats"]),
         (Cell(links="veth"), Outcome(ms=1000.0, mb_per_s=1.0, cpu_s=1.8), []),
         (Cell(links="veth"), Outcome(ms=1000.0, mb_per_s=1.0, cpu_s=1.81), ["cores"]),
+        (Cell(links="veth", rate_mbit=100.0), Outcome(ms=89.0, mb_per_s=1.0, sent_mb=1.12), []),
+        (Cell(links="veth", rate_mbit=100.0), Outcome(ms=88.0, mb_per_s=1.0, sent_mb=1.12), ["bucket"]),
+        (Cell(rate_mbit=100.0), Outcome(ms=88.0, mb_per_s=1.0, sent_mb=1.12), []),
     ],
 )
 def test_a_figure_that_time_outs_or_processors_have_decided_is_marked(

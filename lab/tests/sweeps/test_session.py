@@ -43,6 +43,16 @@ def test_a_job_that_ends_before_its_turn_is_an_error() -> None:
         session.ask("4")
 
 
+def test_a_job_whose_rank_has_ended_may_say_what_happened(tmp_path: Path) -> None:
+    def job(path: Path) -> list[str]:
+        return [*ranks(path)[:2], f"{ranks(path)[2]}; sleep 0.5; echo the reason"]
+
+    log = tmp_path / "log.txt"
+    with log.open("w") as file, pytest.raises(subprocess.CalledProcessError), Session(job, 2, output=file) as session:
+        session.ask("13")
+    assert log.read_text() == "the reason\n"
+
+
 def test_a_rank_that_ended_before_its_turn_is_an_error() -> None:
     with Session(ranks, 2) as session:
         session.ask("4")

@@ -121,6 +121,8 @@ def test_an_empty_axis_is_said_beside_what_else_is_wrong(tmp_path: Path) -> None
         ),
         ("links: shm\nrate: 1gbit\n", "line 2: rate: --rate needs --links veth"),
         ("links: shm\ndelay: 1us\n", "line 2: delay: only virtual links have it, not shm"),
+        ("workers: 2\nfail: s9@1ms\n", "line 2: fail: there is no switch s9: "),
+        ("links: veth\noverhead: 24\n", "line 2: overhead: only virtual links have it, not veth; 0 is what veth has"),
         ("links: udp\nprotocol: gloo\nloss: 1%\n", "line 3: loss: gloo has none of it: only switchsum has"),
         ("protocol: ring\ncollective: topk\n", "line 2: collective: ring has none of this: only switchsum has"),
         ("bytes: 1GB\nworkers: 2\ndensity: 1%\n", "line 1: overlap: these arrays are too large"),
@@ -164,3 +166,11 @@ def test_every_field_of_a_cell_has_an_axis_and_is_written() -> None:
         "-",
     ]
     assert Impossible("loss", "why").axis == "loss"
+
+
+def test_nothing_may_be_one_of_several_values(tmp_path: Path) -> None:
+    path = tmp_path / "one.yaml"
+    path.write_text("mark: [none, 24KiB]\nqueue: [none, 64f]\nfail: [none, s1@1ms]\nlinks: virtual\n")
+    cells = load(path).cells
+    assert {(cell.mark, cell.queue, cell.fail) for cell in cells} >= {(None, None, None), ("24KiB", "64f", "s1@1ms")}
+    assert len(cells) == 8

@@ -82,7 +82,7 @@ class RunOptions:
         str | None,
         Option(
             help="Another system's protocol in place of ours: its folder, or switchml, atp, omnireduce, "
-            "parameter_server, ring."
+            "parameter_server, ring, ring_reno, ring_cubic."
         ),
     ] = None
     servers: Annotated[

@@ -55,7 +55,7 @@ def plan(network: Network, workers: int, kind: Links) -> TreePlan:
     trees = tuple((_between_switches(one), one.rate_mbit) for one in chosen)
     rail = _rail(network, standing, leaf_of, 0.0)
     for above, _ in trees:
-        check_room(rail.leaves, above)
+        check_bitmaps(rail.leaves, above)
     return _planned(network, chosen, trees, [rail], notes)
 
 
@@ -77,7 +77,7 @@ def on_rails(
         if any(above.setdefault(name, parent) != parent for name, parent in parents.items()):
             return None
         rails.append(_rail(network, standing, tree.parents, tree.rate_mbit))
-        check_room(rails[-1].leaves, parents)
+        check_bitmaps(rails[-1].leaves, parents)
     if any(tree.root in above for tree in trees):
         return None
     return _planned(network, trees, ((above, 1.0),), rails, [left_out] if left_out else [])
@@ -133,7 +133,7 @@ def _free_mbit(network: Network, one: str, far: str) -> float:
     return sum(cable.free_mbit for cable in network.cables if {*cable.ends} == {one, far})
 
 
-def check_room(leaves: Sequence[str], above: Mapping[str, str]) -> None:
+def check_bitmaps(leaves: Sequence[str], above: Mapping[str, str]) -> None:
     """Refuse more members at a switch than its bitmaps have bits; raises UsageError, before anything is started."""
     workers, switches = Counter(leaves), Counter(above.values())
     for name in workers | switches:

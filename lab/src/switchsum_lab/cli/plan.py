@@ -41,13 +41,22 @@ class PlanOptions:
     oversubscription: Annotated[
         float, Option(help="With --rack: how many times the machines' links hold more than their leaf's links.")
     ] = 1.0
+    compress: Annotated[
+        str, Option(help="How sums are compressed, as by switchsum.torch.compress: int10, thc, thc:4 or topk:0.01.")
+    ] = ""
+    every: Annotated[int, Option(help="Steps between two synchronisations, as with DiLoCo.")] = 1
+    delay: Annotated[str, Option(help="From a machine to another one, one way: 50us.")] = "0us"
+    slots: Annotated[int, Option(help="Frames that each rank has in flight to a switch.")] = 256
+    compute: Annotated[
+        str, Option(help="Computing of a step, during which gradients travel: 80ms. Default: only communication.")
+    ] = "0ms"
     explain: Annotated[bool, Option("--explain", help="Show the arithmetic of each line.")] = False
     as_json: JsonOption = False
 
     def question(self) -> Question:
         """Return what is asked; raises UsageError."""
         from switchsum_lab.advice import Question
-        from switchsum_lab.simulation.conditions import parse_rate, parse_size
+        from switchsum_lab.simulation.conditions import parse_rate, parse_size, parse_time
         from switchsum_lab.sweeps.recording import travels
 
         if self.recording is not None and self.model is None:
@@ -68,6 +77,11 @@ class PlanOptions:
             ring_bits=16 if self.bf16_ring else 32,
             rack=self.rack,
             oversubscription=self.oversubscription,
+            compress=self.compress,
+            every=self.every,
+            delay_s=parse_time(self.delay),
+            slots=self.slots,
+            compute_s=parse_time(self.compute),
         )
 
 
@@ -75,6 +89,7 @@ class PlanOptions:
 def plan(options: PlanOptions) -> None:
     """Say how long a training step's communication takes at least on your machines, and what to change first."""
     from switchsum_lab import advice
+    from switchsum_lab.advice import written_time
 
     question = options.question()
     found, says = advice.ways(question), advice.advice(question)
@@ -82,13 +97,17 @@ def plan(options: PlanOptions) -> None:
         lines = {"ways": [asdict(way) for way in found], "advice": [asdict(line) for line in says]}
         print_json({"question": asdict(question), **lines})
         return
-    typer.echo("Lower bounds by closed formulas: they count headers, but no delays and no processor time.")
+    delays = "headers and delays, but" if question.delay_s else "headers, but no delays and"
+    typer.echo(f"Lower bounds by closed formulas: they count {delays} no processor time.")
+    if question.every > 1:
+        typer.echo(f"Times are means of a step, and bytes are those of a synchronisation every {question.every} steps.")
     if question.density < 1:
         travel = f"any rank has values in {question.density:.1%} of the blocks, and switches add these alone"
         typer.echo(f"{question.size:,} bytes; {travel}.")
     typer.echo("")
     for way in found:
-        typer.echo(f"{_time(way.seconds):>13}  {way.name}: {way.link_bytes:,} bytes on {way.bound}")
+        step = f"; a step takes {written_time(way.step_s)}" if question.compute_s else ""
+        typer.echo(f"{written_time(way.seconds):>13}  {way.name}: {way.link_bytes:,} bytes on {way.bound}{step}")
         if options.explain:
             typer.echo(f"{'':>13}  {way.arithmetic}")
     typer.echo("")
@@ -96,8 +115,3 @@ def plan(options: PlanOptions) -> None:
         typer.echo(line.text)
         for text in line.arithmetic if options.explain else ():
             typer.echo(f"  {text}")
-
-
-def _time(seconds: float) -> str:
-    """Write a time so that a small one is not 0."""
-    return f"{1e3 * seconds:,.1f} ms" if seconds >= 1e-4 or not seconds else f"{1e6 * seconds:,.3g} us"

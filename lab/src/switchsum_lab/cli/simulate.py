@@ -34,7 +34,7 @@ def simulate(options: SimulateOptions) -> None:
     most_s, wanted = parse_time(options.longest), options.scenario()
     from switchsum_lab.simulation import scenario as scenarios  # wrong words are refused before, in half of the time
 
-    scenarios.check_room(wanted, most_s=most_s)
+    scenarios.check_size(wanted, most_s=most_s)
     observer = _Observer(options.pcap, options.plot, options.trace)
     with waiting_for("the simulation"):
         results = scenarios.simulate(wanted, watch=observer.watch)

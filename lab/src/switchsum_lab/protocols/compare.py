@@ -1,8 +1,9 @@
 """A protocol's switch in Python and its P4 program, held to each other packet by packet.
 
 The protocol's own hosts make the frames, on links that lose, repeat and overtake.  Between these frames come others
-that were changed at random, and frames that follow the program's parser.  Both switches get every frame, and must send
-the same frames to the same ports.  The first difference is cut down to the fewest and shortest frames that show it.
+that were changed at random, and frames that follow the program's parser.  Both switches get every frame at the same
+time, and must send the same frames to the same ports.  The first difference is cut down to the fewest and shortest
+frames that show it.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ import numpy as np
 from switchsum_lab.simulation.conditions import CableConditions
 from switchsum_lab.simulation.jobs import write
 from switchsum_lab.simulation.python_switch import Made, PythonSwitch
+from switchsum_lab.simulation.records import NEVER
 from switchsum_protocol.errors import UsageError
 from switchsum_switch.api.switch import Switch
 from switchsum_switch.differ.case import Packet, Step
@@ -44,6 +46,15 @@ _SHRINKING: Final = 400
 """Runs that cutting down may take."""
 _PATIENCE_S: Final = 0.2
 """Virtual time of a call: frames that were changed may keep hosts waiting for ever."""
+_MICROSECONDS: Final = 1_000_000
+"""In a second: P4's timestamps count them, so that both switches get whole ones."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TimedPacket(Packet):
+    """A frame arrives at a time."""
+
+    at_us: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -113,7 +124,8 @@ def compare(
         What was compared.  It ends at the first difference.
 
     Raises:
-        UsageError: The protocol lacks `switch.py`, or a program for these lanes.
+        UsageError: The protocol lacks `switch.py`, or a program for these lanes, or its class wants to be called at a
+            time.
 
     Example:
         >>> compare("skeleton", frames=1000).difference is None  # doctest: +SKIP
@@ -162,13 +174,14 @@ class _Both:
         self._share = self._random.choice(_CHANGED)
         self._packets = Packets(self._parsed, self._random)
         self._latest: deque[bytes] = deque(maxlen=_REMEMBERED)
-        self.packets: list[Packet] = []
+        self.packets: list[TimedPacket] = []
         """All frames of this run."""
-        self.answered, self.has_found = 0, False
+        self.answered, self.has_found, self._at_us = 0, False, 0
         self._reset()
 
-    def process(self, port: int, frame: bytes) -> Made:
+    def process(self, port: int, frame: bytes, now: float) -> Made:
         """Give a frame to both, and now and then others before it; return what the program sends."""
+        self._at_us = int(now * _MICROSECONDS)
         self._latest.append(frame)
         while self._random.random() < self._share / (1 + self._share):
             self._feed(*self._changed(port))
@@ -186,9 +199,10 @@ class _Both:
     def _reset(self) -> None:
         self._program.restore(self._fresh)
         self._plane = PythonSwitch(self._baseline.plane(self._world))
+        self._plane.now_s = lambda: self._at_us / _MICROSECONDS
 
     def _feed(self, port: int, frame: bytes) -> Made:
-        self.packets.append(Packet(port=port, frame=frame))
+        self.packets.append(TimedPacket(port=port, frame=frame, at_us=self._at_us))
         by_python, by_program = self._sent(self.packets[-1])
         self.has_found = by_python != by_program
         if self.has_found or len(self.packets) >= _RUN_FRAMES:
@@ -196,20 +210,28 @@ class _Both:
         self.answered += bool(by_program)
         return by_program
 
-    def _sent(self, packet: Packet) -> tuple[Made | str, Made]:
+    def _sent(self, packet: TimedPacket) -> tuple[Made | str, Made]:
         """Return what each switch makes of a frame; copies have no order."""
+        self._at_us = packet.at_us
+        self._program.clock.stop(at_s=packet.at_us / _MICROSECONDS)
         by_program = sorted(self._program.process(packet.port, packet.frame))
         try:
-            return sorted(self._plane.process(packet.port, packet.frame)), by_program
+            by_python = sorted(self._plane.process(packet.port, packet.frame))
         except Exception as error:
             return f"{type(error).__name__}: {error}", by_program
+        if self._plane.due() != NEVER:
+            raise UsageError(
+                f"{self._baseline.name}'s switch.py sets until, but a P4 program for v1model does nothing without a "
+                "frame: look at now when a frame comes, or let a host send one at that time"
+            )
+        return by_python, by_program
 
     def _replay(self, packets: Sequence[Step]) -> tuple[Made | str, Made]:
         """Return what fresh switches make of the last of some frames."""
         self._reset()
         sent: tuple[Made | str, Made] = [], []
         for packet in packets:
-            assert isinstance(packet, Packet)
+            assert isinstance(packet, TimedPacket)
             sent = self._sent(packet)
             if isinstance(sent[0], str):
                 break

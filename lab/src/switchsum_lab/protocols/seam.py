@@ -1,7 +1,8 @@
 """The seam on which another system's protocol stands beside ours: what its folder holds, and what its hosts are given.
 
 The folder has `host.py`, and its switch: a P4 program, or `switch.py` with a function `switch(world)` that returns a
-`DataPlane` for virtual time.  `host.py` has functions with these names (lab/docs/protocols.md shows each):
+`DataPlane` or a `TimedPlane` for virtual time.  `host.py` has functions with these names, which lab/docs/protocols.md
+shows:
 
     entries(world)       the entries and groups that a P4 program gets
     peer(world, link)    the host of a worker, a `Peer`
@@ -30,7 +31,7 @@ import numpy as np
 import numpy.typing as npt
 
 from switchsum_controller.tables.entries import Entry, Group
-from switchsum_lab.simulation.python_switch import DataPlane
+from switchsum_lab.simulation.python_switch import Plane
 from switchsum_protocol.errors import UsageError
 from switchsum_switch.wires.headers import Address
 
@@ -115,7 +116,10 @@ class Peer(Protocol):
         ...
 
     def statistics(self) -> Mapping[str, int]:
-        """Return what it counts; `repeats` are the frames that it has sent again."""
+        """Return what it counts; `repeats` are the frames that it has sent again.
+
+        `left_out` are its own contributions that a sum lacks, of a protocol that does not wait for all.
+        """
         ...
 
 
@@ -197,17 +201,22 @@ class Baseline:
         return int(getattr(self.host, "LEVELS", 1))
 
     @property
+    def is_inexact(self) -> bool:
+        """Whether its sums may lack contributions, or be rounded roughly: `INEXACT` of host.py."""
+        return bool(getattr(self.host, "INEXACT", False))
+
+    @property
     def has_program(self) -> bool:
         """Whether its switch has a P4 program: in its folder, or one of ours, which `PROGRAM` of host.py names."""
         has_own = any(self.folder.glob("program*.json")) or (self.folder / "program.p4").is_file()
         return has_own or hasattr(self.host, "PROGRAM")
 
-    def plane(self, world: World) -> DataPlane:
+    def plane(self, world: World) -> Plane:
         """Return its switch in Python: what `switch(world)` of switch.py returns; raises UsageError."""
         path = self.folder / "switch.py"
         if not path.is_file():
             raise UsageError(f"{self.folder} has no switch: a P4 program, or switch.py for virtual time")
-        made: DataPlane = _function(_module(path), path, "switch")(world)
+        made: Plane = _function(_module(path), path, "switch")(world)
         return made
 
     def window(self, lanes: int, fitting: int) -> int:

@@ -20,9 +20,10 @@ import numpy as np
 from switchsum_lab.simulation import jobs
 from switchsum_lab.simulation.conditions import CableConditions, HostCost
 from switchsum_lab.simulation.network import Network
-from switchsum_lab.simulation.python_switch import DataPlane
+from switchsum_lab.simulation.python_switch import Plane
 from switchsum_lab.simulation.records import Stop
 from switchsum_lab.simulation.scenario import Drawing, LinkResult, Result, Scenario, arrays_of
+from switchsum_lab.simulation.sums import error_of
 from switchsum_protocol.errors import LocalError, UsageError
 from switchsum_switch.api.switch import Switch
 from switchsum_switch.kernels.loading import address_of
@@ -159,7 +160,7 @@ class VirtualRun:
         cost: HostCost = HostCost(),  # noqa: B008 - frozen
         mtu: int = 1500,
         job_count: int = 1,
-        plane: DataPlane | None = None,
+        plane: Plane | None = None,
     ) -> None:
         """Lay the star.
 
@@ -319,11 +320,16 @@ def simulate(
 def _result(
     run: VirtualRun, baseline: Baseline, arrays: Sequence[Array], totals: Sequence[Array], seconds: float | None
 ) -> Result:
-    network, right = run.network, None
+    network, right, error = run.network, None, None
     if seconds is not None:
-        pairs = zip(arrays, totals, strict=True)
+        pairs = [*zip(arrays, totals, strict=True)]
         right = all(np.allclose(one, total, rtol=1e-5, atol=1e-3) for one, total in pairs)
+        right = right or (None if baseline.is_inexact else False)
+        error = max(error_of(one, total) for one, total in pairs)
+    counted = [statistics_of(peer).get("left_out") for peer in run.peers]
     return Result(
+        sum_error=error,
+        left_out=() if None in counted else tuple(one or 0 for one in counted),
         way=baseline.name,
         simulated_s=network.now if seconds is None else seconds,
         is_complete=seconds is not None,

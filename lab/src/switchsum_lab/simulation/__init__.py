@@ -23,6 +23,7 @@ picoseconds and chance is drawn by counting, so that the same seed gives the sam
 | `peers.py`, `peer_kernels.py` | collectives of hosts alone, such as a ring, and their formulas |
 | `scenario.py`, `outputs.py` | a question to the simulator and its answer; captures, traces and plots |
 | `ranks.py` | the user's own processes in virtual time |
+| `sums.py` | how far a sum is from the right one |
 
 A figure from here is always called simulated, in every output and on every page.
 """

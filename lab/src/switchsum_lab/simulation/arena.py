@@ -41,8 +41,8 @@ def aligned(size: int, offset: int = 0) -> npt.NDArray[np.uint8]:
     return memory[start : start + size]
 
 
-def with_room(records: npt.NDArray[Any], count: int) -> npt.NDArray[Any]:
+def enlarged(records: npt.NDArray[Any], count: int) -> npt.NDArray[Any]:
     """Return a copy of records with room for so many, the first of which begins a cache line."""
-    room = aligned(count * records.itemsize).view(records.dtype)
-    room[: len(records)] = records
-    return room
+    larger = aligned(count * records.itemsize).view(records.dtype)
+    larger[: len(records)] = records
+    return larger

@@ -237,7 +237,15 @@ class SimulatedController:
     """The controller of a network's switches, and of the jobs on it."""
 
     def __init__(
-        self, network: Network, program: Build, address: Address, fabric: Fabric, placed: Placement, *, seed: int
+        self,
+        network: Network,
+        program: Build,
+        address: Address,
+        fabric: Fabric,
+        placed: Placement,
+        *,
+        seed: int,
+        away_s: float | None = None,
     ) -> None:
         """Begin without a job; `placed` is where the hosts of all jobs are."""
         self._network, self._address = network, address
@@ -256,6 +264,8 @@ class SimulatedController:
             sessions=lambda name: cast("Session", self._open(name)),
             draw=random.Random(seed).getrandbits,
         )
+        if away_s is not None:
+            self._real.reconciler.absences = moves.Absences(away_s)
         self._turn()
 
     def _open(self, name: str) -> SwitchSession:

@@ -144,8 +144,11 @@ def controlled(
     fallback: str = "",
     shared_slots: int = 0,
     root: str = "",
+    away_s: float | None = None,
 ) -> SimulatedController:
     """Return a controller of a network's switches, for jobs on these hosts.
+
+    It waits for a switch for `away_s` before it moves jobs to others; None: as long as a real one.
 
     The switch `fallback` is an aggregator, and no part of a tree; `shared_slots` of each other one are shared.  With a
     `root`, all jobs are added there, and the switches in between are not the controller's: they only forward.
@@ -159,7 +162,7 @@ def controlled(
         write(network.switches[name], _station(_SWITCH.mac, network.port_to(name, way[1])))
     program, fabric = p4src.load(lanes), fabric_of(network, placed, lanes, fallback, shared_slots)
     build = Build(lanes_per_frame=lanes, device_config=program.device_config, p4info=program.p4info)
-    return SimulatedController(network, build, _SWITCH, fabric, placed, seed=seed)
+    return SimulatedController(network, build, _SWITCH, fabric, placed, seed=seed, away_s=away_s)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -53,7 +53,7 @@ class Log:
             if len(self._memory) < needed:
                 self.read()
                 self._memory = np.zeros(needed, np.uint8)
-        record["log"], record["log_room"] = address_of(self._memory) if len(self._memory) else 0, len(self._memory)
+        record["log"], record["log_capacity"] = address_of(self._memory) if len(self._memory) else 0, len(self._memory)
 
     def read(self) -> None:
         """Move what was noted to `noted`."""

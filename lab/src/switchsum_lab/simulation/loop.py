@@ -36,7 +36,7 @@ from .records import (
     Stop,
     WorldRecord,
 )
-from .switching import enqueue, forward, serve
+from .switching import enqueue, forward, serve, tick
 
 _SECONDS: Final = 1.0 / PICOSECONDS
 _WORD_BYTES: Final = 8
@@ -53,11 +53,11 @@ def run(address: int, until: int, most: int) -> int:
     for _ in range(most):
         if world.near_count == 0:
             return Stop.IDLE
-        if world.free_frames < world.spare or world.event_room - world.event_count < world.spare:
+        if world.free_frames < world.spare or world.event_capacity - world.event_count < world.spare:
             return Stop.FULL
-        if world.place_room < world.place_spare:
+        if world.free_places < world.place_spare:
             return Stop.FULL
-        if world.log_room - world.log_used < world.log_spare:
+        if world.log_capacity - world.log_used < world.log_spare:
             return Stop.LOG
         at = events.first_at(world)
         if at > until:
@@ -77,7 +77,7 @@ def run(address: int, until: int, most: int) -> int:
 
 @Outlined
 def wake(address: int, host: int, at: int) -> int:
-    """Wake a host at a time: it then looks whether it has something to do."""
+    """Wake a host, or a switch with a timer, at a time: it then looks whether it has something to do."""
     world: WorldRecord = carray(pointer(address), (1,), WORLD)[0]
     node = node_at(world, host)
     if at < node.wakes_at:
@@ -122,6 +122,8 @@ def _handle(world: WorldRecord, key: Scalar) -> None:
             if then > world.now:
                 node.wakes_at = then
                 events.push(world, then, Happens.WAKE, index)
+            elif node.kind == Kind.SWITCH:
+                tick(world, index)
             else:
                 _turn(world, index, NONE, True)
     elif kind == Happens.LATE:
@@ -206,7 +208,7 @@ def _arrive(world: WorldRecord, number: Scalar, index: Scalar) -> None:
         note(world, -1 - link.to, index, world.now, world.now, Fate.ARRIVES, True)
         give_back(world, index)
     elif node.is_slow > 0:
-        if node.inbox >= node.inbox_room:
+        if node.inbox >= node.inbox_capacity:
             node.refused += 1
             give_back(world, index)
             return

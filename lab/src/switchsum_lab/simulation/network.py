@@ -16,7 +16,7 @@ from switchsum_switch.kernels.loading import address_of
 
 from .conditions import CableConditions, HostCost, HostTiming, SwitchTiming, check_spans
 from .log import Noted
-from .python_switch import DataPlane, PythonSwitch
+from .python_switch import Plane, PythonSwitch
 from .records import NEVER, PICOSECONDS, Fate, Stop
 from .traffic import Traffic
 from .world import MOST_BYTES, NativeHost, NoLink, World
@@ -321,14 +321,15 @@ class Network:
     def python_switch(
         self,
         name: str,
-        plane: DataPlane,
+        plane: Plane,
         timing: SwitchTiming = SwitchTiming(),  # noqa: B008 - frozen
     ) -> PythonSwitch:
         """Add a switch that is a Python object: `plane.process(port, frame)` returns the frames that leave.
 
         Args:
             name: What it is called.
-            plane: The object.  Frames that it makes wait on their links, and what it computes takes no time.
+            plane: The object, a `DataPlane` or a `TimedPlane`.  Frames that it makes wait on their links, and what it
+                computes takes no time.
             timing: How long frames are in it beside the time in queues.
 
         Returns:
@@ -347,6 +348,8 @@ class Network:
         self._name(name, self.world.add_switch(switch, timing=timing))
         self.python_switches[name] = switch
         switch.on_error = partial(self.world.fail, self._numbers[name])
+        switch.now_s = lambda: self.now
+        self.world.set_timer(self._numbers[name], switch.timer)
         return switch
 
     def pause(self, name: str, *spans: tuple[float, float]) -> None:
@@ -480,6 +483,9 @@ class Network:
         """
         if until is not None and until < self.now:
             raise UsageError(f"cannot run until {until:g} s: the simulation is already at {self.now:g} s")
+        for name, python in self.python_switches.items():  # between runs anybody may have set `until`
+            if python.error is None and (due := python.due()) != NEVER:
+                self.world.wake(self._numbers[name], max(self.now, due / PICOSECONDS))
         try:
             return self.world.run(until, most=most_events)
         except NoLink as error:

@@ -38,7 +38,7 @@ class Happens(IntEnum):
     ARRIVAL = 0
     """The first frame of a link arrives."""
     WAKE = 1
-    """A host looks whether it has something to do."""
+    """A host, or a switch with a timer, looks whether it has something to do."""
     LATE = 2
     """A frame that others have overtaken arrives."""
     TAKEN = 3
@@ -234,11 +234,12 @@ class NodeRecord(Record):
     is_slow: Int64
     """1: what comes may not be taken at once; `frame_cost`, `byte_cost`, `pauses` or `batch` is not 0."""
     wakes_at: Int64
-    """When a host is woken next."""
+    """When the node is woken next."""
     link: Int64
     """Index of a host's link, the first one if it has several."""
     # A host with native code: what it is, and the addresses of its functions.
     own: Int64
+    """What a host's functions get first. Of a switch with a timer: the address of the time at which it is called."""
     fetch: Int64
     """Address of the function that fetches memory ahead; 0: there is none."""
     receive: Int64
@@ -298,7 +299,7 @@ class NodeRecord(Record):
     """Picoseconds of the processor for each frame, and for each byte, received or sent."""
     busy: Int64
     inbox: Int64
-    inbox_room: Int64
+    inbox_capacity: Int64
     """Frames that wait for the processor, the one that it works on among them, and most of them."""
     refused: Int64
     """Frames for which the inbox had no room."""
@@ -330,7 +331,7 @@ class WorldRecord(Record):
     events: Int64
     """Address of pairs, the key and the next of each of the other events, all of which come later (`events.py`)."""
     event_count: Int64
-    event_room: Int64
+    event_capacity: Int64
     free_event: Int64
     """First of the free pairs."""
     heap: Int64
@@ -342,7 +343,7 @@ class WorldRecord(Record):
     pushed: Int64
     """Number of events ever added: of two at the same time, the one added first comes first."""
     frames: Int64
-    frame_room: Int64
+    frame_capacity: Int64
     free_frame: Int64
     """First of the free frames."""
     free_frames: Int64
@@ -365,7 +366,7 @@ class WorldRecord(Record):
     place_count: Int64
     places: Int64
     """Address of the addresses of the free places, a stack that all pools share."""
-    place_room: Int64
+    free_places: Int64
     """Number of these places."""
     place_spare: Int64
     """Places that one event needs at most."""
@@ -378,7 +379,7 @@ class WorldRecord(Record):
     assembly: Int64
     """Address of a row in which a frame is put together."""
     log: Int64
-    log_room: Int64
+    log_capacity: Int64
     log_used: Int64
     log_spare: Int64
     """Bytes of the log that one event needs at most."""

@@ -52,6 +52,15 @@ LONGEST_S: Final = 3600.0
 """A run that would take longer is refused unless the caller allows it."""
 
 
+class ScenarioError(UsageError):
+    """A scenario cannot be, because of one of its options."""
+
+    def __init__(self, text: str, option: str) -> None:
+        super().__init__(text)
+        self.option = option
+        """Name of the option, as sweeps call it."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scenario:
     """What is to be simulated."""
@@ -81,6 +90,8 @@ class Scenario:
     switch_timeout_s: float | None = None
     """How long ranks wait for a switch that does not answer before they give up, where some switch or link fails; None:
     as in a job."""
+    move_after_s: float | None = None
+    """How long the controller waits for a switch before it moves jobs to others; None: as in a real network."""
     outages: tuple[tuple[str, float, float], ...] = ()
     """Links as `tail->head`, and between which times they are down, both ways, while the switches add."""
     pauses: tuple[tuple[str, float, float], ...] = ()
@@ -113,16 +124,18 @@ class Scenario:
                 raise UsageError(f"a peer must be one of {', '.join((*PEERS, BEST))}, not {name}")
         if (self.outages or self.pauses or self.batch_s) and not {*self.against} <= {IDEAL}:
             raise UsageError("outages, pauses and batches are of switches that add: compare them with ideal-ring alone")
-        if self.switch_timeout_s is not None and not self.failures:
-            raise UsageError("ranks wait for a switch that has failed: --switch-timeout needs --fail")
+        self._check_failures()
         self._check_workers()
         if not 0 <= (count := self.background or 0) <= len(self.others) // 2:
-            raise UsageError(
-                f"each of {count} streams needs two hosts that belong to no job, and {len(self.others)} are left"
+            raise ScenarioError(
+                f"each of {count} streams needs two hosts that belong to no job, and {len(self.others)} are left",
+                "background",
             )
         limits = self.conditions.queue_bytes, self.conditions.queue_frames, self.conditions.mark_bytes
         if self.background and all(limit is None for limit in limits):
-            raise UsageError("streams fill queues that have no limit: give a queue such as 64f, or marks such as 24KiB")
+            raise ScenarioError(
+                "streams fill queues that have no limit: give a queue such as 64f, or marks such as 24KiB", "background"
+            )
         for name in self.against:
             peers.check_power(name, self.workers)
 
@@ -139,6 +152,20 @@ class Scenario:
                 f"a topology of {hosts} hosts has room for 2 to {hosts // self._turn} workers{of_each}, "
                 f"not {self.workers}"
             )
+
+    def _check_failures(self) -> None:
+        """Raise UsageError for switches and links that are not there, before a network is built."""
+        if self.switch_timeout_s is not None and not self.failures:
+            raise UsageError("ranks wait for a switch that has failed: --switch-timeout needs --fail")
+        if self.move_after_s is not None and not self.failures:
+            raise UsageError("jobs move away from a switch that has failed: --move-after needs --fail")
+        linked = {frozenset(cable.ends) for cable in self.planned.cables}
+        for name, _ in self.failures:
+            one, arrow, far = name.partition("->")
+            if arrow and frozenset((one, far)) not in linked:
+                raise ScenarioError(f"there is no link between {one} and {far}", "fail")
+            if not arrow and one not in self.planned.switches:
+                raise ScenarioError(f"there is no switch {one}: {', '.join(self.planned.switches)}", "fail")
 
     @property
     def _turn(self) -> int:
@@ -237,6 +264,10 @@ class Result:
     """Seconds of each of several jobs; of one that gave up, until then."""
     gave_up: tuple[str | None, ...] = ()
     """Why each of several jobs has given up; None: it has not."""
+    sum_error: float | None = None
+    """Energy of the sum's error over that of the right sum, where it is largest; None: nobody looked."""
+    left_out: tuple[int, ...] = ()
+    """How many contributions of each rank sums lack, of a protocol that counts them."""
 
 
 def named(text: str, workers: int, size: int) -> tuple[str, ...]:
@@ -271,7 +302,7 @@ def estimate(scenario: Scenario) -> tuple[int, float]:
     return int(memory), frames / _FRAMES_A_SECOND
 
 
-def check_room(scenario: Scenario, *, most_s: float = LONGEST_S) -> None:
+def check_size(scenario: Scenario, *, most_s: float = LONGEST_S) -> None:
     """Raise LocalError if a scenario needs more memory than there is, or more time than allowed: before it runs."""
     memory, seconds = estimate(scenario)
     available = _available_bytes()
@@ -365,7 +396,8 @@ def jobs_of(network: Network, scenario: Scenario) -> list[jobs.Job]:
     controller = None
     if scenario.failures or len(scenario.rates_bps) > 1:
         hosts, lanes = scenario.hosts, scenario.lanes_per_frame
-        controller = jobs.controlled(network, scenario.planned, hosts, lanes=lanes, seed=scenario.seed)
+        away_s, seed = scenario.move_after_s, scenario.seed
+        controller = jobs.controlled(network, scenario.planned, hosts, lanes=lanes, seed=seed, away_s=away_s)
     placed = place_all(scenario.planned, scenario.hosts_of_jobs, jobs.SLOTS) if controller is None else []
     for number, hosts in enumerate(scenario.hosts_of_jobs):
         share = jobs.Share(

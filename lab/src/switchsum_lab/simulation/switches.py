@@ -54,8 +54,8 @@ class Program(Protocol):
         """Return the bytes of a place for a packet that waits between ingress and egress."""
         ...
 
-    def park_in(self, lot: int) -> None:
-        """Let packets wait in a lot that the loop keeps, given its address; 0: no longer."""
+    def park_in(self, pool: int) -> None:
+        """Let packets wait in the places of a pool that the loop keeps, given its address; 0: no longer."""
         ...
 
 
@@ -166,13 +166,13 @@ class Places:
         stride = max((one.pipeline.place_bytes(frame_bytes) for one in found), default=0)
         if stride > self._stride:  # packets that wait stay where they are, in places that are not used again
             self._stride = stride
-            self._world["least_place"], self._world["place_room"] = len(self._records), 0
+            self._world["least_place"], self._world["free_places"] = len(self._records), 0
         for one in found:
             one.pool[PLACES], one.pool[FRAME_BYTES] = address_of(self._stack), frame_bytes
 
     def grow(self, switches: Iterable[SwitchNode], frame_bytes: int) -> None:
         """Double the number of places."""
-        before, room = len(self._records), int(self._world["place_room"][0])
+        before, free = len(self._records), int(self._world["free_places"][0])
         more = max(_FIRST_PLACES, before, 2 * int(self._world["place_spare"][0]))
         memory = np.zeros(more * self._stride + _LINE_BYTES, np.uint8)
         self._memory.append(memory)
@@ -185,9 +185,9 @@ class Places:
         records["address"] = addresses
         self._records = np.concatenate([self._records, records])
         stack = np.zeros(len(self._records), np.int64)
-        stack[:room], stack[room : room + more] = self._stack[:room], addresses
+        stack[:free], stack[free : free + more] = self._stack[:free], addresses
         self._stack = stack
         world = self._world
         world["parked"], world["place_count"] = address_of(self._records), len(self._records)
-        world["places"], world["place_room"] = address_of(stack), room + more
+        world["places"], world["free_places"] = address_of(stack), free + more
         self.fit(switches, frame_bytes)

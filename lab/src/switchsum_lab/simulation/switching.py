@@ -82,16 +82,39 @@ def forward(world: WorldRecord, number: Scalar, port: Scalar, index: Scalar) -> 
     integers_at(scratch, 1)[0] = whole_at(world, index)
     words_at(scratch + 8, 2)[0] = frame_at(world, index).length
     words_at(scratch + 8, 2)[1] = port
-    room = world.place_room
+    free = world.free_places
     if node.pool != 0:
-        integers_at(node.pool, POOL_WORDS)[FREE] = room
+        integers_at(node.pool, POOL_WORDS)[FREE] = free
     entry = integers_at(node.entry, ENTRY_WORDS)
     call_program(entry, scratch, scratch + 8, scratch + 12, 1, world.now // _MICROSECOND)
     give_back(world, index)
     _put_out(world, node, NONE, world.now, np.int64(0))
     if node.pool != 0:
-        parked = _list_parked(world, node, room)
+        parked = _list_parked(world, node, free)
         _queue_parked(world, node, parked)
+    _set_timer(world, node, number)
+
+
+@inner
+def tick(world: WorldRecord, number: Scalar) -> None:
+    """Call a switch without a frame, because the time has come for which it has asked; put out what it sends."""
+    node = node_at(world, number)
+    scratch = world.scratch
+    entry = integers_at(node.entry, ENTRY_WORDS)
+    call_program(entry, scratch, scratch + 8, scratch + 12, 0, world.now // _MICROSECOND)
+    _put_out(world, node, NONE, world.now, np.int64(0))
+    _set_timer(world, node, number)
+
+
+@inner
+def _set_timer(world: WorldRecord, node: NodeRecord, number: Scalar) -> None:
+    """Let a switch be called at the time for which it asks, if it has a timer."""
+    if node.own == 0:
+        return
+    at = integers_at(node.own, 1)[0]
+    if at < node.wakes_at:  # later times are looked at when it is called at the earlier one
+        node.wakes_at = max(at, world.now)
+        events.push(world, node.wakes_at, Happens.WAKE, number)
 
 
 @inner
@@ -158,12 +181,12 @@ def serve(world: WorldRecord, number: Scalar) -> None:
     link.paced_until = world.now + _lasts(link.pace, link.pace_bits_per_s, size)
     queue.paced_until = world.now + _lasts(queue.pace, queue.pace_bits_per_s, size)
     node = node_at(world, link.tail)
-    room = world.place_room
-    integers_at(node.pool, POOL_WORDS)[FREE] = room
+    free = world.free_places
+    integers_at(node.pool, POOL_WORDS)[FREE] = free
     integers_at(world.scratch, 1)[0] = place.address
     call_egress(integers_at(node.entry, ENTRY_WORDS), world.scratch, 1, world.now // _MICROSECOND)
     _put_out(world, node, number, place.at, place.marked)
-    parked = _list_parked(world, node, room)
+    parked = _list_parked(world, node, free)
     _free_place(world, first)
     _queue_parked(world, node, parked)
     _look_again(world, link, number)
@@ -218,15 +241,15 @@ def _lasts(pace: Scalar, bits_per_s: Scalar, size: Scalar) -> Scalar:
 
 
 @inner
-def _list_parked(world: WorldRecord, node: NodeRecord, room: Scalar) -> Scalar:
-    """Return the first of the places that a call has taken, since `room` of them were free; each leads to the next.
+def _list_parked(world: WorldRecord, node: NodeRecord, free: Scalar) -> Scalar:
+    """Return the first of the places that a call has taken, since `free` of them were free; each leads to the next.
 
     The stack names these places only until a place is given back.
     """
-    world.place_room = integers_at(node.pool, POOL_WORDS)[FREE]
+    world.free_places = integers_at(node.pool, POOL_WORDS)[FREE]
     addresses, places = integers_at(world.places, world.place_count), places_of(world)
     first: Scalar = np.int64(NONE)
-    for at in range(world.place_room, room):
+    for at in range(world.free_places, free):
         number = integers_at(addresses[at], PLACE_WORDS)[TAG]
         places[number].next = first
         first = number
@@ -253,8 +276,8 @@ def _queue_parked(world: WorldRecord, node: NodeRecord, number: Scalar) -> None:
 def _free_place(world: WorldRecord, number: Scalar) -> None:
     """Put a place back on the stack."""
     if number >= world.least_place:
-        integers_at(world.places, world.place_count)[world.place_room] = places_of(world)[number].address
-        world.place_room += 1
+        integers_at(world.places, world.place_count)[world.free_places] = places_of(world)[number].address
+        world.free_places += 1
 
 
 @inner

@@ -20,7 +20,7 @@ from switchsum_switch.queues.traffic_manager import TrafficManager
 from switchsum_switch.wires.rows import LEAD_BYTES, row_stride
 
 from . import loop
-from .arena import aligned, with_room
+from .arena import aligned, enlarged
 from .conditions import CableConditions, HostCost, HostTiming, SwitchTiming, check_spans
 from .events import MOST_INDICES, TAILS
 from .log import Log
@@ -33,7 +33,7 @@ _CHUNKS_WITHOUT_HOSTS: Final = 10
 """Number of returns without work for any host, in a run that has no end. Then it is ended."""
 _FEW_NODES: Final = 16
 """Nodes that fit a processor's caches, so that nothing needs to be fetched ahead for them."""
-_FIRST_ROOM: Final = 4096
+_FIRST_FRAMES: Final = 4096
 """Frames for which there is room at first; it is doubled when it may not be enough."""
 MOST_BYTES: Final = 16 << 30
 """Memory of the frames that are on their way, if nothing else is said."""
@@ -76,7 +76,7 @@ class World:
         self._seed, self._most_bytes = seed, most_bytes
         self.nodes: npt.NDArray[Any] = np.zeros(0, NODE)
         self.links: npt.NDArray[Any] = np.zeros(0, LINK)
-        self._node_room, self._link_room = self.nodes, self.links
+        self._node_memory, self._link_memory = self.nodes, self.links
         self._ports: list[npt.NDArray[np.int64]] = []
         self._switches: dict[int, SwitchNode] = {}
         self._keep: list[object] = []
@@ -95,8 +95,8 @@ class World:
         self._scratch = np.zeros(4, np.int64)
         self._assembly = np.zeros(self._stride, np.uint8)
         self.log = Log(self._record)
-        self._grow_frames(_FIRST_ROOM)
-        self._grow_events(_FIRST_ROOM)
+        self._grow_frames(_FIRST_FRAMES)
+        self._grow_events(_FIRST_FRAMES)
 
     # Building.
 
@@ -112,7 +112,7 @@ class World:
         node = self.nodes[number]
         node["processing"] = _picoseconds(timing.processing_s)
         if timing.waiting_frames is not None:
-            node["inbox_room"] = timing.waiting_frames
+            node["inbox_capacity"] = timing.waiting_frames
         return number
 
     def add_host(
@@ -142,16 +142,16 @@ class World:
 
     def _add_node(self, kind: Kind, ports: int, cost: HostCost) -> int:
         number = len(self.nodes)
-        if number == len(self._node_room):
-            self._node_room = with_room(self._node_room, max(64, 2 * len(self._node_room)))
-        self.nodes = self._node_room[: number + 1]
+        if number == len(self._node_memory):
+            self._node_memory = enlarged(self._node_memory, max(64, 2 * len(self._node_memory)))
+        self.nodes = self._node_memory[: number + 1]
         self._ports.append(np.full(ports, NONE, np.int64))
         node = self.nodes[number]
         node["kind"], node["ports"], node["port_count"] = kind, address_of(self._ports[-1]), ports
         node["wakes_at"] = NEVER
         node["frame_cost"], node["byte_cost"] = _picoseconds(cost.frame_s), _picoseconds(cost.byte_s)
         node["is_slow"] = node["frame_cost"] + node["byte_cost"] > 0
-        node["inbox_room"] = NEVER
+        node["inbox_capacity"] = NEVER
         return number
 
     def pause(self, number: int, pauses: Sequence[tuple[float, float]]) -> None:
@@ -176,9 +176,9 @@ class World:
         number = len(self.links)
         if number >= MOST_INDICES:
             raise UsageError(f"a simulation has at most {MOST_INDICES} links")
-        if number == len(self._link_room):
-            self._link_room = with_room(self._link_room, max(64, 2 * len(self._link_room)))
-        self.links = self._link_room[: number + 1]
+        if number == len(self._link_memory):
+            self._link_memory = enlarged(self._link_memory, max(64, 2 * len(self._link_memory)))
+        self.links = self._link_memory[: number + 1]
         record = self.links[number]
         for name, value in self._facts(link, number).items():
             record[name] = value
@@ -296,12 +296,16 @@ class World:
         self._record["waiting"] = min(len(hosts), 1) if first else len(hosts)
         self._record["failed"] = NONE
 
+    def set_timer(self, switch: int, timer: npt.NDArray[np.int64]) -> None:
+        """Let a switch be called without a frame at the time in `timer`, in picoseconds, whenever it is set there."""
+        self.nodes[switch]["own"] = address_of(timer)
+
     def fail(self, node: int) -> None:
         """End the run, because a node has raised an error that its owner keeps."""
         self._record["failed"] = node
 
     def wake(self, host: int, at_s: float | None = None) -> None:
-        """Let a host look whether it has something to do, now or at a time."""
+        """Let a node look whether it has something to do, now or at a time."""
         at = int(self._record["now"][0]) if at_s is None else _picoseconds(at_s)
         self._share()
         _WAKE(address_of(self._record), host, at)
@@ -319,8 +323,9 @@ class World:
             raise UsageError("the host has no link")
         if int(self._record["free_frames"][0]) < int(self._record["spare"][0]) + 1:
             self._grow_frames(2 * len(self._frames))
-        if int(self._record["event_count"][0]) + int(self._record["spare"][0]) >= int(self._record["event_room"][0]):
-            self._grow_events(2 * int(self._record["event_room"][0]))
+        used, capacity = (int(self._record[name][0]) for name in ("event_count", "event_capacity"))
+        if used + int(self._record["spare"][0]) >= capacity:
+            self._grow_events(2 * capacity)
         data = np.frombuffer(frame, np.uint8)
         self._share()
         _SCHEDULE(address_of(self._record), link, at, address_of(data), len(frame))
@@ -398,7 +403,7 @@ class World:
         spare = int(record["spare"][0])
         if spare * 2 > len(self._frames):
             self._grow_frames(spare * 4)
-        if spare * 2 > int(record["event_room"][0]):
+        if spare * 2 > int(record["event_capacity"][0]):
             self._grow_events(spare * 4)
         record["links"], record["link_count"] = address_of(self.links), len(self.links)
         record["nodes"], record["node_count"] = address_of(self.nodes), len(self.nodes)
@@ -410,9 +415,9 @@ class World:
         record = self._record
         if record["free_frames"][0] < record["spare"][0]:
             self._grow_frames(2 * len(self._frames))
-        if record["event_room"][0] - record["event_count"][0] < record["spare"][0]:
-            self._grow_events(2 * int(record["event_room"][0]))
-        if record["place_room"][0] < record["place_spare"][0]:
+        if record["event_capacity"][0] - record["event_count"][0] < record["spare"][0]:
+            self._grow_events(2 * int(record["event_capacity"][0]))
+        if record["free_places"][0] < record["place_spare"][0]:
             count = int(record["place_count"][0])
             if 2 * self._places.bytes > self._most_bytes or 2 * count > MOST_INDICES:
                 self._end_storm(count)
@@ -424,39 +429,39 @@ class World:
             f"{self._most_bytes / 1e9:.3g} GB: do switches flood each other?"
         )
 
-    def _grow_frames(self, room: int) -> None:
-        """Make room for `room` frames."""
+    def _grow_frames(self, count: int) -> None:
+        """Make room for `count` frames."""
         record, before = self._record, len(self._frames)
-        size = room * (self._stride + HEAD_BYTES + FRAME.itemsize + 16)
-        if size > self._most_bytes or room > MOST_INDICES:
+        size = count * (self._stride + HEAD_BYTES + FRAME.itemsize + 16)
+        if size > self._most_bytes or count > MOST_INDICES:
             self._end_storm(before)
-        more = room - before
-        behind = np.arange(before + 1, room + 1)  # each free one leads to the next, the last one to those there were
-        self._frames = with_room(self._frames, room)
+        more = count - before
+        behind = np.arange(before + 1, count + 1)  # each free one leads to the next, the last one to those there were
+        self._frames = enlarged(self._frames, count)
         self._frames["next"][before:] = behind
         self._frames["next"][-1] = record["free_frame"][0]
         self._next_row = np.concatenate([self._next_row, behind])
         self._next_row[-1] = record["free_row"][0]
-        self._heads = with_room(self._heads, room * HEAD_BYTES)
+        self._heads = enlarged(self._heads, count * HEAD_BYTES)
         self._holders = np.concatenate([self._holders, np.zeros(more, np.int64)])
-        self._rows = rows = with_room(self._rows, room * self._stride)
+        self._rows = rows = enlarged(self._rows, count * self._stride)
         record["free_frame"] = record["free_row"] = before
         record["free_frames"] += more
-        record["frames"], record["frame_room"] = address_of(self._frames), room
+        record["frames"], record["frame_capacity"] = address_of(self._frames), count
         record["heads"], record["rows"], record["stride"] = address_of(self._heads), address_of(rows), self._stride
         record["holders"], record["next_row"] = address_of(self._holders), address_of(self._next_row)
 
-    def _grow_events(self, room: int) -> None:
-        """Make room for `room` events."""
+    def _grow_events(self, count: int) -> None:
+        """Make room for `count` events."""
         record, before = self._record, len(self._events)
-        behind = np.arange(before + 1, room + 1)
+        behind = np.arange(before + 1, count + 1)
         self._events = np.concatenate([self._events, np.stack([behind, behind], 1)])
         self._events[-1, 1] = record["free_event"][0]
         # Four times that are below the same one share a cache line: times 1, 5, 9 begin one.
-        heap = aligned(16 * room, 16).view(np.int64).reshape(-1, 2)
+        heap = aligned(16 * count, 16).view(np.int64).reshape(-1, 2)
         heap[:before] = self._heap
         self._heap = heap
-        record["free_event"], record["event_room"] = before, room
+        record["free_event"], record["event_capacity"] = before, count
         record["events"], record["heap"] = address_of(self._events), address_of(heap)
 
 

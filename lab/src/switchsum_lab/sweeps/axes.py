@@ -156,8 +156,9 @@ def _whole(least: int) -> Callable[[str], int]:
     return read
 
 
-def _whole_or_none(least: int) -> Callable[[str], int | None]:
-    return lambda text: None if text == NONE else _whole(least)(text)
+def _or_none(read: Callable[[str], Value]) -> Callable[[str], Value]:
+    """Read `none` as the default of an axis that has no value, so that it can stand beside others."""
+    return lambda text: None if text == NONE else read(text)
 
 
 def _one_of(*names: str) -> Callable[[str], str]:
@@ -225,16 +226,12 @@ def _failures(text: str) -> str:
     return text
 
 
-def _arrivals(text: str) -> str | None:
-    if text == NONE:
-        return None
+def _arrivals(text: str) -> str:
     arrivals.check(text)
     return text
 
 
-def _late_ranks(text: str) -> str | None:
-    if text == NONE:
-        return None
+def _late_ranks(text: str) -> str:
     lateness.parse(text)
     return text
 
@@ -265,27 +262,27 @@ AXES: Final = {
     "rate": Axis(field="rate_mbit", read=_rate),
     "uplink": Axis(field="uplink_mbit", read=_rate),
     "delay": Axis(field="delay_us", read=_delay),
-    "queue": Axis(field="queue", read=_queue),
-    "mark": Axis(field="mark", read=_size),
+    "queue": Axis(field="queue", read=_or_none(_queue)),
+    "mark": Axis(field="mark", read=_or_none(_size)),
     "overhead": Axis(field="overhead", read=_whole(0)),
-    "fail": Axis(field="fail", read=_failures),
-    "late_ranks": Axis(field="late_ranks", read=_late_ranks),
+    "fail": Axis(field="fail", read=_or_none(_failures)),
+    "late_ranks": Axis(field="late_ranks", read=_or_none(_late_ranks)),
     "loss": Axis(field="loss", read=_share(1.0, is_below=True)),
-    "host_queue": Axis(field="host_queue", read=_queue),
-    "bucket": Axis(field="bucket", read=_size),
+    "host_queue": Axis(field="host_queue", read=_or_none(_queue)),
+    "bucket": Axis(field="bucket", read=_or_none(_size)),
     "late": Axis(field="late", read=_share(1.0, is_below=True)),
     "late_by": Axis(field="late_by_us", read=_delay),
     "twice": Axis(field="twice", read=_share(1.0, is_below=True)),
     "batch": Axis(field="batch_us", read=_delay),
-    "outage": Axis(field="outage", read=_spans),
-    "pause": Axis(field="pause", read=_spans),
-    "background": Axis(field="background", read=_whole_or_none(0)),
+    "outage": Axis(field="outage", read=_or_none(_spans)),
+    "pause": Axis(field="pause", read=_or_none(_spans)),
+    "background": Axis(field="background", read=_or_none(_whole(0))),
     "mtu": Axis(field="mtu", read=_whole(576)),
     "topology": Axis(field="topology", read=_text),
-    "arrivals": Axis(field="arrivals", read=_arrivals),
+    "arrivals": Axis(field="arrivals", read=_or_none(_arrivals)),
     "jobs": Axis(field="jobs", read=_whole(1)),
     "slots": Axis(field="slots", read=_whole(1)),
-    "shared_slots": Axis(field="shared_slots", read=_whole_or_none(1)),
+    "shared_slots": Axis(field="shared_slots", read=_or_none(_whole(1))),
     "aggregator": Axis(field="aggregator_mbit", read=_rate),
     "servers": Axis(field="servers", read=_whole(1)),
     "frame_cost": Axis(field="frame_cost", read=_frame_cost),

@@ -14,6 +14,7 @@ from typing import Final
 
 import numpy as np
 
+from switchsum_lab.simulation import sums
 from switchsum_lab.simulation.conditions import ETHERNET_OVERHEAD
 from switchsum_lab.simulation.scenario import Scenario
 from switchsum_lab.sweeps import supports
@@ -99,7 +100,7 @@ def run(cell: Cell, wanted: Scenario, arrays: Sequence[supports.Array], total: s
         meeting.seconds,
         cell.bytes,
         sent_mb=float(meeting.sent.mean()) / 1e6,
-        sum_error=max(supports.error_of(_whole(one, size), total) for one in found),
+        sum_error=max(sums.error_of(_whole(one, size), total) for one in found),
         right=True if cell.protocol in _KEEPS_ALL else None,
     )
 

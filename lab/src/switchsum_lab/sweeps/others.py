@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, Final
 
 from switchsum_lab.protocols import seam, virtual
 from switchsum_lab.simulation.scenario import Drawing, Result, Scenario
@@ -13,6 +13,9 @@ from switchsum_protocol.errors import SwitchsumError, UsageError
 
 SWITCH = virtual.SWITCH
 """Name of the switch in links of other protocols."""
+WRONG: Final = (
+    "a sum was wrong, so this run does not count; one of a protocol of your own whose host.py says INEXACT = True does"
+)
 _OURS_ALONE = ("collective", "topology")
 """Axes of which other protocols have the default alone."""
 
@@ -47,6 +50,14 @@ def load(cell: Cell, beside: Sequence[str] = ()) -> seam.Baseline:
     except SwitchsumError as error:
         raise Impossible("lanes", str(error)) from error
     return found
+
+
+def is_inexact(cell: Cell) -> bool:
+    """Whether wrong sums of a cell's protocol count, with their error."""
+    try:
+        return seam.load(cell.protocol).is_inexact
+    except UsageError:  # gloo, say
+        return False
 
 
 def refuse_servers(cell: Cell) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Final
 
@@ -11,9 +12,12 @@ MOST_REPEATS: Final = 0.02
 """Share of contributions that may be sent again where nothing is lost: with more, time-outs decide the figure."""
 MOST_BUSY: Final = 0.9
 """Share of the machine's processor time that a cell on real links may take: with more, processors decide the figure."""
+LEAST_TIME: Final = 0.99
+"""Share of the time that a link needs for what a worker sent: with less, more than its rate has passed."""
 MARKS: Final = {
     "repeats": f"over {MOST_REPEATS:.0%} repeats without loss",
     "cores": f"cores over {MOST_BUSY:.0%} busy",
+    "bucket": "faster than its links, whose token buckets were not empty",
 }
 """What a figure may be marked with, and what that means."""
 
@@ -48,8 +52,10 @@ class Outcome:
     """Milliseconds by which the latest rank began behind the first, a part of `ms`. None: ranks begin together."""
     sum_error: float | None = None
     """Energy of the sum's error over that of the right sum, on the worker where it is largest; None: nobody looked."""
+    left_out: str | None = None
+    """Ranks whose contributions some sum lacks, each with how many: `1:4 3:12`; None: the protocol counts none."""
     right: bool | None = None
-    """Whether every worker has the sum; None: nothing was added."""
+    """Whether every worker has the sum; None: nothing was added, or the protocol's sums are inexact."""
 
     @classmethod
     def of(cls, seconds: float, size: int, **more: Any) -> Outcome:
@@ -60,6 +66,17 @@ class Outcome:
     def record(self) -> dict[str, Any]:
         """Return the figures by their names."""
         return asdict(self)
+
+
+def left_out_of(counts: Sequence[int]) -> str | None:
+    """Return how many contributions of each rank sums lack, as a table has it.
+
+    Example:
+        >>> left_out_of([0, 4, 0, 12])
+        '1:4 3:12'
+
+    """
+    return " ".join(f"{rank}:{count}" for rank, count in enumerate(counts) if count) or None
 
 
 def marks(cell: Cell, outcome: Outcome, cores: int | None) -> list[str]:
@@ -88,4 +105,7 @@ def marks(cell: Cell, outcome: Outcome, cores: int | None) -> list[str]:
             found.append("repeats")
     if outcome.cpu_s is not None and cores and outcome.cpu_s > MOST_BUSY * cores * outcome.ms / 1e3:
         found.append("cores")
+    rate = cell.rate_mbit if cell.links == "veth" else None
+    if rate is not None and outcome.sent_mb is not None and outcome.ms < LEAST_TIME * 8e3 * outcome.sent_mb / rate:
+        found.append("bucket")
     return found

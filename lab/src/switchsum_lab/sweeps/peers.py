@@ -48,6 +48,8 @@ class Counts:
     """With all headers from Ethernet's on."""
     frames_sent: int
     repeats: int
+    left_out: int = 0
+    """This rank's contributions that sums lack."""
 
     def since(self, before: Counts) -> Counts:
         """Return what was sent in between."""
@@ -91,7 +93,7 @@ def with_switchsum() -> Iterator[Peer]:
             allreduce=joined.allreduce,
             barrier=joined.barrier,
             comm=joined,
-            counts=lambda: Counts(**{name: getattr(joined.statistics(), name) for name in NAMES}),
+            counts=lambda: Counts(**{name: getattr(joined.statistics(), name, 0) for name in NAMES}),
         )
 
 
@@ -162,4 +164,5 @@ def with_member() -> Iterator[Peer]:
 
 
 def _of_member(counted: Mapping[str, int]) -> Counts:
-    return Counts(bytes_sent=counted["bytes"], frames_sent=counted["frames"], repeats=counted.get("repeats", 0))
+    more = {name: counted.get(name, 0) for name in ("repeats", "left_out")}
+    return Counts(bytes_sent=counted["bytes"], frames_sent=counted["frames"], **more)

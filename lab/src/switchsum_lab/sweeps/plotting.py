@@ -60,7 +60,7 @@ def curves(results: Results, picture: Picture) -> dict[Value, dict[str, Curve]]:
     Cells that differ in an axis which the picture does not name are refused: their mean would be of nothing.
     """
     fields = {name: _field(name) for name in (picture.x, *picture.by, *([picture.panels] if picture.panels else []))}
-    if picture.y not in FIGURES or picture.y == "right":
+    if picture.y not in FIGURES or picture.y in ("right", "left_out"):
         raise UsageError(f"--y is one of {', '.join(_UNITS)}, not {picture.y!r}")
     found = [run for run in results.runs if run.outcome is not None and _is_wanted(run.cell, picture.where)]
     runs = [run for run in found if picture.keeps_old or results.is_current(run)]

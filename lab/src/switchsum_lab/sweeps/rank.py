@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 
 from switchsum.launch.wires import BURST_BYTES
+from switchsum_lab.simulation import sums
 from switchsum_lab.sweeps import memory, supports
 from switchsum_lab.sweeps.axes import Cell
 from switchsum_lab.sweeps.peers import PEERS, Counts, Peer, with_member
@@ -79,8 +80,8 @@ class Rank:
         after = after or peer.counts()
         of_job = session_seconds() - of_job - spent_s if peer.rank == 0 else 0.0
         tolerance = _TOLERANCE[8 if cell.collective in COMPRESSORS else FLOAT_FORMATS[lanes].value_bits]
-        answer = {"began": started, "seconds": seconds, "right": supports.is_near(array, total, tolerance)}
-        answer |= {"sum_error": supports.error_of(array, total)}
+        answer = {"began": started, "seconds": seconds, "right": sums.is_near(array, total, tolerance)}
+        answer |= {"sum_error": sums.error_of(array, total)}
         answer |= {"cpu_s": max(of_job, 0.0) / cell.calls, "worker_cpu_s": worked / cell.calls}
         if has_memory:
             answer["memory_bytes"] = max(0, most)

@@ -203,6 +203,7 @@ def hook(recorder: Recorder, inner: Callable[[Any, Any], Any] | None = None) -> 
 
         return allreduce_hook(None, bucket)
 
+    note.__annotations__.clear()  # PyTorch refuses all but its own types
     return note
 
 

@@ -31,6 +31,8 @@ def check(cell: Cell) -> None:
         [first, *_] = load(cell.recording)
     except RecordingError as error:
         raise Impossible("recording", str(error)) from error
+    if not first.calls:
+        raise Impossible("recording", f"{cell.recording} is empty: nothing was added while it was recorded")
     if cell.step not in first.steps():
         raise Impossible("step", f"{cell.recording} has steps 0 to {len(first.steps()) - 1}, not {cell.step}")
     for name in ("bytes", "block", "overlap", "jobs"):

@@ -18,7 +18,7 @@ from switchsum_lab.simulation.placement import place_all
 from switchsum_lab.simulation.scenario import Result, Scenario
 from switchsum_lab.sweeps import arrivals, counted, lateness, others, replay, shared_slots, simulated_ranks, supports
 from switchsum_lab.sweeps.axes import HALVES, OURS, Cell, Impossible
-from switchsum_lab.sweeps.outcome import Outcome
+from switchsum_lab.sweeps.outcome import Outcome, left_out_of
 from switchsum_protocol.builds import largest_build
 from switchsum_protocol.errors import LocalError, UsageError
 from switchsum_protocol.frame import FLOAT_FORMATS, FRAME_BYTES, LANE_BUILDS, MAX_WORKERS, payload_bytes
@@ -136,9 +136,10 @@ def check(cell: Cell) -> None:
         raise Impossible("step", "only a recording has steps")
     try:
         wanted = scenario_of(cell)
-        scenario.check_room(wanted)
+        scenario.check_size(wanted)
     except UsageError as error:
-        raise Impossible("background" if "stream" in str(error) else "workers", str(error)) from error
+        axis = error.option if isinstance(error, scenario.ScenarioError) else "workers"
+        raise Impossible(axis, str(error)) from error
     except LocalError as error:
         raise Impossible("bytes", str(error)) from error
     shared_slots.check_network(cell, wanted)
@@ -294,7 +295,7 @@ def _outcome(cell: Cell, wanted: Scenario, found: Result) -> Outcome:
     if not found.is_complete:
         raise LocalError(f"the simulation stood still: {found.finished} of {len(wanted.hosts)} workers had finished")
     if found.is_right is False:
-        raise LocalError("a sum was wrong, so this run does not count")
+        raise LocalError(others.WRONG)
     switches = {*wanted.planned.switches, others.SWITCH, *wanted.others}
     sent = sum(link.bytes for link in found.links if link.name.partition("->")[0] not in switches)
     took_s, slowest_ms = found.simulated_s, None
@@ -310,5 +311,7 @@ def _outcome(cell: Cell, wanted: Scenario, found: Result) -> Outcome:
         frames=found.frames,
         repeats=found.repeats,
         late_ms=None if cell.late_ranks is None else 1e3 * max((until for _, _, until in wanted.pauses), default=0.0),
+        sum_error=found.sum_error,
+        left_out=left_out_of(found.left_out),
         right=found.is_right,
     )

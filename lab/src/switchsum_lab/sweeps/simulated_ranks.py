@@ -20,7 +20,7 @@ from switchsum_host.compress.packed import Packed
 from switchsum_host.compress.thc import Thc, levels_for
 from switchsum_host.connect import VIRTUAL as LINK
 from switchsum_host.connect import connect
-from switchsum_lab.simulation import jobs
+from switchsum_lab.simulation import jobs, sums
 from switchsum_lab.simulation.ranks import Ranks
 from switchsum_lab.simulation.scenario import Scenario, jobs_of
 from switchsum_lab.sweeps import lateness, supports
@@ -141,4 +141,4 @@ def _rank(
         seconds, sent = comm.now() - began, comm.statistics().bytes_sent - before
         if is_exact(cell, wanted.lanes) and not np.allclose(array, total, rtol=1e-5, atol=1e-3):
             raise LocalError(f"rank {rank} has a wrong sum")
-        return seconds, sent, supports.error_of(array, total)
+        return seconds, sent, sums.error_of(array, total)

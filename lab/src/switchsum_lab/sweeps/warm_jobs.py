@@ -12,6 +12,7 @@ import subprocess
 import tempfile
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
 from typing import IO, Any, Final
@@ -19,6 +20,8 @@ from typing import IO, Any, Final
 PATIENCE_S: Final = 600.0
 """How long a job may take to start, and each run of it."""
 _POLL_S: Final = 0.5
+_ENDS_S: Final = 10.0
+"""How long it may take to end by itself when one of its ranks has ended."""
 
 
 class Session:
@@ -82,6 +85,9 @@ class Session:
         return answer
 
     def _fail(self) -> None:
+        """Raise CalledProcessError; a job whose rank has ended ends by itself, and says first what happened."""
+        with suppress(subprocess.TimeoutExpired):
+            self.process.wait(_ENDS_S)
         self.process.terminate()
         raise subprocess.CalledProcessError(self.process.wait() or 1, list(self._command))
 

@@ -27,7 +27,7 @@ print(*[name for name in sys.modules if name.startswith({OTHERS!r})])
     assert done.stdout.strip() == ""
 
 
-def test_the_door_has_what_a_p4_writer_needs() -> None:
+def test_what_a_p4_writer_needs_can_be_imported() -> None:
     for name in switch.__all__:
         assert getattr(switch, name).__doc__
     assert "Switch" in switch.__all__

@@ -1,0 +1,1 @@
+"""A ring of hosts over TCP with Reno's window, behind plain forwarding."""
