@@ -22,7 +22,7 @@ from ..engine.operation import Operation
 from . import bitmap, collectives, each, owners, places, ragged, scaled
 from .bitmap import Indices, Words
 from .collectives import Array, Options, Way
-from .expected import Expected, Key, note
+from .expected import Dense, Expected, Key, note
 from .operation_queue import Handle
 from .ragged import Gathering
 from .ways import DENSE_FROM, Cost, Facts, choose, has_few, is_dense
@@ -33,8 +33,8 @@ MAX_BITS_IN_FIRST_STEP: Final = 1 << 16
 Else a round trip more might be a fiftieth of the time in which these rows are added.  If ranks have few rows, this
 costs them a header for each of the bitmap's frames.
 """
-_FAULT: Final = 1
-_OVERFLOW: Final = 2
+FAULT: Final = 1
+OVERFLOW: Final = 2
 """Flags that ranks exchange with their bitmaps: a fault, an overflow."""
 
 
@@ -57,7 +57,14 @@ class Begins(ragged.Begins, Protocol):
         ...
 
     def allreduce_async(
-        self, array: Array, op: str = "sum", *, lanes: str = "int32", saturate: bool = False, background: bool = True
+        self,
+        array: Array,
+        op: str = "sum",
+        *,
+        lanes: str = "int32",
+        saturate: bool = False,
+        label: str = "",
+        background: bool = True,
     ) -> Handle:
         """Begin to combine arrays in place."""
         ...
@@ -131,8 +138,12 @@ class Agreed:
         *,
         keep: int | None = None,
         sent: Sequence[int] = (),
+        dense: Dense | None = None,
     ) -> Cost:
-        """Choose the way of a sum of rows of so many values, count it, and remember it for the next such call."""
+        """Choose the way of a sum of rows of so many values, count it, and remember it for the next such call.
+
+        `dense` is what the call comes to if all rows are added.
+        """
         lane_format = Operation.of(np.zeros(0, dtype), "rows", operator=how.operator, lanes=how.lanes).format
         facts = Facts(
             rows=self.rows,
@@ -148,7 +159,7 @@ class Agreed:
             sent=sent,
             has_exponents=self.exponents is not None,
         )
-        note(comm.expected, key, facts)
+        note(comm.expected, key, facts, dense)
         way = choose(facts)
         comm.ways[way.way] += 1
         return way
@@ -207,18 +218,24 @@ def agree(
     meanwhile()
     handle.wait()
     facts, digest, other, *rest = np.split(first, np.cumsum([len(part) for part in parts])[:-1])
-    if fault:
-        raise UsageError(fault)
-    if facts[0] & _FAULT:
-        raise UsageError("another rank gave arguments that cannot be added: see that rank's error")
-    if facts[1] & facts[2]:
+    flags = int(facts[0])
+    if not fault and not flags & FAULT and facts[1] & facts[2]:
         comm.break_off(OperationMismatch(f"another rank issued another operation than this one's {called}", called))
-    if facts[0] & _OVERFLOW:
-        raise SumOverflow(f"on some rank, the sum of values of a repeated index does not fit its dtype in {called}")
+    raise_faults(flags, fault, called)
     known = _understood(rows, rest, stretch, is_equal=not digest[0] & other[0], has_words=expected.has_words)
     if known.is_same and values is not None:
         return replace(known, exponents=scaled.exponents(rest[-1], values.size, lanes))
     return known
+
+
+def raise_faults(flags: int, fault: str, called: str) -> None:
+    """Raise UsageError for the fault of this rank or another one, and SumOverflow if some rank's values do not fit."""
+    if fault:
+        raise UsageError(fault)
+    if flags & FAULT:
+        raise UsageError("another rank gave arguments that cannot be added: see that rank's error")
+    if flags & OVERFLOW:
+        raise SumOverflow(f"on some rank, the sum of values of a repeated index does not fit its dtype in {called}")
 
 
 def _understood(rows: int, parts: Sequence[Words], stretch: int, *, is_equal: bool, has_words: bool) -> Agreed:
@@ -296,7 +313,7 @@ def _facts(called: str, fault: str, overflow: bool) -> Words:
     """
     digest = int.from_bytes(hashlib.blake2b(called.encode(), digest_size=8).digest())
     both = (0, 0) if fault else (digest, digest ^ 0xFFFF_FFFF_FFFF_FFFF)
-    return np.array([_FAULT * bool(fault) | _OVERFLOW * overflow, *both], np.uint64)
+    return np.array([FAULT * bool(fault) | OVERFLOW * overflow, *both], np.uint64)
 
 
 def _packed(words: Words) -> Words:
