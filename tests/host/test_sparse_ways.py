@@ -293,7 +293,12 @@ def test_the_size_of_a_union_is_estimated(count: int, step: int) -> None:
             np.sort(random.choice(1 << 24, count, replace=False)) if step == 0 else start + step * np.arange(count)
         )
         for rank in range(RANKS):
-            places.describe(indices[rank // 2 :], digests[rank : rank + 1], sketch)
+            own, stretches = indices[rank // 2 :], np.zeros(places.STRETCH_WORDS, np.uint64)
+            places.describe(own, digests[rank : rank + 1], sketch, stretches, 1 << 24)
+            expected = np.zeros(places.STRETCH_WORDS, np.uint64)
+            for bit in np.unique(own >> 24).tolist():
+                expected[bit >> 6] |= np.uint64(1 << (bit & 63))
+            np.testing.assert_array_equal(stretches, expected)
         assert digests[0] == digests[1]
         assert count == 0 or digests[2] != digests[0]
         off.append(places.estimate(sketch) / max(1, count) - (count > 0))

@@ -206,8 +206,7 @@ def agree(
         whole = support.words if has_them else np.zeros(bitmap.words_for(rows), np.uint64)
     stretch, stretches = places.stretch_of(rows, 8 * LANE_BYTES * lanes), np.zeros(places.STRETCH_WORDS, np.uint64)
     if is_sketched and support.is_few:
-        places.describe(support.indices, digest, sketch)
-        bitmap.set_bits(stretches, support.indices // stretch)
+        places.describe(support.indices, digest, sketch, stretches, stretch)
     counts = owners.counts(comm.ranks.rank, comm.ranks.world_size, support.count)
     parts = [_facts(called, fault, overflow), digest, ~digest, counts, sketch, stretches, whole]
     free = scaled.frames_behind(sum(map(len, parts)), lanes)
