@@ -12,7 +12,7 @@ from typing import Any, Final
 import numpy as np
 
 from .collectives import Options, Way
-from .ways import Cost, Facts, costs, is_dense, part_octets
+from .ways import ROUND_TRIP_BITS, Cost, Facts, costs, is_dense, part_octets
 
 FIRST_FROM: Final = 1 << 15
 """Rows of an array from which on pairs go along at first: headers of their frames are a hundredth of shorter ones."""
@@ -72,8 +72,8 @@ def note(known: dict[Key, Expected], key: Key, facts: Facts, dense: Dense | None
 
     `dense` is what the call comes to if all ranks have nearly all rows; None: it cannot come to that.
     """
-    anew = replace(facts, sent=(), is_known=False)
-    best = min(map(_along, costs(anew)), key=lambda one: (one.bits(facts.frame_bits), one.way))
+    anew = replace(facts, sent=(), is_known=False) if facts.sent or facts.is_known else facts
+    best = min(costs(anew), key=lambda one: (_bits(one, facts.frame_bits), one.way))
     if not facts.rows or not is_dense(min(facts.counts), facts.rows):
         dense = None
     before = known.pop(key, None)
@@ -88,11 +88,10 @@ def note(known: dict[Key, Expected], key: Key, facts: Facts, dense: Dense | None
         del known[next(iter(known))]
 
 
-def _along(cost: Cost) -> Cost:
-    """Return what a way takes if its first step goes along with the call's first step."""
-    if cost.way is Way.PAIRS or cost.levels == 1:
-        return replace(cost, trips=cost.trips - 1, steps=cost.steps - 1)
-    return cost
+def _bits(cost: Cost, frame_bits: int) -> int:
+    """Return what a way takes, less a step and a round trip where its first step can go along with the call's."""
+    goes_along = cost.way is Way.PAIRS or cost.levels == 1
+    return cost.bits(frame_bits) - goes_along * (frame_bits + ROUND_TRIP_BITS)
 
 
 def first_pairs(rows: int, ranks: int) -> Expected:

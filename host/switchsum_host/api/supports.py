@@ -9,7 +9,8 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, lru_cache
+from itertools import accumulate
 from typing import Any, Final, NoReturn, Protocol
 
 import numpy as np
@@ -19,9 +20,9 @@ from switchsum_protocol.errors import OperationMismatch, SumOverflow, SwitchsumE
 from switchsum_protocol.frame import LANE_BYTES
 
 from ..engine.operation import Operation
-from . import bitmap, collectives, each, owners, places, ragged, scaled
+from . import bitmap, each, owners, places, ragged, scaled
 from .bitmap import Indices, Words
-from .collectives import Array, Options, Way
+from .collectives import Array, Collective, Options, Way
 from .expected import Dense, Expected, Key, note
 from .operation_queue import Handle
 from .ragged import Gathering
@@ -212,11 +213,15 @@ def agree(
     free = scaled.frames_behind(sum(map(len, parts)), lanes)
     parts.append(scaled.describe(np.zeros(0) if values is None else values, free, lanes))
     first = np.concatenate(parts)
-    how = Options(operator="or")
-    handle = comm.start(collectives.allreduce(first, how, comm.ranks, kind="supports", words=called))
+    operation = comm.ranks.operation(
+        ("supports", called, first.size),
+        lambda: Operation.of(first, "supports", operator="or", words=called),
+    )
+    handle = comm.start(Collective(operation, first))
     meanwhile()
     handle.wait()
-    facts, digest, other, *rest = np.split(first, np.cumsum([len(part) for part in parts])[:-1])
+    ends = [*accumulate(map(len, parts))]
+    facts, digest, other, *rest = (first[start:end] for start, end in zip([0, *ends], ends, strict=False))
     flags = int(facts[0])
     if not fault and not flags & FAULT and facts[1] & facts[2]:
         comm.break_off(OperationMismatch(f"another rank issued another operation than this one's {called}", called))
@@ -310,9 +315,14 @@ def _facts(called: str, fault: str, overflow: bool) -> Words:
     The digest of what they must agree in travels with its complement: unless all are the same, united digests and
     united complements have bits in common.  A rank with a fault has nothing to agree in.
     """
-    digest = int.from_bytes(hashlib.blake2b(called.encode(), digest_size=8).digest())
+    digest = _digest(called)
     both = (0, 0) if fault else (digest, digest ^ 0xFFFF_FFFF_FFFF_FFFF)
     return np.array([FAULT * bool(fault) | OVERFLOW * overflow, *both], np.uint64)
+
+
+@lru_cache
+def _digest(called: str) -> int:
+    return int.from_bytes(hashlib.blake2b(called.encode(), digest_size=8).digest())
 
 
 def _packed(words: Words) -> Words:
