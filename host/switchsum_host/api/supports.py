@@ -20,7 +20,7 @@ from switchsum_protocol.errors import OperationMismatch, SumOverflow, SwitchsumE
 from switchsum_protocol.frame import LANE_BYTES
 
 from ..engine.operation import Operation
-from . import bitmap, each, owners, places, ragged, scaled
+from . import bitmap, each, places, ragged, scaled
 from .bitmap import Indices, Words
 from .collectives import Array, Collective, Options, Way
 from .expected import Dense, Expected, Key, note
@@ -34,6 +34,8 @@ MAX_BITS_IN_FIRST_STEP: Final = 1 << 16
 Else a round trip more might be a fiftieth of the time in which these rows are added.  If ranks have few rows, this
 costs them a header for each of the bitmap's frames.
 """
+_FLAG_BITS: Final = 2
+_WORD: Final = (1 << bitmap.WORD_BITS) - 1
 FAULT: Final = 1
 OVERFLOW: Final = 2
 """Flags that ranks exchange with their bitmaps: a fault, an overflow."""
@@ -197,7 +199,7 @@ def agree(
     is_small = rows <= places.SKETCH_WORDS * bitmap.WORD_BITS
     lanes = comm.ranks.lanes_per_frame
     is_sketched = not (is_small or expected.has_words)  # a bit for each row says more
-    digest = np.zeros(1, np.uint64)
+    digest = np.zeros(1 if is_sketched else 0, np.uint64)
     sketch = np.zeros(places.SKETCH_WORDS if is_small or is_sketched else 0, np.uint64)
     whole = np.zeros(0, np.uint64)
     if is_small:
@@ -205,10 +207,11 @@ def agree(
     elif not is_sketched or rows <= MAX_BITS_IN_FIRST_STEP:
         has_them = expected.has_words or not (support.is_few or is_dense(support.count, rows))
         whole = support.words if has_them else np.zeros(bitmap.words_for(rows), np.uint64)
-    stretch, stretches = places.stretch_of(rows, 8 * LANE_BYTES * lanes), np.zeros(places.STRETCH_WORDS, np.uint64)
+    stretch = places.stretch_of(rows, 8 * LANE_BYTES * lanes)
+    stretches = np.zeros(places.STRETCH_WORDS if is_sketched else 0, np.uint64)
     if is_sketched and support.is_few:
         places.describe(support.indices, digest, sketch, stretches, stretch)
-    counts = owners.counts(comm.ranks.rank, comm.ranks.world_size, support.count)
+    counts = _counts_told(comm.ranks.rank, comm.ranks.world_size, support.count, rows)
     parts = [_facts(called, fault, overflow), digest, ~digest, counts, sketch, stretches, whole]
     free = scaled.frames_behind(sum(map(len, parts)), lanes)
     parts.append(scaled.describe(np.zeros(0) if values is None else values, free, lanes))
@@ -222,11 +225,12 @@ def agree(
     handle.wait()
     ends = [*accumulate(map(len, parts))]
     facts, digest, other, *rest = (first[start:end] for start, end in zip([0, *ends], ends, strict=False))
-    flags = int(facts[0])
-    if not fault and not flags & FAULT and facts[1] & facts[2]:
+    flags, agreed, others = int(facts[0]) & (FAULT | OVERFLOW), int(facts[0]) >> _FLAG_BITS, int(facts[1]) >> _FLAG_BITS
+    if not fault and not flags & FAULT and agreed & others:
         comm.break_off(OperationMismatch(f"another rank issued another operation than this one's {called}", called))
     raise_faults(flags, fault, called)
-    known = _understood(rows, rest, stretch, is_equal=not digest[0] & other[0], has_words=expected.has_words)
+    rest[0] = _counts_heard(rest[0], comm.ranks.world_size, rows)
+    known = _understood(rows, rest, stretch, is_equal=not any(digest & other), has_words=expected.has_words)
     if known.is_same and values is not None:
         return replace(known, exponents=scaled.exponents(rest[-1], values.size, lanes))
     return known
@@ -310,19 +314,36 @@ def _united(comm: Begins, own: Words, levels: int) -> Words:
 
 
 def _facts(called: str, fault: str, overflow: bool) -> Words:
-    """Return what ranks tell each other beside their bitmaps.
+    """Return two words that ranks tell each other first.
 
     The digest of what they must agree in travels with its complement: unless all are the same, united digests and
-    united complements have bits in common.  A rank with a fault has nothing to agree in.
+    united complements have bits in common.  A rank with a fault has nothing to agree in.  The lowest bits of the first
+    word are flags.
     """
     digest = _digest(called)
-    both = (0, 0) if fault else (digest, digest ^ 0xFFFF_FFFF_FFFF_FFFF)
-    return np.array([FAULT * bool(fault) | OVERFLOW * overflow, *both], np.uint64)
+    both = (0, 0) if fault else (digest << _FLAG_BITS, ~digest << _FLAG_BITS & _WORD)
+    return np.array([both[0] | FAULT * bool(fault) | OVERFLOW * overflow, both[1]], np.uint64)
+
+
+def count_words(rows: int, ranks: int) -> int:
+    """Return how many words have room for each rank's number of rows."""
+    return bitmap.words_for(ranks * rows.bit_length())
+
+
+def _counts_told(rank: int, ranks: int, own: int, rows: int) -> Words:
+    """Return how many rows this rank has, in bits of its own."""
+    return np.frombuffer((own << rank * rows.bit_length()).to_bytes(8 * count_words(rows, ranks), "little"), "<u8")
+
+
+def _counts_heard(words: Words, ranks: int, rows: int) -> npt.NDArray[np.uint64]:
+    """Return how many rows each rank has."""
+    told, bits = int.from_bytes(words.astype("<u8").tobytes(), "little"), rows.bit_length()
+    return np.array([told >> rank * bits & ((1 << bits) - 1) for rank in range(ranks)], np.uint64)
 
 
 @lru_cache
 def _digest(called: str) -> int:
-    return int.from_bytes(hashlib.blake2b(called.encode(), digest_size=8).digest())
+    return int.from_bytes(hashlib.blake2b(called.encode(), digest_size=8).digest()) >> _FLAG_BITS
 
 
 def _packed(words: Words) -> Words:
