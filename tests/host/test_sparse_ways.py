@@ -71,6 +71,35 @@ def test_statistics_count_the_ways(fresh_ranks: list[Communicator]) -> None:
     assert on_all(fresh_ranks, call) == [list(cases)] * RANKS
 
 
+def test_what_is_under_way_is_called_by_its_way(fresh_ranks: list[Communicator]) -> None:
+    """Errors and `explain` name what a rank waits for."""
+    random, size = np.random.default_rng(1), 200_000
+    cases: dict[str, tuple[list[Array], Any]] = {
+        "pairs": (random_rows(random, size, [5000] * RANKS), np.float32),
+        "places": (random_rows(random, size, [500] * RANKS), np.int32),
+        "bitmaps": (random_rows(random, size, [size // 3] * RANKS), np.float32),
+        "all rows": ([np.arange(size)] * RANKS, np.float32),
+    }
+
+    def call(one: Communicator) -> dict[str, set[str]]:
+        names: dict[str, set[str]] = {}
+        enqueue = one.queue.enqueue
+        for name, (rows, dtype) in cases.items():
+
+            def noted(handle: Any, name: str = name, **how: Any) -> None:
+                names.setdefault(name, set()).add(str(handle.operation))
+                enqueue(handle, **how)
+
+            one.queue.enqueue = noted  # type: ignore[method-assign]
+            for _ in range(3):
+                one.allreduce_sparse(rows[one.rank], np.ones(len(rows[one.rank]), dtype), size, label=f"layer {name}")
+        return names
+
+    for names in on_all(fresh_ranks, call):
+        for way in cases:
+            assert any(one.startswith(f"layer {way}: allreduce_sparse") and way in one[20:] for one in names[way]), way
+
+
 @settings(max_examples=25, deadline=None)
 @given(
     size=st.integers(4200, 120_000),

@@ -287,28 +287,28 @@ def unite(comm: Begins, support: Support, agreed: Agreed, way: Cost, called: str
             bitmap.set_bits(words, places.decode(gathering.part(rank).view(np.uint64), count, rows))
         union = bitmap.members(words)
     else:
-        union = bitmap.members(_united(comm, support.words, way.levels))
+        union = bitmap.members(_united(comm, support.words, way.levels, f"{called}, bitmaps"))
     comm.supports += np.array([support.count, len(union), rows])
     return np.arange(rows) if len(union) >= DENSE_FROM * rows else union
 
 
-def _united(comm: Begins, own: Words, levels: int) -> Words:
+def _united(comm: Begins, own: Words, levels: int, called: str) -> Words:
     """Return the union of all ranks' bitmaps, which travel in one to three steps."""
     words = own.copy()
     if levels == 1:
-        comm.allreduce(words, "or")
+        comm.allreduce(words, "or", label=called)
         return words
     which: Indices = np.arange(len(words))
     if levels > 2:
         some = _packed(words)
-        comm.allreduce(some, "or")
+        comm.allreduce(some, "or", label=called)
         which = bitmap.members(some)
     masks = np.empty(len(which), np.uint8)
     bitmap.masks_of(words, which, masks)
-    comm.allreduce(masks, "or")
+    comm.allreduce(masks, "or", label=called)
     octets = np.empty(int(np.bitwise_count(masks).sum()), np.uint8)
     bitmap.take_octets(words, which, masks, octets)
-    comm.allreduce(octets, "or")
+    comm.allreduce(octets, "or", label=called)
     bitmap.put_octets(words, which, masks, octets)
     return words
 
