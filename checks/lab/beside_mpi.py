@@ -1,8 +1,9 @@
 """Sparse sums on limited links, beside mpi4py's: `python -m checks.lab.beside_mpi [--publish]` (root; some minutes).
 
-Each turn runs a job of switchsum and a job of Open MPI, one after the other, on links of the same rate.  Open MPI's
-ranks talk over the kernel's bridge, with segmentation offloads, so that forwarding costs them nothing.  They add as
-SparCML does by split and allgather, and by one MPI_Allgatherv of all pairs.  Sums are checked.
+Each turn runs a job of switchsum, one of switchsum with jumbo frames, and one of Open MPI, one after the other, on
+links of the same rate.  Open MPI's ranks talk over the kernel's bridge, with segmentation offloads, so that forwarding
+costs them nothing.  They add as SparCML does by split and allgather, and by one MPI_Allgatherv of all pairs.  Sums are
+checked.
 
 A figure is the time of twenty calls in a row over twenty, on the slowest rank.  As many calls before them empty the
 links' buckets, which else let 256 KiB pass at once.  Without mpi4py or mpirun, Open MPI's rows are left out.
@@ -40,6 +41,9 @@ CELLS: Final = (
 )
 """Workers, rates of links, and densities of a million values, or the recorded logistic regression."""
 MTU: Final = 1500
+OURS: Final = {"switchsum": "256", "switchsum, frames of 2,048 lanes": "2048"}
+"""Lanes of frames."""
+MPI: Final = "mpi"
 _WORKER: Final = (sys.executable, "-m", "checks.lab.beside_mpi_worker")
 Times = dict[str, list[tuple[float, float, float]]]
 """For each way, the seconds of a call on the slowest rank, of a rank's processor on average, and of the switch's."""
@@ -49,17 +53,17 @@ def turn(peer: str, workers: int, rate: str, density: str) -> Times:
     """Run one job; return its times."""
     with tempfile.TemporaryDirectory(prefix="switchsum-mpi-") as scratch:
         out = Path(scratch, "times")
-        worker = [*_WORKER, "--peer", peer, "--density", density, "--out", str(out)]
+        worker = [*_WORKER, "--peer", MPI if peer == MPI else "ours", "--density", density, "--out", str(out)]
         command = [sys.executable, "-m", "switchsum", "run", "-n", str(workers), "--links", "veth", "--rate", rate]
-        command += ["--lanes", "256", "--terminal", "--"]
-        if peer == "mpi":
+        command += ["--lanes", OURS.get(peer, ""), "--terminal", "--"]
+        if peer == MPI:
             star = [sys.executable, "-m", "switchsum_lab.sweeps.star", "openmpi", str(workers), rate, str(MTU)]
             command = ["unshare", "--net", "--", *star]
         environment = {**os.environ, "OMP_NUM_THREADS": "1"}
         subprocess.run([*command, *worker], check=True, env=environment, stdout=sys.stderr)
         of_ranks: list[Times] = [json.loads(out.with_name(f"times.{rank}").read_text()) for rank in range(workers)]
     return {
-        name: [
+        name if peer == MPI else peer: [
             (
                 max(one[0] for one in runs),
                 statistics.mean(one[1] for one in runs),
@@ -85,7 +89,7 @@ def table(turns: int, cells: Sequence[tuple[int, str, str]]) -> Iterator[str]:
     for workers, rate, density in cells:
         found: Times = {}
         for _ in range(turns):
-            for peer in ("ours", "mpi")[: 1 + has_mpi]:
+            for peer in (*OURS, MPI)[: len(OURS) + has_mpi]:
                 for name, times in turn(peer, workers, rate, density).items():
                     found.setdefault(name, []).extend(times)
         ours = statistics.median(one[0] for one in found["switchsum"])

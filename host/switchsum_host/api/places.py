@@ -236,20 +236,21 @@ def add(parts: Sequence[Part], rows: int, width: int, divisor: float) -> tuple[I
 
     Each sum is made in float64 in the order of the parts, and rounded once. Zero is +0, and all NaN are the same NaN.
     """
-    table = np.zeros((len(parts), _REST + 1), np.int64)
-    most = min(rows, sum(part.size for part in parts))
-    for line, part in zip(table, parts, strict=True):
+    lines = []
+    for part in parts:
         lower, upper, shift = _words(part.size, rows)
         assert len(part.words) == lower + upper
         assert part.values.size == part.size * width
         words, values = address_of(part.words), address_of(part.values)
-        line[:] = words, lower + upper, lower, shift, part.size, values, 0, lower - 1, 0
+        lines.append((words, lower + upper, lower, shift, part.size, values, 0, lower - 1, 0))
+    table = np.array(lines, np.int64).reshape(len(parts), _REST + 1)
+    most = min(rows, sum(part.size for part in parts))
     tile = max(WORD_BITS, TILE // max(1, width) // WORD_BITS * WORD_BITS)
     room = most + AT_ONCE
     indices, sums = np.empty(room, np.int64), np.empty((room, width), np.float32)
     totals, seen = np.zeros(tile * width), np.zeros(tile // WORD_BITS, np.uint64)
     found = _add_parts(table, rows, width, divisor, totals, seen, indices, sums)
-    assert (table[:, _DONE] == table[:, _COUNT]).all()
+    assert found >= 0
     indices, sums = indices[:found], sums[:found]
     return (indices, sums) if 2 * found >= most else (indices.copy(), sums.copy())
 
@@ -259,7 +260,7 @@ def add(parts: Sequence[Part], rows: int, width: int, divisor: float) -> tuple[I
 def _add_parts(
     table: Indices, rows: int, width: int, divisor: float, totals: Totals, seen: Words, indices: Indices, sums: Floats
 ) -> int:
-    """Add parts tile by tile, and write rows and sums; return how many rows there are."""
+    """Add parts tile by tile, and write rows and sums; return how many rows there are, or -1: a part was not read."""
     mode = usual_floats()
     tile = seen.size * WORD_BITS
     found = 0
@@ -274,6 +275,9 @@ def _add_parts(
         else:
             found = _write_rows(seen, totals, divisor, first, found, indices, sums)
     restore_floats(mode)
+    for i in range(table.shape[0]):
+        if table[i, _DONE] != table[i, _COUNT]:
+            return -1
     return found
 
 
