@@ -43,7 +43,7 @@ export PYTHONPYCACHEPREFIX := $(abspath $(VENV))/bytecode
 endif
 
 .DEFAULT_GOAL := help
-.PHONY: help demo mininet mininet-cli needs-mininet test test-rest test-all verify networks rough line fuzz differ soak soak-starts features late late-ranks situations endings bench ages bench-small bench-sparse bench-train scale queueing papers validate coverage screenshots lint p4 docs prose site examples torch torch-tests mutate dist clean random-p4
+.PHONY: help demo mininet mininet-cli needs-mininet test test-rest test-all verify networks rough sparse-sums line fuzz differ soak soak-starts features late late-ranks situations endings bench ages bench-small bench-sparse bench-train scale queueing papers validate coverage screenshots lint p4 docs prose site examples torch torch-tests mutate dist clean random-p4
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  make %-11s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -83,6 +83,9 @@ networks: $(STAMP) ## thousands of allreduces on terrible networks: EXAMPLES of 
 
 rough: $(STAMP) ## sums on random rough networks beside what is possible there: CELLS of today's seed (ARGS=--seed 7 --first 300)
 	$(BIN)/python -m checks.rough --cells $(CELLS) $(ARGS)
+
+sparse-sums: $(STAMP) ## random sparse sums of all ways beside plain ones: 300 jobs of today's seed (ARGS='--seed 7 --job 12')
+	$(BIN)/python -m checks.sparse_sums --jobs 300 $(ARGS)
 
 line: $(STAMP) ## sums on links of 2 to 100 Mbit/s: fails where a call leaves the line idle, or repeats what was not lost (root; three minutes)
 	$(SUDO) $(BIN)/python -m checks.line $(ARGS)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -27,6 +28,8 @@ LOGISTIC: Final = "logistic"
 STEPS: Final = 8
 """Steps of the recording that calls take in turn."""
 FEATURES: Final = 262_144
+_PARENT, _USER, _SYSTEM = 1, 11, 12
+"""Fields of /proc/PID/stat behind the name: the parent, and ticks in a program and in the kernel."""
 
 
 class MpiPeers:
@@ -96,6 +99,20 @@ def mpis() -> Iterator[tuple[int, int, Callable[[], object], dict[str, Callable[
     yield peers.rank, peers.ranks, MPI.COMM_WORLD.Barrier, ways
 
 
+def switch_seconds() -> float:
+    """Return the processor time of the switch that `switchsum run` has started beside this rank; 0: there is none."""
+    ticks = 0
+    for folder in Path("/proc").glob("[0-9]*"):
+        try:
+            arguments = (folder / "cmdline").read_bytes().split(b"\0")
+            fields = (folder / "stat").read_text().rpartition(")")[2].split()
+        except OSError:  # it has ended
+            continue
+        if b"switchsum" in arguments and b"switch" in arguments and int(fields[_PARENT]) == os.getppid():
+            ticks += int(fields[_USER]) + int(fields[_SYSTEM])
+    return ticks / os.sysconf("SC_CLK_TCK")
+
+
 def to_dense(found: Any, size: int) -> Array:
     """Return the dense array of what a way has returned."""
     if isinstance(found, switchsum.SparseSum):
@@ -129,12 +146,13 @@ def main() -> None:
                 barrier()
                 for number in range(CALLS):
                     call(streams[number % len(streams)], size)
-                worked, began = time.process_time(), time.perf_counter()
+                switched, worked, began = switch_seconds(), time.process_time(), time.perf_counter()
                 for number in range(CALLS):
                     call(streams[number % len(streams)], size)
-                took.append((time.perf_counter() - began, time.process_time() - worked))
+                seconds, worked = time.perf_counter() - began, time.process_time() - worked
                 barrier()
-            rows[name] = [(seconds / CALLS, worked / CALLS) for seconds, worked in took]
+                took.append((seconds, worked, switch_seconds() - switched))
+            rows[name] = [[one / CALLS for one in each] for each in took]
         options.out.with_name(f"{options.out.name}.{rank}").write_text(json.dumps(rows))
         barrier()
 

@@ -6,6 +6,8 @@ SparCML's hosts need to merge the same pairs stands beside it.  What remains sho
 the links, or 50 us.  The times are those of one thread, which other work on the machine makes longer, too: the load is
 printed.
 
+Each run has other places, for a processor learns the branches of what it has seen before.
+
 `--publish` writes the table into docs/results/sparse-ways.md.
 """
 
@@ -15,6 +17,7 @@ import os
 import statistics
 import time
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
 from typing import Final
@@ -24,32 +27,57 @@ import numpy.typing as npt
 
 from checks.bench.records import machine
 from checks.lab.block_bytes import arguments, print_tables
-from checks.lab.sparse_ways import DENSITIES, PAGE, VALUES, chosen, costs, facts_of, seconds
+from checks.lab.sparse_ways import DENSITIES, LANES, PAGE, VALUES, chosen, costs, facts_of, seconds
 from switchsum_host.api import places
-from switchsum_host.api.bitmap import WORD_BITS, Indices, Words, trailing_zeros
+from switchsum_host.api.bitmap import WORD_BITS, Indices, Words
 from switchsum_lab.sweeps.sparse_hosts import Stream
+from switchsum_protocol.frame import LANE_BYTES
 from switchsum_switch.kernels.decorators import kernel
 from switchsum_switch.kernels.plain import wrapping
 
 BEGIN, END = "<!-- coding: python -m checks.lab.coding_time --publish -->", "<!-- end of coding -->"
 PARTS: Final = 4
-RUNS: Final = 20
+RUNS: Final = 31
 RATES_BPS: Final = {"10 Gbit/s": 1e10, "1 Gbit/s": 1e9, "100 Mbit/s": 1e8}
 SHARE: Final = 0.1
 LEAST_US: Final = 50.0
-_TILE: Final = 1 << 12
-"""As `places.add` has it."""
 
 
-def median_us(work: Callable[[], object]) -> float:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Drawn:
+    """What is coded and added in a run."""
+
+    own: Indices
+    parts: Sequence[places.Part]
+    pairs: Sequence[Stream]
+    joined: Stream
+    """All pairs side by side."""
+
+
+def median_us(work: Callable[[Drawn], object], all_drawn: Sequence[Drawn]) -> float:
     """Return the median of the thread's microseconds, after a run that compiles."""
-    work()
+    work(all_drawn[0])
     took = []
-    for _ in range(RUNS):
+    for one in all_drawn:
         began = time.thread_time_ns()
-        work()
+        work(one)
         took.append(time.thread_time_ns() - began)
     return statistics.median(took) / 1e3
+
+
+def drawn(count: int, seed: int) -> Drawn:
+    """Draw so many places of each rank, and values."""
+    draw = np.random.default_rng([seed, count])
+    rows = [np.sort(draw.choice(VALUES, count, replace=False)) for _ in range(PARTS)]
+    values = [draw.standard_normal(count).astype(np.float32) for _ in range(PARTS)]
+    parts = [places.Part(places.code(one, VALUES), own, count) for one, own in zip(rows, values, strict=True)]
+    pairs = [Stream(one.astype(np.uint32), own) for one, own in zip(rows, values, strict=True)]
+    joined = Stream(np.concatenate([o.indices for o in pairs]), np.concatenate(values))
+    return Drawn(own=rows[0], parts=parts, pairs=pairs, joined=joined)
+
+
+def _describe(one: Drawn, known: tuple[Words, Words, Words]) -> None:
+    places.describe(one.own, *known, places.stretch_of(VALUES, 8 * LANE_BYTES * LANES))
 
 
 def merged(pairs: Sequence[Stream]) -> Stream:
@@ -57,11 +85,13 @@ def merged(pairs: Sequence[Stream]) -> Stream:
     return (pairs[0] + pairs[1]) + (pairs[2] + pairs[3])
 
 
-def passed(joined: Stream, starts: Indices) -> int:
+def passed(joined: Stream) -> int:
     """Add streams in the pass of `places.add`, but without decoding; return how many rows there are."""
-    most, indices, values = len(joined.indices), joined.indices, joined.values
-    totals, seen = np.zeros(_TILE), np.zeros(_TILE // WORD_BITS, np.uint64)
-    return int(_pass(indices, values, starts, totals, seen, np.empty(most, np.int64), np.empty(most, np.float32)))
+    room = len(joined.indices) + places.AT_ONCE
+    totals, seen = np.zeros(places.TILE), np.zeros(places.TILE // WORD_BITS, np.uint64)
+    starts = len(joined.indices) // PARTS * np.arange(PARTS + 1)
+    indices, sums = np.empty(room, np.int64), np.empty((room, 1), np.float32)
+    return int(_pass(joined.indices, joined.values, starts, totals, seen, indices, sums))
 
 
 @kernel
@@ -75,10 +105,10 @@ def _pass(
     rows: Indices,
     sums: npt.NDArray[np.float32],
 ) -> int:
-    """Add parts tile by tile, and write rows and sums."""
+    """Add parts tile by tile, and write rows and sums as `places.add` does."""
     done, found = starts[:-1].copy(), 0
-    for first in range(0, VALUES, _TILE):
-        end = first + _TILE
+    for first in range(0, VALUES, totals.size):
+        end = first + totals.size
         for part in range(done.size):
             at = done[part]
             while at < starts[part + 1] and indices[at] < end:
@@ -87,16 +117,7 @@ def _pass(
                 seen[place >> np.uint64(6)] |= np.uint64(1) << (place & np.uint64(63))
                 at += 1
             done[part] = at
-        for word in range(seen.size):
-            bits = seen[word]
-            seen[word] = np.uint64(0)
-            while bits != 0:
-                place = np.uint64(WORD_BITS * word) + np.uint64(trailing_zeros(bits))
-                bits &= bits - np.uint64(1)
-                rows[found] = first + np.int64(place)
-                sums[found] = np.float32(totals[place])
-                totals[place] = 0.0
-                found += 1
+        found = places.write_sums(seen, totals, 1.0, first, found, rows, sums)
     return found
 
 
@@ -108,21 +129,19 @@ def table() -> Iterator[str]:
         f"adding places of 32 bits | beyond that | {allowed} |"
     )
     yield f"|{'---|' * (7 + len(RATES_BPS))}"
-    draw = np.random.default_rng(1)
     for density in DENSITIES:
         count = round(VALUES * density)
-        rows = [np.sort(draw.choice(VALUES, count, replace=False)) for _ in range(PARTS)]
-        own, digest, sketch = rows[0], np.zeros(1, np.uint64), np.zeros(places.SKETCH_WORDS, np.uint64)
-        parts = [
-            places.Part(places.code(one, VALUES), draw.standard_normal(count).astype(np.float32), count) for one in rows
-        ]
-        coding = median_us(partial(places.code, own, VALUES))
-        describing = median_us(partial(places.describe, own, digest, sketch))
-        adding = median_us(partial(places.add, parts, VALUES, 1, 1.0))
-        pairs = [Stream(one.astype(np.uint32), part.values) for one, part in zip(rows, parts, strict=True)]
-        merging = median_us(partial(merged, pairs))
-        joined = Stream(np.concatenate([o.indices for o in pairs]), np.concatenate([o.values for o in pairs]))
-        passing = median_us(partial(passed, joined, count * np.arange(PARTS + 1)))
+        all_drawn = [drawn(count, seed) for seed in range(RUNS)]
+        known = (
+            np.zeros(1, np.uint64),
+            np.zeros(places.SKETCH_WORDS, np.uint64),
+            np.zeros(places.STRETCH_WORDS, np.uint64),
+        )
+        coding = median_us(lambda one: places.code(one.own, VALUES), all_drawn)
+        describing = median_us(partial(_describe, known=known), all_drawn)
+        adding = median_us(lambda one: places.add(one.parts, VALUES, 1, 1.0), all_drawn)
+        merging = median_us(lambda one: merged(one.pairs), all_drawn)
+        passing = median_us(lambda one: passed(one.joined), all_drawn)
         beyond = coding + describing + adding - passing
         facts = facts_of(VALUES, [count] * PARTS, round(VALUES * (1 - (1 - density) ** PARTS)), is_same=False)
         best = chosen(facts, costs(facts, 0.0))[0]

@@ -19,7 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 from checks.lab.block_bytes import arguments, print_tables
-from switchsum_host.api import bitmap, expected, places, ragged, scaled, ways
+from switchsum_host.api import bitmap, expected, places, ragged, scaled, supports, ways
 from switchsum_host.api.collectives import Way
 from switchsum_host.api.expected import Expected, Key
 from switchsum_host.api.ways import Cost, Facts
@@ -56,7 +56,8 @@ FIRST: Final = Cost(way=Way.SAME, frames=1, trips=1, steps=1)
 """The first step: counts and a sketch."""
 EARLY: Final = "(b) with the first step of the first call"
 AGAIN: Final = "(b) with the first step of later calls"
-_FIRST_WORDS: Final = 3 + 2 + places.SKETCH_WORDS + places.STRETCH_WORDS
+_FACTS_WORDS: Final = 2
+_FIRST_WORDS: Final = _FACTS_WORDS + 2 + places.SKETCH_WORDS + places.STRETCH_WORDS
 """Words of the first step beside the counts."""
 NAMES: Final = (
     "(a) bitmaps, as before",
@@ -119,7 +120,7 @@ def recorded(workers: int, step: int, recording: str = RECORDING) -> list[Places
 
 def facts_of(rows: int, counts: Sequence[int], union: int, *, is_same: bool) -> Facts:
     """Return facts about single values of float32."""
-    free = scaled.frames_behind(_FIRST_WORDS + len(counts), LANES)
+    free = scaled.frames_behind(_FIRST_WORDS + supports.count_words(rows, len(counts)), LANES)
     return Facts(
         rows=rows,
         counts=counts,
@@ -166,8 +167,10 @@ def chosen(facts: Facts, found: dict[str, Cost]) -> tuple[Cost, str]:
     if AGAIN in found:
         return found[AGAIN], "pairs, with the first step"
     if later.has_words:
-        beside = bitmap.WORD_BITS * (_FIRST_WORDS - places.SKETCH_WORDS + len(facts.counts))
-        step = Cost(way=Way.BITMAPS, frames=_frames(facts.rows + beside), trips=1, steps=1)  # no sketch then
+        beside = bitmap.WORD_BITS * (_FACTS_WORDS + supports.count_words(facts.rows, len(facts.counts)))
+        step = Cost(
+            way=Way.BITMAPS, frames=_frames(facts.rows + beside), trips=1, steps=1
+        )  # neither sketch nor digest then
         rest = ways.choose(replace(facts, is_known=True))
         return _both(step, rest), f"{rest.way.name.lower()}, with the first step"
     best = ways.choose(facts)

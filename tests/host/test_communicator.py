@@ -470,7 +470,7 @@ def test_what_is_raised_in_a_step_in_the_background_breaks_the_communicator(
     def refuse(*_: Any) -> None:
         raise MemoryError
 
-    monkeypatch.setattr("switchsum_host.api.sparse._sorted", refuse)
+    monkeypatch.setattr("switchsum_host.api.sparse._checked", refuse)
     with pytest.raises(MemoryError):
         begin_sparse(ranks[0]).wait()
     with pytest.raises(Interrupted, match="MemoryError"):

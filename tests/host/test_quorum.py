@@ -99,6 +99,20 @@ def test_a_rank_that_is_late_again_and_again_gets_all_sums_and_adds_to_every_sec
     assert ranks.agreement.left_out == {3: 3}
 
 
+@pytest.mark.parametrize("share", [0.02, 1.0])
+def test_small_blocks_are_added_by_those_who_are_there(ranks: QuorumRanks, share: float) -> None:
+    blocks = np.random.default_rng(5).random((4, 625)) < share
+    arrays = [np.where(np.repeat(own, 32), np.float32(1 << rank), np.float32(0)) for rank, own in enumerate(blocks)]
+
+    def call(rank: int) -> QuorumSum:
+        return ranks.comms[rank].allreduce(arrays[rank].copy(), block=32, quorum=0.75, patience_s=0.01)
+
+    for _ in range(4):  # a group remembers its own calls
+        for result in together([lambda rank=rank: call(rank) for rank in range(3)]):  # type: ignore[misc]
+            assert result.ranks == (0, 1, 2)
+            np.testing.assert_array_equal(result.array, sum(arrays[:3]))
+
+
 def test_a_controller_that_is_killed_in_the_midst_is_followed_by_one_that_says_the_same(ranks: QuorumRanks) -> None:
     def pause(ranks: QuorumRanks, number: int) -> None:
         await_operation(ranks, number + 1)

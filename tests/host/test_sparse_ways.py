@@ -71,6 +71,35 @@ def test_statistics_count_the_ways(fresh_ranks: list[Communicator]) -> None:
     assert on_all(fresh_ranks, call) == [list(cases)] * RANKS
 
 
+def test_what_is_under_way_is_called_by_its_way(fresh_ranks: list[Communicator]) -> None:
+    """Errors and `explain` name what a rank waits for."""
+    random, size = np.random.default_rng(1), 200_000
+    cases: dict[str, tuple[list[Array], Any]] = {
+        "pairs": (random_rows(random, size, [5000] * RANKS), np.float32),
+        "places": (random_rows(random, size, [500] * RANKS), np.int32),
+        "bitmaps": (random_rows(random, size, [size // 3] * RANKS), np.float32),
+        "all rows": ([np.arange(size)] * RANKS, np.float32),
+    }
+
+    def call(one: Communicator) -> dict[str, set[str]]:
+        names: dict[str, set[str]] = {}
+        enqueue = one.queue.enqueue
+        for name, (rows, dtype) in cases.items():
+
+            def noted(handle: Any, name: str = name, **how: Any) -> None:
+                names.setdefault(name, set()).add(str(handle.operation))
+                enqueue(handle, **how)
+
+            one.queue.enqueue = noted  # type: ignore[method-assign]
+            for _ in range(3):
+                one.allreduce_sparse(rows[one.rank], np.ones(len(rows[one.rank]), dtype), size, label=f"layer {name}")
+        return names
+
+    for names in on_all(fresh_ranks, call):
+        for way in cases:
+            assert any(one.startswith(f"layer {way}: allreduce_sparse") and way in one[20:] for one in names[way]), way
+
+
 @settings(max_examples=25, deadline=None)
 @given(
     size=st.integers(4200, 120_000),
@@ -293,7 +322,12 @@ def test_the_size_of_a_union_is_estimated(count: int, step: int) -> None:
             np.sort(random.choice(1 << 24, count, replace=False)) if step == 0 else start + step * np.arange(count)
         )
         for rank in range(RANKS):
-            places.describe(indices[rank // 2 :], digests[rank : rank + 1], sketch)
+            own, stretches = indices[rank // 2 :], np.zeros(places.STRETCH_WORDS, np.uint64)
+            places.describe(own, digests[rank : rank + 1], sketch, stretches, 1 << 24)
+            expected = np.zeros(places.STRETCH_WORDS, np.uint64)
+            for bit in np.unique(own >> 24).tolist():
+                expected[bit >> 6] |= np.uint64(1 << (bit & 63))
+            np.testing.assert_array_equal(stretches, expected)
         assert digests[0] == digests[1]
         assert count == 0 or digests[2] != digests[0]
         off.append(places.estimate(sketch) / max(1, count) - (count > 0))

@@ -13,6 +13,7 @@
 | `ways.py`, `supports.py` | the way of a sparse sum: the choice; what ranks know of each other's rows; their union |
 | `bitmap.py`, `places.py`, `owners.py` | rows as bits; as coded places; who has which |
 | `expected.py` | what goes along with the next first step of a sparse sum, since the last one was such |
+| `dense.py` | sums of all rows that begin at once, since the last ones were such |
 | `pairs.py` | sums of few rows, which ranks add themselves |
 | `scaled.py` | sums of few floats whose exponents all ranks know |
 | `quorum.py`, `missed.py` | sums that go on without ranks that are late: who takes part; what the late ones get |

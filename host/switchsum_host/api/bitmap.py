@@ -57,6 +57,19 @@ def trailing_zeros(word: Any) -> Any:
     return np.bitwise_count(~word & (word - np.uint64(1)))
 
 
+def _ones(_context: Any, word: Any) -> Any:
+    def generate(_context: Any, builder: Any, _signature: Any, arguments: Any) -> Any:
+        return builder.ctpop(arguments[0])
+
+    return word(word), generate
+
+
+@intrinsic(_ones)
+def ones(word: Any) -> Any:
+    """Return how many bits of a word are set."""
+    return np.uint64(np.bitwise_count(word))
+
+
 @kernel
 def _list_bits(words: Words, indices: Indices) -> None:
     at = 0

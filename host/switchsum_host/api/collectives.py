@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import sys
 import warnings
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Hashable
+from dataclasses import dataclass, field
 from enum import IntEnum
 from functools import cache
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -25,6 +25,8 @@ from ..engine.operation import INT4, INT4_LEAST, INT4_MOST, Operation, check
 
 Array = npt.NDArray[Any]
 
+_MOST_KNOWN: Final = 256
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ranks:
@@ -35,6 +37,17 @@ class Ranks:
     world_size: int
     lanes_per_frame: int
     """32-bit lanes in a frame of the switch."""
+    known: dict[Hashable, Operation] = field(default_factory=dict, compare=False, repr=False)
+    """Operations of several steps by what they are: to describe one takes longer than to add a few values."""
+
+    def operation(self, key: Hashable, make: Callable[[], Operation]) -> Operation:
+        """Return the operation that was made for this key before, or make it."""
+        found = self.known.get(key)
+        if found is None:
+            if len(self.known) >= _MOST_KNOWN:
+                self.known.clear()
+            found = self.known[key] = make()
+        return found
 
 
 class Way(IntEnum):

@@ -341,7 +341,7 @@ class Communicator:
         from . import sparse  # noqa: PLC0415 - many jobs add no sparse arrays
 
         with self.checked():
-            sparse.check_blocks(array, how)
+            sparse.check_blocks(array, block, how)
         return self.begin_steps(
             lambda: sparse.allreduce_blocks(self, array, block, how, background=not stays), stays=stays
         )
@@ -471,7 +471,8 @@ class Communicator:
             `array`.
 
         Raises:
-            UsageError: On any rank `k` is negative, or `density` is no share.  Every rank raises it.
+            UsageError: On any rank `k` is negative, or `density` is no share.  Every rank raises it, and the content of
+                `array` is undefined.
             SwitchsumError: What `allreduce_sparse` raises.
 
         Note:

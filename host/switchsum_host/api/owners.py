@@ -42,13 +42,6 @@ _HALF_BITS: Final = 16
 """Bits of the keys that numpy sorts by their digits, in linear time."""
 
 
-def counts(rank: int, ranks: int, own: int) -> npt.NDArray[np.uint64]:
-    """Return how many rows this rank has, at its place among all ranks'."""
-    numbers = np.zeros(ranks, np.uint64)
-    numbers[rank] = own
-    return numbers
-
-
 def pays(numbers: npt.NDArray[np.uint64], union: int, block_bits: int) -> bool:
     """Whether it pays to order the union's blocks by owners; `numbers` says how many each rank has."""
     ranks = len(numbers)

@@ -7,6 +7,7 @@ part has gone along follows from the number of its rows, which all ranks hear of
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import cached_property
 from typing import Any, Final
 
 import numpy as np
@@ -49,7 +50,7 @@ class Pairs:
         """
         self._expected = expected
         if expected.octets:
-            own = np.zeros(0, np.uint8) if is_empty else self._own()[: self._sent(self._support.count)]
+            own = np.zeros(0, np.uint8) if is_empty else self._own[: self._sent(self._support.count)]
             self._early = self._gathering(own, [expected.octets] * self._comm.world_size)
             self._handle = self._comm.start(self._early.collective)
 
@@ -68,19 +69,19 @@ class Pairs:
         left = [self._octets(count) - one for count, one in zip(counts, sent, strict=True)]
         rest, handle = None, self._handle
         if handle is None or any(left):
-            rest = self._gathering(self._own()[sent[self._comm.rank] :], left)
+            rest = self._gathering(self._own[sent[self._comm.rank] :], left)
             handle = self._comm.start(rest.collective, stays=not background, background=background)
 
         def result() -> Any:
-            parts = [
-                np.concatenate(
-                    [one.part(rank)[:length] for one, length in ((self._early, sent[rank]), (rest, left[rank])) if one]
-                )
-                for rank in range(len(counts))
-            ]
+            parts = [self._whole(rank, sent[rank], rest, left[rank]) for rank in range(len(counts))]
             return finish(*self._added(parts, counts))
 
         return LastStep(handle=handle, finish=result)
+
+    def _whole(self, rank: int, sent: int, rest: Gathering | None, left: int) -> Octets:
+        """Return a rank's part, of which so many bytes have gone along, and others were left."""
+        pieces = [one.part(rank)[:length] for one, length in ((self._early, sent), (rest, left)) if one and length]
+        return pieces[0] if len(pieces) == 1 else np.concatenate(pieces or [np.zeros(0, np.uint8)])
 
     def _sent(self, count: int) -> int:
         """Return how many bytes of a part of so many rows go along with the first step."""
@@ -89,8 +90,9 @@ class Pairs:
     def _octets(self, count: int) -> int:
         return part_octets(count, self._support.rows, 8 * self._dtype.itemsize * self._width)
 
+    @cached_property
     def _own(self) -> Octets:
-        """Return this rank's part: coded places, and values."""
+        """Coded places of this rank's rows, and their values."""
         own = places.code(self._support.indices, self._support.rows).view(np.uint8)
         return np.concatenate([own, np.ascontiguousarray(self._rows).reshape(-1).view(np.uint8)])
 

@@ -21,10 +21,10 @@ import numpy.typing as npt
 from switchsum_switch.kernels.decorators import inner, kernel
 from switchsum_switch.kernels.floats import restore_floats, usual_floats
 from switchsum_switch.kernels.loading import address_of
-from switchsum_switch.kernels.memory import Scalar, floats_at, longs_at
+from switchsum_switch.kernels.memory import Scalar, floats_at, long_at, longs_at
 from switchsum_switch.kernels.plain import wrapping
 
-from .bitmap import WORD_BITS, Indices, Words, trailing_zeros, words_for
+from .bitmap import WORD_BITS, Indices, Words, ones, trailing_zeros, words_for
 
 Floats = npt.NDArray[np.float32]
 Totals = npt.NDArray[np.float64]
@@ -48,35 +48,36 @@ def shift_for(count: int, rows: int) -> int:
     return max(1, rows // max(1, count)).bit_length() - 1
 
 
-def _words(count: int, rows: int) -> tuple[int, int]:
-    """Return how many words the lower bits take, and the upper ones."""
-    if count == 0:
-        return 0, 0
-    shift = shift_for(count, rows)
-    return words_for(count * shift), words_for(count + (rows >> shift) + 1)
-
-
 @lru_cache
+def _words(count: int, rows: int) -> tuple[int, int, int]:
+    """Return how many words the lower bits take, and the upper ones, and how many bits of a place are lower ones."""
+    shift = shift_for(count, rows)
+    if count == 0:
+        return 0, 0, shift
+    return words_for(count * shift), words_for(count + (rows >> shift) + 1), shift
+
+
 def octets_for(count: int, rows: int) -> int:
     """Return how many bytes so many places out of `rows` take."""
-    return sum(_words(count, rows)) * WORD_BITS // _OCTET
+    lower, upper, _ = _words(count, rows)
+    return (lower + upper) * WORD_BITS // _OCTET
 
 
 def code(indices: Indices, rows: int) -> Words:
     """Return places in rising order as words."""
-    lower, upper = _words(len(indices), rows)
+    lower, upper, shift = _words(len(indices), rows)
     words = np.zeros(lower + upper, np.uint64)
     if len(indices):
-        _write_places(indices, shift_for(len(indices), rows), lower, words)
+        _write_places(indices, shift, lower, words)
     return words
 
 
 def decode(words: Words, count: int, rows: int) -> Indices:
     """Return the places that `code` has made these words of."""
-    lower, upper = _words(count, rows)
+    lower, upper, shift = _words(count, rows)
     assert len(words) == lower + upper
     indices = np.empty(count, np.int64)
-    read = _read_places(words, lower, shift_for(count, rows), rows, indices)
+    read = _read_places(words, address_of(words), lower, shift, rows, indices)
     assert read == count
     return indices
 
@@ -84,9 +85,9 @@ def decode(words: Words, count: int, rows: int) -> Indices:
 @kernel
 @wrapping
 def _write_places(indices: Indices, shift: int, lower: int, words: Words) -> None:
-    """Write places into `words`, of which the first `lower` hold the lower bits; each word is written once."""
+    """Write places into `words`, which are zero, and of which the first `lower` hold the lower bits."""
     one, six, last_bit, width = np.uint64(1), np.uint64(6), np.uint64(63), np.uint64(shift)
-    mask = (one << width) - one
+    mask, before = (one << width) - one, np.uint64(lower) << six
     bit, low_word = np.uint64(0), np.uint64(0)
     high_at, high_word = np.uint64(lower), np.uint64(0)
     for i in range(indices.size):
@@ -97,22 +98,25 @@ def _write_places(indices: Indices, shift: int, lower: int, words: Words) -> Non
             words[bit >> six] = low_word
             low_word = (low >> one) >> (last_bit - offset)
         bit += width
-        at = (place >> width) + np.uint64(i)
-        source = np.uint64(lower) + (at >> six)
-        if source != high_at:
-            words[high_at] = high_word
-            high_at, high_word = source, np.uint64(0)
-        high_word |= one << (at & last_bit)
+        at = before + (place >> width) + np.uint64(i)
+        source = at >> six
+        # Written again for each place: when the next word begins, no processor foresees.
+        high_word = (high_word & (np.uint64(0) - np.uint64(source == high_at))) | one << (at & last_bit)
+        words[source] = high_word
+        high_at = source
     if bit & last_bit != 0:
         words[bit >> six] = low_word
-    words[high_at] = high_word
 
 
 @kernel
 @wrapping
-def _read_places(words: Words, lower: int, shift: int, rows: int, indices: Indices) -> int:
-    """Write places; return how many there are up to the first that is none of `rows`."""
-    one, six, last_bit, width = np.uint64(1), np.uint64(6), np.uint64(63), np.uint64(shift)
+def _read_places(words: Words, address: int, lower: int, shift: int, rows: int, indices: Indices) -> int:
+    """Write places; return how many there are up to the first that is none of `rows`.
+
+    `address` is that of `words`.  The eight bytes that begin with a place's lower bits are read at once: a word of the
+    upper bits follows the last ones.
+    """
+    one, six, width = np.uint64(1), np.uint64(6), np.uint64(shift)
     mask, most, limit = (one << width) - one, np.uint64(indices.size), np.uint64(rows)
     count, bit = np.uint64(0), np.uint64(0)
     for i in range(lower, words.size):
@@ -121,10 +125,8 @@ def _read_places(words: Words, lower: int, shift: int, rows: int, indices: Indic
         while word != 0:
             if count == most:
                 return int(count)
-            offset, low = bit & last_bit, bit >> six
-            # A word of the upper bits follows the last one of the lower bits.
-            both = (words[low] >> offset) | ((words[low + one] << one) << (last_bit - offset))
-            place = ((before + trailing_zeros(word) - count) << width) | (both & mask)
+            low = (long_at(address + np.int64(bit >> np.uint64(3))) >> (bit & np.uint64(7))) & mask
+            place = ((before + trailing_zeros(word) - count) << width) | low
             if place >= limit:
                 return int(count)
             indices[count] = np.int64(place)
@@ -143,17 +145,28 @@ def _hash(place: Scalar) -> Scalar:
     return word ^ (word >> np.uint64(32))
 
 
+def describe(indices: Indices, digest: Words, sketch: Words, stretches: Words, stretch: int) -> None:
+    """Add up the hashes of places in order in the one word of `digest`, and set bits in `sketch`.
+
+    Set a bit in `stretches`, too, for each `stretch` rows that have a place.
+    """
+    _describe(indices, digest, sketch.view(np.uint32), stretches, stretch)
+
+
 @kernel
 @wrapping
-def describe(indices: Indices, digest: Words, sketch: Words) -> None:
-    """Add up the places' hashes in the one word of `digest`, and set their bits in `sketch`."""
-    total = np.uint64(0)
+def _describe(indices: Indices, digest: Words, buckets: npt.NDArray[np.uint32], stretches: Words, stretch: int) -> None:
+    """Set the lowest bit of each hash in its bucket."""
+    total, beyond = np.uint64(0), np.int64(0)
     for i in range(indices.size):
+        if indices[i] >= beyond:
+            at = indices[i] // stretch
+            stretches[at >> 6] |= np.uint64(1) << np.uint64(at & 63)
+            beyond = (at + 1) * stretch
         word = _hash(indices[i])
         total += word
-        bucket = word >> np.uint64(_BUCKET_SHIFT)
-        level = trailing_zeros(word | (np.uint64(1) << np.uint64(_LAST_LEVEL)))
-        sketch[bucket >> np.uint64(1)] |= np.uint64(1) << (level + np.uint64(32) * (bucket & np.uint64(1)))
+        bits = np.uint32(word) | np.uint32(1 << _LAST_LEVEL)
+        buckets[word >> np.uint64(_BUCKET_SHIFT)] |= bits & (np.uint32(0) - bits)
     digest[0] = total
 
 
@@ -212,7 +225,9 @@ _WORDS, _SIZE, _LOWER, _SHIFT, _COUNT, _VALUES, _DONE, _NEXT, _REST = range(9)
 
 `_LOWER` words come before the upper bits. `_NEXT` is the word whose bits are being read, and `_REST` those left of it.
 """
-_TILE: Final = 1 << 12
+AT_ONCE: Final = 4
+"""Places of a word of 64 that are written together. Nobody foresees how many it has: a loop would often end wrongly."""
+TILE: Final = 1 << 12
 """Sums of so many values, 32 kB, stay in a processor's first cache while the parts are added one after the other."""
 
 
@@ -221,26 +236,21 @@ def add(parts: Sequence[Part], rows: int, width: int, divisor: float) -> tuple[I
 
     Each sum is made in float64 in the order of the parts, and rounded once. Zero is +0, and all NaN are the same NaN.
     """
-    table = np.zeros((len(parts), _REST + 1), np.int64)
-    most = min(rows, sum(part.size for part in parts))
-    for line, part in zip(table, parts, strict=True):
-        lower, upper = _words(part.size, rows)
+    lines = []
+    for part in parts:
+        lower, upper, shift = _words(part.size, rows)
         assert len(part.words) == lower + upper
         assert part.values.size == part.size * width
-        line[:_DONE] = (
-            address_of(part.words),
-            lower + upper,
-            lower,
-            shift_for(part.size, rows),
-            part.size,
-            address_of(part.values),
-        )
-        line[_NEXT] = lower - 1
-    tile = max(WORD_BITS, _TILE // max(1, width) // WORD_BITS * WORD_BITS)
-    indices, sums = np.empty(most, np.int64), np.empty((most, width), np.float32)
+        words, values = address_of(part.words), address_of(part.values)
+        lines.append((words, lower + upper, lower, shift, part.size, values, 0, lower - 1, 0))
+    table = np.array(lines, np.int64).reshape(len(parts), _REST + 1)
+    most = min(rows, sum(part.size for part in parts))
+    tile = max(WORD_BITS, TILE // max(1, width) // WORD_BITS * WORD_BITS)
+    room = most + AT_ONCE
+    indices, sums = np.empty(room, np.int64), np.empty((room, width), np.float32)
     totals, seen = np.zeros(tile * width), np.zeros(tile // WORD_BITS, np.uint64)
     found = _add_parts(table, rows, width, divisor, totals, seen, indices, sums)
-    assert (table[:, _DONE] == table[:, _COUNT]).all()
+    assert found >= 0
     indices, sums = indices[:found], sums[:found]
     return (indices, sums) if 2 * found >= most else (indices.copy(), sums.copy())
 
@@ -250,74 +260,158 @@ def add(parts: Sequence[Part], rows: int, width: int, divisor: float) -> tuple[I
 def _add_parts(
     table: Indices, rows: int, width: int, divisor: float, totals: Totals, seen: Words, indices: Indices, sums: Floats
 ) -> int:
-    """Add parts tile by tile, and write rows and sums; return how many rows there are."""
+    """Add parts tile by tile, and write rows and sums; return how many rows there are, or -1: a part was not read."""
     mode = usual_floats()
     tile = seen.size * WORD_BITS
     found = 0
     for first in range(0, rows, tile):
         for i in range(table.shape[0]):
-            _add_tile(table[i], first, min(tile, rows - first), width, totals, seen)
-        for i in range(seen.size):
-            word = seen[i]
-            seen[i] = np.uint64(0)
-            while word != 0:
-                at = WORD_BITS * i + np.int64(trailing_zeros(word))
-                word &= word - np.uint64(1)
-                indices[found] = first + at
-                if width == 1:
-                    sums[found, 0] = _rounded(totals[at], divisor)
-                    totals[at] = 0.0
-                else:
-                    for j in range(width):
-                        sums[found, j] = _rounded(totals[at * width + j], divisor)
-                        totals[at * width + j] = 0.0
-                found += 1
+            if width == 1:
+                _add_values(table[i], first, min(tile, rows - first), totals, seen)
+            else:
+                _add_rows(table[i], first, min(tile, rows - first), width, totals, seen)
+        if width == 1:
+            found = write_sums(seen, totals, divisor, first, found, indices, sums)
+        else:
+            found = _write_rows(seen, totals, divisor, first, found, indices, sums)
     restore_floats(mode)
+    for i in range(table.shape[0]):
+        if table[i, _DONE] != table[i, _COUNT]:
+            return -1
+    return found
+
+
+@inner
+@wrapping
+def write_sums(
+    seen: Words, totals: Totals, divisor: float, first: int, found: int, indices: Indices, sums: Floats
+) -> int:
+    """Write rows of a tile that begins at `first`, and their sums, behind `found` others; return how many there are.
+
+    What is written too much of a word is overwritten by the next one, or behind the end.
+    """
+    one, end = np.uint64(1), np.uint64(1 << (WORD_BITS - 1))
+    behind: Scalar = found
+    for i in range(seen.size):
+        word = seen[i]
+        seen[i] = np.uint64(0)
+        at = behind
+        behind += np.int64(ones(word))
+        while at < behind:
+            for _ in range(AT_ONCE):
+                place = WORD_BITS * i + np.int64(trailing_zeros(word | end))
+                word &= word - one
+                indices[at] = first + place
+                sums[at, 0] = _plain(np.float32(totals[place] / divisor))
+                totals[place] = 0.0
+                at += 1
+    return behind  # type: ignore[no-any-return]
+
+
+@inner
+@wrapping
+def _write_rows(
+    seen: Words, totals: Totals, divisor: float, first: int, found: int, indices: Indices, sums: Floats
+) -> int:
+    """Do the same where a row has any number of values, or sums are divided."""
+    width = sums.shape[1]
+    for i in range(seen.size):
+        word = seen[i]
+        seen[i] = np.uint64(0)
+        while word != 0:
+            at = WORD_BITS * i + np.int64(trailing_zeros(word))
+            word &= word - np.uint64(1)
+            indices[found] = first + at
+            for j in range(width):
+                sums[found, j] = _rounded(totals[at * width + j], divisor)
+                totals[at * width + j] = 0.0
+            found += 1
     return found
 
 
 @inner
 def _rounded(total: Scalar, divisor: float) -> Any:
-    value = np.float32(total / divisor if divisor != 1.0 else total)
+    return _plain(np.float32(total / divisor if divisor != 1.0 else total))
+
+
+@inner
+def _plain(value: Scalar) -> Any:
+    """Return a float32 with zero as +0, and one NaN for all."""
     return np.float32(value + np.float32(0)) if value == value else np.float32(np.nan)  # noqa: PLR0124
 
 
 @inner
 @wrapping
-def _add_tile(part: Indices, first: int, rows: int, width: int, totals: Totals, seen: Words) -> None:
+def _add_values(part: Indices, first: int, rows: int, totals: Totals, seen: Words) -> None:
     """Add the rows of a part that lie in a tile; a place that is in no tile ends the part.
 
     Indices are unsigned, for then no code looks whether they count from an array's end.
     """
-    one, six, last_bit = np.uint64(1), np.uint64(6), np.uint64(63)
+    one, three, six, last_bit = np.uint64(1), np.uint64(3), np.uint64(6), np.uint64(63)
     size, count, begin, length = np.uint64(part[_SIZE]), np.uint64(part[_COUNT]), np.uint64(first), np.uint64(rows)
-    words, values = longs_at(part[_WORDS], part[_SIZE]), floats_at(part[_VALUES], part[_COUNT] * width)
-    shift, columns = np.uint64(part[_SHIFT]), np.uint64(width)
+    words, values = longs_at(part[_WORDS], part[_SIZE]), floats_at(part[_VALUES], part[_COUNT])
+    lows, shift = np.uint64(part[_WORDS]), np.uint64(part[_SHIFT])
     mask, before = (one << shift) - one, np.uint64(part[_LOWER]) << six
     done, source, word = np.uint64(part[_DONE]), np.uint64(part[_NEXT]), np.uint64(part[_REST])
-    bit = done * shift
-    while done < count:
-        while word == 0:
+    bit, is_inside = done * shift, True
+    while is_inside:
+        while word == 0 and source + one < size:
             source += one
-            if source >= size:
-                break
             word = words[source]
-        if source >= size:
+        if word == 0 or done + ones(word) > count:
             break
-        offset, low = bit & last_bit, bit >> six
-        lower = (words[low] >> offset) | ((words[low + one] << one) << (last_bit - offset))
-        at = ((((source << six) - before + trailing_zeros(word) - done) << shift) | (lower & mask)) - begin
-        if at >= length:
-            break
-        word &= word - one
-        seen[at >> six] |= one << (at & last_bit)
-        if columns == one:
+        upper = (source << six) - before - done
+        while word != 0:
+            # The eight bytes that begin with a place's lower bits; a word of the upper bits follows the last ones.
+            lower = (long_at(np.int64(lows + (bit >> three))) >> (bit & np.uint64(7))) & mask
+            at = (((upper + trailing_zeros(word)) << shift) | lower) - begin
+            if at >= length:
+                is_inside = False
+                break
+            word &= word - one
+            seen[at >> six] |= one << (at & last_bit)
             totals[at] += np.float64(values[done])
-        else:
+            done += one
+            upper -= one
+            bit += shift
+    part[_DONE], part[_NEXT], part[_REST] = np.int64(done), np.int64(source), np.int64(word)
+
+
+@inner
+@wrapping
+def _add_rows(part: Indices, first: int, rows: int, width: int, totals: Totals, seen: Words) -> None:
+    """Add the rows of a part that lie in a tile; a place that is in no tile ends the part.
+
+    Indices are unsigned, for then no code looks whether they count from an array's end.
+    """
+    one, three, six, last_bit = np.uint64(1), np.uint64(3), np.uint64(6), np.uint64(63)
+    size, count, begin, length = np.uint64(part[_SIZE]), np.uint64(part[_COUNT]), np.uint64(first), np.uint64(rows)
+    words, values = longs_at(part[_WORDS], part[_SIZE]), floats_at(part[_VALUES], part[_COUNT] * width)
+    lows, shift, columns = np.uint64(part[_WORDS]), np.uint64(part[_SHIFT]), np.uint64(width)
+    mask, before = (one << shift) - one, np.uint64(part[_LOWER]) << six
+    done, source, word = np.uint64(part[_DONE]), np.uint64(part[_NEXT]), np.uint64(part[_REST])
+    bit, is_inside = done * shift, True
+    while is_inside:
+        while word == 0 and source + one < size:
+            source += one
+            word = words[source]
+        if word == 0 or done + ones(word) > count:
+            break
+        upper = (source << six) - before - done
+        while word != 0:
+            # The eight bytes that begin with a place's lower bits; a word of the upper bits follows the last ones.
+            lower = (long_at(np.int64(lows + (bit >> three))) >> (bit & np.uint64(7))) & mask
+            at = (((upper + trailing_zeros(word)) << shift) | lower) - begin
+            if at >= length:
+                is_inside = False
+                break
+            word &= word - one
+            seen[at >> six] |= one << (at & last_bit)
             for j in range(columns):
                 totals[at * columns + j] += np.float64(values[done * columns + j])
-        done += one
-        bit += shift
+            done += one
+            upper -= one
+            bit += shift
     part[_DONE], part[_NEXT], part[_REST] = np.int64(done), np.int64(source), np.int64(word)
 
 

@@ -111,16 +111,18 @@ class Gathering:
             piece = own[source]
             self._all[place.start : place.start + len(piece)] = piece
         values = self._all.view(np.int8)
-        operation = Operation.of(values, kind, label=label, words=words, part=self._layout.region, gathers=True)
+        region = self._layout.region
+        operation = ranks.operation(
+            (kind, label, words, values.size, region),
+            lambda: Operation.of(values, kind, label=label, words=words, part=region, gathers=True),
+        )
         self.collective = Collective(operation, values)
         """What is to be begun."""
 
     def part(self, rank: int) -> Octets:
-        """Return the part of a rank, once the operation has ended."""
-        part = np.empty(self._octets[rank], np.uint8)
-        for place, target in self._places(rank):
-            part[target] = self._all[place]
-        return part
+        """Return the part of a rank, once the operation has ended: a view if it lies in one piece."""
+        pieces = [self._all[place] for place, _ in self._places(rank) if place.stop > place.start]
+        return pieces[0] if len(pieces) == 1 else np.concatenate(pieces or [self._all[:0]])
 
     def _places(self, rank: int) -> Iterator[tuple[slice, slice]]:
         """Yield where pieces of a rank's part lie, and which bytes of the part these are."""
@@ -162,6 +164,6 @@ def allgatherv(comm: Begins, array: Array, sizes: Sequence[int] | None, label: s
     handle = comm.start(gathering.collective, stays=not background, background=background)
 
     def finish() -> list[Any]:
-        return [gathering.part(rank).view(dtype).reshape(size, *row) for rank, size in enumerate(sizes)]
+        return [gathering.part(rank).copy().view(dtype).reshape(size, *row) for rank, size in enumerate(sizes)]
 
     return LastStep(handle=handle, finish=finish)

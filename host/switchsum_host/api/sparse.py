@@ -28,17 +28,17 @@ from switchsum_protocol.frame import LANE_BYTES
 from switchsum_switch.kernels.loading import address_of
 
 from ..engine.kernels import scan
-from ..engine.operation import EACH, SKIP_ZEROS, Operation, check
-from . import bitmap, collectives, each, owners, scaled
+from ..engine.operation import SKIP_ZEROS, Operation, check
+from . import bitmap, dense, owners, scaled
 from .bitmap import Indices, Words
 from .collectives import Options, Way, check_written, is_integer, is_masked, native_values, returned
-from .expected import Expected, first_pairs
-from .operation_queue import Handle
+from .dense import Own, begin_sum
+from .expected import Dense, Expected, first_pairs
 from .pairs import Pairs
 from .rough import rough_sums
 from .steps import LastStep
 from .supports import Agreed, Begins, Support, agree, may_pair, unite
-from .ways import ROUGH_UP_TO
+from .ways import ROUGH_UP_TO, is_dense
 
 Array = npt.NDArray[Any]
 
@@ -76,8 +76,12 @@ class SparseSum:
         return dense
 
 
-def check_blocks(array: Array, how: Options) -> None:
+def check_blocks(array: Array, block: int | str, how: Options) -> None:
     """Refuse what `allreduce` does, and what small blocks cannot have; raises UsageError or UnsupportedDtype."""
+    if isinstance(block, str) and block != "auto":
+        raise UsageError(f"a block is a number of values or 'auto', not {block!r}")
+    if not isinstance(block, str) and not (is_integer(block) and 1 <= block <= MOST_ROWS):
+        raise UsageError(f"a block has at least one value, not {block!r}")
     check_written("allreduce", array)
     native_values(array, how)
     if how.operator not in SKIP_ZEROS:
@@ -137,20 +141,31 @@ def allreduce_sparse(
     """
     size = max(size, 0)
     indices, values = _native(indices), _native(values)
-    fault, overflow = fault or _fault(indices, values, size, how), False
-    if fault:
-        indices = np.zeros(0, np.int64)
-    else:
-        indices, values, overflow = _sorted(indices, values)
+    indices, values, fault, overflow = _checked(indices, values, size, fault or _fault_of_shapes(indices, values, how))
     called = call or _called(name, how, values.dtype, ("rows", *values.shape[1:]), size=size, keep=keep)
+    key = (name, size, how.label)
+    expected = comm.expected.get(key, first_pairs(size, comm.world_size))
+    if expected.sum_at_once is not None:
+        own = Own(
+            called=called,
+            count=len(indices),
+            rows=size,
+            values=lambda: _spread(indices, values, size),
+            seems_dense=is_dense(len(indices), size),
+            fault=fault,
+            overflow=overflow,
+        )
+        begun = dense.begin(comm, key, expected.sum_at_once, own, background, lambda sums: _of_all(sums, size))
+        if begun is not None:
+            return begun
+        expected = first_pairs(size, comm.world_size)
     support = Support(size, indices=indices)
     width = int(np.prod(values.shape[1:]))
     is_rough = keep is not None and values.dtype.kind not in "iu"
     is_paired = not fault and may_pair(values.dtype, how)
     rows = values.reshape(len(values), width) if is_paired else np.zeros((0, 1), np.float32)
     has_scales = is_paired and values.dtype == np.float32
-    pairs, key = Pairs(comm, support, rows, how, called), (name, size, how.label)
-    expected = comm.expected.get(key, first_pairs(size, comm.world_size))
+    pairs = Pairs(comm, support, rows, how, called)
     scales = values if has_scales else None
     agreed = _first_step(
         comm, pairs, support, called, fault, expected, is_paired=is_paired, values=scales, overflow=overflow
@@ -164,7 +179,10 @@ def allreduce_sparse(
         return chosen(union, sums.reshape(len(union), *values.shape[1:]))
 
     sent = pairs.sent(agreed.each) if is_paired else ()
-    way = agreed.way(comm, key, values.dtype, how, width, keep=keep if is_rough else None, sent=sent)
+    whole = (
+        None if keep is not None else Dense(called=called, dtype=values.dtype, shape=(size, *values.shape[1:]), how=how)
+    )
+    way = agreed.way(comm, key, values.dtype, how, width, keep=keep if is_rough else None, sent=sent, dense=whole)
     if way.way is Way.PAIRS:
         return pairs.begin(agreed.each, background, added)
     union = unite(comm, support, agreed, way, called)
@@ -180,7 +198,7 @@ def allreduce_sparse(
         divisor = comm.world_size if how.operator == "average" else 1
         known = agreed.exponents
         return scaled.begin(comm, compacted, known, divisor, background, lambda sums: chosen(union, sums))
-    handle = _begin(comm, compacted, how, background)
+    handle = begin_sum(comm, compacted, how, background)
 
     def finish() -> SparseSum:
         if order is not None:
@@ -235,6 +253,19 @@ def _order_of_rows(
     return _by_owners(comm, own, union, round(per_frame / width))
 
 
+def _of_all(sums: Array, size: int) -> SparseSum:
+    return SparseSum(indices=np.arange(size), values=sums, size=size)
+
+
+def _spread(indices: Indices, values: Array, size: int) -> Array:
+    """Return a new array of all rows, zero where there are no values; indices are in order, and each is there once."""
+    if len(indices) == size:
+        return values.copy()
+    whole = np.zeros((size, *values.shape[1:]), values.dtype)
+    whole[indices] = values
+    return whole
+
+
 def _as_rows(values: Array) -> Array:
     """View values as rows of unsigned integers of their size, of which kernels have few kinds."""
     width = int(np.prod(values.shape[1:]))
@@ -254,8 +285,15 @@ def allreduce_topk(
     """See `Communicator.allreduce_topk`."""
     flat = _native(array.view(np.ndarray).reshape(-1))
     fault = fault or _fault_of_kind(array.dtype, how)  # before values are compared that have no order
-    chosen = largest(flat, 0 if fault else k)
     call = _called("allreduce_topk", how, array.dtype, array.shape, keep=keep)
+    key = ("allreduce_topk", array.size, how.label)
+    known = comm.expected.get(key, Expected()).sum_at_once
+    if known is not None and known.called == call and not fault and k >= array.size:
+        own = Own(called=call, count=array.size, rows=array.size, values=lambda: flat, seems_dense=True)
+        begun = dense.begin(comm, key, known, own, background, lambda sums: returned(sums, array))
+        if begun is not None:
+            return begun
+    chosen = largest(flat, 0 if fault else k)
     step = allreduce_sparse(
         comm,
         chosen,
@@ -282,27 +320,35 @@ def allreduce_topk(
 
 def allreduce_blocks(comm: Begins, array: Array, block: int | str, how: Options, background: bool) -> LastStep:
     """Add arrays in place, of which only blocks of `block` values travel that are not zero on all ranks."""
-    fault = _fault_of_block(block)
-    size = AUTO_BLOCK if block == "auto" or fault else int(block)
+    size = AUTO_BLOCK if block == "auto" else int(block)
     plain = array.view(np.ndarray)
     flags = plain.flags
     whole = plain.reshape(-1) if flags.c_contiguous and flags.aligned and plain.dtype.isnative else plain.flatten()
     whole = _native(whole)
     operation = Operation.of(whole, "blocks", operator=how.operator, lanes=how.lanes, shape=())
     blocks = -(-whole.size // size)
-    words = np.zeros(bitmap.words_for(blocks), np.uint64)
-    if not fault:
-        bitmap.set_blocks(words, scan.address, operation.code, address_of(whole), whole.size, size)
     called = _called("allreduce", how, array.dtype, array.shape, block=block)
+    key = ("allreduce", whole.size, how.label)
+    expected = comm.expected.get(key, Expected())
+    if (known := expected.sum_at_once) is not None:
+        seems_dense = known.called == called and dense.seems_dense(whole, size)
+        own = Own(called=called, count=blocks, rows=blocks, values=lambda: whole, seems_dense=seems_dense)
+        begun = dense.begin(comm, key, known, own, background, lambda sums: returned(sums, array))
+        if begun is not None:
+            return begun
+        expected = Expected()
+    words = np.zeros(bitmap.words_for(blocks), np.uint64)
+    bitmap.set_blocks(words, scan.address, operation.code, address_of(whole), whole.size, size)
     support = Support(blocks, words=words)
-    is_paired = not fault and may_pair(whole.dtype, how)
+    is_paired = may_pair(whole.dtype, how)
     rows = (
         take_blocks(whole, size, support.indices) if is_paired and support.is_few else np.zeros((0, size), np.float32)
     )
-    pairs, key = Pairs(comm, support, rows, how, called), ("allreduce", whole.size, how.label)
-    expected = comm.expected.get(key, Expected())
-    agreed = _first_step(comm, pairs, support, called, fault, expected, is_paired=is_paired)
-    way = agreed.way(comm, key, whole.dtype, how, size, sent=pairs.sent(agreed.each) if is_paired else ())
+    pairs = Pairs(comm, support, rows, how, called)
+    agreed = _first_step(comm, pairs, support, called, "", expected, is_paired=is_paired)
+    sent = pairs.sent(agreed.each) if is_paired else ()
+    all_rows = Dense(called=called, dtype=whole.dtype, shape=whole.shape, how=how)
+    way = agreed.way(comm, key, whole.dtype, how, size, sent=sent, dense=all_rows)
     if way.way is Way.PAIRS:
 
         def put(union: Indices, sums: Array) -> Array:
@@ -317,7 +363,7 @@ def allreduce_blocks(comm: Begins, array: Array, block: int | str, how: Options,
         is_short = int(union[-1]) == whole.size // size
         union = union[_by_owners(comm, words, union, round(per_frame / size), but_last=is_short)]
     elif len(union) == blocks or (block == "auto" and not _gains(union, size, per_frame)):
-        handle = _begin(comm, whole, how, background)
+        handle = begin_sum(comm, whole, how, background)
         return LastStep(handle=handle, finish=lambda: returned(whole, array))
     compacted = take_blocks(whole, size, union)
 
@@ -325,7 +371,7 @@ def allreduce_blocks(comm: Begins, array: Array, block: int | str, how: Options,
         put_blocks(whole, size, union, compacted)
         return returned(whole, array)
 
-    return LastStep(handle=_begin(comm, compacted, how, background), finish=finish)
+    return LastStep(handle=begin_sum(comm, compacted, how, background), finish=finish)
 
 
 def _by_owners(comm: Begins, own: Words, union: Indices, together: int, *, but_last: bool = False) -> Indices:
@@ -355,12 +401,6 @@ def put_blocks(whole: Array, block: int, chosen: Indices, rows: Array) -> None:
     whole[: full * block].reshape(-1, block)[inside] = rows[: len(inside)]
     if len(inside) < len(chosen):
         whole[full * block :] = rows[-1, : len(whole) - full * block]
-
-
-def _begin(comm: Begins, array: Array, how: Options, background: bool) -> Handle:
-    if how.lanes == EACH:
-        return each.begin(comm, collectives.allreduce(array, how, comm.ranks), background=background)
-    return comm.allreduce_async(array, how.operator, lanes=how.lanes, saturate=how.saturate, background=background)
 
 
 def _gains(union: Indices, block: int, per_frame: int) -> bool:
@@ -393,32 +433,35 @@ def _fault_of_kind(dtype: np.dtype[Any], how: Options) -> str:
     return ""
 
 
-def _fault(indices: Array, values: Array, size: int, how: Options) -> str:
-    """Say what is wrong with a rank's values, which the others cannot know."""
+def _fault_of_shapes(indices: Array, values: Array, how: Options) -> str:
+    """Say what is wrong with dtypes and shapes of a rank's values, which the others cannot know."""
     if fault := _fault_of_kind(values.dtype, how):
         return fault
     if indices.ndim != 1 or indices.dtype.kind not in "iu":
         return f"indices are one-dimensional integers, not {indices.dtype}{list(indices.shape)}"
     if values.ndim < 1 or len(values) != len(indices):
         return f"{len(indices)} indices have as many values, not {list(values.shape)}"
-    if len(indices):
-        least, most, _ = bitmap.examine(indices)
-        if least < 0 or most >= size:
-            return f"indices lie in 0 to {size - 1}, not {least} to {most}"
     return ""
 
 
-def _fault_of_block(block: int | str) -> str:
-    if isinstance(block, str):
-        return "" if block == "auto" else f"a block is a number of values or 'auto', not {block!r}"
-    return "" if is_integer(block) and 1 <= block <= MOST_ROWS else f"a block has at least one value, not {block!r}"
+def _checked(indices: Array, values: Array, size: int, fault: str) -> tuple[Indices, Array, str, bool]:
+    """Return indices in rising order with their values, what is wrong with them, and if a sum of some does not fit."""
+    rises = True
+    if not fault and len(indices):
+        least, most, rises = bitmap.examine(indices)
+        if least < 0 or most >= size:
+            fault = f"indices lie in 0 to {size - 1}, not {least} to {most}"
+    if fault:
+        return np.zeros(0, np.int64), values, fault, False
+    if rises:
+        return indices.astype(np.int64, copy=False), values, "", False
+    indices, values, overflow = _sorted(indices, values)
+    return indices, values, "", overflow
 
 
 def _sorted(indices: Array, values: Array) -> tuple[Indices, Array, bool]:
     """Return indices in rising order with their values, those of repeated ones added up, and if a sum does not fit."""
     indices = indices.astype(np.int64, copy=False)
-    if not len(indices) or bitmap.examine(indices)[2]:
-        return indices, values, False
     order = np.argsort(indices, kind="stable")
     distinct, starts = np.unique(indices[order], return_index=True)
     values = values[order]

@@ -9,7 +9,8 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, lru_cache
+from itertools import accumulate
 from typing import Any, Final, NoReturn, Protocol
 
 import numpy as np
@@ -19,10 +20,10 @@ from switchsum_protocol.errors import OperationMismatch, SumOverflow, SwitchsumE
 from switchsum_protocol.frame import LANE_BYTES
 
 from ..engine.operation import Operation
-from . import bitmap, collectives, each, owners, places, ragged, scaled
+from . import bitmap, each, places, ragged, scaled
 from .bitmap import Indices, Words
-from .collectives import Array, Options, Way
-from .expected import Expected, Key, note
+from .collectives import Array, Collective, Options, Way
+from .expected import Dense, Expected, Key, note
 from .operation_queue import Handle
 from .ragged import Gathering
 from .ways import DENSE_FROM, Cost, Facts, choose, has_few, is_dense
@@ -33,8 +34,10 @@ MAX_BITS_IN_FIRST_STEP: Final = 1 << 16
 Else a round trip more might be a fiftieth of the time in which these rows are added.  If ranks have few rows, this
 costs them a header for each of the bitmap's frames.
 """
-_FAULT: Final = 1
-_OVERFLOW: Final = 2
+_FLAG_BITS: Final = 2
+_WORD: Final = (1 << bitmap.WORD_BITS) - 1
+FAULT: Final = 1
+OVERFLOW: Final = 2
 """Flags that ranks exchange with their bitmaps: a fault, an overflow."""
 
 
@@ -57,7 +60,14 @@ class Begins(ragged.Begins, Protocol):
         ...
 
     def allreduce_async(
-        self, array: Array, op: str = "sum", *, lanes: str = "int32", saturate: bool = False, background: bool = True
+        self,
+        array: Array,
+        op: str = "sum",
+        *,
+        lanes: str = "int32",
+        saturate: bool = False,
+        label: str = "",
+        background: bool = True,
     ) -> Handle:
         """Begin to combine arrays in place."""
         ...
@@ -131,8 +141,12 @@ class Agreed:
         *,
         keep: int | None = None,
         sent: Sequence[int] = (),
+        dense: Dense | None = None,
     ) -> Cost:
-        """Choose the way of a sum of rows of so many values, count it, and remember it for the next such call."""
+        """Choose the way of a sum of rows of so many values, count it, and remember it for the next such call.
+
+        `dense` is what the call comes to if all rows are added.
+        """
         lane_format = Operation.of(np.zeros(0, dtype), "rows", operator=how.operator, lanes=how.lanes).format
         facts = Facts(
             rows=self.rows,
@@ -148,7 +162,7 @@ class Agreed:
             sent=sent,
             has_exponents=self.exponents is not None,
         )
-        note(comm.expected, key, facts)
+        note(comm.expected, key, facts, dense)
         way = choose(facts)
         comm.ways[way.way] += 1
         return way
@@ -185,7 +199,7 @@ def agree(
     is_small = rows <= places.SKETCH_WORDS * bitmap.WORD_BITS
     lanes = comm.ranks.lanes_per_frame
     is_sketched = not (is_small or expected.has_words)  # a bit for each row says more
-    digest = np.zeros(1, np.uint64)
+    digest = np.zeros(1 if is_sketched else 0, np.uint64)
     sketch = np.zeros(places.SKETCH_WORDS if is_small or is_sketched else 0, np.uint64)
     whole = np.zeros(0, np.uint64)
     if is_small:
@@ -193,32 +207,43 @@ def agree(
     elif not is_sketched or rows <= MAX_BITS_IN_FIRST_STEP:
         has_them = expected.has_words or not (support.is_few or is_dense(support.count, rows))
         whole = support.words if has_them else np.zeros(bitmap.words_for(rows), np.uint64)
-    stretch, stretches = places.stretch_of(rows, 8 * LANE_BYTES * lanes), np.zeros(places.STRETCH_WORDS, np.uint64)
+    stretch = places.stretch_of(rows, 8 * LANE_BYTES * lanes)
+    stretches = np.zeros(places.STRETCH_WORDS if is_sketched else 0, np.uint64)
     if is_sketched and support.is_few:
-        places.describe(support.indices, digest, sketch)
-        bitmap.set_bits(stretches, support.indices // stretch)
-    counts = owners.counts(comm.ranks.rank, comm.ranks.world_size, support.count)
+        places.describe(support.indices, digest, sketch, stretches, stretch)
+    counts = _counts_told(comm.ranks.rank, comm.ranks.world_size, support.count, rows)
     parts = [_facts(called, fault, overflow), digest, ~digest, counts, sketch, stretches, whole]
     free = scaled.frames_behind(sum(map(len, parts)), lanes)
     parts.append(scaled.describe(np.zeros(0) if values is None else values, free, lanes))
     first = np.concatenate(parts)
-    how = Options(operator="or")
-    handle = comm.start(collectives.allreduce(first, how, comm.ranks, kind="supports", words=called))
+    operation = comm.ranks.operation(
+        ("supports", called, first.size),
+        lambda: Operation.of(first, "supports", operator="or", words=called),
+    )
+    handle = comm.start(Collective(operation, first))
     meanwhile()
     handle.wait()
-    facts, digest, other, *rest = np.split(first, np.cumsum([len(part) for part in parts])[:-1])
-    if fault:
-        raise UsageError(fault)
-    if facts[0] & _FAULT:
-        raise UsageError("another rank gave arguments that cannot be added: see that rank's error")
-    if facts[1] & facts[2]:
+    ends = [*accumulate(map(len, parts))]
+    facts, digest, other, *rest = (first[start:end] for start, end in zip([0, *ends], ends, strict=False))
+    flags, agreed, others = int(facts[0]) & (FAULT | OVERFLOW), int(facts[0]) >> _FLAG_BITS, int(facts[1]) >> _FLAG_BITS
+    if not fault and not flags & FAULT and agreed & others:
         comm.break_off(OperationMismatch(f"another rank issued another operation than this one's {called}", called))
-    if facts[0] & _OVERFLOW:
-        raise SumOverflow(f"on some rank, the sum of values of a repeated index does not fit its dtype in {called}")
-    known = _understood(rows, rest, stretch, is_equal=not digest[0] & other[0], has_words=expected.has_words)
+    raise_faults(flags, fault, called)
+    rest[0] = _counts_heard(rest[0], comm.ranks.world_size, rows)
+    known = _understood(rows, rest, stretch, is_equal=not any(digest & other), has_words=expected.has_words)
     if known.is_same and values is not None:
         return replace(known, exponents=scaled.exponents(rest[-1], values.size, lanes))
     return known
+
+
+def raise_faults(flags: int, fault: str, called: str) -> None:
+    """Raise UsageError for the fault of this rank or another one, and SumOverflow if some rank's values do not fit."""
+    if fault:
+        raise UsageError(fault)
+    if flags & FAULT:
+        raise UsageError("another rank gave arguments that cannot be added: see that rank's error")
+    if flags & OVERFLOW:
+        raise SumOverflow(f"on some rank, the sum of values of a repeated index does not fit its dtype in {called}")
 
 
 def _understood(rows: int, parts: Sequence[Words], stretch: int, *, is_equal: bool, has_words: bool) -> Agreed:
@@ -262,41 +287,63 @@ def unite(comm: Begins, support: Support, agreed: Agreed, way: Cost, called: str
             bitmap.set_bits(words, places.decode(gathering.part(rank).view(np.uint64), count, rows))
         union = bitmap.members(words)
     else:
-        union = bitmap.members(_united(comm, support.words, way.levels))
+        union = bitmap.members(_united(comm, support.words, way.levels, f"{called}, bitmaps"))
     comm.supports += np.array([support.count, len(union), rows])
     return np.arange(rows) if len(union) >= DENSE_FROM * rows else union
 
 
-def _united(comm: Begins, own: Words, levels: int) -> Words:
+def _united(comm: Begins, own: Words, levels: int, called: str) -> Words:
     """Return the union of all ranks' bitmaps, which travel in one to three steps."""
     words = own.copy()
     if levels == 1:
-        comm.allreduce(words, "or")
+        comm.allreduce(words, "or", label=called)
         return words
     which: Indices = np.arange(len(words))
     if levels > 2:
         some = _packed(words)
-        comm.allreduce(some, "or")
+        comm.allreduce(some, "or", label=called)
         which = bitmap.members(some)
     masks = np.empty(len(which), np.uint8)
     bitmap.masks_of(words, which, masks)
-    comm.allreduce(masks, "or")
+    comm.allreduce(masks, "or", label=called)
     octets = np.empty(int(np.bitwise_count(masks).sum()), np.uint8)
     bitmap.take_octets(words, which, masks, octets)
-    comm.allreduce(octets, "or")
+    comm.allreduce(octets, "or", label=called)
     bitmap.put_octets(words, which, masks, octets)
     return words
 
 
 def _facts(called: str, fault: str, overflow: bool) -> Words:
-    """Return what ranks tell each other beside their bitmaps.
+    """Return two words that ranks tell each other first.
 
     The digest of what they must agree in travels with its complement: unless all are the same, united digests and
-    united complements have bits in common.  A rank with a fault has nothing to agree in.
+    united complements have bits in common.  A rank with a fault has nothing to agree in.  The lowest bits of the first
+    word are flags.
     """
-    digest = int.from_bytes(hashlib.blake2b(called.encode(), digest_size=8).digest())
-    both = (0, 0) if fault else (digest, digest ^ 0xFFFF_FFFF_FFFF_FFFF)
-    return np.array([_FAULT * bool(fault) | _OVERFLOW * overflow, *both], np.uint64)
+    digest = _digest(called)
+    both = (0, 0) if fault else (digest << _FLAG_BITS, ~digest << _FLAG_BITS & _WORD)
+    return np.array([both[0] | FAULT * bool(fault) | OVERFLOW * overflow, both[1]], np.uint64)
+
+
+def count_words(rows: int, ranks: int) -> int:
+    """Return how many words have room for each rank's number of rows."""
+    return bitmap.words_for(ranks * rows.bit_length())
+
+
+def _counts_told(rank: int, ranks: int, own: int, rows: int) -> Words:
+    """Return how many rows this rank has, in bits of its own."""
+    return np.frombuffer((own << rank * rows.bit_length()).to_bytes(8 * count_words(rows, ranks), "little"), "<u8")
+
+
+def _counts_heard(words: Words, ranks: int, rows: int) -> npt.NDArray[np.uint64]:
+    """Return how many rows each rank has."""
+    told, bits = int.from_bytes(words.astype("<u8").tobytes(), "little"), rows.bit_length()
+    return np.array([told >> rank * bits & ((1 << bits) - 1) for rank in range(ranks)], np.uint64)
+
+
+@lru_cache
+def _digest(called: str) -> int:
+    return int.from_bytes(hashlib.blake2b(called.encode(), digest_size=8).digest()) >> _FLAG_BITS
 
 
 def _packed(words: Words) -> Words:

@@ -80,8 +80,13 @@ class Cost:
         return (self.frames + self.steps) * frame_bits + self.trips * ROUND_TRIP_BITS
 
 
+_ALL_IS_THERE: Final = Cost(way=Way.PAIRS, frames=0, trips=0, steps=0)
+
+
 def choose(facts: Facts) -> Cost:
     """Return the way that takes least."""
+    if facts.pair_bits and has_few(max(facts.counts), facts.rows) and not any(left_of_pairs(facts)):
+        return _ALL_IS_THERE
     return min(costs(facts), key=lambda one: (one.bits(facts.frame_bits), one.way))
 
 

@@ -116,7 +116,8 @@ def _flatten(value: Any, tags: list[Tag], words: list[Any]) -> None:
     Raises TypeError for an argument that no entry takes.
     """
     if isinstance(value, np.ndarray):
-        if not (value.flags.c_contiguous and value.flags.aligned and value.dtype.isnative):
+        flags = value.flags
+        if not (flags.c_contiguous and flags.aligned and value.dtype.isnative):
             raise TypeError("a kernel takes only contiguous, aligned arrays of native byte order")
         tags.append((value.dtype, value.ndim))
         words.append(address_of(value))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 from typing import Any
 
 import numpy as np
@@ -69,6 +70,21 @@ def call(address: int, *arguments: Any) -> Any:
     return call_at(address, arguments)
 
 
+def _long_at(_context: Any, address: Any) -> Any:
+    def generate(_context: Any, builder: Any, _signature: Any, arguments: Any) -> Any:
+        word = builder.load(builder.inttoptr(arguments[0], ir.IntType(64).as_pointer()))
+        word.align = 1
+        return word
+
+    return types.uint64(address), generate
+
+
+@intrinsic(_long_at)
+def long_at(address: Scalar) -> Scalar:
+    """Return the 64-bit word at an address, which need not be a multiple of eight."""
+    return np.uint64(ctypes.c_uint64.from_address(int(address)).value)
+
+
 def _byte_swap(_context: Any, value: Any) -> Any:
     def generate(_context: Any, builder: Any, _signature: Any, arguments: Any) -> Any:
         return arguments[0] if value.bitwidth == 8 else builder.bswap(arguments[0])
@@ -107,6 +123,7 @@ __all__ = [
     "floats_at",
     "halves_at",
     "integers_at",
+    "long_at",
     "longs_at",
     "pointer",
     "prefetch",
