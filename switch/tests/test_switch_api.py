@@ -155,6 +155,7 @@ def test_the_default_action(switch: Switch) -> None:
         (lambda switch: insert(switch, {STATION: "10.0.0.1"}), ValueError, "no number or MAC address of 48 bits"),
         (lambda switch: insert(switch, {STATION: 1.5}), TypeError, "no number, address or bytes"),
         (lambda switch: insert(switch, {STATION: 7}, priority=1), BadEntry, "its entries have no priority"),
+        (lambda switch: insert(switch, {STATION: 7}, priority=1.5), TypeError, "a priority is a whole number, not 1.5"),
         (lambda switch: switch.process(600, FRAME), ValueError, "ports are numbered from 0 to 511"),
         (lambda switch: switch.process(-1, FRAME), ValueError, "no port -1"),
         (lambda switch: switch.process("1", FRAME), TypeError, "a port is a number"),
