@@ -86,6 +86,11 @@ def controller(folder: Path) -> Iterator[Callable[[], str]]:
         process.wait()
 
 
+def says(said: Callable[[], str], text: str) -> bool:
+    """Wait until a controller has printed a text."""
+    return eventually(lambda: text in said())
+
+
 def ipv4(
     source: int, to: int | str, protocol: int = UDP, data: bytes = b"data", tos: int = 0, more: bytes = b""
 ) -> bytes:
@@ -229,7 +234,7 @@ def test_p4runtime(start: Start, tmp_path: Path) -> None:
     """Its controller loads the program, and builds a tunnel each way; it prints their counters every two seconds."""
     network = start("p4runtime", first_grpc=FIRST_GRPC)
     with controller(tmp_path / "exercises" / "p4runtime") as said:
-        assert eventually(lambda: "Reading tunnel counters" in said()), said()
+        assert says(said, "Reading tunnel counters"), said()
         for source, to in ((1, 2), (2, 1)):
             network.hosts[f"h{source}"].send(framed(ipv4(source, to), source=source))
             [came] = network.hosts[f"h{to}"].receive(1, LONG_S)
@@ -238,7 +243,7 @@ def test_p4runtime(start: Start, tmp_path: Path) -> None:
             "s1 MyIngress.ingressTunnelCounter 100: 1 packets",
             "s1 MyIngress.egressTunnelCounter 200: 1 packets",
         ):
-            assert eventually(lambda line=line: line in said()), said()
+            assert says(said, line), said()
 
 
 @pytest.mark.timeout(300)
@@ -259,13 +264,12 @@ def test_flowcache(start: Start, tmp_path: Path) -> None:
         return [(one[:6], one[15] >> 2, one[14 + 8]) for one in crosses()] == [(MAC[2], 5, 64 - 2)]
 
     with controller(tmp_path / "exercises" / "flowcache") as said:
-        assert eventually(lambda: "on s3" in said()), said()
+        assert says(said, "on s3"), said()
         assert eventually(crosses), said()  # the controller may not have made its clone sessions yet
         assert eventually(lambda: added("s1") and added("s2")), said()
         assert eventually(is_changed), said()
         for name in ("s1", "s2"):
-            deleted = f"Deleted flow_cache entry on {name}."
-            assert eventually(lambda deleted=deleted: deleted in said()), said()
+            assert says(said, f"Deleted flow_cache entry on {name}."), said()
 
 
 def test_every_exercise_is_named_here() -> None:
