@@ -47,6 +47,13 @@ BEGUN: Final = ".begun"
 DONE: Final = ".done"
 SAI: Final = "sai."
 NAMES: Final = {"bmv2": "BMv2"}
+OF_ONE_TEST: Final = {
+    r"^line [0-9]+: |; expected .*": "",
+    r"^port [0-9]+: byte [0-9]+ differs": "a frame differs",
+    r"^port [0-9]+: a frame of [0-9]+ bytes, [0-9]+ were expected": "a frame has another length",
+    r"^no frame left port [0-9]+": "no frame left the port",
+}
+"""What is left out of what a test says, and what stands in its place."""
 CASES: Final = 3
 """Cases of `switchsum differ`, of 60 packets each."""
 
@@ -191,7 +198,8 @@ def _failures(failed: Sequence[str]) -> Iterator[str]:
     tests: dict[str, dict[str, list[str]]] = {}
     for text in failed:
         switch, test, said = text.split(": ", 2)
-        said = re.sub(r"^line [0-9]+: |: byte [0-9]+|; expected .*", "", said)
+        for pattern, words in OF_ONE_TEST.items():
+            said = re.sub(pattern, words, said)
         tests.setdefault(test, {}).setdefault(said, []).append(NAMES.get(switch, switch))
     for said_by in tests.values():
         yield "; ".join(f"{listed(switches)}: {said}" for said, switches in said_by.items())

@@ -87,8 +87,8 @@ def test_the_page_names_what_is_refused_and_what_differs() -> None:
     assert "| a.c | 0.50 s | 180, 90 | 7 | native and bmv2: r[1] is 2 and 3 |  |" in text
     assert "| a.d | refused: not a BMv2 program: \\| missing | | | | |" in text
     assert "\n3 of p4testgen's tests do not pass." in text
-    assert "| a.b | 2 | native and BMv2: port 3 differs |" in text
-    assert "| a.b | 1 | interpreter and native: no frame left port 0; BMv2: frames left |" in text
+    assert "| a.b | 2 | native and BMv2: a frame differs |" in text
+    assert "| a.b | 1 | interpreter and native: no frame left the port; BMv2: frames left |" in text
     assert "- a.d: no path" in text
     assert "- ours: nor here" in text
 
