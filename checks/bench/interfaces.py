@@ -36,6 +36,7 @@ from switchsum_switch.wires.datagrams import (
     ReceiveWords,
     receive_rows,
     send_datagrams,
+    take_together,
 )
 from switchsum_switch.wires.messages import Addresses, Indices, SendWords, grow_buffers
 
@@ -143,10 +144,17 @@ class Controlled:
 class Driver:
     """Keeps frames in flight through a switch."""
 
-    def __init__(self, links: Sequence[socket.socket], frames: Sequence[bytes], in_flight: int) -> None:
-        """Drive `frames` of one length through the first of the links; they come back through all of them."""
+    def __init__(
+        self, links: Sequence[socket.socket], frames: Sequence[bytes], in_flight: int, *, together: bool = False
+    ) -> None:
+        """Drive `frames` of one length through the first of the links; they come back through all of them.
+
+        `together`: send and take super-datagrams, through UDP sockets whose kernel knows them.
+        """
         for link in links:
             grow_buffers(link)
+            if together:
+                take_together(link)
         descriptors = np.array([link.fileno() for link in links], np.int64)
         watched = watch(list(descriptors))
         rows = np.frombuffer(b"".join(frames), np.uint8).reshape(len(frames), -1)
@@ -155,7 +163,7 @@ class Driver:
         self.came = 0
         """Frames that came out in all measurements."""
         self._arguments = (
-            *(descriptors, watched.ctypes.data, DatagramSender().words, addresses),
+            *(descriptors, watched.ctypes.data, DatagramSender(together=together).words, addresses),
             *(np.full(len(frames), rows.shape[1], np.int32), DatagramReceiver(2 * rows.shape[1]).words, in_flight),
         )
 

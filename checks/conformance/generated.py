@@ -16,7 +16,7 @@ import subprocess
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
@@ -36,6 +36,8 @@ SECONDS: Final = 10.0
 MOST_SAID: Final = 150
 """Characters of what a test says that are kept: it may have a whole frame."""
 GENERATOR: Final = "p4testgen"
+OUT_OF_TIME: Final = "no test in"
+"""How the reason begins if p4testgen was ended before it had all tests; those that it had made are there."""
 REFUSED: Final = "p4c-bm2-ss refuses it"
 """How the reason of a program begins that is for another architecture, or that p4c does not compile."""
 ENGINES: Final[tuple[SwitchName, ...]] = ("interpreter", "native")
@@ -58,18 +60,21 @@ class Tested:
     """Switches, name and first line of what is wrong with each test that does not pass here."""
 
 
-def make(source: Path, folder: Path, tests: int, seconds: float, seed: int = 1) -> str:
-    """Let p4testgen write tests of a program into a folder; return what it says of why there are none."""
+def make(source: Path, folder: Path, tests: int, seconds: float, seed: int = 1, options: Sequence[str] = ()) -> str:
+    """Let p4testgen write tests of a program into a folder; return what it says of why there are none.
+
+    `options` are the program's, as p4c gets them.
+    """
     command = [
         *(GENERATOR, "--target", "bmv2", "--arch", "v1model", "--test-backend", "STF", "--seed", str(seed)),
         *("--max-tests", str(tests), "--path-selection", "RANDOM_BACKTRACK", "--disable-info-logging"),
-        *("--out-dir", str(folder), str(source)),
+        *("--out-dir", str(folder), *options, str(source)),
     ]
     # Processor time, so that the outcome does not depend on what else the machine does.
     limited = ["sh", "-c", f'ulimit -t {math.ceil(seconds)} && exec "$@"', "sh", *command]
     done = subprocess.run(limited, capture_output=True, text=True, check=False)
     if done.returncode in (-signal.SIGXCPU, -signal.SIGKILL):
-        return f"no test in {seconds:.0f} s of processor time"
+        return f"{OUT_OF_TIME} {seconds:.0f} s of processor time"
     lines = [line.strip() for line in done.stderr.splitlines() if "rror" in line or "Bug" in line]
     lines = [line for line in lines if "] warning: " not in line]
     return _short(lines[0] if lines else "no path that ends in a test")

@@ -58,7 +58,10 @@ def _list_name(lists: Mapping[str, Any], who: str) -> str:
 def _summary(record: Mapping[str, Any], lists: Mapping[str, Any]) -> Iterator[str]:
     cases = [case for case in record["cases"] if not case["excluded"]]
     languages = sorted({case["language"] for case in cases}, reverse=True)
-    yield f"These tests ran with p4c {record['p4c']} and BMv2 {record['bmv2']}, on {record['date']}:"
+    dates = record["dates"]
+    each = [f"{language} on {date}" for language, date in sorted(dates.items(), reverse=True)]
+    when = " and ".join(each) if len(set(dates.values())) > 1 else f"on {max(dates.values())}"
+    yield f"These tests ran with p4c {record['p4c']} and BMv2 {record['bmv2']}, {when}:"
     yield ""
     yield "| switch | " + " | ".join(f"{language} passed" for language in languages) + " | refused | wrong |"
     yield "|---|" + "---|" * (len(languages) + 2)

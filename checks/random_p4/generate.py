@@ -178,8 +178,15 @@ class Generator:
         first = [make.statement(start)]
         first += [make.statement("sm.egress_spec = (bit<9>)(h.base.u & 7);")] if where == "ingress" else []
         first += [make.statement("h.base.t = local[7:0];")] if random.random() < 0.3 else []
-        made.append(Part("    apply {", [*first, *body], "    }\n}"))
+        # Metadata leaves no switch: so a frame has a word of it, and shows what a copy has lost or kept.
+        last = [make.statement(f"h.base.w = {self._word_of_metadata()};")] if where == "egress" else []
+        made.append(Part("    apply {", [*first, *body, *last], "    }\n}"))
         return made
+
+    def _word_of_metadata(self) -> str:
+        """Return an expression of 32 bits that every field of the metadata changes."""
+        words = [f"(bit<32>)({place.name}[{min(place.width, 32) - 1}:0])" for place in self.layout.metadata]
+        return " ^ ".join(["h.base.w", *(f"({word} << {place})" for place, word in enumerate(words))])
 
     def _table(self, number: int, where: str) -> str:
         random, name = self.random, f"table{number}_{where}"

@@ -94,7 +94,14 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m checks.random_p4.seeds", description=__doc__)
     parser.add_argument("--first", type=int, default=0, help="seed of the first program that is tried")
     parser.add_argument("--programs", type=int, default=200, help="how many are kept (200)")
+    parser.add_argument("--in-place-of", type=int, metavar="SEED", help="one program goes where that of this seed is")
     options = parser.parse_args()
+    if options.in_place_of is not None:
+        kept = lzma.decompress(SEEDS.read_bytes()).decode().splitlines()
+        place = next(place for place, line in enumerate(kept) if json.loads(line)[0] == options.in_place_of)
+        kept[place] = next(chosen(options.first))
+        SEEDS.write_bytes(lzma.compress("\n".join(kept).encode(), preset=9 | lzma.PRESET_EXTREME))
+        return
     lines = list[str]()
     for line in islice(chosen(options.first), options.programs):
         lines.append(line)

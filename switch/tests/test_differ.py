@@ -13,6 +13,7 @@ import pytest
 from typer.testing import CliRunner
 
 from switchsum.cli.app import application
+from switchsum_protocol.errors import UsageError
 from switchsum_switch import stf
 from switchsum_switch.differ import search
 from switchsum_switch.differ.case import Default, Group, Insert, Packet, Session, Step, stf_text
@@ -328,6 +329,10 @@ def test_the_commands(tmp_path: Path) -> None:
     done = CliRunner().invoke(application("differ"), ["differ", path, p4info, "--seconds", "0", "--no-bmv2"])
     assert done.exit_code == 0
     assert done.output.startswith("no difference between interpreter and native code")
+    with pytest.raises(UsageError, match=r"no case ended within 1e-06 s; --seconds 0 runs one case to its end"):
+        CliRunner().invoke(
+            application("differ"), ["differ", path, "--seconds", "0.000001", "--no-bmv2"], catch_exceptions=False
+        )
     done = CliRunner().invoke(application("differ"), ["differ", path, "--seconds", "0", "--no-bmv2", "--json"])
     assert json.loads(done.output)["difference"] is None
     entries = tmp_path / "entries.stf"
@@ -376,6 +381,36 @@ def test_comparing_ends_when_its_time_is_over(monkeypatch: pytest.MonkeyPatch, s
     assert (finding is None) == (side == "replication")
     # What is found as the time ends runs once more, and is smaller by then.
     assert clock[0] <= 600 + (len(finding.steps) + 1 if finding else 1)
+
+
+def test_the_first_case_ends_in_time_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = [0.0]
+    monkeypatch.setattr(search, "time", SimpleNamespace(monotonic=lambda: clock[0]))
+    differ = Differ(program("replication"), bmv2=False, until_s=20)
+    differ._bmv2 = Slow(EmbeddedSide(program("replication"), "interpreter"), clock)  # type: ignore[assignment]
+    assert differ.try_seed(0) is None
+    assert (differ.tally.cases, differ.tally.packets) == (0, 0)
+    assert clock[0] <= 20 + 1
+
+
+def test_a_case_is_compared_before_its_packet_that_ends_bmv2_is_cut_down(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each try takes a new BMv2; when the time is over, the packet is shown as it is then."""
+    clock = [0.0]
+    monkeypatch.setattr(search, "time", SimpleNamespace(monotonic=lambda: clock[0]))
+
+    class Ends(EndsAt):
+        def run(self, steps: Sequence[Step], expected: Sequence[int], check: Callable[[], None] = lambda: None) -> Seen:
+            clock[0] += 1
+            return super().run(steps, expected, check)
+
+    steps = Differ(program("replication"), bmv2=False).case(1)
+    runs = 1 + sum(isinstance(step, Packet) and step.port == 3 for step in steps)
+    differ = Differ(program("replication"), bmv2=False, until_s=runs + 2)
+    differ._bmv2 = Ends(EmbeddedSide(program("replication"), "interpreter"), 3)  # type: ignore[assignment]
+    assert differ.try_seed(1) is None
+    assert differ.tally.cases == 1
+    assert differ.tally.ended[0].splitlines()[-1].startswith("packet 3 ")
+    assert clock[0] == runs + 2
 
 
 def field(header: str, name: str) -> dict[str, object]:

@@ -71,6 +71,18 @@ def test_clone_in_ingress(load: Load) -> None:
     assert traces(pipeline, 1, 7, 5) == [original]
 
 
+def test_session_0_is_a_session_as_any_other(load: Load) -> None:
+    """Tests of p4testgen use it, and BMv2 has it; a packet that is not cloned has no session."""
+    pipeline = load("lives")
+    original = Trace(NORMAL, 5, 9, 1, 0xFF, wide=wide(5))
+    assert traces(pipeline, 1, 0, 5) == [original]
+    pipeline.clones.set(0, [(2, 21)])
+    assert traces(pipeline, 1, 0, 5) == [Trace(INGRESS_CLONE, 5, 0, 2, 5, 21), original]
+    assert len(traces(pipeline, 0, 0, 5)) == 1
+    pipeline.clones.delete(0)
+    assert traces(pipeline, 1, 0, 5) == [original]
+
+
 @pytest.mark.parametrize("engine", ["interpreter", "native"])
 @pytest.mark.parametrize("operation", [1, 6])
 def test_clones_wait_in_the_queue_of_their_class(engine: EngineName, operation: int) -> None:

@@ -1,7 +1,7 @@
 """The p4lang tutorials' solutions on networks without root, from their own files.
 
-`SWITCHSUM_TUTORIALS=CLONE pytest switch/tests/test_tutorials.py`, with p4c-bm2-ss on PATH.  Of p4runtime and flowcache
-the networks alone start: their controllers need P4Runtime's Python modules and protobuf 3.20.
+`SWITCHSUM_TUTORIALS=CLONE pytest switch/tests/test_tutorials.py`, with p4c-bm2-ss on PATH.  p4runtime and flowcache
+have controllers of their own, which the tests run as they are.
 """
 
 from __future__ import annotations
@@ -9,14 +9,16 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
+import sys
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from random import Random
 from typing import Final
 
 import pytest
 
-from support.timing import patience
+from support.timing import eventually, patience
 from switchsum_switch.live.file import read_network
 from switchsum_switch.live.network import LiveNetwork
 
@@ -33,6 +35,10 @@ pytestmark = [
     pytest.mark.skipif(shutil.which(COMPILER) is None, reason=f"{COMPILER} is not on PATH"),
 ]
 
+FIRST_GRPC: Final = 50051
+"""TCP port of the first switch, at which the controllers look for it."""
+CONTROLLER: Final = Path(__file__).parent / "p4runtime" / "tutorial_controller.py"
+
 Start = Callable[..., LiveNetwork]
 
 
@@ -40,8 +46,8 @@ Start = Callable[..., LiveNetwork]
 def start(tmp_path: Path) -> Iterator[Start]:
     made: list[LiveNetwork] = []
 
-    def start(exercise: str, topology: str = "topology.json") -> LiveNetwork:
-        folder = tmp_path / exercise
+    def start(exercise: str, topology: str = "topology.json", first_grpc: int = 0) -> LiveNetwork:
+        folder = tmp_path / "exercises" / exercise
         shutil.copytree(Path(CLONE) / "exercises" / exercise, folder)
         (folder / "build").mkdir(exist_ok=True)
         for source in {path.name: path for path in (*folder.glob("*.p4"), *folder.glob("solution/*.p4"))}.values():
@@ -49,13 +55,40 @@ def start(tmp_path: Path) -> Iterator[Start]:
             info = f"{base}.p4.p4info.txtpb"
             command = [COMPILER, "--p4v", "16", "--p4runtime-files", info, "-o", f"{base}.json", str(source)]
             subprocess.run(command, check=True, capture_output=True)
-        made.append(read_network(folder / topology, folder=folder))
+        made.append(read_network(folder / topology, folder=folder, first_grpc=first_grpc))
         made[-1].start()
         return made[-1]
 
     yield start
     for network in made:
         network.close()
+
+
+@contextmanager
+def controller(folder: Path) -> Iterator[Callable[[], str]]:
+    """Run the solution's controller of an exercise; yield what returns what it has printed, while it runs."""
+    (folder / "logs").mkdir()
+    (folder.parents[1] / "utils").symlink_to(Path(CLONE).resolve() / "utils")
+    shutil.copy(folder / "solution" / "mycontroller.py", folder)
+    path = folder / "said"
+    with path.open("w") as said:
+        command = [sys.executable, "-u", str(CONTROLLER), "mycontroller.py"]
+        process = subprocess.Popen(command, cwd=folder, stdout=said, stderr=subprocess.STDOUT)
+
+    def printed() -> str:
+        assert process.poll() is None, path.read_text()
+        return path.read_text()
+
+    try:
+        yield printed
+    finally:
+        process.kill()
+        process.wait()
+
+
+def says(said: Callable[[], str], text: str) -> bool:
+    """Wait until a controller has printed a text."""
+    return eventually(lambda: text in said())
 
 
 def ipv4(
@@ -196,13 +229,50 @@ def test_source_routing(start: Start) -> None:
         assert came[14 + 8] == 64 - len(ports)
 
 
-@pytest.mark.parametrize("exercise", ["p4runtime", "flowcache"])
-def test_networks_of_controllers_start(start: Start, exercise: str) -> None:
-    network = start(exercise)
-    assert len(network.addresses) == len(network.nodes)
+@pytest.mark.timeout(300)
+def test_p4runtime(start: Start, tmp_path: Path) -> None:
+    """Its controller loads the program, and builds a tunnel each way; it prints their counters every two seconds."""
+    network = start("p4runtime", first_grpc=FIRST_GRPC)
+    with controller(tmp_path / "exercises" / "p4runtime") as said:
+        assert says(said, "Reading tunnel counters"), said()
+        for source, to in ((1, 2), (2, 1)):
+            network.hosts[f"h{source}"].send(framed(ipv4(source, to), source=source))
+            [came] = network.hosts[f"h{to}"].receive(1, LONG_S)
+            assert came[:6] + came[12:14] == MAC[to] + b"\x08\x00"
+        for line in (
+            "s1 MyIngress.ingressTunnelCounter 100: 1 packets",
+            "s1 MyIngress.egressTunnelCounter 200: 1 packets",
+        ):
+            assert says(said, line), said()
+
+
+@pytest.mark.timeout(300)
+def test_flowcache(start: Start, tmp_path: Path) -> None:
+    """Its controller gets the first packet of a flow at each switch, sends it on, and adds an entry that ends idle."""
+    network = start("flowcache", first_grpc=FIRST_GRPC)
+    h1, h2 = network.hosts["h1"], network.hosts["h2"]
+
+    def crosses() -> list[bytes]:
+        h1.send(framed(ipv4(1, 2)))
+        return h2.receive(1, patience(3))
+
+    def added(name: str) -> bool:
+        return f"For switch {name} flow (SA=10.0.1.1, DA=10.0.2.2, proto=17) added table entry" in said()
+
+    def is_changed() -> bool:
+        """Return whether entries of both switches have changed a packet."""
+        return [(one[:6], one[15] >> 2, one[14 + 8]) for one in crosses()] == [(MAC[2], 5, 64 - 2)]
+
+    with controller(tmp_path / "exercises" / "flowcache") as said:
+        assert says(said, "on s3"), said()
+        assert eventually(crosses), said()  # the controller may not have made its clone sessions yet
+        assert eventually(lambda: added("s1") and added("s2")), said()
+        assert eventually(is_changed), said()
+        for name in ("s1", "s2"):
+            assert says(said, f"Deleted flow_cache entry on {name}."), said()
 
 
 def test_every_exercise_is_named_here() -> None:
     exercises = {path.name for path in (Path(CLONE) / "exercises").iterdir() if path.is_dir()}
     tested = {name.removeprefix("test_") for name in globals() if name.startswith("test_")}
-    assert exercises - tested == {"p4runtime", "flowcache"}
+    assert exercises <= tested

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from checks.bench.ages import unmarked
+from checks.conformance import __main__ as conformance
 from checks.conformance import cases as cases_module
 from checks.conformance import generated, minutes
 from checks.conformance.__main__ import PAGE, RECORD, as_record
@@ -80,6 +81,30 @@ def test_what_fails_and_what_is_refused_are_told_apart(tmp_path: Path) -> None:
     assert outcomes["good"] == PASSED
     assert outcomes["bad"].startswith("line 2: port 2: byte 0 differs")
     assert outcomes["refused"].startswith("refused: not a BMv2 program")
+
+
+def test_results_in_p4_14_stay_where_p4c_was_built_without_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    old = json.loads(RECORD.read_text())
+    names = ("p4_16_samples/action-two-params", "p4_14_samples/gateway1")
+    record = {**old, "dates": {"P4_14": "2026-01-01", "P4_16": "2026-01-01"}}
+    (tmp_path / "record").write_text(json.dumps(record))
+    monkeypatch.setattr(conformance, "RECORD", tmp_path / "record")
+    monkeypatch.setattr(conformance, "PAGE", tmp_path / "page")
+    monkeypatch.setattr(conformance, "_version", lambda *_: "Version 9.9 ")
+    monkeypatch.setattr(conformance, "cases", lambda _: [Case(name=name, source=tmp_path / "x.p4") for name in names])
+
+    def compile_case(case: Case, scratch: Path) -> None:
+        case.excluded = "p4c refuses it: " + ("Illegal language version p4-14" if case.language == "P4_14" else "no")
+
+    monkeypatch.setattr(conformance, "compile_case", compile_case)
+    monkeypatch.setattr("sys.argv", ["conformance", str(tmp_path)])
+    conformance.main()
+    made = json.loads((tmp_path / "record").read_text())
+    assert made["dates"]["P4_14"] == "2026-01-01" < made["dates"]["P4_16"]
+    of = {case["name"]: case for case in made["cases"]}
+    assert of[names[0]]["excluded"] == "p4c refuses it: no"
+    assert of[names[1]] in old["cases"]
+    assert "P4_16 on 20" in (tmp_path / "page").read_text()
 
 
 def test_published_lists_are_read() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import shutil
 import sys
 import time
@@ -132,7 +133,9 @@ class DifferOptions:
     files: Annotated[
         list[Path], typer.Argument(metavar="PROGRAM.json [P4INFO]", help="The program, and optionally its P4Info.")
     ]
-    seconds: Annotated[float, typer.Option(help="Stop after this many seconds without a difference.")] = 60.0
+    seconds: Annotated[
+        float, typer.Option(help="Stop after this many seconds without a difference. 0: after one case.")
+    ] = 60.0
     seed: Annotated[int, typer.Option(min=0, help="Seed of the first case; the same seed gives the same cases.")] = 0
     bmv2: Annotated[
         bool | None, typer.Option("--bmv2/--no-bmv2", help="Compare with BMv2, too. Default: yes if it is on PATH.")
@@ -158,12 +161,14 @@ def differ(options: DifferOptions) -> None:
     for text in p4info:
         _check(program, text.decode())
     bmv2 = shutil.which(PROGRAM) is not None if options.bmv2 is None else options.bmv2
-    until = time.monotonic() + options.seconds
+    until = time.monotonic() + options.seconds if options.seconds else math.inf
     compared = Differ(program, bmv2=bmv2, until_s=until)
-    finding, seed = None, options.seed
-    while finding is None and (seed == options.seed or time.monotonic() < until):
+    finding, seed = compared.try_seed(options.seed), options.seed + 1
+    while finding is None and options.seconds and time.monotonic() < until:
         finding = compared.try_seed(seed)
         seed += 1
+    if not compared.tally.cases:
+        raise UsageError(f"no case ended within {options.seconds:g} s; --seconds 0 runs one case to its end")
     if finding is not None and options.save is not None:
         options.save.write_text(finding.stf)
     if options.as_json:

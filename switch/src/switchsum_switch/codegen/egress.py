@@ -72,8 +72,7 @@ class Egress:
         build = emit.build
         number = build.sub(self._around.get(emit, packet.hot, self._around.names.clone), constant(64, 1))
         known = build.icmp_unsigned("<=", number, constant(64, MAX_SESSION))
-        # Session 0 cannot be configured: its directory entry says that there are no replicas.
-        number = build.select(known, number, constant(64, 0))
+        number = build.select(known, number, constant(64, MAX_SESSION + 1))
         entry = emit.at(emit.context_word(packet.context, SESSIONS), build.mul(number, constant(64, 24)))
         return (
             emit.load(POINTER, entry, 8),

@@ -75,9 +75,9 @@ class Differ:
     def __init__(self, device_config: bytes, *, bmv2: bool, until_s: float = math.inf) -> None:
         """Load the program everywhere; raises ProgramError, and LocalError if BMv2 does not take it.
 
-        `until_s` is the time of the machine's monotonic clock at which no case goes on, but the first one.
+        `until_s` is the time of the machine's monotonic clock at which no case goes on.
         """
-        self._until_s = math.inf
+        self._until_s = self._last_s = until_s
         self._program = read_program(device_config)
         self._names = Names(self._program)
         self._table_names = {table.name for table in self._names.tables()}
@@ -106,7 +106,6 @@ class Differ:
             )
         if changed and changed[0] is not None:
             self.tally.left_out.append("packets that show where BMv2 puts popped header unions")
-        self._last_s = until_s
 
     def case(self, seed: int) -> tuple[Step, ...]:
         """Return the case of a seed."""
@@ -132,12 +131,13 @@ class Differ:
         end of a register, counter or meter, at which BMv2 ends itself; or they pop a header union (`with_pushes`).
         """
         for _ in range(len(steps) if self._bmv2 is not None else 0):
-            self._check_time()
             seen = self.reference.run(steps, states=True)
-            wrong = seen.beyond | {
-                number for chance in chances for number in _undefined(seen, self._other.run(steps, chance, states=True))
-            }
+            wrong = set(seen.beyond)
+            for chance in chances:
+                self._check_time()
+                wrong.update(_undefined(seen, self._other.run(steps, chance, states=True)))
             for changed in self._changed:
+                self._check_time()
                 wrong.update(_undefined(seen, changed.run(steps, states=True)))
             if not wrong:
                 break
@@ -151,6 +151,7 @@ class Differ:
         pipeline, made = self.reference.switch.pipeline, list[Step]()
         counts = {name: len(table) for name, table in pipeline.tables.items()}
         for packet in frames:
+            self._check_time()
             _, trace = pipeline.trace(packet.port, packet.frame)
             for lookup in trace.find("lookup"):
                 name = lookup.detail["table"]
@@ -201,7 +202,7 @@ class Differ:
         except _OutOfTime:
             return None
         finally:
-            self._until_s = self._last_s  # the first case is run to its end
+            self._until_s = self._last_s
 
     def _check_time(self) -> None:
         """End the case if its time is over."""
@@ -209,17 +210,21 @@ class Differ:
             raise _OutOfTime
 
     def _try(self, seed: int) -> Finding | None:
-        steps, tally = self.case(seed), self.tally
+        steps, tally, ends = self.case(seed), self.tally, list[tuple[Step, ...]]()
         sides, what, seen = self.compare(steps)
         # A packet at which BMv2 ends itself is left out, so that the others are compared.
         while (its := seen.get("bmv2")) is not None and its.ended and any(isinstance(one, Packet) for one in steps):
-            tally.ended.append("" if tally.ended else stf_text(shrink(steps, self._ends_bmv2, TRIES // 8), self._names))
+            ends.append(steps[: its.ended_at + 1])
             steps = self._defined((*steps[: its.ended_at], *steps[its.ended_at + 1 :]))
             sides, what, seen = self.compare(steps)
         tally.cases += 1
         tally.packets += sum(isinstance(step, Packet) for step in steps)
         tally.entries += sum(isinstance(step, (Insert, SetMember)) for step in steps)
         tally.frames += sum(seen["interpreter"].counts)
+        if ends and not tally.ended:  # each try needs a new BMv2, so the case is compared before
+            small = shrink(ends.pop(0), self._while_time(self._ends_bmv2), TRIES // 8)
+            tally.ended.append(stf_text(small, self._names))
+        tally.ended += [""] * len(ends)
         if what and "bmv2" in sides:
             steps = self._defined(steps, FURTHER_UNDEFINED)
             what = self.compare(steps)[1]
@@ -247,8 +252,7 @@ class Differ:
         return self._bmv2.log(finding.steps)
 
     def _while_time(self, holds: Callable[[Sequence[Step]], bool]) -> Callable[[Sequence[Step]], bool]:
-        """Return a condition that no case fulfils any more when the time is over, be it the first case or not."""
-        self._until_s = self._last_s
+        """Return a condition that no case fulfils any more when the time is over."""
 
         def within(steps: Sequence[Step]) -> bool:
             try:

@@ -247,9 +247,9 @@ class CloneSessions:
         self._cells: dict[int, np.ndarray] = {}
         self.largest = 0
         """Number of replicas of the largest session."""
-        self.directory = np.zeros((MAX_SESSION + 1, 3), dtype=np.uint64)
+        self.directory = np.zeros((MAX_SESSION + 2, 3), dtype=np.uint64)
         """Directory by session, for native code: the two words of `Multicast.directory`, and the length limit in 32
-        bits below the class of service.
+        bits below the class of service.  The last one is no session, and has no replicas.
         """
 
     def set(
@@ -259,8 +259,11 @@ class CloneSessions:
         length_limit: int = 0,
         class_of_service: int = 0,
     ) -> None:
-        """Create or replace a session of ports, (port, instance) pairs or replicas with backups; raises BadEntry."""
-        _check_number("clone session", session, MAX_SESSION)
+        """Create or replace a session of ports, (port, instance) pairs or replicas with backups; raises BadEntry.
+
+        Session 0 is one as any other; P4Runtime alone does not have it.
+        """
+        _check_number("clone session", session, MAX_SESSION, least=0)
         for what, number in (("length limit", length_limit), ("class of service", class_of_service)):
             if not 0 <= number < 1 << 32:
                 raise BadEntry(f"clone session {session}: {number} is no {what}")
@@ -344,9 +347,9 @@ def _listed(replicas: Mapping[int, Sequence[Replica]]) -> str:
     return "; ".join(parts) or "none"
 
 
-def _check_number(what: str, number: int, largest: int) -> None:
-    if not 1 <= number <= largest:
-        raise BadEntry(f"{what} {number} is not between 1 and {largest}")
+def _check_number(what: str, number: int, largest: int, least: int = 1) -> None:
+    if not least <= number <= largest:
+        raise BadEntry(f"{what} {number} is not between {least} and {largest}")
 
 
 @dataclass(slots=True, kw_only=True)
