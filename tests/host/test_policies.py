@@ -91,7 +91,8 @@ def play_window(seed: int, capacity: float, trips: int) -> list[float]:
     here = known(Window, **window.initial(0.25, 0.3), limit=16.0, most=256, first=16)
     times = known(round_trips.RoundTrips, **round_trips.UNKNOWN)
     draw = random.Random(seed)
-    sequence, limits = 0, []
+    sequence = 0
+    limits: list[float] = []
     for _ in range(trips):
         in_flight = int(here["limit"])
         for place in range(in_flight):
