@@ -242,3 +242,18 @@ def test_a_look_at_some_blocks_tells_dense_arrays(size: int, block: int) -> None
     assert seems_dense(array, block)
     array[: len(array) // 2] = 0
     assert not seems_dense(array, block) or size < 4 * block
+
+
+@pytest.mark.parametrize("lanes", ["each", "int16", "int8"])
+@pytest.mark.parametrize("op", ["sum", "average"])
+def test_lanes_and_averages_are_kept(fresh_ranks: list[Communicator], lanes: str, op: str) -> None:
+    def act(one: Communicator) -> tuple[Array, Array]:
+        for _ in range(TIMES + 1):
+            found = one.allreduce_topk(drawn(one.rank), SIZE, op, lanes=lanes)
+        return found, one.allreduce(drawn(one.rank), op, lanes=lanes)
+
+    for found, plain in on_all(fresh_ranks, act):
+        if lanes == "each":
+            np.testing.assert_array_equal(bits(found), bits(plain))
+        else:  # rounded at random
+            np.testing.assert_allclose(found, plain, atol=30)
