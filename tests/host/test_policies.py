@@ -141,7 +141,7 @@ def test_a_path_overflows_where_more_is_sent_than_results_can_come(
             here["lost"] += lost
             if overflows or not lost:  # a full link brings a result in each turn, whatever was lost before it
                 delivery.note_delivered(here, now)
-        found.append(delivery.end_round_trip(here, now))
+        found.append(delivery.end_round_trip(here, 4, now))
     assert all(one > 0 for one in found[1:]) == overflows
     assert any(found[1:]) == overflows
 

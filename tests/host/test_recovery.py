@@ -296,7 +296,8 @@ def overtaken(
     of_engine["member"]["asks_later"], of_engine["member"]["in_tree"] = asks_later, in_tree
     known = Known(engine)
     facts = {"passed": 8, "overtaken": 8, "arrived": 8, "searched": 0, "common": 0, "smoothed_s": 0.25, "timeout_s": 8}
-    known.learn(least_s=0.125, recent_s=recent_s, **(facts | core | {"moved_at": now}))
+    # A driver that looks late at its clock does not pace what it repeats.
+    known.learn(least_s=0.125, recent_s=recent_s, granularity_s=1.0, **(facts | core | {"moved_at": now}))
     engine.poll(now)
     repeated = [row // 2 for row in engine.outgoing()[0].tolist()]
     assert engine.counts[Count.OVERTAKEN] == len(repeated)

@@ -156,7 +156,7 @@ def note_round(state: State, slot: Slot, sequence: int, is_marked: bool, carries
         round_trips.end_round_trip(here.trips, here.in_flight, members, now)
         _note_burst(here, here.window.marked, members)
         pacing.end_round_trip(here.pace)
-        lost = delivery.end_round_trip(here.delivery, now)
+        lost = delivery.end_round_trip(here.delivery, members, now)
         if lost > 0.0:
             window.fit(here.window, here.delivery.rate * here.trips.least_s, lost)
         window.end_round_trip(here.window, here.trips, here.slots, core.sending.sequence)

@@ -14,6 +14,8 @@ from __future__ import annotations
 
 from typing import Final
 
+import numpy as np
+
 from switchsum_switch.kernels.decorators import inner
 from switchsum_switch.kernels.records import Float64, Int64, Record
 
@@ -25,10 +27,10 @@ _KEPT: Final = 0.95
 """Part of the rate that is kept in each round trip without such results: the path may have become slower."""
 _FULL: Final = 0.7
 """Part of that rate at which results come nearly as fast as the path lets them, though frames are lost."""
-_BY_CHANCE: Final = 1 / 16
-"""Part of the results that may be lost by chance, ..."""
+_BY_CHANCE: Final = 0.02
+"""Part of a member's frames that may be lost by chance: 1 % in each direction."""
 _FEW_LOST: Final = 2
-"""... and beside that so many."""
+"""Beside these so many more must be lost."""
 
 
 class Delivery(Record):
@@ -53,6 +55,12 @@ class Delivery(Record):
 
 
 @inner
+def by_chance(members: int) -> float:
+    """Return how many repeats a round needs where each member loses some frames by chance: a round waits for all."""
+    return float(np.exp(_BY_CHANCE * members)) - 1.0
+
+
+@inner
 def note_delivered(delivery: Delivery, now: float) -> None:
     """Note that a result with lanes has come."""
     delivery.came += 1
@@ -66,7 +74,7 @@ def note_delivered(delivery: Delivery, now: float) -> None:
 
 
 @inner
-def end_round_trip(delivery: Delivery, now: float) -> float:
+def end_round_trip(delivery: Delivery, members: int, now: float) -> float:
     """End a round trip; return how many frames were lost for each result if the path overflowed in it, else 0."""
     delivery.rate = max(delivery.fastest, _KEPT * delivery.rate)
     delivery.fastest = 0.0
@@ -74,7 +82,8 @@ def end_round_trip(delivery: Delivery, now: float) -> float:
         return 0.0
     most = delivery.rate * (now - delivery.began_at)
     is_full = delivery.sent > most > 0.0 and delivery.came >= _FULL * most
-    lost = delivery.lost / delivery.came if delivery.lost > _FEW_LOST + _BY_CHANCE * delivery.came else 0.0
+    least = _FEW_LOST + by_chance(members) * delivery.came
+    lost = delivery.lost / delivery.came if delivery.lost > least else 0.0
     delivery.came = delivery.sent = delivery.lost = 0
     delivery.began_at = now
     return lost if is_full else 0.0

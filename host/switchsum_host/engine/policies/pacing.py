@@ -17,6 +17,8 @@ import numpy as np
 from switchsum_switch.kernels.decorators import inner
 from switchsum_switch.kernels.records import Float64, Int64, Record
 
+from .delivery import by_chance
+
 _FASTER: Final = 4.0
 """A window is sent in a round trip's time, divided by this.  With 2 a job beside TCP that ignores marks has less than a
 third of the link, for TCP's frames leave in bursts; with 1 each sum lasts a round trip longer."""
@@ -25,9 +27,7 @@ _COARSE: Final = 10.0
 _TRIPS: Final = 16
 """Round trips for which contributions are paced."""
 _BURST: Final = 1 / 8
-"""Part of a window, which is lost or marked in a burst, ..."""
-_BY_CHANCE: Final = 0.02
-"""... beside what each member loses where 1 % is lost in each direction."""
+"""Part of a window that is lost or marked in a burst, beside what is lost by chance."""
 _FEW: Final = 4
 """So many may be lost or marked."""
 
@@ -44,7 +44,7 @@ class Pace(Record):
 @inner
 def note_burst(pace: Pace, bad: int, window: float, members: int) -> None:
     """Pace contributions from now on if many of a window, `bad`, were lost or marked."""
-    if bad > max(_FEW, (_BURST + _BY_CHANCE * members) * window):
+    if bad > max(_FEW, (_BURST + by_chance(members)) * window):
         pace.trips = _TRIPS
 
 
