@@ -145,11 +145,18 @@ class Driver:
     """Keeps frames in flight through a switch."""
 
     def __init__(
-        self, links: Sequence[socket.socket], frames: Sequence[bytes], in_flight: int, *, together: bool = False
+        self,
+        links: Sequence[socket.socket],
+        frames: Sequence[bytes],
+        in_flight: int,
+        *,
+        together: bool = False,
+        nap_ns: int = NAP_NS,
     ) -> None:
         """Drive `frames` of one length through the first of the links; they come back through all of them.
 
-        `together`: send and take super-datagrams, through UDP sockets whose kernel knows them.
+        `together`: send and take super-datagrams, through UDP sockets whose kernel knows them.  `nap_ns`: how long to
+        wait for more frames once some have come.
         """
         for link in links:
             grow_buffers(link)
@@ -165,6 +172,7 @@ class Driver:
         self._arguments = (
             *(descriptors, watched.ctypes.data, DatagramSender(together=together).words, addresses),
             *(np.full(len(frames), rows.shape[1], np.int32), DatagramReceiver(2 * rows.shape[1]).words, in_flight),
+            nap_ns,
         )
 
     def measure(self) -> float:
@@ -186,6 +194,7 @@ def _drive(
     lengths: Indices,
     receiving: ReceiveWords,
     in_flight: int,
+    nap_ns: int,
     seconds: float,
 ) -> tuple[int, int, int]:
     """Send and receive for so many seconds; return how many frames came and were lost, and the nanoseconds it took."""
@@ -216,7 +225,8 @@ def _drive(
                 lost += under_way
                 under_way, last = 0, now
             poll(watched, len(descriptors), 1_000_000)
-            poll(0, 0, NAP_NS)
+            if nap_ns:
+                poll(0, 0, nap_ns)
     took_ns = int((now - started) * 1e9)
     # What is still under way must not come into the next measurement.
     while monotonic() - last < LOST_S:
