@@ -312,7 +312,7 @@ CELLS: Final[Mapping[str, Cell]] = {
 OWN: Final[Mapping[str, Bounds]] = {
     # Short queues that drop and do not mark: slow start sends more than they hold, and goes on until the first round
     # trip with results has ended.
-    "four-frames": Bounds(share=SHARE, repeats=0.7),
+    "four-frames": Bounds(share=SHARE, repeats=1.0),
     "hundredfold": Bounds(share=SHARE, repeats=0.25),
     "jobs-with-short-queues": Bounds(share=0.4, repeats=1.1),
     "two-jobs": Bounds(share=SHARE, repeats=0.1),

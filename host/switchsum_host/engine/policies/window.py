@@ -213,9 +213,13 @@ def end_round_trip(window: Window, trips: RoundTrips, slots: int, last_sent: int
 
 @inner
 def fit(window: Window, filling: float, lost: float) -> None:
-    """Fit a window to a path that overflows: what fills it, and what waits for repeats, `lost` for each result."""
+    """Fit a window to a path that overflows: what fills it, and what waits for repeats, `lost` for each result.
+
+    It takes no more away than a loss does, for chance may look so in a single round trip.
+    """
     if window.loss_cut > 0:
-        window.limit = max(min(window.limit, 1.0 + filling * (1.0 + lost)), _FEWEST, window.min_window)
+        least = max((1.0 - window.loss_cut) * window.limit, _FEWEST, window.min_window)
+        window.limit = max(min(window.limit, 1.0 + filling * (1.0 + lost)), least)
         window.has_started = 1
         window.quiet = 0
 
