@@ -1,8 +1,7 @@
 """What a worker decides where the network is slow or loses frames: functions of numbers, without slots or frames.
 
 Each file has a record of what it knows, and the functions that change it and read it.  `engine/recovery.py` and
-`engine/congestion.py` ask them about each slot, and send what they say.  docs/recovery.md has the equations, and for
-each constant a network that is slower without it.
+`engine/congestion.py` ask them about each slot, and send what they say.  docs/recovery.md has the equations.
 
 | file | what it decides |
 |---|---|
