@@ -64,6 +64,21 @@ def options_of(part: str) -> tuple[str, ...]:
     return takes
 
 
+def without_folders(arguments: list[str]) -> list[str]:
+    """Return a command's arguments as records have them: which file and whose folder it was says nothing to others."""
+    kept, named = [], iter(arguments)
+    for argument in named:
+        option, is_one, _ = argument.partition("=")
+        if option not in {"--out", "--public"}:
+            kept.append(argument)
+            continue
+        if not is_one:
+            next(named, None)
+        if option == "--public":
+            kept += [option, "FOLDER"]
+    return kept
+
+
 def main() -> int:
     """Measure, print tables, write records."""
     parser = argparse.ArgumentParser(prog="python -m checks.bench", description=__doc__)
@@ -101,7 +116,7 @@ def main() -> int:
         return small(console)
     say_what_is_older(console, options.only)
     choice = Choice(**{name: getattr(options, name) for name in NARROWING})
-    command = shlex.join(["python", "-m", "checks.bench", *sys.argv[1:]])
+    command = shlex.join(["python", "-m", "checks.bench", *without_folders(sys.argv[1:])])
     lines, parts = missing(PARTS if options.only is None else (options.only,))
     for line in lines:
         console.print(line, highlight=False)
