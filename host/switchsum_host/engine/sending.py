@@ -427,7 +427,7 @@ def queue_contribution(state: State, index: int, row: int, now: float) -> None:
     here = state.paths[slot.tree + slot.passes]
     here.delivery.sent += 1
     if slot.block != NO_BLOCK:
-        note_sent(here.pace, here.trips.least_s, here.window.limit, core.recovery.timer.granularity_s, now)
+        note_sent(here.pace, here.trips.least_s, here.window.limit, here.delivery.rate, core.recovery.timer.granularity_s, now)
     core.recovery.moved_at = now
 
 

@@ -50,6 +50,8 @@ class Delivery(Record):
     """Contributions that were sent, and repeats."""
     lost: Int64
     """Contributions that were taken for lost."""
+    excess: Float64
+    """Contributions that were lost beyond chance in the last few round trips, in all of which the path was full."""
     began_at: Float64
     """When the round trip began."""
 
@@ -65,7 +67,7 @@ def note_delivered(delivery: Delivery, now: float) -> None:
     """Note that a result with lanes has come."""
     delivery.came += 1
     if delivery.row_at == 0.0:
-        delivery.row_at = now
+        delivery.row_at = delivery.began_at = now
         return
     delivery.in_a_row += 1
     if delivery.in_a_row >= _IN_A_ROW and now > delivery.row_at:
@@ -82,8 +84,11 @@ def end_round_trip(delivery: Delivery, members: int, now: float) -> float:
         return 0.0
     most = delivery.rate * (now - delivery.began_at)
     is_full = delivery.sent > most > 0.0 and delivery.came >= _FULL * most
-    least = _FEW_LOST + by_chance(members) * delivery.came
-    lost = delivery.lost / delivery.came if delivery.lost > least else 0.0
+    beyond = delivery.excess + delivery.lost - by_chance(members) * delivery.came
+    delivery.excess = max(beyond, 0.0) if is_full else 0.0
+    lost = delivery.lost / delivery.came if delivery.excess > _FEW_LOST else 0.0
+    if lost > 0.0:
+        delivery.excess = 0.0
     delivery.came = delivery.sent = delivery.lost = 0
     delivery.began_at = now
-    return lost if is_full else 0.0
+    return lost

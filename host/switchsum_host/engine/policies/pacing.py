@@ -55,10 +55,13 @@ def is_time(pace: Pace, now: float) -> bool:
 
 
 @inner
-def note_sent(pace: Pace, least_s: float, window: float, granularity_s: float, now: float) -> None:
+def note_sent(pace: Pace, least_s: float, window: float, rate: float, granularity_s: float, now: float) -> None:
     """Note that a contribution with lanes is sent now, and when the next one may be."""
     if pace.trips > 0 and _COARSE * granularity_s < least_s < np.inf:
-        pace.next_at = max(pace.next_at, now - granularity_s) + least_s / (_FASTER * max(window, 1.0))
+        interval_s = least_s / (_FASTER * max(window, 1.0))
+        if rate * least_s > 32.0:
+            interval_s = max(interval_s, 0.8 / rate)
+        pace.next_at = max(pace.next_at, now - granularity_s) + interval_s
 
 
 @inner

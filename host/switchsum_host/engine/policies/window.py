@@ -60,6 +60,12 @@ _MANY_DROPPED: Final = 64
 """Fewer repeats than that in these round trips are no flood."""
 _FEWEST: Final = 2.0
 """No loss makes the window smaller than this."""
+_HOLD: Final = 8
+"""Round trips after an overflow for which the window grows by `_SLOW` in each: the link is as full as it was."""
+_LONGEST_HOLD: Final = 128
+"""Where one overflow follows another, each holds the window for twice as long, up to so many round trips."""
+_SOON: Final = 4
+"""An overflow follows another if it comes within so many times the round trips that the other held the window for."""
 _LEAST_CUT: Final = 0.35
 """Least part that a mark takes away: with it, TCP beside us, whose frames are larger, has as much as we."""
 
@@ -107,6 +113,12 @@ class Window(Record):
     """Results in these round trips."""
     careful: Int64
     """Round trips for which the window still grows by one in each, since nearly all of a larger one was lost."""
+    held: Int64
+    """Round trips for which the window hardly grows, since the path has overflowed."""
+    hold: Int64
+    """For how many the last overflow held it."""
+    fitted: Int64
+    """Round trips since then."""
     min_window: Float64
     """No mark makes the window smaller than this."""
     in_vain: Int64
@@ -178,6 +190,8 @@ def _growth(window: Window, trips: RoundTrips, used: int) -> float:
     """Return by how much a result without a mark makes the window larger."""
     if window.has_started == 0:
         return 1.0
+    if window.held > 0:
+        return _SLOW / window.limit
     if window.quiet > _QUIET and window.careful == 0 and used >= window.limit:
         return _PROBED
     if window.is_marked or not is_queued(trips, STANDING_S):
@@ -209,6 +223,8 @@ def end_round_trip(window: Window, trips: RoundTrips, slots: int, last_sent: int
         window.quiet = max(window.quiet, 0) + 1
     window.came = window.marked = window.dropped = 0
     window.ends = last_sent
+    window.held -= window.held > 0
+    window.fitted += 1
 
 
 @inner
@@ -217,9 +233,14 @@ def fit(window: Window, filling: float, lost: float) -> None:
 
     It takes no more away than a loss does, for chance may look so in a single round trip.
     """
-    if window.loss_cut > 0:
-        least = max((1.0 - window.loss_cut) * window.limit, _FEWEST, window.min_window)
-        window.limit = max(min(window.limit, 1.0 + filling * (1.0 + lost)), least)
+    fitting = 1.0 + filling * (1.0 + lost)
+    if window.loss_cut > 0 and fitting < window.limit:
+        part = window.loss_cut if window.has_started == 1 else 0.5
+        window.limit = max(fitting, (1.0 - part) * window.limit, _FEWEST, window.min_window)
+        follows = window.fitted < _SOON * window.hold
+        window.hold = min(2 * window.hold, _LONGEST_HOLD) if follows else _HOLD
+        window.held = window.hold
+        window.fitted = 0
         window.has_started = 1
         window.quiet = 0
 
