@@ -238,6 +238,17 @@ class Cell:
         return host, trunk
 
     @property
+    def fitting_jobs(self) -> float:
+        """Part of the jobs that find their slots free: the others wait until these have ended, if links are short.
+
+        A job holds its slots while it adds.  What finds them taken goes over the fallback, whose link carries a frame
+        of each host for each block; slots that become free are taken one by one, each with a result of the fallback.
+        """
+        if self.shared_slots is None:
+            return 1.0
+        return min(1.0, self.shared_slots / (self.jobs * self.slots))
+
+    @property
     def full_part(self) -> float:
         """About which part of the blocks is not zero on every rank: only these need whole frames."""
         return 1 - (1 - self.density) ** self.hosts
@@ -256,9 +267,21 @@ class Cell:
         return self.trip_alone_s * fullest_column(self.blocks, slots, self.full_part)
 
     @property
+    def last_rounds_s(self) -> float:
+        """What shared slots take at least: the last round of each slot crosses the fallback's link, one job's or all's.
+
+        Blocks are added in the order of the array, so that each slot's last one is among as many as there are slots.
+        """
+        if self.shared_slots is None:
+            return 0.0
+        columns = min(self.slots, self.shared_slots, self.full_blocks)
+        before = self.full_blocks - columns
+        return self.trip_alone_s + 8 * self.frame_bytes / self.rate_bps * (before + self.jobs * columns)
+
+    @property
     def untroubled_s(self) -> float:
         """The bound without troubles."""
-        return max(self.columns_s, *(shortest_s(one, self.full_blocks) for one in self.limits))
+        return max(self.columns_s, self.last_rounds_s, *(shortest_s(one, self.full_blocks) for one in self.limits))
 
     @cached_property
     def phases(self) -> tuple[Phase, ...]:
@@ -274,7 +297,7 @@ class Cell:
     def bound_s(self) -> float:
         """The shortest time in which all sums can end."""
         troubled = (shortest_s(replace(one, phases=self.phases), self.full_blocks) for one in self.limits)
-        return max(self.columns_s, *troubled)
+        return max(self.columns_s, self.last_rounds_s, *troubled)
 
     @property
     def overshoot(self) -> float:

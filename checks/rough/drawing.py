@@ -117,11 +117,14 @@ def _jobs(rng: random.Random, cell: Cell) -> Cell:
 
 
 def _shared(rng: random.Random, cell: Cell) -> Cell:
-    """Jobs that share the slots of one switch: what finds its slot taken goes to another switch."""
-    slots = rng.choice([16, 64, 256])
-    return replace(
-        cell, shape="star", host_times=1.0, hosts=4, jobs=rng.choice([1, 2, 4]), slots=slots, shared_slots=slots
-    )
+    """Jobs that share the slots of one switch: what finds its slot taken goes to another switch.
+
+    In half of the cells each job asks for a part that leaves the others theirs (`--slots shared:N`), as docs/sharing.md
+    advises; in the others for all.
+    """
+    shared, jobs = rng.choice([16, 64, 256]), rng.choice([1, 2, 4])
+    slots = shared // rng.choice([1, jobs])
+    return replace(cell, shape="star", host_times=1.0, hosts=4, jobs=jobs, slots=slots, shared_slots=shared)
 
 
 def _narrow(rng: random.Random, cell: Cell) -> Cell:

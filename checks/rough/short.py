@@ -45,7 +45,6 @@ SHARE: Final = 0.8
 SHARES: Final[Mapping[str, float]] = {
     "loss": 0.6,
     "loss+queue": 0.6,
-    "shared slots": 0.5,
     "twice": 0.6,
     "loss 30 %": 0.0,
 }
@@ -66,7 +65,7 @@ def bounds_of(cell: Cell) -> Bounds:
     repeats = REPEATS + TRIES * again + WINDOWS * len(cell.troubles) * min(1.0, cell.slots / cell.blocks)
     repeats += cell.overshoot / cell.blocks
     has_trouble = cell.kind in TROUBLES and bool(cell.troubles)
-    return Bounds(share=SHARES.get(cell.kind, SHARE), repeats=repeats, recovery=RECOVERY if has_trouble else None)
+    return Bounds(share=SHARES.get(cell.kind, SHARE) * cell.fitting_jobs, repeats=repeats, recovery=RECOVERY if has_trouble else None)
 
 
 def _tc(rate_bps: float, hosts: int, lanes: int, slots: int = 256, blocks: int = 1500) -> Cell:

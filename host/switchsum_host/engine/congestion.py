@@ -26,8 +26,11 @@ from .state import MOST_TREES, OPERATIONS, Count, PathState, Phase, Slot, State
 
 FIRST_EMPTY: Final = 128
 """Most contributions without lanes in flight over a tree before any result: as many bytes as a few whole frames."""
-_MOST_PASSED: Final = 4
-"""Most contributions in flight that the fallback adds; docs/results/shared-slots.md has times with more and fewer."""
+_FIRST_PASSED: Final = 4
+"""Contributions in flight that the fallback adds, until its path is known to hold more without a queue;
+docs/results/shared-slots.md has times with more and fewer."""
+_TIMES_AS_FAR: Final = 3.0
+"""Most times that the fallback is as far as the switch whose slots are shared: what takes longer waits in its queue."""
 _BLOCK_BITS: Final = 33
 
 
@@ -45,7 +48,9 @@ def share_out(state: State, trees: npt.NDArray[np.integer[Any]]) -> None:
     paths["in_flight"] = np.bincount(trees[slots["phase"] != Phase.IDLE], minlength=MOST_TREES)
     if (shared := int(core["member"]["shared_tree"])) >= 0:  # behind it is the window of the way over the fallback
         paths["slots"][shared + 1] = paths["base"][shared + 1] = len(slots)
-        paths["window"]["limit"][shared + 1] = paths["window"]["most"][shared + 1] = _MOST_PASSED
+        paths["window"]["limit"][shared + 1] = _FIRST_PASSED
+        paths["window"]["most"][shared + 1] = _FIRST_PASSED
+        paths["window"]["queue_s"][shared + 1] = 0.0  # its link carries a frame of each rank: any queue is too long
 
 
 @inner
@@ -159,6 +164,9 @@ def note_round(state: State, slot: Slot, sequence: int, is_marked: bool, carries
         lost = delivery.end_round_trip(here.delivery, members, now)
         if lost > 0.0:
             window.fit(here.window, here.delivery.rate * here.trips.least_s, lost)
+        if slot.passes == 1:
+            trip_s = min(here.trips.least_s, _TIMES_AS_FAR * state.paths[slot.tree].trips.least_s)
+            window.bound(here.window, here.delivery.rate * trip_s, _FIRST_PASSED, here.slots)
         window.end_round_trip(here.window, here.trips, here.slots, core.sending.sequence)
     if is_marked:
         core.progress.counts[Count.MARKED] += 1

@@ -32,6 +32,8 @@ from __future__ import annotations
 
 from typing import Any, Final
 
+import numpy as np
+
 from switchsum_switch.kernels.decorators import inner
 from switchsum_switch.kernels.records import Float64, Int64, Record
 
@@ -66,6 +68,8 @@ _LONGEST_HOLD: Final = 128
 """Where one overflow follows another, each holds the window for twice as long, up to so many round trips."""
 _SOON: Final = 4
 """An overflow follows another if it comes within so many times the round trips that the other held the window for."""
+_PART_OF_FALLBACK: Final = 1 / 2
+"""Part of what fills the path over the fallback that one job may have in flight there."""
 _LEAST_CUT: Final = 0.35
 """Least part that a mark takes away: with it, TCP beside us, whose frames are larger, has as much as we."""
 
@@ -77,6 +81,8 @@ class Window(Record):
     """So many contributions may be in flight; the fraction is what it has grown towards one more."""
     most: Int64
     """The largest window."""
+    queue_s: Float64
+    """Frames that have waited for so many seconds, and half a shortest round, tell of a queue that stands."""
     first: Int64
     """The window before any result with lanes."""
     has_started: Int64
@@ -133,7 +139,7 @@ def initial(gain: float, loss_cut: float) -> dict[str, Any]:
     """Return what is not 0 in a path's window before anything is sent, by the names of its fields."""
     return {
         **{"gain": gain, "share": 1.0, "ends": -1, "cut_at": -1, "min_window": LEAST},
-        **{"patience": PATIENCE, "lost_at": -1, "loss_cut": loss_cut},
+        **{"patience": PATIENCE, "lost_at": -1, "loss_cut": loss_cut, "queue_s": STANDING_S},
     }
 
 
@@ -180,7 +186,7 @@ def note_mark(window: Window, in_flight: int, sequence: int, last_sent: int) -> 
 def grow(window: Window, trips: RoundTrips, used: int) -> None:
     """Make the window larger for a result without a mark; `used` is what is in flight or withheld."""
     if window.limit < window.most:
-        if trips.timed >= FEW_TIMED and waited(trips, trips.shortest_s, STANDING_S):
+        if trips.timed >= FEW_TIMED and waited(trips, trips.shortest_s, window.queue_s):
             window.has_started = 1  # what the window has grown to fills the link
         window.limit = min(window.limit + _growth(window, trips, used), float(window.most))
 
@@ -194,7 +200,7 @@ def _growth(window: Window, trips: RoundTrips, used: int) -> float:
         return _SLOW / window.limit
     if window.quiet > _QUIET and window.careful == 0 and used >= window.limit:
         return _PROBED
-    if window.is_marked or not is_queued(trips, STANDING_S):
+    if window.is_marked or not is_queued(trips, window.queue_s):
         return 1.0 / window.limit
     return 0.0 if is_queued(trips, LONG_S) else _SLOW / window.limit
 
@@ -225,6 +231,16 @@ def end_round_trip(window: Window, trips: RoundTrips, slots: int, last_sent: int
     window.ends = last_sent
     window.held -= window.held > 0
     window.fitted += 1
+
+
+@inner
+def bound(window: Window, filling: float, least: int, slots: int) -> None:
+    """Let as many be in flight over the fallback as fill half of its link, for other jobs meet there; `least` anyway.
+
+    A job on a far path would otherwise take slots that others give back a few at a time, each in a round trip.
+    """
+    window.most = min(max(np.int64(_PART_OF_FALLBACK * filling), least), slots)
+    window.limit = min(window.limit, float(window.most))
 
 
 @inner
