@@ -226,7 +226,7 @@ def note_result(state: State, index: int, carries: bool, now: float) -> None:
         else:
             timer.guess(recovery.timer, elapsed)
         recovery.timer.backoffs = recovery.doubt.doubts = 0
-    elif losses.is_spurious(here.trips, elapsed, core.member.in_tree):
+    elif losses.is_spurious(here.trips, elapsed, core.member.in_tree == 0 or recovery.timer.backoffs > 0):
         _note_spurious(state, index, now)
     else:
         _note_repeated(state, index, sequence, is_in_order, now)
@@ -254,7 +254,7 @@ def _note_repeated(state: State, index: int, sequence: int, is_in_order: bool, n
     """
     core, slot = state.core[0], state.slots[index]
     recovery, trips = core.recovery, state.paths[slot.tree + slot.way].trips
-    elapsed = now - slot.sent_at
+    elapsed, has_paused = now - slot.sent_at, recovery.timer.backoffs > 0
     if losses.is_on_time(trips, elapsed) or core.member.in_tree == 0 or has_many(core.member.workers):
         recovery.timer.backoffs = 0
     elif timer.is_untimed(recovery.timer) and timer.note_promptness(recovery.timer, elapsed):
@@ -263,6 +263,9 @@ def _note_repeated(state: State, index: int, sequence: int, is_in_order: bool, n
     if not is_in_order or losses.is_due(trips, elapsed):
         _note_passed(state, slot, sequence)
         losses.give_credit(recovery.doubt, core.progress.waiting, round_s(state, slot), now)
+    elif has_paused and losses.is_on_time(trips, elapsed):
+        order = state.paths[slot.tree + slot.way].order
+        recovery.reordered_at = min(recovery.reordered_at, losses.note_first_answer(order, trips, sequence, now))
 
 
 @inner
@@ -336,8 +339,17 @@ def repeat_overtaken(state: State, now: float) -> None:
         and now < recovery.reordered_at
     ):
         return
-    recovery.searched = recovery.arrived
     recovery.reordered_at = np.inf
+    for path in range(MOST_TREES):
+        order = state.paths[path].order
+        if 0.0 < order.passes_at <= now:
+            order.proven = order.answered
+            order.passed = max(order.passed, order.answered)
+            recovery.arrived = max(recovery.arrived, order.answered)
+            order.passes_at = 0.0
+        elif order.passes_at > 0.0:
+            recovery.reordered_at = min(recovery.reordered_at, order.passes_at)
+    recovery.searched = recovery.arrived
     for index in range(state.slots.size):
         if state.last_sent[index] > recovery.arrived - recovery.threshold:
             continue  # nearly always, and then the slot itself need not be looked at
@@ -354,7 +366,8 @@ def repeat_overtaken(state: State, now: float) -> None:
             return
         if state.last_sent[index] > order.overtaken - recovery.threshold:
             waited_s, expected = now - slot.sent_at, round_s(state, slot)
-            if not losses.takes_credit(recovery.doubt, waited_s, expected, core.member.workers, core.member.in_tree):
+            is_proven = core.member.in_tree == 0 or state.last_sent[index] < order.proven
+            if not losses.takes_credit(recovery.doubt, waited_s, expected, core.member.workers, is_proven):
                 continue
         else:
             at = losses.overtaken_at(order, slot.sent_at)
@@ -372,8 +385,10 @@ def repeat_overtaken(state: State, now: float) -> None:
 @inner
 def _probe_slot(state: State, index: int, now: float) -> int:
     """Repeat a slot's contribution as a probe; return how many that makes."""
-    if ACTIONS[state.slots[index].phase, Event.TIMED_OUT] != Action.REPEAT:
+    slot = state.slots[index]
+    if ACTIONS[slot.phase, Event.TIMED_OUT] != Action.REPEAT:
         return 0
+    state.paths[slot.tree + slot.passes].delivery.lost += slot.held == 0
     _repeat(state, index, now)
     state.core[0].progress.counts[Count.PROBES] += 1
     return 1

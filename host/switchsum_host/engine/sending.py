@@ -31,7 +31,7 @@ from .dtypes import EXACT, INT8, INT64
 from .header import fill_checksum, put16, put32
 from .integers import ALL_ZERO
 from .kernels import bound_of, item_bytes, power_of_two
-from .policies.pacing import note_sent
+from .policies import delivery, pacing
 from .policies.timer import note_size
 from .rules import ACTIONS, PHASES, Action, Event
 from .state import (
@@ -425,9 +425,9 @@ def queue_contribution(state: State, index: int, row: int, now: float) -> None:
     state.last_sent[index] = core.sending.sequence
     slot = state.slots[index]
     here = state.paths[slot.tree + slot.passes]
-    here.delivery.sent += 1
+    delivery.note_sent(here.delivery, here.in_flight, now)
     if slot.block != NO_BLOCK:
-        note_sent(here.pace, here.trips.least_s, here.window.limit, here.delivery.rate, core.recovery.timer.granularity_s, now)
+        pacing.note_sent(here.pace, here.trips.least_s, here.window.limit, here.delivery.rate, core.recovery.timer.granularity_s, now)
     core.recovery.moved_at = now
 
 

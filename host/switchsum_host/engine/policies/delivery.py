@@ -53,7 +53,9 @@ class Delivery(Record):
     excess: Float64
     """Contributions that were lost beyond chance in the last few round trips, in all of which the path was full."""
     began_at: Float64
-    """When the round trip began."""
+    """When the round trip began; later by the times in which nothing was in flight."""
+    came_at: Float64
+    """When the last result came."""
 
 
 @inner
@@ -63,9 +65,19 @@ def by_chance(members: int) -> float:
 
 
 @inner
+def note_sent(delivery: Delivery, in_flight: int, now: float) -> None:
+    """Note that a contribution is sent, or repeated, where so many are in flight with it."""
+    delivery.sent += 1
+    if in_flight <= 1 and delivery.came_at > 0.0:
+        delivery.began_at += max(now - delivery.came_at, 0.0)
+        delivery.came_at = now
+
+
+@inner
 def note_delivered(delivery: Delivery, now: float) -> None:
     """Note that a result with lanes has come."""
     delivery.came += 1
+    delivery.came_at = now
     if delivery.row_at == 0.0:
         delivery.row_at = delivery.began_at = now
         return

@@ -46,6 +46,9 @@ _ANSWERS: Final = 2.0
 """A round takes at most so many times what an answer takes."""
 _FEW_IN_FLIGHT: Final = 8
 """With no more than that the last results of a sum come in any order."""
+_SILENT: Final = 1 / 4
+"""Part of a round without any result, from which on it has waited in silence: a queue of more than eight frames sends
+one of them in less."""
 _STALE: Final = 8.0
 """After so many of them the shortest round is no longer known."""
 
@@ -75,6 +78,12 @@ class RoundTrips(Record):
     """What the shortest of them took."""
     in_order_s: Float64
     """What the shortest of the last few results in the order of sending took, without waiting for a late rank."""
+    came_at: Float64
+    """When the last result came."""
+    silence_s: Float64
+    """The longest time without a result that contributions in flight have seen."""
+    resumed_at: Float64
+    """When it was over."""
     answer_s: Float64
     """What the last answer to a repeat took."""
     answered_at: Float64
@@ -92,6 +101,21 @@ def has_many(members: int) -> bool:
     Then even the shortest rounds have waited for repeats, and these for such rounds: only answers know the path.
     """
     return bool(members > MANY_MEMBERS)
+
+
+@inner
+def note_came(trips: RoundTrips, sent_at: float, now: float) -> bool:
+    """Note a result; tell whether its round has waited in silence, for somebody's repeat and not in a queue.
+
+    While a queue drains, results come one after another.  A round that nothing came in for most of its time tells
+    nothing of the path: if it did, each wait for a repeat would make the next time-out longer.
+    """
+    silence_s = now - trips.came_at
+    if silence_s >= trips.silence_s or sent_at >= trips.resumed_at:
+        trips.silence_s = silence_s
+        trips.resumed_at = now
+    trips.came_at = now
+    return bool(sent_at < trips.resumed_at and trips.silence_s > _SILENT * (now - sent_at))
 
 
 @inner
@@ -133,12 +157,12 @@ def note_in_order(
 def note_answer(trips: RoundTrips, elapsed: float, in_tree: int, now: float) -> None:
     """Note how long the answer to a repeat took.
 
-    Where that is longer than rounds are thought to be, they are so long now, unless a shorter one has just come.  Where
-    it is shorter, rounds wait for repeats; but not in a tree, where answers come from a switch that is nearer.
+    Where that is longer than rounds are thought to be, they are so long now, unless a shorter one has just come, or
+    none: then this is the answer to somebody else's repeat, and ours was lost.  Where it is shorter, rounds wait for repeats; but not in a tree, where answers come from a switch that is nearer.
     """
     trips.answer_s = elapsed
     trips.answered_at = now
-    if trips.recent_s < elapsed:
+    if trips.recent_s < elapsed and now - trips.came_at <= _SILENT * elapsed:
         trips.recent_s = min(trips.shortest_s, elapsed)
     if in_tree == 0:
         trips.usual_s = min(trips.usual_s, (trips.usual_s + elapsed) / 2)
