@@ -88,6 +88,8 @@ class RoundTrips(Record):
     """What the last answer to a repeat took."""
     answered_at: Float64
     """When it came."""
+    shortened_at: Float64
+    """When `usual_s` was last made shorter for an answer."""
 
 
 UNKNOWN: Final[dict[str, Any]] = dict.fromkeys(("least_s", "recent_s", "shortest_s", "lately_s", "answer_s"), np.inf)
@@ -158,13 +160,16 @@ def note_answer(trips: RoundTrips, elapsed: float, in_tree: int, now: float) -> 
     """Note how long the answer to a repeat took.
 
     Where that is longer than rounds are thought to be, they are so long now, unless a shorter one has just come, or
-    none: then this is the answer to somebody else's repeat, and ours was lost.  Where it is shorter, rounds wait for repeats; but not in a tree, where answers come from a switch that is nearer.
+    none: then this is the answer to somebody else's repeat, and ours was lost.  Where it is shorter, rounds wait for
+    repeats; but not in a tree, where answers come from a switch that is nearer.  One answer in a round's time counts,
+    for those of a moment have all met the same queue, or the tokens that were left in a bucket.
     """
     trips.answer_s = elapsed
     trips.answered_at = now
     if trips.recent_s < elapsed and now - trips.came_at <= _SILENT * elapsed:
         trips.recent_s = min(trips.shortest_s, elapsed)
-    if in_tree == 0:
+    if in_tree == 0 and now >= trips.shortened_at + trips.usual_s:
+        trips.shortened_at = now
         trips.usual_s = min(trips.usual_s, (trips.usual_s + elapsed) / 2)
         trips.in_order_s = min(trips.in_order_s, (trips.in_order_s + elapsed) / 2)
 
@@ -219,7 +224,7 @@ def longest_s(trips: RoundTrips, members: int, in_tree: int) -> Scalar:
     answered: Scalar = answered_s(trips, members, in_tree)
     if min(trips.least_s, answered) == np.inf:
         return 0.0
-    return min(max(trips.usual_s, shortest_s(trips)), answered)
+    return min(max(trips.usual_s, shortest_s(trips)), max(answered, trips.usual_s / 2))
 
 
 @inner
