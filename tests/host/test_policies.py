@@ -174,6 +174,8 @@ def test_many_members_lose_frames_by_chance_in_most_rounds_and_are_not_paced() -
     assert pace["trips"] == 0
 
 
-@pytest.mark.parametrize(("waited_s", "in_tree", "lost"), [(2.9, 0, False), (3.1, 0, True), (3.1, 1, False)])
-def test_a_frame_that_was_passed_long_ago_is_lost_at_a_single_switch(waited_s: float, in_tree: int, lost: bool) -> None:
-    assert losses.takes_credit(known(losses.Doubt), waited_s, 1.0, 4, in_tree) == lost
+@pytest.mark.parametrize(("waited_s", "is_proven", "lost"), [(2.9, True, False), (3.1, True, True), (3.1, False, False)])
+def test_a_frame_that_was_passed_long_ago_is_lost_where_that_proves_it(
+    waited_s: float, is_proven: bool, lost: bool
+) -> None:
+    assert losses.takes_credit(known(losses.Doubt), waited_s, 1.0, 4, is_proven) == lost

@@ -108,13 +108,13 @@ def note_in_step(order: Order, doubt: Doubt, sequence: int, elapsed: float, now:
 
 
 @inner
-def note_first_answer(order: Order, trips: RoundTrips, sequence: int, now: float) -> float:
+def note_first_answer(order: Order, pause_s: float, sequence: int, now: float) -> float:
     """Note a result that came just after a time-out, to its repeat; return when it proves what was sent before lost.
 
-    At the end of a pause, results of contributions that were sent once follow at once.
+    If a pause ends, results of contributions that were sent once follow soon; we wait half as long again for them.
     """
     order.answered = sequence
-    order.passes_at = now + _SOONEST * shortest_s(trips)
+    order.passes_at = now + pause_s / 2
     return order.passes_at
 
 
