@@ -49,6 +49,8 @@ _FEW_IN_FLIGHT: Final = 8
 _SILENT: Final = 1 / 4
 """Part of a round without any result, from which on it has waited in silence: a queue of more than eight frames sends
 one of them in less."""
+_SHORT: Final = 1 / 3
+"""A silence of such a part of the shortest round is none: results come in bursts where windows leave in bursts."""
 _STALE: Final = 8.0
 """After so many of them the shortest round is no longer known."""
 
@@ -109,15 +111,16 @@ def has_many(members: int) -> bool:
 def note_came(trips: RoundTrips, sent_at: float, now: float) -> bool:
     """Note a result; tell whether its round has waited in silence, for somebody's repeat and not in a queue.
 
-    While a queue drains, results come one after another.  A round that nothing came in for most of its time tells
-    nothing of the path: if it did, each wait for a repeat would make the next time-out longer.
+    While a queue drains, results come one after another.  A round in which nothing came for long tells nothing of the
+    path: if it did, each wait for a repeat would make the next time-out longer.
     """
     silence_s = now - trips.came_at
     if silence_s >= trips.silence_s or sent_at >= trips.resumed_at:
         trips.silence_s = silence_s
         trips.resumed_at = now
     trips.came_at = now
-    return bool(sent_at < trips.resumed_at and trips.silence_s > _SILENT * (now - sent_at))
+    is_long = trips.silence_s > max(_SILENT * (now - sent_at), _SHORT * trips.least_s)
+    return bool(sent_at < trips.resumed_at and is_long)
 
 
 @inner
