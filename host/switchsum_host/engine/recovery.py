@@ -212,6 +212,7 @@ def note_result(state: State, index: int, carries: bool, now: float) -> None:
         recovery.common_at = now
         for path in range(MOST_TREES):
             losses.forget_order(state.paths[path].order)
+    losses.note_result(here.order, here.trips, now)
     is_in_order = losses.note_first(here.order, state.rows[2 * index + (slot.number & 1)].first)
     if slot.repeats == 0:
         _note_passed(state, slot, sequence)
@@ -254,7 +255,7 @@ def _note_repeated(state: State, index: int, sequence: int, is_in_order: bool, n
     """
     core, slot = state.core[0], state.slots[index]
     recovery, trips = core.recovery, state.paths[slot.tree + slot.way].trips
-    elapsed, pause_s = now - slot.sent_at, timer.pause_s(recovery.timer) if recovery.timer.backoffs > 0 else 0.0
+    elapsed, has_paused = now - slot.sent_at, recovery.timer.backoffs > 0
     if losses.is_on_time(trips, elapsed) or core.member.in_tree == 0 or has_many(core.member.workers):
         recovery.timer.backoffs = 0
     elif timer.is_untimed(recovery.timer) and timer.note_promptness(recovery.timer, elapsed):
@@ -263,9 +264,9 @@ def _note_repeated(state: State, index: int, sequence: int, is_in_order: bool, n
     if not is_in_order or losses.is_due(trips, elapsed):
         _note_passed(state, slot, sequence)
         losses.give_credit(recovery.doubt, core.progress.waiting, round_s(state, slot), now)
-    elif pause_s > 0.0 and losses.is_on_time(trips, elapsed):
+    elif has_paused and losses.is_on_time(trips, elapsed):
         order = state.paths[slot.tree + slot.way].order
-        recovery.reordered_at = min(recovery.reordered_at, losses.note_first_answer(order, pause_s, sequence, now))
+        recovery.reordered_at = min(recovery.reordered_at, losses.note_first_answer(order, trips, sequence, now))
 
 
 @inner

@@ -63,8 +63,7 @@ class Order(Record):
     proven: Int64
     """The last such repeat that has passed what was sent before."""
     passes_at: Float64
-    """When it passes what was sent before, unless a result of a contribution that was sent once comes; 0: it does not.
-    """
+    """When it passes what was sent before, unless a result comes until then; 0: it does not."""
     delivered_s: Float64
     """How long the newest round took that `overtaken` counts (RACK.rtt of RFC 8985)."""
     reorder_s: Float64
@@ -101,21 +100,27 @@ def note_first(order: Order, first: int) -> bool:
 def note_in_step(order: Order, doubt: Doubt, sequence: int, elapsed: float, now: float) -> None:
     """Note the result of a contribution that was sent once, by a slot that is in step with the other workers'."""
     doubt.evident_at = now
-    order.passes_at = 0.0
     if sequence > order.overtaken:
         order.overtaken = sequence
         order.delivered_s = elapsed
 
 
 @inner
-def note_first_answer(order: Order, pause_s: float, sequence: int, now: float) -> float:
+def note_first_answer(order: Order, trips: RoundTrips, sequence: int, now: float) -> float:
     """Note a result that came just after a time-out, to its repeat; return when it proves what was sent before lost.
 
-    If a pause ends, results of contributions that were sent once follow soon; we wait half as long again for them.
+    That is when no result has come for a round's time.  If a pause has ended, results follow one after another.
     """
     order.answered = sequence
-    order.passes_at = now + pause_s / 2
+    order.passes_at = now + max(trips.usual_s, shortest_s(trips))
     return order.passes_at
+
+
+@inner
+def note_result(order: Order, trips: RoundTrips, now: float) -> None:
+    """Note a result: what was sent before a first answer may still come."""
+    if order.passes_at > 0.0:
+        order.passes_at = now + max(trips.usual_s, shortest_s(trips))
 
 
 @inner

@@ -46,11 +46,8 @@ _ANSWERS: Final = 2.0
 """A round takes at most so many times what an answer takes."""
 _FEW_IN_FLIGHT: Final = 8
 """With no more than that the last results of a sum come in any order."""
-_SILENT: Final = 1 / 4
-"""Part of a round without any result, from which on it has waited in silence: a queue of more than eight frames sends
-one of them in less."""
-_SHORT: Final = 1 / 3
-"""A silence of such a part of the shortest round is none: results come in bursts where windows leave in bursts."""
+_CLUMP: Final = 1 / 4
+"""Results that come within such a part of the silence before them have all waited for the same repeats."""
 _STALE: Final = 8.0
 """After so many of them the shortest round is no longer known."""
 
@@ -83,9 +80,9 @@ class RoundTrips(Record):
     came_at: Float64
     """When the last result came."""
     silence_s: Float64
-    """The longest time without a result that contributions in flight have seen."""
-    resumed_at: Float64
-    """When it was over."""
+    """For how long none had come before."""
+    stalled_at: Float64
+    """When the last silence ended in which rounds have waited for somebody's repeat."""
     answer_s: Float64
     """What the last answer to a repeat took."""
     answered_at: Float64
@@ -109,18 +106,21 @@ def has_many(members: int) -> bool:
 
 @inner
 def note_came(trips: RoundTrips, sent_at: float, now: float) -> bool:
-    """Note a result; tell whether its round has waited in silence, for somebody's repeat and not in a queue.
+    """Note a result; tell whether its round has waited for somebody's repeat, and not in a queue.
 
-    While a queue drains, results come one after another.  A round in which nothing came for long tells nothing of the
-    path: if it did, each wait for a repeat would make the next time-out longer.
+    While a queue drains, however slowly, results come one after another.  Here none comes for longer than a round takes
+    and then several at once.  Such rounds tell nothing of the path: if they did, each wait would make the next time-out
+    longer.
     """
     silence_s = now - trips.came_at
-    if silence_s >= trips.silence_s or sent_at >= trips.resumed_at:
-        trips.silence_s = silence_s
-        trips.resumed_at = now
+    least_s = max(trips.usual_s, trips.least_s / 2)
+    if trips.silence_s > least_s > 0.0 and silence_s < _CLUMP * trips.silence_s:
+        trips.stalled_at = trips.came_at
+        trips.in_order = 0
+        trips.lately_s = np.inf
+    trips.silence_s = silence_s
     trips.came_at = now
-    is_long = trips.silence_s > max(_SILENT * (now - sent_at), _SHORT * trips.least_s)
-    return bool(sent_at < trips.resumed_at and is_long)
+    return bool(sent_at < trips.stalled_at)
 
 
 @inner
@@ -169,7 +169,7 @@ def note_answer(trips: RoundTrips, elapsed: float, in_tree: int, now: float) -> 
     """
     trips.answer_s = elapsed
     trips.answered_at = now
-    if trips.recent_s < elapsed and now - trips.came_at <= _SILENT * elapsed:
+    if trips.recent_s < elapsed and now - trips.came_at <= elapsed / 2:
         trips.recent_s = min(trips.shortest_s, elapsed)
     if in_tree == 0 and now >= trips.shortened_at + trips.usual_s:
         trips.shortened_at = now
