@@ -229,7 +229,7 @@ def _check_exchange(cell: Cell) -> None:
     for name in ("fusion", "lanes", "slots", "batch_us", "recording", "density", "values", "calls"):
         if getattr(cell, name) != getattr(Cell(), name):
             raise Impossible(
-                name, f"an {ALL_TO_ALL} is simulated as bytes that hosts send to one another: leave it out"
+                name, f"an {ALL_TO_ALL} is simulated as bytes that hosts send one another: leave it out"
             )
     try:
         peers.check_hosts(_way_of(cell), cell.workers)
