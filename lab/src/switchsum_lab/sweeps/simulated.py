@@ -228,9 +228,7 @@ def _check_exchange(cell: Cell) -> None:
         raise Impossible("bytes", f"{ALL_TO_ALL} needs as many values for each of {cell.workers} workers")
     for name in ("fusion", "lanes", "slots", "batch_us", "recording", "density", "values", "calls"):
         if getattr(cell, name) != getattr(Cell(), name):
-            raise Impossible(
-                name, f"an {ALL_TO_ALL} is simulated as bytes that hosts send one another: leave it out"
-            )
+            raise Impossible(name, f"an {ALL_TO_ALL} is simulated as bytes that hosts send one another: leave it out")
     try:
         peers.check_hosts(_way_of(cell), cell.workers)
     except UsageError as error:
