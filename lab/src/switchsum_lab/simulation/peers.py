@@ -418,16 +418,25 @@ def _ended(world: World, began: float, numbers: list[int], hosts: int) -> Ended:
 
 
 def write_routes(network: Network, stations: Sequence[str], first: int = 0) -> None:
-    """Let every switch forward to every host along a shortest path; `first` is the number of the first host."""
+    """Let every switch forward to every host along a shortest path; `first` is the number of the first host.
+
+    Of several such paths to the hosts of a leaf each has its turn.  The turns move on by one after each round, or jobs
+    whose rings come to every second host of a leaf would all take the same half of the paths.
+    """
     near = {name: network.ports(name) for name in network.switches}
+    behind: dict[str, int] = {}
     for number, host in enumerate(stations, first):
         [leaf] = network.ports(host).values()
+        place = first + behind.setdefault(leaf, 0)
+        behind[leaf] += 1
+        leaves = [*behind].index(leaf)
         away = _distances(network, leaf)
         for name in network.switches:
             if name not in away:  # of another rail
                 continue
             ports = [port for port, far in near[name].items() if away.get(far, math.inf) < away[name]]
-            port = network.port_to(name, host) if name == leaf else ports[number % len(ports)]
+            turn = (place + place // max(1, len(ports)) + leaves) % max(1, len(ports))
+            port = network.port_to(name, host) if name == leaf else ports[turn]
             match = {"mac": host_address(number).mac}
             entry = Entry(table=STATIONS, match=match, action=f"{FORWARDING}.forward", params={"port": port})
             write(network.switches[name], entry)
