@@ -11,11 +11,12 @@ from switchsum_lab.simulation import peers
 from switchsum_lab.sweeps import simulated
 from switchsum_lab.sweeps.axes import ALL_TO_ALL, Cell, Impossible
 from switchsum_lab.sweeps.checks import check
+from switchsum_lab.sweeps.outcome import Outcome
 
 CELL = Cell(collective=ALL_TO_ALL, workers=8, bytes=400_000)
 
 
-def run(**change: Any) -> simulated.Outcome:
+def run(**change: Any) -> Outcome:
     cell = replace(CELL, **change)
     check(cell)
     return simulated.run(cell, 0)
