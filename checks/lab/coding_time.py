@@ -6,7 +6,8 @@ SparCML's hosts need to merge the same pairs stands beside it.  What remains sho
 the links, or 50 us.  The times are those of one thread, which other work on the machine makes longer, too: the load is
 printed.
 
-Each run has other places, for a processor learns the branches of what it has seen before.
+Each run has other places, for a processor learns the branches of what it has seen before.  A call checks its places
+before it describes and codes them, so they have just been read here, too.
 
 `--publish` writes the table into docs/results/sparse-ways.md.
 """
@@ -28,7 +29,7 @@ import numpy.typing as npt
 from checks.bench.records import machine
 from checks.lab.block_bytes import arguments, print_tables
 from checks.lab.sparse_ways import DENSITIES, LANES, PAGE, VALUES, chosen, costs, facts_of, seconds
-from switchsum_host.api import places
+from switchsum_host.api import bitmap, places
 from switchsum_host.api.bitmap import WORD_BITS, Indices, Words
 from switchsum_lab.sweeps.sparse_hosts import Stream
 from switchsum_protocol.frame import LANE_BYTES
@@ -59,6 +60,7 @@ def median_us(work: Callable[[Drawn], object], all_drawn: Sequence[Drawn]) -> fl
     work(all_drawn[0])
     took = []
     for one in all_drawn:
+        bitmap.examine(one.own)
         began = time.thread_time_ns()
         work(one)
         took.append(time.thread_time_ns() - began)

@@ -21,10 +21,11 @@ import numpy.typing as npt
 from switchsum_switch.kernels.decorators import inner, kernel
 from switchsum_switch.kernels.floats import restore_floats, usual_floats
 from switchsum_switch.kernels.loading import address_of
-from switchsum_switch.kernels.memory import Scalar, floats_at, long_at, longs_at
+from switchsum_switch.kernels.memory import Scalar, floats_at, long_at, longs_at, set_long
 from switchsum_switch.kernels.plain import wrapping
 
 from .bitmap import WORD_BITS, Indices, Words, ones, trailing_zeros, words_for
+from .eights import EIGHT, FIRST_FACTOR, HALF, SECOND_FACTOR, marked, packed, spread, total_of_hashes
 
 Floats = npt.NDArray[np.float32]
 Totals = npt.NDArray[np.float64]
@@ -41,6 +42,10 @@ _CORRECTION: Final = 0.77351
 _FEW_EMPTY: Final = 6
 """With more empty buckets than this, their number says more than the levels do."""
 _OCTET: Final = 8
+_SURELY: Final = 1024
+"""With so many places one bucket of 3,000 lacks the lowest bit; with twice as many, the second bit, and so on."""
+_SKIPPED: Final = 4
+"""From so many such bits on, eights of places are looked at: nearly all have no place that sets another bit."""
 
 
 def shift_for(count: int, rows: int) -> int:
@@ -66,10 +71,10 @@ def octets_for(count: int, rows: int) -> int:
 def code(indices: Indices, rows: int) -> Words:
     """Return places in rising order as words."""
     lower, upper, shift = _words(len(indices), rows)
-    words = np.zeros(lower + upper, np.uint64)
+    words = np.zeros(lower + upper + 1, np.uint64)
     if len(indices):
         _write_places(indices, shift, lower, words)
-    return words
+    return words[:-1]
 
 
 def decode(words: Words, count: int, rows: int) -> Indices:
@@ -85,27 +90,59 @@ def decode(words: Words, count: int, rows: int) -> Indices:
 @kernel
 @wrapping
 def _write_places(indices: Indices, shift: int, lower: int, words: Words) -> None:
-    """Write places into `words`, which are zero, and of which the first `lower` hold the lower bits."""
+    """Write places into `words`, which are zero, and of which the first `lower` hold the lower bits.
+
+    There is one word more than these need.
+    """
+    address, target = indices.ctypes.data, words.ctypes.data
     one, six, last_bit, width = np.uint64(1), np.uint64(6), np.uint64(63), np.uint64(shift)
-    mask, before = (one << width) - one, np.uint64(lower) << six
-    bit, low_word = np.uint64(0), np.uint64(0)
-    high_at, high_word = np.uint64(lower), np.uint64(0)
-    for i in range(indices.size):
-        place = np.uint64(indices[i])
-        low, offset = place & mask, bit & last_bit
+    mask = (one << width) - one
+    done: Scalar = np.int64(0)
+    if 0 < shift <= EIGHT:
+        # Eight places fill whole bytes; what is written beyond these are zeros, and the next eight overwrite them.
+        for done in range(0, indices.size - EIGHT + 1, EIGHT):
+            set_long(target + (done >> 3) * shift, packed(address + 8 * done, width))
+        done = indices.size & -EIGHT
+    bit = np.uint64(done) * width
+    low_word = words[bit >> six] if bit & last_bit != 0 else np.uint64(0)
+    for i in range(done, indices.size):
+        low, offset = np.uint64(indices[i]) & mask, bit & last_bit
         low_word |= low << offset
         if offset + width > last_bit:
             words[bit >> six] = low_word
             low_word = (low >> one) >> (last_bit - offset)
         bit += width
-        at = before + (place >> width) + np.uint64(i)
-        source = at >> six
-        # Written again for each place: when the next word begins, no processor foresees.
-        high_word = (high_word & (np.uint64(0) - np.uint64(source == high_at))) | one << (at & last_bit)
-        words[source] = high_word
-        high_at = source
     if bit & last_bit != 0:
         words[bit >> six] = low_word
+    _write_upper(indices, address, shift, lower, words)
+
+
+@inner
+@wrapping
+def _write_upper(indices: Indices, address: int, shift: int, lower: int, words: Words) -> None:
+    """Set the bit of each place for its upper bits."""
+    one, six, last_bit, width = np.uint64(1), np.uint64(6), np.uint64(63), np.uint64(shift)
+    size, first, none = np.uint64(indices.size), np.uint64(lower), np.uint64(0)
+    number, source, word, following = none, none, none, none
+    while number < size:
+        begin = ((np.uint64(indices[number]) >> width) + number) >> six
+        end = number + np.uint64(EIGHT)
+        if end <= size and (((np.uint64(indices[end - one]) >> width) + end - one) >> six) <= begin + one:
+            # Two words are written again for each eight: when the next word begins, no processor foresees.
+            eight, start = address + np.int64(number << np.uint64(3)), (begin << six) - number
+            word = word if begin == source else following if begin == source + one else none
+            word |= spread(eight, width, start)
+            following = (following if begin == source else none) | spread(eight, width, start + np.uint64(WORD_BITS))
+            source = begin
+            words[first + source], words[first + source + one] = word, following
+        else:
+            end = min(end, size)
+            for i in range(number, end):
+                at = (np.uint64(indices[i]) >> width) + i
+                source = at >> six
+                words[first + source] |= one << (at & last_bit)
+            word, following = words[first + source], none
+        number = end
 
 
 @kernel
@@ -140,24 +177,29 @@ def _read_places(words: Words, address: int, lower: int, shift: int, rows: int, 
 @wrapping
 def _hash(place: Scalar) -> Scalar:
     """Return 64 bits that look random."""
-    word = (np.uint64(place) + np.uint64(1)) * np.uint64(0x9E37_79B9_7F4A_7C15)
-    word = (word ^ (word >> np.uint64(32))) * np.uint64(0xD6E8_FEB8_6659_FD93)
-    return word ^ (word >> np.uint64(32))
+    word = (np.uint64(place) + np.uint64(1)) * np.uint64(FIRST_FACTOR)
+    word = (word ^ (word >> np.uint64(HALF))) * np.uint64(SECOND_FACTOR)
+    return word ^ (word >> np.uint64(HALF))
 
 
 def describe(indices: Indices, digest: Words, sketch: Words, stretches: Words, stretch: int) -> None:
-    """Add up the hashes of places in order in the one word of `digest`, and set bits in `sketch`.
+    """Add up the hashes of places in order in the one word of `digest`, which is zero, and set bits in `sketch`.
 
     Set a bit in `stretches`, too, for each `stretch` rows that have a place.
     """
-    _describe(indices, digest, sketch.view(np.uint32), stretches, stretch)
+    buckets, done = sketch.view(np.uint32), 0
+    sure = (len(indices) // _SURELY).bit_length() - 1
+    if sure >= _SKIPPED:
+        _describe_many(indices, digest, buckets, stretches, stretch, sure)
+        done = len(indices) // EIGHT * EIGHT
+    _describe(indices[done:], digest, buckets, stretches, stretch)
 
 
 @kernel
 @wrapping
 def _describe(indices: Indices, digest: Words, buckets: npt.NDArray[np.uint32], stretches: Words, stretch: int) -> None:
     """Set the lowest bit of each hash in its bucket."""
-    total, beyond = np.uint64(0), np.int64(0)
+    total, beyond = digest[0], np.int64(0)
     for i in range(indices.size):
         if indices[i] >= beyond:
             at = indices[i] // stretch
@@ -167,6 +209,32 @@ def _describe(indices: Indices, digest: Words, buckets: npt.NDArray[np.uint32], 
         total += word
         bits = np.uint32(word) | np.uint32(1 << _LAST_LEVEL)
         buckets[word >> np.uint64(_BUCKET_SHIFT)] |= bits & (np.uint32(0) - bits)
+    digest[0] = total
+
+
+@kernel
+@wrapping
+def _describe_many(
+    indices: Indices, digest: Words, buckets: npt.NDArray[np.uint32], stretches: Words, stretch: int, sure: int
+) -> None:
+    """Do so for eights of places, of which each bucket surely gets the lowest `sure` bits."""
+    total, beyond, address = np.uint64(0), np.int64(0), indices.ctypes.data
+    mask = np.uint64((1 << sure) - 1)
+    for i in range(buckets.size):
+        buckets[i] |= np.uint32(mask)
+    for i in range(0, indices.size - EIGHT + 1, EIGHT):
+        if indices[i + EIGHT - 1] >= beyond:
+            for j in range(i, i + EIGHT):
+                at = indices[j] // stretch
+                stretches[at >> 6] |= np.uint64(1) << np.uint64(at & 63)
+                beyond = (at + 1) * stretch
+        total += total_of_hashes(address + 8 * i)
+        marks = marked(address + 8 * i, mask)
+        while marks != 0:
+            word = _hash(indices[i + np.int64(trailing_zeros(marks))])
+            bits = np.uint32(word) | np.uint32(1 << _LAST_LEVEL)
+            buckets[word >> np.uint64(_BUCKET_SHIFT)] |= bits & (np.uint32(0) - bits)
+            marks &= marks - np.uint64(1)
     digest[0] = total
 
 
