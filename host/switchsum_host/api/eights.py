@@ -127,7 +127,10 @@ def packed(address: Scalar, width: Scalar) -> Scalar:
 
 @intrinsic(_spread)
 def spread(address: Scalar, width: Scalar, start: Scalar) -> Scalar:
-    """Return a word with a bit for each of eight places, at its upper bits plus its number less `start`, if below 64."""
+    """Return a word with a bit for each of eight places, at its upper bits plus its number less `start`.
+
+    Those of 64 and more are left out.
+    """
     at = [(place >> int(width)) + i - int(start) & _WRAPPED for i, place in enumerate(_read(address))]
     return np.uint64(sum({1 << bit for bit in at if bit <= _LAST}))
 

@@ -17,8 +17,10 @@ may begin.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Final
+from functools import lru_cache, wraps
+from typing import Any, Final, ParamSpec, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -33,7 +35,7 @@ from . import bitmap, dense, owners, scaled
 from .bitmap import Indices, Words
 from .collectives import Options, Way, check_written, is_integer, is_masked, native_values, returned
 from .dense import Own, begin_sum
-from .expected import Dense, Expected, first_pairs
+from .expected import NOTHING, Dense, Expected, first_pairs
 from .pairs import Pairs
 from .rough import rough_sums
 from .steps import LastStep
@@ -41,6 +43,8 @@ from .supports import Agreed, Begins, Support, agree, may_pair, unite
 from .ways import ROUGH_UP_TO, is_dense
 
 Array = npt.NDArray[Any]
+P = ParamSpec("P")
+Made = TypeVar("Made")
 
 AUTO_BLOCK: Final = 32
 """Values in the blocks that `block="auto"` looks at: larger ones would take more bytes, smaller ones little fewer."""
@@ -150,7 +154,7 @@ def allreduce_sparse(
             called=called,
             count=len(indices),
             rows=size,
-            values=lambda: _spread(indices, values, size),
+            values=lambda room: _spread(indices, values, size, room),
             seems_dense=is_dense(len(indices), size),
             fault=fault,
             overflow=overflow,
@@ -257,13 +261,27 @@ def _of_all(sums: Array, size: int) -> SparseSum:
     return SparseSum(indices=np.arange(size), values=sums, size=size)
 
 
-def _spread(indices: Indices, values: Array, size: int) -> Array:
-    """Return a new array of all rows, zero where there are no values; indices are in order, and each is there once."""
-    if len(indices) == size:
+def _spread(indices: Indices, values: Array, size: int, room: Array | None) -> Array:
+    """Return an array of all rows, zero where there are no values: `room`, which is zero, or a new one.
+
+    Indices are in order, and each is there once.
+    """
+    if room is None and len(indices) == size:
         return values.copy()
-    whole = np.zeros((size, *values.shape[1:]), values.dtype)
-    whole[indices] = values
+    whole = np.zeros((size, *values.shape[1:]), values.dtype) if room is None else room
+    if len(indices) == size:
+        whole[:] = values
+    else:
+        whole[indices] = values
     return whole
+
+
+def _placed(flat: Array, room: Array | None) -> Array:
+    """Return a whole array itself, or what is in it in another one."""
+    if room is None:
+        return flat
+    room[:] = flat
+    return room
 
 
 def _as_rows(values: Array) -> Array:
@@ -287,9 +305,15 @@ def allreduce_topk(
     fault = fault or _fault_of_kind(array.dtype, how)  # before values are compared that have no order
     call = _called("allreduce_topk", how, array.dtype, array.shape, keep=keep)
     key = ("allreduce_topk", array.size, how.label)
-    known = comm.expected.get(key, Expected()).sum_at_once
+    known = comm.expected.get(key, NOTHING).sum_at_once
     if known is not None and known.called == call and not fault and k >= array.size:
-        own = Own(called=call, count=array.size, rows=array.size, values=lambda: flat, seems_dense=True)
+        own = Own(
+            called=call,
+            count=array.size,
+            rows=array.size,
+            values=lambda room: _placed(flat, room),
+            seems_dense=True,
+        )
         begun = dense.begin(comm, key, known, own, background, lambda sums: returned(sums, array))
         if begun is not None:
             return begun
@@ -329,14 +353,20 @@ def allreduce_blocks(comm: Begins, array: Array, block: int | str, how: Options,
     blocks = -(-whole.size // size)
     called = _called("allreduce", how, array.dtype, array.shape, block=block)
     key = ("allreduce", whole.size, how.label)
-    expected = comm.expected.get(key, Expected())
+    expected = comm.expected.get(key, NOTHING)
     if (known := expected.sum_at_once) is not None:
         seems_dense = known.called == called and dense.seems_dense(whole, size)
-        own = Own(called=called, count=blocks, rows=blocks, values=lambda: whole, seems_dense=seems_dense)
+        own = Own(
+            called=called,
+            count=blocks,
+            rows=blocks,
+            values=lambda room: _placed(whole, room),
+            seems_dense=seems_dense,
+        )
         begun = dense.begin(comm, key, known, own, background, lambda sums: returned(sums, array))
         if begun is not None:
             return begun
-        expected = Expected()
+        expected = NOTHING
     words = np.zeros(bitmap.words_for(blocks), np.uint64)
     bitmap.set_blocks(words, scan.address, operation.code, address_of(whole), whole.size, size)
     support = Support(blocks, words=words)
@@ -414,6 +444,21 @@ def _native(array: Array) -> Array:
     return array if array.dtype.isnative else array.astype(array.dtype.newbyteorder("="))
 
 
+def _remembered(function: Callable[P, Made]) -> Callable[P, Made]:
+    """Keep what a function has made of the latest arguments: to describe a call takes as long as to add few values."""
+    known = lru_cache(typed=True)(function)
+
+    @wraps(function)
+    def call(*arguments: P.args, **options: P.kwargs) -> Made:
+        try:
+            return known(*arguments, **options)
+        except TypeError:  # an argument that is none, and has no hash
+            return function(*arguments, **options)
+
+    return call
+
+
+@_remembered
 def _called(call: str, how: Options, dtype: np.dtype[Any], shape: tuple[object, ...], **facts: object) -> str:
     """Describe a call: what all ranks must agree in, and what errors say that a rank has issued."""
     lanes = () if how.lanes == "int32" else (f"{how.lanes} lanes",)
@@ -423,6 +468,7 @@ def _called(call: str, how: Options, dtype: np.dtype[Any], shape: tuple[object, 
     return f"{label}{call} ({options}) of {dtype.name}[{', '.join(map(str, shape))}]{given}"
 
 
+@_remembered
 def _fault_of_kind(dtype: np.dtype[Any], how: Options) -> str:
     if how.operator not in ("sum", "average"):
         return f"sparse arrays have a sum and an average, not op={how.operator!r}: absent rows are zero"
