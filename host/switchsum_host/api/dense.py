@@ -45,7 +45,7 @@ class Own(NamedTuple):
 
     called: str
     """The call: what all ranks must agree in."""
-    count: int
+    present: int
     """Rows that this rank has."""
     rows: int
     """Rows of the whole array."""
@@ -89,7 +89,7 @@ def begin(
         return None
     if not flags:
         comm.expected[key] = expected  # as the newest
-    comm.supports += np.array([own.count, own.rows, own.rows])
+    comm.supports += np.array([own.present, own.rows, own.rows])
     comm.ways[Way.ALL] += 1
     return LastStep(handle=handle, finish=lambda: finish(values))
 
@@ -122,7 +122,7 @@ def _begin_marked(
     if marked[-1] != 0:
         return None
     comm.expected[key] = expected  # as the newest
-    comm.supports += np.array([own.count, own.rows, own.rows])
+    comm.supports += np.array([own.present, own.rows, own.rows])
     comm.ways[Way.ALL] += 1
     return LastStep(handle=handle, finish=lambda: finish(values))
 

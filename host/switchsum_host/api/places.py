@@ -252,11 +252,8 @@ def estimate(sketch: Words) -> int:
     """Return about how many places there are in a sketch of some ranks' places, united."""
     levels, empty = _levels_of(sketch)
     if empty > _FEW_EMPTY:
-        return round(_BUCKETS * sum(1 / i for i in range(empty + 1, _BUCKETS + 1)))
-    power = 1.0
-    for _ in range(levels % _BUCKETS):
-        power *= _root()
-    return round(_BUCKETS / _CORRECTION * power * (1 << levels // _BUCKETS))
+        return round(_BUCKETS * _harmonic(empty))
+    return round(_BUCKETS / _CORRECTION * _powers()[levels % _BUCKETS] * (1 << levels // _BUCKETS))
 
 
 @kernel
@@ -272,12 +269,21 @@ def _levels_of(sketch: Words) -> tuple[int, int]:
 
 
 @cache
-def _root() -> float:
-    """Return 2 to the power of 1 / 128 by square roots, which are the same on every machine."""
+def _harmonic(empty: int) -> float:
+    """Return the sum of 1 / i from the number of empty buckets on."""
+    return sum(1 / i for i in range(empty + 1, _BUCKETS + 1))
+
+
+@cache
+def _powers() -> Sequence[float]:
+    """Return 2 to the powers of 0 / 128 to 127 / 128, by square roots, which are the same on every machine."""
     root = 2.0
     for _ in range(_BUCKETS.bit_length() - 1):
         root = math.sqrt(root)
-    return root
+    powers = [1.0]
+    while len(powers) < _BUCKETS:
+        powers.append(powers[-1] * root)
+    return powers
 
 
 class Part(NamedTuple):

@@ -17,7 +17,8 @@ may begin.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import math
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache, wraps
 from typing import Any, Final, ParamSpec, TypeVar
@@ -152,7 +153,7 @@ def allreduce_sparse(
     if expected.sum_at_once is not None:
         own = Own(
             called=called,
-            count=len(indices),
+            present=len(indices),
             rows=size,
             values=lambda room: _spread(indices, values, size, room),
             seems_dense=is_dense(len(indices), size),
@@ -164,7 +165,7 @@ def allreduce_sparse(
             return begun
         expected = first_pairs(size, comm.world_size)
     support = Support(size, indices=indices)
-    width = int(np.prod(values.shape[1:]))
+    width = math.prod(values.shape[1:])
     is_rough = keep is not None and values.dtype.kind not in "iu"
     is_paired = not fault and may_pair(values.dtype, how)
     rows = values.reshape(len(values), width) if is_paired else np.zeros((0, 1), np.float32)
@@ -192,7 +193,7 @@ def allreduce_sparse(
     union = unite(comm, support, agreed, way, called)
     compacted = np.zeros((len(union), *values.shape[1:]), values.dtype)
     bitmap.place(union, indices, _as_rows(values), _as_rows(compacted))
-    order = _order_of_rows(comm, support.words, union, compacted, agreed.counts, how) if keep is None else None
+    order = _order_of_rows(comm, support.words, union, compacted, agreed.each, how) if keep is None else None
     if order is not None:
         compacted = compacted[order]
     if keep is not None and is_rough and keep < ROUGH_UP_TO * len(union):
@@ -201,8 +202,11 @@ def allreduce_sparse(
     elif agreed.exponents is not None and way.way is Way.SAME:
         divisor = comm.world_size if how.operator == "average" else 1
         known = agreed.exponents
-        return scaled.begin(comm, compacted, known, divisor, background, lambda sums: chosen(union, sums))
+        step = scaled.begin(comm, compacted, known, divisor, background, lambda sums: chosen(union, sums))
+        pairs.end_early()
+        return step
     handle = begin_sum(comm, compacted, how, background)
+    pairs.end_early()
 
     def finish() -> SparseSum:
         if order is not None:
@@ -226,7 +230,10 @@ def _first_step(
     values: Array | None = None,
     overflow: bool = False,
 ) -> Agreed:
-    """Do the first step, with what is expected to go along, and wait for both; raises what `agree` does."""
+    """Do the first step, with what is expected to go along; raises what `agree` does.
+
+    What goes along may still be under way: if it has not what is wanted, the next step need not wait for it.
+    """
     try:
         agreed = agree(
             comm,
@@ -241,12 +248,11 @@ def _first_step(
     except (UsageError, SumOverflow):
         pairs.end_early()
         raise
-    pairs.end_early()
     return agreed
 
 
 def _order_of_rows(
-    comm: Begins, own: Words, union: Indices, compacted: Array, counts: npt.NDArray[np.uint64], how: Options
+    comm: Begins, own: Words, union: Indices, compacted: Array, counts: Sequence[int], how: Options
 ) -> Indices | None:
     """Return the order by owners in which rows of many values travel, or None where it does not pay."""
     width = compacted.size // max(1, len(union))
@@ -286,7 +292,7 @@ def _placed(flat: Array, room: Array | None) -> Array:
 
 def _as_rows(values: Array) -> Array:
     """View values as rows of unsigned integers of their size, of which kernels have few kinds."""
-    width = int(np.prod(values.shape[1:]))
+    width = math.prod(values.shape[1:])
     return np.ascontiguousarray(values).reshape(len(values), width).view(f"u{values.dtype.itemsize}")
 
 
@@ -309,7 +315,7 @@ def allreduce_topk(
     if known is not None and known.called == call and not fault and k >= array.size:
         own = Own(
             called=call,
-            count=array.size,
+            present=array.size,
             rows=array.size,
             values=lambda room: _placed(flat, room),
             seems_dense=True,
@@ -358,7 +364,7 @@ def allreduce_blocks(comm: Begins, array: Array, block: int | str, how: Options,
         seems_dense = known.called == called and dense.seems_dense(whole, size)
         own = Own(
             called=called,
-            count=blocks,
+            present=blocks,
             rows=blocks,
             values=lambda room: _placed(whole, room),
             seems_dense=seems_dense,
@@ -389,19 +395,22 @@ def allreduce_blocks(comm: Begins, array: Array, block: int | str, how: Options,
     union = unite(comm, support, agreed, way, called)
     per_frame = comm.ranks.lanes_per_frame * LANE_BYTES * 8 // operation.format.bits
     own_bits = size * operation.format.value_bits
-    if block != "auto" and size < per_frame and owners.pays(agreed.counts, len(union), own_bits):
+    if block != "auto" and size < per_frame and owners.pays(agreed.each, len(union), own_bits):
         is_short = int(union[-1]) == whole.size // size
         union = union[_by_owners(comm, words, union, round(per_frame / size), but_last=is_short)]
     elif len(union) == blocks or (block == "auto" and not _gains(union, size, per_frame)):
         handle = begin_sum(comm, whole, how, background)
+        pairs.end_early()
         return LastStep(handle=handle, finish=lambda: returned(whole, array))
     compacted = take_blocks(whole, size, union)
+    handle = begin_sum(comm, compacted, how, background)
+    pairs.end_early()
 
     def finish() -> Array:
         put_blocks(whole, size, union, compacted)
         return returned(whole, array)
 
-    return LastStep(handle=begin_sum(comm, compacted, how, background), finish=finish)
+    return LastStep(handle=handle, finish=finish)
 
 
 def _by_owners(comm: Begins, own: Words, union: Indices, together: int, *, but_last: bool = False) -> Indices:
@@ -451,7 +460,7 @@ def _remembered(function: Callable[P, Made]) -> Callable[P, Made]:
     @wraps(function)
     def call(*arguments: P.args, **options: P.kwargs) -> Made:
         try:
-            return known(*arguments, **options)
+            return known(*arguments, **options)  # type: ignore[arg-type] # what has no hash is raised
         except TypeError:  # an argument that is none, and has no hash
             return function(*arguments, **options)
 
