@@ -7,7 +7,8 @@ the links, or 50 us.  The times are those of one thread, which other work on the
 printed.
 
 Each run has other places, for a processor learns the branches of what it has seen before.  A call checks its places
-before it describes and codes them, so they have just been read here, too.
+before it describes and codes them, so they have just been read here, too.  Adding is compared with the pass that comes
+right behind it, since other work on the machine makes both longer.
 
 `--publish` writes the table into docs/results/sparse-ways.md.
 """
@@ -15,7 +16,6 @@ before it describes and codes them, so they have just been read here, too.
 from __future__ import annotations
 
 import os
-import statistics
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -55,16 +55,18 @@ class Drawn:
     """All pairs side by side."""
 
 
-def median_us(work: Callable[[Drawn], object], all_drawn: Sequence[Drawn]) -> float:
-    """Return the median of the thread's microseconds, after a run that compiles."""
-    work(all_drawn[0])
+def microseconds(works: Sequence[Callable[[Drawn], object]], all_drawn: Sequence[Drawn]) -> npt.NDArray[np.float64]:
+    """Return the thread's microseconds in each work, a row for each run, after one that compiles."""
     took = []
-    for one in all_drawn:
+    for one in [all_drawn[0], *all_drawn]:
         bitmap.examine(one.own)
-        began = time.thread_time_ns()
-        work(one)
-        took.append(time.thread_time_ns() - began)
-    return statistics.median(took) / 1e3
+        row = []
+        for work in works:
+            began = time.thread_time_ns()
+            work(one)
+            row.append(time.thread_time_ns() - began)
+        took.append(row)
+    return np.array(took[1:]) / 1e3
 
 
 def drawn(count: int, seed: int) -> Drawn:
@@ -139,12 +141,14 @@ def table() -> Iterator[str]:
             np.zeros(places.SKETCH_WORDS, np.uint64),
             np.zeros(places.STRETCH_WORDS, np.uint64),
         )
-        coding = median_us(lambda one: places.code(one.own, VALUES), all_drawn)
-        describing = median_us(partial(_describe, known=known), all_drawn)
-        adding = median_us(lambda one: places.add(one.parts, VALUES, 1, 1.0), all_drawn)
-        merging = median_us(lambda one: merged(one.pairs), all_drawn)
-        passing = median_us(lambda one: passed(one.joined), all_drawn)
-        beyond = coding + describing + adding - passing
+        describing = np.median(microseconds([partial(_describe, known=known)], all_drawn))
+        coding = np.median(microseconds([lambda one: places.code(one.own, VALUES)], all_drawn))
+        merging = np.median(microseconds([lambda one: merged(one.pairs)], all_drawn))
+        both = microseconds(
+            [lambda one: places.add(one.parts, VALUES, 1, 1.0), lambda one: passed(one.joined)], all_drawn
+        )
+        adding, passing = np.median(both, axis=0)
+        beyond = float(coding + describing + np.median(both[:, 0] - both[:, 1]))
         facts = facts_of(VALUES, [count] * PARTS, round(VALUES * (1 - (1 - density) ** PARTS)), is_same=False)
         best = chosen(facts, costs(facts, 0.0))[0]
         most = [max(LEAST_US, SHARE * seconds(best, rate) * 1e6) for rate in RATES_BPS.values()]

@@ -80,6 +80,15 @@ def _marked(_context: Any, address: Any, mask: Any) -> Any:
     return types.uint64(address, mask), _generating(_mark)
 
 
+def _set_long(_context: Any, address: Any, word: Any) -> Any:
+    def generate(context: Any, builder: Any, _signature: Any, arguments: Any) -> Any:
+        target = builder.inttoptr(arguments[0], ir.IntType(64).as_pointer())
+        builder.store(arguments[1], target).align = 1
+        return context.get_dummy_value()
+
+    return types.void(address, word), generate
+
+
 def _pack(builder: Any, address: Any, width: Any) -> Any:
     mask = builder.sub(builder.shl(ir.Constant(ir.IntType(64), 1), width), ir.Constant(ir.IntType(64), 1))
     shifts = builder.mul(_each(builder, width), _eight(range(EIGHT)))
@@ -145,3 +154,9 @@ def total_of_hashes(address: Scalar) -> Scalar:
 def marked(address: Scalar, mask: Scalar) -> Scalar:
     """Return a bit for each of eight places: whether its hash has no bit in common with `mask`."""
     return np.uint64(sum((_hash(place) & int(mask) == 0) << i for i, place in enumerate(_read(address))))
+
+
+@intrinsic(_set_long)
+def set_long(address: Scalar, word: Scalar) -> None:
+    """Write a 64-bit word to an address, which need not be a multiple of eight."""
+    ctypes.c_uint64.from_address(int(address)).value = int(word)

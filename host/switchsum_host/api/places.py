@@ -21,11 +21,11 @@ import numpy.typing as npt
 from switchsum_switch.kernels.decorators import inner, kernel
 from switchsum_switch.kernels.floats import restore_floats, usual_floats
 from switchsum_switch.kernels.loading import address_of
-from switchsum_switch.kernels.memory import Scalar, floats_at, long_at, longs_at, set_long
+from switchsum_switch.kernels.memory import Scalar, floats_at, long_at, longs_at
 from switchsum_switch.kernels.plain import wrapping
 
 from .bitmap import WORD_BITS, Indices, Words, ones, trailing_zeros, words_for
-from .eights import EIGHT, FIRST_FACTOR, HALF, SECOND_FACTOR, marked, packed, spread, total_of_hashes
+from .eights import EIGHT, FIRST_FACTOR, HALF, SECOND_FACTOR, marked, packed, set_long, spread, total_of_hashes
 
 Floats = npt.NDArray[np.float32]
 Totals = npt.NDArray[np.float64]

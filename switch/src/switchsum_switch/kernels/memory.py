@@ -85,21 +85,6 @@ def long_at(address: Scalar) -> Scalar:
     return np.uint64(ctypes.c_uint64.from_address(int(address)).value)
 
 
-def _set_long(_context: Any, address: Any, word: Any) -> Any:
-    def generate(context: Any, builder: Any, _signature: Any, arguments: Any) -> Any:
-        stored = builder.store(arguments[1], builder.inttoptr(arguments[0], ir.IntType(64).as_pointer()))
-        stored.align = 1
-        return context.get_dummy_value()
-
-    return types.void(address, word), generate
-
-
-@intrinsic(_set_long)
-def set_long(address: Scalar, word: Scalar) -> None:
-    """Write a 64-bit word to an address, which need not be a multiple of eight."""
-    ctypes.c_uint64.from_address(int(address)).value = int(word)
-
-
 def _byte_swap(_context: Any, value: Any) -> Any:
     def generate(_context: Any, builder: Any, _signature: Any, arguments: Any) -> Any:
         return arguments[0] if value.bitwidth == 8 else builder.bswap(arguments[0])
@@ -142,7 +127,6 @@ __all__ = [
     "longs_at",
     "pointer",
     "prefetch",
-    "set_long",
     "swap",
     "words_at",
 ]
