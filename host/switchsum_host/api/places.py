@@ -21,7 +21,7 @@ import numpy.typing as npt
 from switchsum_switch.kernels.decorators import inner, kernel
 from switchsum_switch.kernels.floats import restore_floats, usual_floats
 from switchsum_switch.kernels.loading import address_of
-from switchsum_switch.kernels.memory import Scalar, floats_at, long_at, longs_at
+from switchsum_switch.kernels.memory import Scalar, floats_at, integers_at, long_at, longs_at
 from switchsum_switch.kernels.plain import wrapping
 
 from .bitmap import WORD_BITS, Indices, Words, ones, trailing_zeros, words_for
@@ -292,6 +292,8 @@ class Part(NamedTuple):
     words: Words
     values: Floats
     size: int
+    indices: Indices | None = None
+    """The places themselves, where they are known, in place of `words`: this rank's need no decoding."""
 
 
 _WORDS, _SIZE, _LOWER, _SHIFT, _COUNT, _VALUES, _DONE, _NEXT, _REST = range(9)
@@ -299,6 +301,8 @@ _WORDS, _SIZE, _LOWER, _SHIFT, _COUNT, _VALUES, _DONE, _NEXT, _REST = range(9)
 
 `_LOWER` words come before the upper bits. `_NEXT` is the word whose bits are being read, and `_REST` those left of it.
 """
+_LISTED: Final = -1
+"""In place of how many lower bits there are: places are 64-bit integers."""
 AT_ONCE: Final = 4
 """Places of a word of 64 that are written together. Nobody foresees how many it has: a loop would often end wrongly."""
 TILE: Final = 1 << 12
@@ -313,9 +317,14 @@ def add(parts: Sequence[Part], rows: int, width: int, divisor: float) -> tuple[I
     lines = []
     for part in parts:
         lower, upper, shift = _words(part.size, rows)
-        assert len(part.words) == lower + upper
         assert part.values.size == part.size * width
-        words, values = address_of(part.words), address_of(part.values)
+        values = address_of(part.values)
+        if part.indices is not None:
+            assert len(part.indices) == part.size
+            lines.append((address_of(part.indices), part.size, 0, _LISTED, part.size, values, 0, 0, 0))
+            continue
+        assert len(part.words) == lower + upper
+        words = address_of(part.words)
         lines.append((words, lower + upper, lower, shift, part.size, values, 0, lower - 1, 0))
     table = np.array(lines, np.int64).reshape(len(parts), _REST + 1)
     most = min(rows, sum(part.size for part in parts))
@@ -340,7 +349,9 @@ def _add_parts(
     found = 0
     for first in range(0, rows, tile):
         for i in range(table.shape[0]):
-            if width == 1:
+            if table[i, _SHIFT] == _LISTED:
+                _add_listed(table[i], first, min(tile, rows - first), width, totals, seen)
+            elif width == 1:
                 _add_values(table[i], first, min(tile, rows - first), totals, seen)
             else:
                 _add_rows(table[i], first, min(tile, rows - first), width, totals, seen)
@@ -487,6 +498,22 @@ def _add_rows(part: Indices, first: int, rows: int, width: int, totals: Totals, 
             upper -= one
             bit += shift
     part[_DONE], part[_NEXT], part[_REST] = np.int64(done), np.int64(source), np.int64(word)
+
+
+@inner
+@wrapping
+def _add_listed(part: Indices, first: int, rows: int, width: int, totals: Totals, seen: Words) -> None:
+    """Add the rows of a part that lie in a tile; its places are listed, in order."""
+    indices = integers_at(part[_WORDS], part[_COUNT])
+    values, columns = floats_at(part[_VALUES], part[_COUNT] * width), np.uint64(width)
+    done, count, end = np.uint64(part[_DONE]), np.uint64(part[_COUNT]), first + rows
+    while done < count and indices[done] < end:
+        at = np.uint64(indices[done] - first)
+        seen[at >> np.uint64(6)] |= np.uint64(1) << (at & np.uint64(63))
+        for j in range(columns):
+            totals[at * columns + j] += np.float64(values[done * columns + j])
+        done += np.uint64(1)
+    part[_DONE] = np.int64(done)
 
 
 def narrowed(sums: Floats, dtype: np.dtype[Any]) -> npt.NDArray[Any]:
