@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from support.timing import eventually
 from switchsum_host.api import places, ways
 from switchsum_host.api.collectives import Way
 from switchsum_host.api.communicator import Communicator
@@ -333,6 +334,22 @@ def test_the_size_of_a_union_is_estimated(count: int, step: int) -> None:
         off.append(places.estimate(sketch) / max(1, count) - (count > 0))
     assert abs(np.mean(off)) < 0.06
     assert np.max(np.abs(off)) < 0.35
+
+
+@pytest.mark.parametrize("counts", [[100] * RANKS, [5000] * RANKS, [70_000] * RANKS, [199_000] * RANKS])
+def test_what_is_begun_in_the_background_ends_though_nobody_waits(
+    fresh_ranks: list[Communicator], counts: list[int]
+) -> None:
+    rows = random_rows(np.random.default_rng(1), 200_000, counts)
+
+    def call(one: Communicator) -> bool:
+        own = np.sort(rows[one.rank])
+        handle = one.allreduce_sparse_async(own, np.ones(len(own), np.float32), 200_000)
+        is_over = eventually(lambda: handle.is_done)
+        handle.wait()
+        return is_over
+
+    assert all(on_all(fresh_ranks, call))
 
 
 @pytest.mark.parametrize("count", [0, 1, 7, 8, 9, 300, 17_000, 50_003])

@@ -71,7 +71,7 @@ class Pairs:
         if handle is None or any(left):
             rest = self._gathering(self._own[sent[self._comm.rank] :], left)
             handle = self._comm.start(rest.collective, stays=not background, background=background)
-            self.end_early()
+        self.end_early()  # nobody else drives what goes along
 
         def result() -> Any:
             parts = [self._whole(rank, sent[rank], rest, left[rank]) for rank in range(len(counts))]
