@@ -10,7 +10,7 @@ import subprocess
 import sys
 from collections.abc import Sequence
 
-from switchsum.cli.app import main as command
+from switchsum.cli.app import main as run
 from switchsum.launch import wires
 
 
@@ -36,9 +36,9 @@ def main() -> int:
         return subprocess.run(["unshare", "--net", "--", *here], env=entered, check=False).returncode
     lay = wires.run
     queue_s = float(sys.argv[1])
-    wires.run = lambda given: lay(with_queue(given, queue_s))
+    wires.run = lambda command: lay(with_queue(command, queue_s))
     sys.argv[:] = ["switchsum", *sys.argv[2:]]
-    command()
+    run()
     return 0
 
 

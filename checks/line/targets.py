@@ -20,6 +20,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -151,15 +152,15 @@ def rows(jobs: int) -> Iterator[Row]:
         for lanes, mtu in ((256, "1,500"), (2048, "9,000")):
             for queue_s in QUEUES_S:
                 name = f"queue {mbit:g} Mbit/s, MTU {mtu}, {queue_s:g} s"
-                yield Row(name=name, measure=lambda m=mbit, n=lanes, q=queue_s: queue(m, n, q))
+                yield Row(name=name, measure=partial(queue, mbit, lanes, queue_s))
     yield Row(name="machines, queue of 100 ms and of 1.5 s", measure=short_queue)
-    yield Row(name="machines, trip of 80 ms, queue of 200 ms", measure=lambda: far(0.2))
-    yield Row(name="machines, trip of 80 ms, queue of 1.5 s", measure=lambda: far(1.5))
-    yield Row(name="plainest", measure=lambda: plainest(jobs))
+    yield Row(name="machines, trip of 80 ms, queue of 200 ms", measure=partial(far, 0.2))
+    yield Row(name="machines, trip of 80 ms, queue of 1.5 s", measure=partial(far, 1.5))
+    yield Row(name="plainest", measure=partial(plainest, jobs))
     for slots in ("32", "64", "128", "auto"):
-        yield Row(name=f"jumbo, slots {slots}", measure=lambda s=slots: jumbo(s))
+        yield Row(name=f"jumbo, slots {slots}", measure=partial(jumbo, slots))
     for links in ("shm", "udp"):
-        yield Row(name=f"4 bytes, loss 1 %, {links}", measure=lambda way=links: small(way))
+        yield Row(name=f"4 bytes, loss 1 %, {links}", measure=partial(small, links))
 
 
 def main() -> int:

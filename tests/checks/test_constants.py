@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
+import ast
 import json
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 from checks.bench.ages import unmarked
-from checks.clone import ROOT
+from checks.compiled import copy_code, holding
 from checks.constants import __main__ as command
 from checks.constants import page, sources, trying
 from checks.constants.neutral import FIXED, NEUTRAL
 from checks.rough import short
 from checks.rough.cells import Cell
-from checks.rough.running import Outcome
 
 CONSTANTS = sources.constants()
 SOURCE = """\
@@ -25,8 +23,10 @@ from typing import Final
 _TRIPS: Final = 16
 \"\"\"Round trips.\"\"\"
 _MOST: Final = 1 << _TRIPS
-NAMES: Final = {"a": 1}
 half = 1 / 2
+
+def now():
+    return _TRIPS + _MOST + half
 """
 
 
@@ -48,7 +48,8 @@ def test_the_page_has_what_was_found() -> None:
 
 def test_values_that_were_tried_are_those_of_the_table() -> None:
     for name, row in page.kept().items():
-        assert set(row["tries"]) <= set(NEUTRAL.get(name, row["tries"])), name
+        known = {f"{value:g}" for value in NEUTRAL[name]} if name in NEUTRAL else set(row["tries"])
+        assert row["tries"].keys() <= known, name
 
 
 def test_constants_are_numbers_and_not_what_is_computed_of_them() -> None:
@@ -57,47 +58,60 @@ def test_constants_are_numbers_and_not_what_is_computed_of_them() -> None:
     assert not {"timer._MOST_TIMES", "round_trips.UNKNOWN", "recovery._REPEAT"} & CONSTANTS.keys()
 
 
-def test_a_changed_constant_reaches_what_is_computed_of_it() -> None:
-    made: dict[str, object] = {}
-    exec(sources.changed(SOURCE, "_TRIPS", "3 + 1", "some.py"), made)
-    assert (made["_TRIPS"], made["_MOST"], made["half"]) == (4, 16, 0.5)
+def test_functions_read_constants_from_memory_and_what_is_computed_of_them_too() -> None:
+    known = {"pacing._TRIPS": CONSTANTS["pacing._TRIPS"]}
+    text = ast.unparse(sources.changed(SOURCE, known["pacing._TRIPS"].module, known))
+    place = known["pacing._TRIPS"].place
+    assert f"return _changed_integer({place}) + (1 << _changed_integer({place})) + half" in text
+    assert "_TRIPS: Final = 16" in text
 
 
-@pytest.mark.parametrize("symbol", ["_LEAST", "_MOST", "NAMES", "half"])
-def test_a_constant_that_is_not_there_is_refused(symbol: str) -> None:
-    with pytest.raises(ValueError, match=r"some\.py names 0 numbers"):
-        sources.changed(SOURCE, symbol, "1", "some.py")
+def test_constants_of_other_modules_are_read_from_memory_too() -> None:
+    known = {name: CONSTANTS[name] for name in ("round_trips.FEW_TIMED", "window.LEAST")}
+    few, least = (one.place for one in known.values())
+    imported = "from typing import Final\nfrom .round_trips import FEW_TIMED as few\n\ndef now(): return few\n"
+    text = ast.unparse(sources.changed(imported, "switchsum_host.engine.policies.window", known))
+    assert f"return _changed_integer({few})" in text
+    named = "from typing import Final\nfrom .policies import window\n\ndef now(): return window.LEAST\n"
+    text = ast.unparse(sources.changed(named, "switchsum_host.engine.congestion", known))
+    assert f"return _changed_real({least})" in text
 
 
 def test_a_module_that_has_been_imported_is_refused() -> None:
-    with pytest.raises(ImportError, match="has been imported"):
-        sources.change(CONSTANTS["window._QUIET"], "0")
+    from switchsum_host.engine.policies import window
+
+    with pytest.raises(ImportError, match=window.__name__):
+        sources.install()
 
 
-def test_names_that_other_modules_import_are_changed_too() -> None:
-    script = (
-        "from checks.constants.sources import change, constants\n"
-        "change(constants()['round_trips.FEW_TIMED'], '77')\n"
-        "from switchsum_host.engine.policies import round_trips, window\n"
-        "print(round_trips.FEW_TIMED, window.FEW_TIMED)\n"
-    )
-    done = subprocess.run([sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True, check=True)
-    assert done.stdout.split() == ["77", "77"]
+@pytest.mark.slow
+def test_a_process_goes_as_the_engine_does_and_otherwise_only_while_a_constant_is_changed() -> None:
+    cells = {"four-frames": short.CELLS["four-frames"].text}
+    usual = trying.outcomes(cells.items())
+    trier = trying.Trier(cells)
+    try:
+        assert trier.found() == usual
+        changed = trier.found(CONSTANTS["delivery._FULL"], 1e9)
+        assert changed["four-frames"]["repeats"] > 2 * usual["four-frames"]["repeats"]
+        assert trier.found() == usual
+    finally:
+        trier.close()
 
 
 def test_code_that_holds_no_constant_is_copied_and_other_code_is_not(tmp_path: Path) -> None:
-    held = trying.of_the_engine()
+    held = holding(sources.modules())
     assert {"switchsum_host.engine.by_hand", "switchsum_host.engine.loop", "switchsum_host.engine.recovery"} <= held
     assert not {"switchsum_host.engine.kernels", "switchsum_lab.simulation.loop", "switchsum_switch.ports"} & held
-    trying.copy_code(tmp_path / "cache")
-    names = [path.name for path in (tmp_path / "cache").rglob("*.object")]
+    assert "switchsum_lab.simulation.loop" in holding({"switchsum_host.engine.receiving"})
+    copy_code(tmp_path / "cache", "digest", sources.modules())
+    names = [path.name for path in (tmp_path / "cache" / "kernels" / "digest").glob("*.object")]
     assert not [name for name in names if name.startswith(("host.engine.by_hand.", "host.engine.loop."))]
 
 
 def test_only_cells_that_hold_with_a_constant_fall_without_it() -> None:
     cells = {"good": Cell(kind="plain"), "bad": Cell(kind="plain")}
-    slow = Outcome(bound_s=1.0, took_s=2.0, repeats=0.0)
-    fast = Outcome(bound_s=1.0, took_s=1.0, repeats=0.0)
+    bound_s = cells["good"].bound_s
+    fast, slow = ({"took_s": times * bound_s, "repeats": 0.0, "error": "", "digest": ""} for times in (1, 2))
     usual = {"good": fast, "bad": slow}
     assert command.fallen(cells, usual, {"good": slow, "bad": slow}) == {"good": "share of the bound 0.500, not 0.8"}
     assert not command.fallen(cells, usual, usual)
@@ -105,7 +119,7 @@ def test_only_cells_that_hold_with_a_constant_fall_without_it() -> None:
 
 def test_what_breaks_in_a_cell_is_its_outcome_and_others_go_on() -> None:
     cells = [("broken", json.dumps({"kind": "plain", "shape": "ring"})), ("whole", Cell(kind="plain", blocks=40).text)]
-    found = dict(trying.outcomes(cells))
+    found = trying.outcomes(cells)
     assert found["broken"]["error"].startswith("KeyError")
     assert not found["whole"]["error"]
     assert found["whole"]["took_s"] > 0

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from checks.line import __main__ as line
-from checks.line import launched, relay, targets
+from checks.line import launched, machines, relay, targets
 from checks.line.cells import CELLS, REPEATS, SHARE, Cell
 from switchsum.planning.topology import load
 
@@ -111,13 +111,13 @@ def test_the_99th_percentile_of_small_sums_counts(monkeypatch: pytest.MonkeyPatc
 def test_a_way_that_is_behind_gloo_on_a_far_path_falls(monkeypatch: pytest.MonkeyPatch) -> None:
     for own, holds in ((90.0, True), (110.0, False)):
         steps = {"gloo": dict.fromkeys(targets.PAIRS.values(), 100.0), "switchsum": dict.fromkeys(targets.PAIRS, own)}
-        monkeypatch.setattr(targets.machines, "steps", lambda backend, *_, found=steps, **__: found[backend])
+        monkeypatch.setattr(machines, "steps", lambda backend, *_, found=steps, **__: found[backend])
         assert targets.far(0.2)[0] is holds
 
 
 def test_a_relay_hands_frames_on_in_order_and_not_before_their_time() -> None:
     sent: list[bytes] = []
-    held = deque((at, sent.append, frame) for at, frame in ((1.0, b"a"), (2.0, b"b"), (3.0, b"c")))
+    held: relay.Waiting = deque((at, sent.append, frame) for at, frame in ((1.0, b"a"), (2.0, b"b"), (3.0, b"c")))
     assert relay.hand_on(held, 2.5) == 0.5
     assert sent == [b"a", b"b"]
     assert relay.hand_on(held, 3.0) is None
