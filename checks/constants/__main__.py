@@ -22,7 +22,7 @@ from typing import Any, Final
 
 from checks.bench.records import provenance
 from checks.constants import page
-from checks.constants.neutral import NEUTRAL
+from checks.constants.neutral import ELSEWHERE, NEUTRAL
 from checks.constants.sources import Constant, constants
 from checks.constants.trying import Found, Trier, outcomes
 from checks.rough import short
@@ -113,7 +113,7 @@ def main() -> None:
     known, began = page.kept(), time.monotonic()
     chosen = [one for name, one in constants().items() if name in NEUTRAL and re.search(options.only, name)]
     if options.untouched:
-        chosen = [one for one in chosen if not is_needed(known.get(one.name, {}))]
+        chosen = [one for one in chosen if one.name not in ELSEWHERE and not is_needed(known.get(one.name, {}))]
     cells: Mapping[str, Cell] = short.CELLS
     if options.cells:
         numbers = range(options.first, options.first + options.cells)

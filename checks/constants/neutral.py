@@ -87,3 +87,16 @@ FIXED: Final[Mapping[str, str]] = MappingProxyType(
     }
 )
 """Constants that decide nothing, and why they are what they are."""
+ELSEWHERE: Final[Mapping[str, str]] = MappingProxyType(
+    {
+        **dict.fromkeys(
+            ("timer._LATENESSES", "timer._FORGOTTEN_S", "pacing._COARSE"),
+            "decides where workers share processors and look late at their clocks, which none does in virtual time",
+        ),
+        **dict.fromkeys(
+            ("window.PATIENCE", "window._STEP", "window._FEW"),
+            "decides beside TCP that does not obey marks ([sharing.md](sharing.md#how-the-window-changes))",
+        ),
+    }
+)
+"""Constants that decide where no rough network is, and where that is."""

@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from checks.bench import ages
 from checks.clone import ROOT
-from checks.constants.neutral import FIXED
+from checks.constants.neutral import ELSEWHERE, FIXED
 from checks.constants.sources import constants
 from checks.rough import short
 from checks.rough.cells import Cell
@@ -43,7 +43,8 @@ def table(rows: Mapping[str, Mapping[str, Any]]) -> Iterator[str]:
         if name in FIXED:
             yield f"| `{name}` | {one.value} | {FIXED[name]} |"
         elif name in rows and rows[name]["value"] == one.value:
-            yield f"| `{name}` | {one.value} | {'; '.join(_tries(rows[name]['tries'], named))} |"
+            says = "; ".join([*_tries(rows[name]["tries"], named), *filter(None, [ELSEWHERE.get(name)])])
+            yield f"| `{name}` | {one.value} | {says} |"
         else:
             yield f"| `{name}` | {one.value} | not tried yet |"
     yield ""

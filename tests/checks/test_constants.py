@@ -12,7 +12,7 @@ from checks.bench.ages import unmarked
 from checks.compiled import copy_code, holding
 from checks.constants import __main__ as command
 from checks.constants import page, sources, trying
-from checks.constants.neutral import FIXED, NEUTRAL
+from checks.constants.neutral import ELSEWHERE, FIXED, NEUTRAL
 from checks.rough import short
 from checks.rough.cells import Cell
 
@@ -32,6 +32,7 @@ def now():
 
 def test_each_constant_has_values_that_switch_it_off_or_a_reason_why_not() -> None:
     assert NEUTRAL.keys().isdisjoint(FIXED)
+    assert ELSEWHERE.keys() <= NEUTRAL.keys()
     assert NEUTRAL.keys() | FIXED.keys() == CONSTANTS.keys(), "checks/constants/neutral.py has the values"
 
 

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from checks.lab.convergence_ways import ALONE
 from checks.line import __main__ as line
 from checks.line import launched, machines, relay, targets
 from checks.line.cells import CELLS, REPEATS, SHARE, Cell
@@ -110,7 +111,10 @@ def test_the_99th_percentile_of_small_sums_counts(monkeypatch: pytest.MonkeyPatc
 
 def test_a_way_that_is_behind_gloo_on_a_far_path_falls(monkeypatch: pytest.MonkeyPatch) -> None:
     for own, holds in ((90.0, True), (110.0, False)):
-        steps = {"gloo": dict.fromkeys(targets.PAIRS.values(), 100.0), "switchsum": dict.fromkeys(targets.PAIRS, own)}
+        steps = {
+            "gloo": dict.fromkeys(targets.PAIRS.values(), 100.0),
+            "switchsum": dict.fromkeys([ALONE, *targets.PAIRS], own),
+        }
         monkeypatch.setattr(machines, "steps", lambda backend, *_, found=steps, **__: found[backend])
         assert targets.far(0.2)[0] is holds
 
