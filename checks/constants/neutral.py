@@ -97,6 +97,7 @@ ELSEWHERE: Final[Mapping[str, str]] = MappingProxyType(
             ("window.PATIENCE", "window._STEP", "window._FEW"),
             "decides beside TCP that does not obey marks ([sharing.md](sharing.md#how-the-window-changes))",
         ),
+        "recovery._MANY": "saves processor time: slots are not looked through for each result",
     }
 )
 """Constants that decide where no rough network is, and where that is."""

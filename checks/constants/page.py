@@ -17,6 +17,8 @@ from checks.rough.cells import Cell
 KEPT: Final = Path(__file__).with_name("results.json")
 PAGE: Final = ROOT / "docs" / "recovery.md"
 BEGIN, END = "<!-- constants: python -m checks.constants --publish -->", "<!-- end of constants -->"
+NO_END: Final = 1e6
+"""From that on, a value means that there is no limit."""
 SHOWN: Final = 4
 """Most networks that a row names."""
 
@@ -62,7 +64,7 @@ def _tries(tries: Mapping[str, Mapping[str, Any]], named: dict[str, None]) -> It
         named.update(dict.fromkeys(falls[:SHOWN]))
         more = f" and {len(falls) - SHOWN} more" if len(falls) > SHOWN else ""
         says = ", ".join(falls[:SHOWN]) + more if falls else f"none ({found['moved']} go another way)"
-        yield f"`{value}`: {says}"
+        yield f"{'no end' if float(value) >= NO_END else value}: {says}"
 
 
 def words(cell: Cell) -> str:
@@ -74,7 +76,9 @@ def words(cell: Cell) -> str:
 
     """
     hosts = f"{cell.jobs} jobs of {cell.hosts} hosts" if cell.jobs > 1 else f"{cell.hosts} hosts"
-    says = [f"{cell.kind}: {cell.shape} of {hosts}", f"{cell.rate_bps / 1e6:.4g} Mbit/s"]
+    is_fast = cell.rate_bps >= 1e9
+    rate = f"{cell.rate_bps / 1e9:.4g} Gbit/s" if is_fast else f"{cell.rate_bps / 1e6:.4g} Mbit/s"
+    says = [f"{cell.kind}: {cell.shape} of {hosts}", rate]
     says += [f"hosts {cell.host_times:g} times as fast"] * (cell.host_times != 1)
     says += [f"others {cell.slow_times:g} times as fast"] * (cell.slow_times != 1)
     says += [f"trip {1e3 * cell.trip_s:.3g} ms"]
@@ -94,8 +98,8 @@ def words(cell: Cell) -> str:
     says += [cell.numbers] * (cell.numbers != "float32")
     says += [f"{100 * cell.density:.3g} % of blocks"] * (cell.density < 1)
     for one in cell.troubles:
-        rate = f" at {one.factor:g} times its rate" * (one.factor > 0)
-        says.append(f"{one.what} {one.lasts_s:.3g} s{rate}")
+        times = f" at {one.factor:g} times its rate" * (one.factor > 0)
+        says.append(f"{one.what} {one.lasts_s:.3g} s{times}")
     return ", ".join(says)
 
 
