@@ -102,6 +102,12 @@ def test_ranks_of_machines_have_a_two_level_ring() -> None:
     assert advice(eight)[0].startswith("a two-level ring, float32: in each machine, then between them: 1.12 times")
 
 
+def test_lanes_of_8_bits_are_advised_only_where_ranks_send_more_than_they_get() -> None:
+    lines = [line for line in advice(replace(FOUR, has_switch=True)) if 'compress(model, "int' in line]
+    assert [line.split('"')[1] for line in lines] == ["int10", "int16"]
+    assert any('"int8"' in line for line in advice(FOUR)), "a switch on each machine: its link carries both ways"
+
+
 def test_bfloat16_halves_what_a_ring_sends() -> None:
     half = replace(FOUR, ring_bits=16)
     assert seconds(half, "gloo's ring, bfloat16") == pytest.approx(seconds(FOUR, "gloo's ring, float32") / 2)

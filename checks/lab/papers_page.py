@@ -29,7 +29,7 @@ DAY: Final = re.compile(r"(`make papers` of )\d{4}-\d\d-\d\d")
 BUILT: Final = ROOT / "build" / "papers"
 
 Values = Mapping[str, Any]
-"""Some values of a cell, by field."""
+"""Some values of a cell, by field.  Of several in a tuple, the one with the least figure counts."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,6 +64,8 @@ def _lossy(delay_us: float) -> dict[str, Values]:
 _LOSSES: Final = (0.0, 0.0001, 0.001, 0.01)
 _TWO: Final = (OURS, "omnireduce")
 _SPLIT: Final = "sparcml-split"
+_SPARCML: Final = (_SPLIT, "sparcml-doubling")
+"""SparCML chooses between them: the faster one counts."""
 TABLES: Final = (
     Table(
         page="papers",
@@ -141,7 +143,7 @@ TABLES: Final = (
         columns=[
             {"protocol": name, "workers": workers, "collective": "topk"}
             for workers in (2, 4, 16)
-            for name in (OURS, _SPLIT)
+            for name in (OURS, _SPARCML)
         ],
     ),
     Table(
@@ -152,7 +154,7 @@ TABLES: Final = (
         columns=[
             {"protocol": OURS, "collective": "topk", "calls": 1},
             {"protocol": OURS, "collective": "topk", "calls": 2},
-            {"protocol": _SPLIT, "collective": "topk"},
+            {"protocol": _SPARCML, "collective": "topk"},
             {"protocol": OURS, "collective": "allreduce"},
             {"protocol": "ring", "collective": "allreduce"},
         ],
@@ -180,7 +182,7 @@ TABLES: Final = (
         columns=[
             {"protocol": name, "overlap": overlap, "collective": "topk"}
             for overlap in ("random", "all")
-            for name in (OURS, _SPLIT)
+            for name in (OURS, _SPARCML)
         ],
     ),
     Table(
@@ -263,6 +265,9 @@ def differing(table: Table, results: Results) -> Iterator[str]:
 
 def _median(results: Results, values: Values, table: Table) -> float:
     """Return the figure of some cells of a sweep, or of the best of them."""
+    for field, several in values.items():
+        if isinstance(several, tuple):
+            return min(_median(results, {**values, field: value}, table) for value in several)
     runs = [
         run
         for run in results.runs

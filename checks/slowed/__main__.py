@@ -1,10 +1,11 @@
 """Slows the worker down in ten ways, and sees that a gate of speed fails each time.
 
-Run: python -m checks.slowed [--only NAME]
+Run: python -m checks.slowed [--only NAME] [--processes 2]
 
 Each way changes a copy of the repository.  Rough networks in virtual time come first (`checks.rough --short`).
 What they do not notice has to fail on slow links (`checks.line`, which needs root).  Exits with 1 where one goes
-unnoticed, or where the copy without a change fails.  Each takes half a minute to compile.
+unnoticed, or where the copy without a change fails.  Each takes half a minute to compile: what the change cannot be
+part of is taken from the cache.
 """
 
 from __future__ import annotations
@@ -17,10 +18,14 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Final
 
 from checks.clone import ROOT, import_path
+from checks.compiled import copy_code
+from switchsum_switch.kernels.cache import CACHE_VARIABLE
 
 from .slowdowns import SLOWDOWNS, Slowdown
 
@@ -43,19 +48,11 @@ def copy(to: Path) -> None:
             shutil.copy2(source, target)
 
 
-def noticed_by(folder: Path) -> str:
+def noticed_by(folder: Path, cache: Path) -> str:
     """Run the gates in a copy; return the one that fails with its first line of why, or nothing."""
-    environment = {**os.environ, "PYTHONPATH": import_path(folder)}
+    environment = {**os.environ, "PYTHONPATH": import_path(folder), CACHE_VARIABLE: str(cache)}
     for gate in GATES:
-        done = subprocess.run(
-            [sys.executable, "-m", *gate],
-            cwd=folder,
-            env=environment,
-            capture_output=True,
-            text=True,
-            timeout=LONGEST_S,
-            check=False,
-        )
+        done = _run(gate, folder, environment)
         if done.returncode:
             falls = [line for line in done.stdout.splitlines() if line.startswith("FALLS")]
             why = falls[0] if falls else (done.stderr.strip().splitlines() or ["no output"])[-1]
@@ -63,25 +60,53 @@ def noticed_by(folder: Path) -> str:
     return ""
 
 
+def _run(command: Sequence[str], folder: Path, environment: Mapping[str, str]) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", *command],
+        cwd=folder,
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=LONGEST_S,
+        check=False,
+    )
+
+
+def judge(one: Slowdown | None) -> bool:
+    """Slow a copy down, and run the gates; print which one has noticed it, and return whether that is right."""
+    began = time.monotonic()
+    with tempfile.TemporaryDirectory(prefix="switchsum-slowed-") as scratch:
+        folder, cache = Path(scratch, "clone"), Path(scratch, "cache")
+        copy(folder)
+        changed = []
+        if one is not None:
+            one.apply(folder)
+            changed.append(one.module)
+        environment = {**os.environ, "PYTHONPATH": import_path(folder)}
+        digest = _run(["checks.compiled"], folder, environment).stdout.strip()
+        copy_code(cache, digest, changed)
+        found = noticed_by(folder, cache)
+    is_right = bool(found) == (one is not None)
+    name = one.name if one else "no change"
+    says = f"noticed by {found}" if found else "nothing falls"
+    print(f"{'right' if is_right else 'WRONG'}  {name}: {says} ({time.monotonic() - began:.0f} s)", flush=True)
+    return is_right
+
+
 def main() -> int:
     """Print each slowdown and which gate has noticed it."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--only", default="", help="slowdowns whose names match this regular expression")
-    chosen: list[Slowdown | None] = [one for one in SLOWDOWNS if re.search(parser.parse_args().only, one.name)]
-    failed = 0
-    for one in [None, *chosen]:
-        began = time.monotonic()
-        with tempfile.TemporaryDirectory(prefix="switchsum-slowed-") as scratch:
-            copy(Path(scratch))
-            if one is not None:
-                one.apply(Path(scratch))
-            found = noticed_by(Path(scratch))
-        is_right = bool(found) == (one is not None)
-        failed += not is_right
-        name = one.name if one else "no change"
-        says = f"noticed by {found}" if found else "nothing falls"
-        print(f"{'right' if is_right else 'WRONG'}  {name}: {says} ({time.monotonic() - began:.0f} s)", flush=True)
-    return int(failed > 0)
+    parser.add_argument("--processes", type=int, default=len(os.sched_getaffinity(0)), help="so many side by side")
+    options = parser.parse_args()
+    chosen: list[Slowdown | None] = [one for one in SLOWDOWNS if re.search(options.only, one.name)]
+    began = time.monotonic()
+    if not judge(None):  # alone: it fills the cache, and `checks.line` has the machine for itself
+        return 1
+    with ThreadPoolExecutor(options.processes) as pool:
+        right = [*pool.map(judge, chosen)]
+    print(f"{sum(right)} of {len(right)} slowdowns are noticed, in {time.monotonic() - began:.0f} s")
+    return int(not all(right))
 
 
 if __name__ == "__main__":

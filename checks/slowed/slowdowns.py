@@ -21,6 +21,11 @@ class Slowdown:
     changes: tuple[tuple[str, str], ...]
     """Each text that is replaced, which occurs once in the file, and what replaces it."""
 
+    @property
+    def module(self) -> str:
+        """The module that it changes."""
+        return ".".join(Path(self.path).with_suffix("").parts[1:])
+
     def apply(self, root: Path) -> None:
         """Change the file below a root; raises ValueError where a text does not occur once."""
         path = root / self.path

@@ -9,6 +9,7 @@ import pytest
 
 from checks.clone import ROOT
 from checks.slowed.slowdowns import SLOWDOWNS, Slowdown
+from switchsum_switch.kernels.sources import module_sources
 
 
 @pytest.mark.parametrize("slowdown", SLOWDOWNS, ids=lambda one: one.name)
@@ -25,3 +26,8 @@ def test_a_slowdown_changes_its_file(slowdown: Slowdown, tmp_path: Path) -> None
 
 def test_there_are_ten() -> None:
     assert len({one.name for one in SLOWDOWNS}) == 10
+
+
+def test_a_slowdown_names_its_module() -> None:
+    assert {one.module for one in SLOWDOWNS} <= module_sources().keys()
+    assert "switchsum_host.engine.policies.window" in {one.module for one in SLOWDOWNS}

@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
+from switchsum_host.api import dense
 from switchsum_host.api.collectives import Way
 from switchsum_host.api.communicator import Communicator
 from switchsum_host.api.dense import seems_dense
@@ -22,6 +23,15 @@ Array = npt.NDArray[Any]
 SIZE = 6000
 TIMES = 2
 """Calls after which the next one begins at once."""
+
+
+@pytest.fixture(autouse=True, params=["one value more", "a word"])
+def told_by(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    """How ranks tell each other that nothing is wrong: floats of small arrays by one value more, others by a word."""
+    told: str = request.param
+    if told == "a word":
+        monkeypatch.setattr(dense, "_MOST_MARKED", 0)
+    return told
 
 
 def drawn(seed: int, dtype: Any = np.float32, size: int = SIZE) -> Array:
@@ -59,7 +69,7 @@ def begin_densely(ranks: list[Communicator], call: Callable[[Communicator, Array
 @pytest.mark.parametrize("call", CALLS)
 @pytest.mark.parametrize("dtype", [np.float32, np.float16, np.int32, ">f4"])
 def test_sums_that_begin_at_once_have_the_bits_of_plain_ones(
-    fresh_ranks: list[Communicator], call: Callable[[Communicator, Array], Array], dtype: Any
+    fresh_ranks: list[Communicator], call: Callable[[Communicator, Array], Array], dtype: Any, told_by: str
 ) -> None:
     def act(one: Communicator) -> tuple[list[Array], list[Array], list[int], list[int]]:
         sums, plain, steps = list[Array](), list[Array](), list[int]()
@@ -75,7 +85,9 @@ def test_sums_that_begin_at_once_have_the_bits_of_plain_ones(
         for found, right in zip(sums, plain, strict=True):
             native = right.dtype.newbyteorder("=")
             np.testing.assert_array_equal(bits(found.astype(native)), bits(right.astype(native)))
-        assert steps == [2] * (TIMES + 2)  # the first step, and the sum: from the third call on side by side
+        # The first step, and the sum: from the third call on side by side, or one operation.
+        at_once = 2 if told_by == "a word" or dtype is np.int32 else 1
+        assert steps == [2] * TIMES + [at_once] * 2
         assert sum(went) == TIMES + 2
         assert went[Way.ALL] >= 2
 
@@ -257,3 +269,24 @@ def test_lanes_and_averages_are_kept(fresh_ranks: list[Communicator], lanes: str
             np.testing.assert_array_equal(bits(found), bits(plain))
         else:  # rounded at random
             np.testing.assert_allclose(found, plain, atol=30)
+
+
+@pytest.mark.parametrize("call", CALLS)
+def test_values_that_are_no_numbers_are_added_as_ever(
+    fresh_ranks: list[Communicator], call: Callable[[Communicator, Array], Array]
+) -> None:
+    """A NaN in the last frame looks like the mark of a rank that something is wrong with."""
+
+    def act(one: Communicator) -> tuple[list[Array], list[Array]]:
+        found, plain = [], []
+        for number in range(2 * TIMES + 2):
+            array = drawn(10 * number + one.rank)
+            if number >= TIMES and one.rank == 1:
+                array[-1] = np.nan
+            found.append(call(one, array))
+            plain.append(one.allreduce(array.copy()))
+        return found, plain
+
+    for found, plain in on_all(fresh_ranks, act):
+        for one, other in zip(found, plain, strict=True):
+            np.testing.assert_array_equal(bits(one), bits(other))

@@ -99,7 +99,7 @@ def test_the_largest_upload_is_little_more_than_what_a_rank_has(ranks: int, dens
 
 def test_what_does_not_pay_is_left() -> None:
     def pays(counts: list[int], union: int, block_bits: int = 1024) -> bool:
-        return owners.pays(np.array(counts, np.uint64), union, block_bits)
+        return owners.pays(counts, union, block_bits)
 
     assert pays([1000] * 8, 8000)
     assert not pays([8000] + [10] * 7, 8000)  # one rank sends all of it in any case

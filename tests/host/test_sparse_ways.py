@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from support.timing import eventually
 from switchsum_host.api import places, ways
 from switchsum_host.api.collectives import Way
 from switchsum_host.api.communicator import Communicator
@@ -333,6 +334,60 @@ def test_the_size_of_a_union_is_estimated(count: int, step: int) -> None:
         off.append(places.estimate(sketch) / max(1, count) - (count > 0))
     assert abs(np.mean(off)) < 0.06
     assert np.max(np.abs(off)) < 0.35
+
+
+@pytest.mark.parametrize("counts", [[100] * RANKS, [5000] * RANKS, [70_000] * RANKS, [199_000] * RANKS])
+def test_what_is_begun_in_the_background_ends_though_nobody_waits(
+    fresh_ranks: list[Communicator], counts: list[int]
+) -> None:
+    rows = random_rows(np.random.default_rng(1), 200_000, counts)
+
+    def call(one: Communicator) -> bool:
+        own = np.sort(rows[one.rank])
+        handle = one.allreduce_sparse_async(own, np.ones(len(own), np.float32), 200_000)
+        is_over = eventually(lambda: handle.is_done)
+        handle.wait()
+        return is_over
+
+    assert all(on_all(fresh_ranks, call))
+
+
+@pytest.mark.parametrize("count", [0, 1, 7, 8, 9, 300, 17_000, 50_003])
+@pytest.mark.parametrize("spread", ["random", "side by side", "in heaps"])
+@pytest.mark.parametrize("rows", [50_003, 60_000, 1_000_000, 40_000_000, 1 << 36])
+def test_many_places_are_coded_and_described_as_one_by_one(count: int, spread: str, rows: int) -> None:
+    random = np.random.default_rng([count, rows])
+    if spread == "random":
+        indices = np.unique(random.integers(0, rows, count))
+    else:
+        heaps = 1 if spread == "side by side" else max(1, count // 100)
+        starts = random.integers(0, rows - count // heaps + 1, heaps)
+        indices = np.unique((starts[:, None] + np.arange(count // heaps)).reshape(-1))
+    lower, upper, shift = places._words(len(indices), rows)
+    bits = np.zeros((lower + upper) * 64, np.uint8)
+    if len(indices):
+        lows = (indices[:, None] >> np.arange(shift)) & 1
+        bits[: lows.size] = lows.reshape(-1)
+        bits[64 * lower + (indices >> shift) + np.arange(len(indices))] = 1
+    np.testing.assert_array_equal(places.code(indices, rows).view(np.uint8), np.packbits(bits, bitorder="little"))
+
+    hashes = indices.astype(np.uint64) + np.uint64(1)
+    for factor in (0x9E37_79B9_7F4A_7C15, 0xD6E8_FEB8_6659_FD93):
+        hashes = hashes * np.uint64(factor)
+        hashes ^= hashes >> np.uint64(32)
+    expected = np.zeros(2 * places.SKETCH_WORDS, np.uint64)
+    levels = (hashes & np.uint64(0xFFFF_FFFF)) | np.uint64(1 << 31)
+    np.bitwise_or.at(expected, (hashes >> np.uint64(57)).astype(int), levels & (~levels + np.uint64(1)))
+    digest, sketch = np.zeros(1, np.uint64), np.zeros(places.SKETCH_WORDS, np.uint64)
+    stretches, stretch = np.zeros(places.STRETCH_WORDS, np.uint64), places.stretch_of(rows, 1000)
+    places.describe(indices, digest, sketch, stretches, stretch)
+    assert digest[0] == np.sum(hashes, dtype=np.uint64)
+    np.testing.assert_array_equal(
+        np.unpackbits(stretches.view(np.uint8), bitorder="little").nonzero()[0], np.unique(indices // stretch)
+    )
+    found = sketch.view(np.uint32).astype(np.uint64)
+    assert not np.any(expected & ~found)  # the lowest bits may be set without a look
+    assert np.bitwise_count(found ^ expected).sum() <= 3
 
 
 def test_ranks_that_differ_in_rows_alone_hear_of_it(fresh_ranks: list[Communicator]) -> None:

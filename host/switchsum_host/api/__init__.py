@@ -12,6 +12,7 @@
 | `sparse.py` | sparse sums, as callers have them |
 | `ways.py`, `supports.py` | the way of a sparse sum: the choice; what ranks know of each other's rows; their union |
 | `bitmap.py`, `places.py`, `owners.py` | rows as bits; as coded places; who has which |
+| `eights.py` | what a processor does with eight places at once |
 | `expected.py` | what goes along with the next first step of a sparse sum, since the last one was such |
 | `dense.py` | sums of all rows that begin at once, since the last ones were such |
 | `pairs.py` | sums of few rows, which ranks add themselves |

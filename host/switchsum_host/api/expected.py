@@ -67,6 +67,10 @@ class Expected:
         return self.dense if self.was_dense else None
 
 
+NOTHING: Final = Expected()
+"""Nothing goes along."""
+
+
 def note(known: dict[Key, Expected], key: Key, facts: Facts, dense: Dense | None = None) -> None:
     """Remember what a call was, so that the next one begins with what would have been best for it.
 
@@ -97,7 +101,7 @@ def _bits(cost: Cost, frame_bits: int) -> int:
 def first_pairs(rows: int, ranks: int) -> Expected:
     """Return what goes along before anything is known."""
     if rows < FIRST_FROM or ranks > FIRST_MOST_RANKS:
-        return Expected()
+        return NOTHING
     return Expected(octets=_FIRST_UNITS // ranks * _UNIT + _UNIT // 4)
 
 

@@ -13,6 +13,7 @@ Everything is counted in integers, so that all ranks come to the same order.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, Final
 
 import numpy as np
@@ -42,12 +43,12 @@ _HALF_BITS: Final = 16
 """Bits of the keys that numpy sorts by their digits, in linear time."""
 
 
-def pays(numbers: npt.NDArray[np.uint64], union: int, block_bits: int) -> bool:
+def pays(numbers: Sequence[int], union: int, block_bits: int) -> bool:
     """Whether it pays to order the union's blocks by owners; `numbers` says how many each rank has."""
     ranks = len(numbers)
     if ranks > MOST_RANKS or block_bits < max(LEAST_BITS, ranks * MOST_ADDED):
         return False
-    return (union - int(numbers.max())) * block_bits >= GAIN * ranks * union + ROUND_TRIP_BITS
+    return (union - max(numbers)) * block_bits >= GAIN * ranks * union + ROUND_TRIP_BITS
 
 
 def table(rank: int, ranks: int, own: Words, union: Indices) -> Words:

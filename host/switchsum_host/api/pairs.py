@@ -71,6 +71,7 @@ class Pairs:
         if handle is None or any(left):
             rest = self._gathering(self._own[sent[self._comm.rank] :], left)
             handle = self._comm.start(rest.collective, stays=not background, background=background)
+        self.end_early()  # nobody else drives what goes along
 
         def result() -> Any:
             parts = [self._whole(rank, sent[rank], rest, left[rank]) for rank in range(len(counts))]
@@ -101,10 +102,11 @@ class Pairs:
 
     def _added(self, octets: Sequence[Octets], counts: Sequence[int]) -> tuple[Indices, Array]:
         rows, parts = self._support.rows, list[places.Part]()
-        for part, count in zip(octets, counts, strict=True):
+        for rank, (part, count) in enumerate(zip(octets, counts, strict=True)):
             end = places.octets_for(count, rows)
             values = np.ascontiguousarray(part[end:].view(self._dtype), np.float32)
-            parts.append(places.Part(part[:end].view(np.uint64), values, count))
+            known = self._support.indices if rank == self._comm.rank else None
+            parts.append(places.Part(part[:end].view(np.uint64), values, count, known))
         members, sums = places.add(parts, rows, self._width, self._divisor)
         self._comm.supports += np.array([self._support.count, len(members), rows])
         return members, places.narrowed(sums, self._dtype)

@@ -21,10 +21,11 @@ import numpy.typing as npt
 from switchsum_switch.kernels.decorators import inner, kernel
 from switchsum_switch.kernels.floats import restore_floats, usual_floats
 from switchsum_switch.kernels.loading import address_of
-from switchsum_switch.kernels.memory import Scalar, floats_at, long_at, longs_at
+from switchsum_switch.kernels.memory import Scalar, floats_at, integers_at, long_at, longs_at
 from switchsum_switch.kernels.plain import wrapping
 
 from .bitmap import WORD_BITS, Indices, Words, ones, trailing_zeros, words_for
+from .eights import EIGHT, FIRST_FACTOR, HALF, SECOND_FACTOR, marked, packed, set_long, spread, total_of_hashes
 
 Floats = npt.NDArray[np.float32]
 Totals = npt.NDArray[np.float64]
@@ -41,6 +42,10 @@ _CORRECTION: Final = 0.77351
 _FEW_EMPTY: Final = 6
 """With more empty buckets than this, their number says more than the levels do."""
 _OCTET: Final = 8
+_SURELY: Final = 1024
+"""With so many places one bucket of 3,000 lacks the lowest bit; with twice as many, the second bit, and so on."""
+_SKIPPED: Final = 4
+"""From so many such bits on, eights of places are looked at: nearly all have no place that sets another bit."""
 
 
 def shift_for(count: int, rows: int) -> int:
@@ -66,10 +71,10 @@ def octets_for(count: int, rows: int) -> int:
 def code(indices: Indices, rows: int) -> Words:
     """Return places in rising order as words."""
     lower, upper, shift = _words(len(indices), rows)
-    words = np.zeros(lower + upper, np.uint64)
+    words = np.zeros(lower + upper + 1, np.uint64)
     if len(indices):
         _write_places(indices, shift, lower, words)
-    return words
+    return words[:-1]
 
 
 def decode(words: Words, count: int, rows: int) -> Indices:
@@ -85,27 +90,59 @@ def decode(words: Words, count: int, rows: int) -> Indices:
 @kernel
 @wrapping
 def _write_places(indices: Indices, shift: int, lower: int, words: Words) -> None:
-    """Write places into `words`, which are zero, and of which the first `lower` hold the lower bits."""
+    """Write places into `words`, which are zero, and of which the first `lower` hold the lower bits.
+
+    There is one word more than these need.
+    """
+    address, target = indices.ctypes.data, words.ctypes.data
     one, six, last_bit, width = np.uint64(1), np.uint64(6), np.uint64(63), np.uint64(shift)
-    mask, before = (one << width) - one, np.uint64(lower) << six
-    bit, low_word = np.uint64(0), np.uint64(0)
-    high_at, high_word = np.uint64(lower), np.uint64(0)
-    for i in range(indices.size):
-        place = np.uint64(indices[i])
-        low, offset = place & mask, bit & last_bit
+    mask = (one << width) - one
+    done: Scalar = np.int64(0)
+    if 0 < shift <= EIGHT:
+        # Eight places fill whole bytes; what is written beyond these are zeros, and the next eight overwrite them.
+        for done in range(0, indices.size - EIGHT + 1, EIGHT):
+            set_long(target + (done >> 3) * shift, packed(address + 8 * done, width))
+        done = indices.size & -EIGHT
+    bit = np.uint64(done) * width
+    low_word = words[bit >> six] if bit & last_bit != 0 else np.uint64(0)
+    for i in range(done, indices.size):
+        low, offset = np.uint64(indices[i]) & mask, bit & last_bit
         low_word |= low << offset
         if offset + width > last_bit:
             words[bit >> six] = low_word
             low_word = (low >> one) >> (last_bit - offset)
         bit += width
-        at = before + (place >> width) + np.uint64(i)
-        source = at >> six
-        # Written again for each place: when the next word begins, no processor foresees.
-        high_word = (high_word & (np.uint64(0) - np.uint64(source == high_at))) | one << (at & last_bit)
-        words[source] = high_word
-        high_at = source
     if bit & last_bit != 0:
         words[bit >> six] = low_word
+    _write_upper(indices, address, shift, lower, words)
+
+
+@inner
+@wrapping
+def _write_upper(indices: Indices, address: int, shift: int, lower: int, words: Words) -> None:
+    """Set the bit of each place for its upper bits."""
+    one, six, last_bit, width = np.uint64(1), np.uint64(6), np.uint64(63), np.uint64(shift)
+    size, first, none = np.uint64(indices.size), np.uint64(lower), np.uint64(0)
+    number, source, word, following = none, none, none, none
+    while number < size:
+        begin = ((np.uint64(indices[number]) >> width) + number) >> six
+        end = number + np.uint64(EIGHT)
+        if end <= size and (((np.uint64(indices[end - one]) >> width) + end - one) >> six) <= begin + one:
+            # Two words are written again for each eight: when the next word begins, no processor foresees.
+            eight, start = address + np.int64(number << np.uint64(3)), (begin << six) - number
+            word = word if begin == source else following if begin == source + one else none
+            word |= spread(eight, width, start)
+            following = (following if begin == source else none) | spread(eight, width, start + np.uint64(WORD_BITS))
+            source = begin
+            words[first + source], words[first + source + one] = word, following
+        else:
+            end = min(end, size)
+            for i in range(number, end):
+                at = (np.uint64(indices[i]) >> width) + i
+                source = at >> six
+                words[first + source] |= one << (at & last_bit)
+            word, following = words[first + source], none
+        number = end
 
 
 @kernel
@@ -140,24 +177,29 @@ def _read_places(words: Words, address: int, lower: int, shift: int, rows: int, 
 @wrapping
 def _hash(place: Scalar) -> Scalar:
     """Return 64 bits that look random."""
-    word = (np.uint64(place) + np.uint64(1)) * np.uint64(0x9E37_79B9_7F4A_7C15)
-    word = (word ^ (word >> np.uint64(32))) * np.uint64(0xD6E8_FEB8_6659_FD93)
-    return word ^ (word >> np.uint64(32))
+    word = (np.uint64(place) + np.uint64(1)) * np.uint64(FIRST_FACTOR)
+    word = (word ^ (word >> np.uint64(HALF))) * np.uint64(SECOND_FACTOR)
+    return word ^ (word >> np.uint64(HALF))
 
 
 def describe(indices: Indices, digest: Words, sketch: Words, stretches: Words, stretch: int) -> None:
-    """Add up the hashes of places in order in the one word of `digest`, and set bits in `sketch`.
+    """Add up the hashes of places in order in the one word of `digest`, which is zero, and set bits in `sketch`.
 
     Set a bit in `stretches`, too, for each `stretch` rows that have a place.
     """
-    _describe(indices, digest, sketch.view(np.uint32), stretches, stretch)
+    buckets, done = sketch.view(np.uint32), 0
+    sure = (len(indices) // _SURELY).bit_length() - 1
+    if sure >= _SKIPPED:
+        _describe_many(indices, digest, buckets, stretches, stretch, sure)
+        done = len(indices) // EIGHT * EIGHT
+    _describe(indices[done:], digest, buckets, stretches, stretch)
 
 
 @kernel
 @wrapping
 def _describe(indices: Indices, digest: Words, buckets: npt.NDArray[np.uint32], stretches: Words, stretch: int) -> None:
     """Set the lowest bit of each hash in its bucket."""
-    total, beyond = np.uint64(0), np.int64(0)
+    total, beyond = digest[0], np.int64(0)
     for i in range(indices.size):
         if indices[i] >= beyond:
             at = indices[i] // stretch
@@ -167,6 +209,32 @@ def _describe(indices: Indices, digest: Words, buckets: npt.NDArray[np.uint32], 
         total += word
         bits = np.uint32(word) | np.uint32(1 << _LAST_LEVEL)
         buckets[word >> np.uint64(_BUCKET_SHIFT)] |= bits & (np.uint32(0) - bits)
+    digest[0] = total
+
+
+@kernel
+@wrapping
+def _describe_many(
+    indices: Indices, digest: Words, buckets: npt.NDArray[np.uint32], stretches: Words, stretch: int, sure: int
+) -> None:
+    """Do so for eights of places, of which each bucket surely gets the lowest `sure` bits."""
+    total, beyond, address = np.uint64(0), np.int64(0), indices.ctypes.data
+    mask = np.uint64((1 << sure) - 1)
+    for i in range(buckets.size):
+        buckets[i] |= np.uint32(mask)
+    for i in range(0, indices.size - EIGHT + 1, EIGHT):
+        if indices[i + EIGHT - 1] >= beyond:
+            for j in range(i, i + EIGHT):
+                at = indices[j] // stretch
+                stretches[at >> 6] |= np.uint64(1) << np.uint64(at & 63)
+                beyond = (at + 1) * stretch
+        total += total_of_hashes(address + 8 * i)
+        marks = marked(address + 8 * i, mask)
+        while marks != 0:
+            word = _hash(indices[i + np.int64(trailing_zeros(marks))])
+            bits = np.uint32(word) | np.uint32(1 << _LAST_LEVEL)
+            buckets[word >> np.uint64(_BUCKET_SHIFT)] |= bits & (np.uint32(0) - bits)
+            marks &= marks - np.uint64(1)
     digest[0] = total
 
 
@@ -184,11 +252,8 @@ def estimate(sketch: Words) -> int:
     """Return about how many places there are in a sketch of some ranks' places, united."""
     levels, empty = _levels_of(sketch)
     if empty > _FEW_EMPTY:
-        return round(_BUCKETS * sum(1 / i for i in range(empty + 1, _BUCKETS + 1)))
-    power = 1.0
-    for _ in range(levels % _BUCKETS):
-        power *= _root()
-    return round(_BUCKETS / _CORRECTION * power * (1 << levels // _BUCKETS))
+        return round(_BUCKETS * _harmonic(empty))
+    return round(_BUCKETS / _CORRECTION * _powers()[levels % _BUCKETS] * (1 << levels // _BUCKETS))
 
 
 @kernel
@@ -204,12 +269,21 @@ def _levels_of(sketch: Words) -> tuple[int, int]:
 
 
 @cache
-def _root() -> float:
-    """Return 2 to the power of 1 / 128 by square roots, which are the same on every machine."""
+def _harmonic(empty: int) -> float:
+    """Return the sum of 1 / i from the number of empty buckets on."""
+    return sum(1 / i for i in range(empty + 1, _BUCKETS + 1))
+
+
+@cache
+def _powers() -> Sequence[float]:
+    """Return 2 to the powers of 0 / 128 to 127 / 128, by square roots, which are the same on every machine."""
     root = 2.0
     for _ in range(_BUCKETS.bit_length() - 1):
         root = math.sqrt(root)
-    return root
+    powers = [1.0]
+    while len(powers) < _BUCKETS:
+        powers.append(powers[-1] * root)
+    return powers
 
 
 class Part(NamedTuple):
@@ -218,6 +292,8 @@ class Part(NamedTuple):
     words: Words
     values: Floats
     size: int
+    indices: Indices | None = None
+    """The places themselves, where they are known, in place of `words`: this rank's need no decoding."""
 
 
 _WORDS, _SIZE, _LOWER, _SHIFT, _COUNT, _VALUES, _DONE, _NEXT, _REST = range(9)
@@ -225,6 +301,8 @@ _WORDS, _SIZE, _LOWER, _SHIFT, _COUNT, _VALUES, _DONE, _NEXT, _REST = range(9)
 
 `_LOWER` words come before the upper bits. `_NEXT` is the word whose bits are being read, and `_REST` those left of it.
 """
+_LISTED: Final = -1
+"""In place of how many lower bits there are: places are 64-bit integers."""
 AT_ONCE: Final = 4
 """Places of a word of 64 that are written together. Nobody foresees how many it has: a loop would often end wrongly."""
 TILE: Final = 1 << 12
@@ -239,9 +317,14 @@ def add(parts: Sequence[Part], rows: int, width: int, divisor: float) -> tuple[I
     lines = []
     for part in parts:
         lower, upper, shift = _words(part.size, rows)
-        assert len(part.words) == lower + upper
         assert part.values.size == part.size * width
-        words, values = address_of(part.words), address_of(part.values)
+        values = address_of(part.values)
+        if part.indices is not None:
+            assert len(part.indices) == part.size
+            lines.append((address_of(part.indices), part.size, 0, _LISTED, part.size, values, 0, 0, 0))
+            continue
+        assert len(part.words) == lower + upper
+        words = address_of(part.words)
         lines.append((words, lower + upper, lower, shift, part.size, values, 0, lower - 1, 0))
     table = np.array(lines, np.int64).reshape(len(parts), _REST + 1)
     most = min(rows, sum(part.size for part in parts))
@@ -266,7 +349,9 @@ def _add_parts(
     found = 0
     for first in range(0, rows, tile):
         for i in range(table.shape[0]):
-            if width == 1:
+            if table[i, _SHIFT] == _LISTED:
+                _add_listed(table[i], first, min(tile, rows - first), width, totals, seen)
+            elif width == 1:
                 _add_values(table[i], first, min(tile, rows - first), totals, seen)
             else:
                 _add_rows(table[i], first, min(tile, rows - first), width, totals, seen)
@@ -413,6 +498,22 @@ def _add_rows(part: Indices, first: int, rows: int, width: int, totals: Totals, 
             upper -= one
             bit += shift
     part[_DONE], part[_NEXT], part[_REST] = np.int64(done), np.int64(source), np.int64(word)
+
+
+@inner
+@wrapping
+def _add_listed(part: Indices, first: int, rows: int, width: int, totals: Totals, seen: Words) -> None:
+    """Add the rows of a part that lie in a tile; its places are listed, in order."""
+    indices = integers_at(part[_WORDS], part[_COUNT])
+    values, columns = floats_at(part[_VALUES], part[_COUNT] * width), np.uint64(width)
+    done, count, end = np.uint64(part[_DONE]), np.uint64(part[_COUNT]), first + rows
+    while done < count and indices[done] < end:
+        at = np.uint64(indices[done] - first)
+        seen[at >> np.uint64(6)] |= np.uint64(1) << (at & np.uint64(63))
+        for j in range(columns):
+            totals[at * columns + j] += np.float64(values[done * columns + j])
+        done += np.uint64(1)
+    part[_DONE] = np.int64(done)
 
 
 def narrowed(sums: Floats, dtype: np.dtype[Any]) -> npt.NDArray[Any]:

@@ -17,8 +17,11 @@ may begin.
 
 from __future__ import annotations
 
+import math
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from functools import lru_cache, wraps
+from typing import Any, Final, ParamSpec, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -33,7 +36,7 @@ from . import bitmap, dense, owners, scaled
 from .bitmap import Indices, Words
 from .collectives import Options, Way, check_written, is_integer, is_masked, native_values, returned
 from .dense import Own, begin_sum
-from .expected import Dense, Expected, first_pairs
+from .expected import NOTHING, Dense, Expected, first_pairs
 from .pairs import Pairs
 from .rough import rough_sums
 from .steps import LastStep
@@ -41,6 +44,8 @@ from .supports import Agreed, Begins, Support, agree, may_pair, unite
 from .ways import ROUGH_UP_TO, is_dense
 
 Array = npt.NDArray[Any]
+P = ParamSpec("P")
+Made = TypeVar("Made")
 
 AUTO_BLOCK: Final = 32
 """Values in the blocks that `block="auto"` looks at: larger ones would take more bytes, smaller ones little fewer."""
@@ -148,9 +153,9 @@ def allreduce_sparse(
     if expected.sum_at_once is not None:
         own = Own(
             called=called,
-            count=len(indices),
+            present=len(indices),
             rows=size,
-            values=lambda: _spread(indices, values, size),
+            values=lambda room: _spread(indices, values, size, room),
             seems_dense=is_dense(len(indices), size),
             fault=fault,
             overflow=overflow,
@@ -160,7 +165,7 @@ def allreduce_sparse(
             return begun
         expected = first_pairs(size, comm.world_size)
     support = Support(size, indices=indices)
-    width = int(np.prod(values.shape[1:]))
+    width = math.prod(values.shape[1:])
     is_rough = keep is not None and values.dtype.kind not in "iu"
     is_paired = not fault and may_pair(values.dtype, how)
     rows = values.reshape(len(values), width) if is_paired else np.zeros((0, 1), np.float32)
@@ -188,7 +193,7 @@ def allreduce_sparse(
     union = unite(comm, support, agreed, way, called)
     compacted = np.zeros((len(union), *values.shape[1:]), values.dtype)
     bitmap.place(union, indices, _as_rows(values), _as_rows(compacted))
-    order = _order_of_rows(comm, support.words, union, compacted, agreed.counts, how) if keep is None else None
+    order = _order_of_rows(comm, support.words, union, compacted, agreed.each, how) if keep is None else None
     if order is not None:
         compacted = compacted[order]
     if keep is not None and is_rough and keep < ROUGH_UP_TO * len(union):
@@ -197,8 +202,11 @@ def allreduce_sparse(
     elif agreed.exponents is not None and way.way is Way.SAME:
         divisor = comm.world_size if how.operator == "average" else 1
         known = agreed.exponents
-        return scaled.begin(comm, compacted, known, divisor, background, lambda sums: chosen(union, sums))
+        step = scaled.begin(comm, compacted, known, divisor, background, lambda sums: chosen(union, sums))
+        pairs.end_early()
+        return step
     handle = begin_sum(comm, compacted, how, background)
+    pairs.end_early()
 
     def finish() -> SparseSum:
         if order is not None:
@@ -222,7 +230,10 @@ def _first_step(
     values: Array | None = None,
     overflow: bool = False,
 ) -> Agreed:
-    """Do the first step, with what is expected to go along, and wait for both; raises what `agree` does."""
+    """Do the first step, with what is expected to go along; raises what `agree` does.
+
+    What goes along may still be under way: if it has not what is wanted, the next step need not wait for it.
+    """
     try:
         agreed = agree(
             comm,
@@ -237,12 +248,11 @@ def _first_step(
     except (UsageError, SumOverflow):
         pairs.end_early()
         raise
-    pairs.end_early()
     return agreed
 
 
 def _order_of_rows(
-    comm: Begins, own: Words, union: Indices, compacted: Array, counts: npt.NDArray[np.uint64], how: Options
+    comm: Begins, own: Words, union: Indices, compacted: Array, counts: Sequence[int], how: Options
 ) -> Indices | None:
     """Return the order by owners in which rows of many values travel, or None where it does not pay."""
     width = compacted.size // max(1, len(union))
@@ -257,18 +267,32 @@ def _of_all(sums: Array, size: int) -> SparseSum:
     return SparseSum(indices=np.arange(size), values=sums, size=size)
 
 
-def _spread(indices: Indices, values: Array, size: int) -> Array:
-    """Return a new array of all rows, zero where there are no values; indices are in order, and each is there once."""
-    if len(indices) == size:
+def _spread(indices: Indices, values: Array, size: int, room: Array | None) -> Array:
+    """Return an array of all rows, zero where there are no values: `room`, which is zero, or a new one.
+
+    Indices are in order, and each is there once.
+    """
+    if room is None and len(indices) == size:
         return values.copy()
-    whole = np.zeros((size, *values.shape[1:]), values.dtype)
-    whole[indices] = values
+    whole = np.zeros((size, *values.shape[1:]), values.dtype) if room is None else room
+    if len(indices) == size:
+        whole[:] = values
+    else:
+        whole[indices] = values
     return whole
+
+
+def _placed(flat: Array, room: Array | None) -> Array:
+    """Return a whole array itself, or what is in it in another one."""
+    if room is None:
+        return flat
+    room[:] = flat
+    return room
 
 
 def _as_rows(values: Array) -> Array:
     """View values as rows of unsigned integers of their size, of which kernels have few kinds."""
-    width = int(np.prod(values.shape[1:]))
+    width = math.prod(values.shape[1:])
     return np.ascontiguousarray(values).reshape(len(values), width).view(f"u{values.dtype.itemsize}")
 
 
@@ -287,9 +311,15 @@ def allreduce_topk(
     fault = fault or _fault_of_kind(array.dtype, how)  # before values are compared that have no order
     call = _called("allreduce_topk", how, array.dtype, array.shape, keep=keep)
     key = ("allreduce_topk", array.size, how.label)
-    known = comm.expected.get(key, Expected()).sum_at_once
+    known = comm.expected.get(key, NOTHING).sum_at_once
     if known is not None and known.called == call and not fault and k >= array.size:
-        own = Own(called=call, count=array.size, rows=array.size, values=lambda: flat, seems_dense=True)
+        own = Own(
+            called=call,
+            present=array.size,
+            rows=array.size,
+            values=lambda room: _placed(flat, room),
+            seems_dense=True,
+        )
         begun = dense.begin(comm, key, known, own, background, lambda sums: returned(sums, array))
         if begun is not None:
             return begun
@@ -329,14 +359,20 @@ def allreduce_blocks(comm: Begins, array: Array, block: int | str, how: Options,
     blocks = -(-whole.size // size)
     called = _called("allreduce", how, array.dtype, array.shape, block=block)
     key = ("allreduce", whole.size, how.label)
-    expected = comm.expected.get(key, Expected())
+    expected = comm.expected.get(key, NOTHING)
     if (known := expected.sum_at_once) is not None:
         seems_dense = known.called == called and dense.seems_dense(whole, size)
-        own = Own(called=called, count=blocks, rows=blocks, values=lambda: whole, seems_dense=seems_dense)
+        own = Own(
+            called=called,
+            present=blocks,
+            rows=blocks,
+            values=lambda room: _placed(whole, room),
+            seems_dense=seems_dense,
+        )
         begun = dense.begin(comm, key, known, own, background, lambda sums: returned(sums, array))
         if begun is not None:
             return begun
-        expected = Expected()
+        expected = NOTHING
     words = np.zeros(bitmap.words_for(blocks), np.uint64)
     bitmap.set_blocks(words, scan.address, operation.code, address_of(whole), whole.size, size)
     support = Support(blocks, words=words)
@@ -359,19 +395,22 @@ def allreduce_blocks(comm: Begins, array: Array, block: int | str, how: Options,
     union = unite(comm, support, agreed, way, called)
     per_frame = comm.ranks.lanes_per_frame * LANE_BYTES * 8 // operation.format.bits
     own_bits = size * operation.format.value_bits
-    if block != "auto" and size < per_frame and owners.pays(agreed.counts, len(union), own_bits):
+    if block != "auto" and size < per_frame and owners.pays(agreed.each, len(union), own_bits):
         is_short = int(union[-1]) == whole.size // size
         union = union[_by_owners(comm, words, union, round(per_frame / size), but_last=is_short)]
     elif len(union) == blocks or (block == "auto" and not _gains(union, size, per_frame)):
         handle = begin_sum(comm, whole, how, background)
+        pairs.end_early()
         return LastStep(handle=handle, finish=lambda: returned(whole, array))
     compacted = take_blocks(whole, size, union)
+    handle = begin_sum(comm, compacted, how, background)
+    pairs.end_early()
 
     def finish() -> Array:
         put_blocks(whole, size, union, compacted)
         return returned(whole, array)
 
-    return LastStep(handle=begin_sum(comm, compacted, how, background), finish=finish)
+    return LastStep(handle=handle, finish=finish)
 
 
 def _by_owners(comm: Begins, own: Words, union: Indices, together: int, *, but_last: bool = False) -> Indices:
@@ -414,6 +453,21 @@ def _native(array: Array) -> Array:
     return array if array.dtype.isnative else array.astype(array.dtype.newbyteorder("="))
 
 
+def _remembered(function: Callable[P, Made]) -> Callable[P, Made]:
+    """Keep what a function has made of the latest arguments: to describe a call takes as long as to add few values."""
+    known = lru_cache(typed=True)(function)
+
+    @wraps(function)
+    def call(*arguments: P.args, **options: P.kwargs) -> Made:
+        try:
+            return known(*arguments, **options)  # type: ignore[arg-type] # what has no hash is raised
+        except TypeError:  # an argument that is none, and has no hash
+            return function(*arguments, **options)
+
+    return call
+
+
+@_remembered
 def _called(call: str, how: Options, dtype: np.dtype[Any], shape: tuple[object, ...], **facts: object) -> str:
     """Describe a call: what all ranks must agree in, and what errors say that a rank has issued."""
     lanes = () if how.lanes == "int32" else (f"{how.lanes} lanes",)
@@ -423,6 +477,7 @@ def _called(call: str, how: Options, dtype: np.dtype[Any], shape: tuple[object, 
     return f"{label}{call} ({options}) of {dtype.name}[{', '.join(map(str, shape))}]{given}"
 
 
+@_remembered
 def _fault_of_kind(dtype: np.dtype[Any], how: Options) -> str:
     if how.operator not in ("sum", "average"):
         return f"sparse arrays have a sum and an average, not op={how.operator!r}: absent rows are zero"

@@ -46,7 +46,9 @@ def begin_steps(queue: OperationQueue, steps: Callable[[], LastStep], *, stays: 
     check_process(queue.pid)
     if queue.closed:
         raise UsageError("this communicator is closed: switchsum.connect makes another one")
-    if stays or queue.driver.moves_alone:
+    if stays:
+        return TakenSteps(queue, steps)
+    if queue.driver.moves_alone:
         return SteppedHandle(_begin_here(queue, steps), queue)
     if queue.steps is None:
         vars(queue).setdefault("steps", StepQueue(queue))  # one, whoever is first
@@ -187,6 +189,46 @@ class SteppedHandle(Handle):
         if not begun.done() or _failed(begun):
             return begun.done()
         return begun.result().handle.wait_for(end - time.monotonic())
+
+
+class TakenSteps(Handle):
+    """A collective of several steps of which the caller's thread has taken all but the last."""
+
+    def __init__(self, queue: OperationQueue, steps: Callable[[], LastStep]) -> None:
+        self._queue = queue
+        self._last: LastStep | None = None
+        self._error: SwitchsumError | None = None
+        self._taken: Any = None
+        try:
+            self._last = _all_but_last(queue, steps)
+        except SwitchsumError as error:  # which `wait` raises
+            self._error = error
+
+    @property
+    def is_done(self) -> bool:
+        """Whether `wait` would return, or raise, at once."""
+        return self._last is None or self._last.handle.is_done
+
+    def add_done_callback(self, callback: Callable[[Handle], object]) -> None:
+        """See `Handle`."""
+        if self._last is None:
+            callback(self)
+        else:
+            self._last.handle.add_done_callback(lambda _: callback(self))
+
+    def wait(self) -> Any:
+        """Return the result; raises what the collective failed with, each time that it is called."""
+        if self._error is not None:
+            raise self._error
+        if self._last is not None:
+            self._taken = self._last.result()
+            self._last.handle.wait()
+            self._last = None
+        return self._taken
+
+    def wait_for(self, seconds: float) -> bool:
+        """See `Handle`."""
+        return self._last is None or self._last.handle.wait_for(seconds)
 
 
 def _failed(begun: Future[LastStep]) -> bool:

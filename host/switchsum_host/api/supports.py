@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from switchsum_protocol.errors import OperationMismatch, SumOverflow, SwitchsumError, UsageError
-from switchsum_protocol.frame import LANE_BYTES
+from switchsum_protocol.frame import LANE_BYTES, LaneFormat
 
 from ..engine.operation import Operation
 from . import bitmap, each, places, ragged, scaled
@@ -111,7 +111,7 @@ class Support:
 class Agreed:
     """What all ranks know of each other's rows after the first step."""
 
-    counts: npt.NDArray[np.uint64]
+    each: Sequence[int]
     """How many rows each rank has."""
     rows: int
     union: int
@@ -124,12 +124,6 @@ class Agreed:
     """A bit for each row that some rank has, if these came in the first step."""
     exponents: Sequence[int] | None = None
     """Exponents of the values in each frame, if all ranks have the same rows and could tell each other."""
-
-    @property
-    def each(self) -> Sequence[int]:
-        """How many rows each rank has, as Python's integers."""
-        known: list[int] = self.counts.tolist()
-        return known
 
     def way(
         self,
@@ -147,7 +141,7 @@ class Agreed:
 
         `dense` is what the call comes to if all rows are added.
         """
-        lane_format = Operation.of(np.zeros(0, dtype), "rows", operator=how.operator, lanes=how.lanes).format
+        lane_format = _format_of(dtype, how.operator, how.lanes)
         facts = Facts(
             rows=self.rows,
             counts=self.each,
@@ -166,6 +160,12 @@ class Agreed:
         way = choose(facts)
         comm.ways[way.way] += 1
         return way
+
+
+@lru_cache
+def _format_of(dtype: np.dtype[Any], operator: str, lanes: str) -> LaneFormat:
+    """Return the format of the lanes in which values travel."""
+    return Operation.of(np.zeros(0, dtype), "rows", operator=operator, lanes=lanes).format
 
 
 def may_pair(dtype: np.dtype[Any], how: Options) -> bool:
@@ -229,8 +229,9 @@ def agree(
     if not fault and not flags & FAULT and agreed & others:
         comm.break_off(OperationMismatch(f"another rank issued another operation than this one's {called}", called))
     raise_faults(flags, fault, called)
-    rest[0] = _counts_heard(rest[0], comm.ranks.world_size, rows)
-    known = _understood(rows, rest, stretch, is_equal=not any(digest & other), has_words=expected.has_words)
+    numbers = _counts_heard(rest[0], comm.ranks.world_size, rows)
+    is_equal = not any((digest & other).tolist())
+    known = _understood(rows, numbers, rest[1:], stretch, is_equal=is_equal, has_words=expected.has_words)
     if known.is_same and values is not None:
         return replace(known, exponents=scaled.exponents(rest[-1], values.size, lanes))
     return known
@@ -246,26 +247,28 @@ def raise_faults(flags: int, fault: str, called: str) -> None:
         raise SumOverflow(f"on some rank, the sum of values of a repeated index does not fit its dtype in {called}")
 
 
-def _understood(rows: int, parts: Sequence[Words], stretch: int, *, is_equal: bool, has_words: bool) -> Agreed:
+def _understood(
+    rows: int, numbers: Sequence[int], parts: Sequence[Words], stretch: int, *, is_equal: bool, has_words: bool
+) -> Agreed:
     """Return what counts, sketch, stretches and bitmap of all ranks say; `is_equal`: their digests are the same."""
-    counts, sketch, stretches, whole, _ = parts
+    sketch, stretches, whole, _ = parts
     is_small = rows <= places.SKETCH_WORDS * bitmap.WORD_BITS
-    are_few = [has_few(count, rows) for count in counts.tolist()]
-    are_dense = [is_dense(count, rows) for count in counts.tolist()]
+    are_few = [has_few(count, rows) for count in numbers]
+    are_dense = [is_dense(count, rows) for count in numbers]
     words: Words | None = None
     if is_small:
         words = sketch[: bitmap.words_for(rows)]
     elif len(whole) and (has_words or not any(are_few + are_dense)):
         words = whole
-    union = int(counts.max())
+    union = max(numbers)
     if words is not None:
         union = bitmap.count(words)
     elif all(are_few):
-        union = min(max(union, places.estimate(sketch)), int(counts.sum()))
+        union = min(max(union, places.estimate(sketch)), sum(numbers))
     is_described = words is None and all(are_few) and is_equal
-    is_same = bool((counts == counts[0]).all()) and (is_described or (words is not None and union == counts[0]))
+    is_same = min(numbers) == max(numbers) and (is_described or (words is not None and union == numbers[0]))
     occupied = places.occupied(stretches, rows, stretch) if words is None and all(are_few) else rows
-    return Agreed(counts=counts, rows=rows, union=union, occupied=occupied, is_same=is_same, words=words)
+    return Agreed(each=numbers, rows=rows, union=union, occupied=occupied, is_same=is_same, words=words)
 
 
 def unite(comm: Begins, support: Support, agreed: Agreed, way: Cost, called: str) -> Indices:
@@ -335,10 +338,10 @@ def _counts_told(rank: int, ranks: int, own: int, rows: int) -> Words:
     return np.frombuffer((own << rank * rows.bit_length()).to_bytes(8 * count_words(rows, ranks), "little"), "<u8")
 
 
-def _counts_heard(words: Words, ranks: int, rows: int) -> npt.NDArray[np.uint64]:
+def _counts_heard(words: Words, ranks: int, rows: int) -> Sequence[int]:
     """Return how many rows each rank has."""
     told, bits = int.from_bytes(words.astype("<u8").tobytes(), "little"), rows.bit_length()
-    return np.array([told >> rank * bits & ((1 << bits) - 1) for rank in range(ranks)], np.uint64)
+    return [told >> rank * bits & ((1 << bits) - 1) for rank in range(ranks)]
 
 
 @lru_cache

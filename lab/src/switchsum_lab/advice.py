@@ -419,8 +419,8 @@ def _changes(question: Question, now: Way) -> Iterator[tuple[float, Advice]]:
     """Yield by what factor each change would help, and how it is called."""
     values = {name: getattr(question, name) for name in Question.__slots__}
     changes: list[tuple[dict[str, Any], str]] = [
-        ({"lanes": "int8"}, 'send 8 bits a value: compress(model, "int8")'),
         ({"lanes": "int16"}, 'send 16 bits a value: compress(model, "int16")'),
+        ({"lanes": "int8"}, 'send 8 bits a value: compress(model, "int8")'),
         ({"compress": "int10"}, 'send 10 bits a value: compress(model, "int10")'),
         ({"compress": "thc"}, 'send 8 bits a value, each way: compress(model, "thc"), up to 16 ranks'),
         ({"compress": "topk:0.01"}, 'send the largest 1 % of each rank\'s values: compress(model, "topk:0.01")'),
@@ -432,12 +432,16 @@ def _changes(question: Question, now: Way) -> Iterator[tuple[float, Advice]]:
         ({"oversubscription": 1.0}, "get links between the leaf switches that hold what their machines send"),
         ({"rate_bps": 10 * question.rate_bps}, "get links of ten times the rate"),
     ]
+    finer = 1.0
+    """What lanes of more bits would do.  Sums of `int8` come down in 16 bits: unless the way up is the limit, they only
+    add error."""
     for change, text in changes:
         if any(values[name] == value for name, value in change.items()) or not _may(question, change):
             continue
         then = min(ways(Question(**(values | change))), key=lambda way: way.step_s)
         factor = now.step_s / then.step_s
-        if factor > _WORTH_IT:
+        if factor > _WORTH_IT * (finer if "lanes" in change else 1.0):
+            finer = factor if "lanes" in change else finer
             sums = f"now {now.name}: {now.arithmetic}", f"then {then.name}: {then.arithmetic}"
             yield factor, Advice(text=f"{factor:.2f} times as fast: {text}", arithmetic=sums)
 

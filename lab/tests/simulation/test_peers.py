@@ -7,6 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from switchsum.planning.sources import read
 from switchsum.topologies import Cable, Network
 from switchsum_lab.simulation import jobs, peers, scenario
 from switchsum_lab.simulation.conditions import CableConditions
@@ -184,6 +185,17 @@ def test_all_that_run_on_so_many_hosts_are_called_best() -> None:
     best = scenario.best_of_hosts(results)
     assert best is not None
     assert best.simulated_s == min(one.simulated_s for one in results[1:])
+
+
+def test_rings_of_several_jobs_take_all_spines() -> None:
+    """Four jobs of two hosts on each of four leaves: each ring comes to every second host of a leaf."""
+    planned = read("leaf-spine,4,4,8", 10_000.0)
+    asked = scenario.Scenario(planned=planned, workers=8, size=100_000, jobs=4)
+    [found] = scenario.simulate(asked, ways=["ring"])
+    carried = [sum(link.bytes for link in found.links if f"s{spine}" in link.name.split("->")) for spine in range(1, 5)]
+    assert max(carried) < 1.1 * min(carried)
+    [alone] = scenario.simulate(replace(asked, jobs=1), ways=["ring"])
+    assert found.simulated_s < 1.3 * alone.simulated_s
 
 
 def test_what_is_no_collective_is_refused() -> None:

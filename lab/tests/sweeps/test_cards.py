@@ -9,10 +9,14 @@ from statistics import median
 import pytest
 
 from switchsum_lab import baselines
-from switchsum_lab.sweeps import simulated, sweep_file
+from switchsum_lab.sweeps import counted, simulated, sweep_file
 from switchsum_lab.sweeps.axes import AXES, Cell, Value, written
 
 CARDS = sorted(baselines.FOLDER.glob("*/card.yaml"))
+PAPERS = {name: {name} for name in ("gtopk", "oktopk", "topka")} | {
+    "sparcml": {name for name in counted.WAYS if name.startswith("sparcml-")}
+}
+"""Protocols by the paper that they are from, where several are, or none has a folder of hosts."""
 
 
 def table_of(path: Path) -> tuple[list[str], dict[str, list[str]]]:
@@ -34,7 +38,8 @@ def _row(cell: Cell, axis: str) -> tuple[str, Value]:
 
 def test_every_rival_has_a_card() -> None:
     rivals = {path.parent.name for path in baselines.FOLDER.glob("*/host.py")} - {"skeleton"}
-    assert {path.parent.name for path in CARDS} == rivals
+    assert {path.parent.name for path in CARDS} == rivals | {*PAPERS}
+    assert set[str]().union(*PAPERS.values()) == {*counted.WAYS}
 
 
 @pytest.mark.parametrize("path", CARDS, ids=lambda path: path.parent.name)
@@ -42,7 +47,7 @@ def test_a_card_says_what_paper_code_and_project_take_and_has_its_sweep(path: Pa
     text = path.with_name("README.md").read_text()
     assert "\n## Card\n\n| parameter | paper | public code | here |\n" in text
     sweep, (columns, rows) = sweep_file.load(path), table_of(path)
-    assert {cell.protocol for cell in sweep.cells} == {path.parent.name}
+    assert {cell.protocol for cell in sweep.cells} == PAPERS.get(path.parent.name, {path.parent.name})
     row = sweep.plot["x"]
     assert [*rows] == [written(field, value) for field, value in dict.fromkeys(_row(cell, row) for cell in sweep.cells)]
     assert len(columns) * len(rows) == len(sweep.cells)

@@ -21,7 +21,7 @@ from switchsum_lab.protocols.timing import RoundTrips
 from switchsum_lab.protocols.virtual import VirtualRun, simulate
 from switchsum_lab.simulation.conditions import CableConditions
 from switchsum_lab.simulation.scenario import Scenario
-from switchsum_lab.sweeps import others
+from switchsum_lab.sweeps import others, simulated
 from switchsum_lab.sweeps.axes import Cell, Impossible
 from switchsum_protocol.errors import LocalError, UsageError
 from tools.compile_baselines import builds
@@ -186,6 +186,17 @@ def test_a_worker_has_what_a_round_trip_holds_in_flight_or_what_its_authors_took
     assert load("switchml").window(256, 40) == 40
     assert load("atp").window(64, 6) == 200
     assert load("skeleton").window(32, 6) == 6
+    assert [load("omnireduce").window(256, fitting, 8) for fitting in (6, 33, 40)] == [32, 40, 40]
+    assert load("parameter_server").window(256, 65, 8) == 65
+
+
+def test_a_worker_of_omnireduce_has_as_many_streams_for_each_aggregator() -> None:
+    """With 33 streams one of 8 aggregators would have five, and the others four: a fifth more time."""
+    default, even = (
+        simulated.run(Cell(protocol="omnireduce", workers=8, bytes=1_000_000, delay_us=5.0, slots=slots), 0)
+        for slots in (None, 40)
+    )
+    assert default == even
 
 
 def test_where_nothing_is_lost_omnireduce_sends_only_blocks_that_are_asked_for() -> None:

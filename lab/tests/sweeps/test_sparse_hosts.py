@@ -89,6 +89,14 @@ def test_sparcml(density: float) -> None:
             np.testing.assert_array_equal(dense, expected[first:last])
 
 
+@pytest.mark.parametrize("ranks", [2, 3, 5, 6, 7, 11])
+@pytest.mark.parametrize("density", [0.01, 0.3])
+def test_sparcml_folds_ranks_beyond_a_power_of_two(ranks: int, density: float) -> None:
+    own, expected = streams(ranks, density)
+    for total in on_all(ranks, lambda peers: sparcml_doubling(peers, own[peers.rank], SIZE)):
+        np.testing.assert_array_equal(whole(total), expected)
+
+
 def _split(own: list[Stream], peers: Peers) -> list[Stream | Array]:
     return sparcml_split(peers, own[peers.rank], SIZE, is_quantised=True)
 

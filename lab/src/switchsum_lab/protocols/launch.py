@@ -138,7 +138,8 @@ class _Real:
         if not rate:
             return _SLOTS
         frame_bits = 8 * (HEADERS_BYTES + 4 * self._lanes)
-        return self._baseline.window(self._lanes, math.ceil(_ROUND_TRIP_S * rate_bits(rate) / frame_bits))
+        servers = _world(self._options, self._baseline, lanes=self._lanes, slots=1).servers
+        return self._baseline.window(self._lanes, math.ceil(_ROUND_TRIP_S * rate_bits(rate) / frame_bits), servers)
 
     def _lay(self, world: World) -> list[wires.Wire]:
         laid = []
@@ -238,8 +239,9 @@ def _run_virtual(options: RunOptions, baseline: Baseline, lanes: int) -> int:
         queue_frames=queue_frames,
         loss=options.loss,
     )
-    slots = options.slot_count or fitting_slots(baseline, conditions, rate, lanes)
-    world = _world(options, baseline, lanes=lanes, slots=slots)
+    world = _world(options, baseline, lanes=lanes, slots=options.slot_count or 1)
+    if options.slot_count is None:
+        world = replace(world, slots=fitting_slots(baseline, conditions, rate, lanes, servers=world.servers))
     simulated = VirtualRun(baseline, world, conditions, mtu=mtu_of(options, lanes))
     with ended_by_signals(), scratch_folder() as scratch, Children(scratch) as children:
         meeting = f"{scratch}/meeting"

@@ -219,13 +219,15 @@ class Baseline:
         made: Plane = _function(_module(path), path, "switch")(world)
         return made
 
-    def window(self, lanes: int, fitting: int) -> int:
+    def window(self, lanes: int, fitting: int, servers: int = 0) -> int:
         """Return how many frames a worker has in flight if nobody says.
 
         That is what a round trip holds, `fitting`, or what the protocol's authors took, if that is more: the values
-        in flight that `WINDOW_VALUES` of host.py says.
+        in flight that `WINDOW_VALUES` of host.py says.  If `EVEN` says that each frame in flight has one of some
+        servers, all of them get as many.
         """
-        return max(fitting, -(-int(getattr(self.host, "WINDOW_VALUES", 0)) // lanes))
+        most = max(fitting, -(-int(getattr(self.host, "WINDOW_VALUES", 0)) // lanes))
+        return -(-most // servers) * servers if servers and getattr(self.host, "EVEN", False) else most
 
     def check_switch(self, world: World, *, is_virtual: bool) -> None:
         """Raise UsageError, or ProgramError with p4c's words, if it has no switch for this world and kind of links."""

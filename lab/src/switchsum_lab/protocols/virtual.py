@@ -261,9 +261,12 @@ class VirtualRun:
         return found
 
 
-def fitting_slots(baseline: Baseline, conditions: CableConditions, rate_bps: float, lanes: int) -> int:
+def fitting_slots(
+    baseline: Baseline, conditions: CableConditions, rate_bps: float, lanes: int, *, servers: int = 0
+) -> int:
     """Return how many frames a worker has in flight on such links, if nobody says."""
-    return baseline.window(lanes, jobs.fitting_window(conditions, rate_bps, lanes, baseline.levels, least=1))
+    fitting = jobs.fitting_window(conditions, rate_bps, lanes, baseline.levels, least=1)
+    return baseline.window(lanes, fitting, servers)
 
 
 def simulate(
@@ -294,16 +297,18 @@ def simulate(
         raise UsageError(f"{baseline.name} runs on one switch, in int32 lanes, without failures")
     rates = scenario.rates_bps
     lanes = scenario.lanes_per_frame
-    slots = scenario.window_slots or fitting_slots(baseline, scenario.conditions, rates[0], lanes)
     world = baseline.world(
         workers=scenario.workers,
         lanes=lanes,
-        slots=slots,
+        slots=scenario.window_slots or 1,
         seed=scenario.seed,
         servers=servers,
         jobs=scenario.jobs,
         block=block,
     )
+    if scenario.window_slots is None:
+        slots = fitting_slots(baseline, scenario.conditions, rates[0], lanes, servers=world.servers)
+        world = replace(world, slots=slots)
     conditions = replace(scenario.conditions, rate_bps=min(rates))
     run = VirtualRun(baseline, world, conditions, cost=scenario.cost, mtu=scenario.mtu, job_count=scenario.jobs)
     for name, since_s, until_s in scenario.pauses:

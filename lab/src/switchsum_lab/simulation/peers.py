@@ -1,4 +1,4 @@
-"""Collectives of hosts alone, on the same links: rings, halving and doubling, two trees; and what is ideal.
+"""Collectives of hosts alone, on the same links: rings, halving and doubling, two trees; all-to-all; what is ideal.
 
 Each is lists of steps, which go on at the same time (`peer_kernels.py`).  Their frames go through the program's
 ordinary forwarding, along shortest paths; where there are several, the destination says which one.
@@ -64,19 +64,21 @@ def ring(rank: int, ranks: int) -> list[Step]:
 
 def halving_doubling(rank: int, ranks: int) -> list[Step]:
     """Return the steps of recursive halving, then doubling (Rabenseifner); raises UsageError unless 2, 4, 8 ..."""
-    check_power("halving-doubling", ranks)
+    check_hosts("halving-doubling", ranks)
     halves = [Step(to=rank ^ (ranks >> at), source=rank ^ (ranks >> at), share=0.5**at) for at in _levels(ranks)]
     return [*halves, *halves[::-1]]
 
 
 def recursive_doubling(rank: int, ranks: int) -> list[Step]:
     """Return the steps that all carry the whole array, as few as there may be; raises UsageError unless 2, 4, 8 ..."""
-    check_power("recursive-doubling", ranks)
+    check_hosts("recursive-doubling", ranks)
     return [Step(to=rank ^ (ranks >> at), source=rank ^ (ranks >> at), share=1.0) for at in _levels(ranks)]
 
 
-def check_power(algorithm: str, ranks: int) -> None:
+def check_hosts(algorithm: str, ranks: int) -> None:
     """Raise UsageError if an algorithm cannot do with so many hosts."""
+    if algorithm == DIRECT and ranks > MOST_DIRECT:
+        raise UsageError(f"{DIRECT} is simulated with {MOST_DIRECT} hosts at most, not {ranks}")
     if algorithm in POWERS and ranks & (ranks - 1):
         raise UsageError(f"{algorithm} needs 2, 4, 8 or another power of two of hosts, not {ranks}")
 
@@ -161,6 +163,39 @@ def half_ring(rank: int, ranks: int) -> list[Step]:
     return ring(rank, ranks)[: ranks - 1]
 
 
+def pairwise(rank: int, ranks: int) -> list[Step]:
+    """Return the steps of an all-to-all in which a host sends its part to one host after the other.
+
+    In step n all hosts send to the n-th one behind them, so no link has two parts to carry at once.
+    """
+    return [Step(to=(rank + away) % ranks, source=(rank - away) % ranks, share=1 / ranks) for away in range(1, ranks)]
+
+
+def bruck(rank: int, ranks: int) -> list[Step]:
+    """Return the steps of an all-to-all by Bruck and others: log2 N of them, each with about half of the array.
+
+    A part whose host is n places away goes as many places in each step as n has bits of that step's weight.
+    """
+    steps = []
+    for bit in range((ranks - 1).bit_length()):
+        moved = sum(away >> bit & 1 for away in range(ranks))
+        steps.append(Step(to=(rank + (1 << bit)) % ranks, source=(rank - (1 << bit)) % ranks, share=moved / ranks))
+    return steps
+
+
+def direct(rank: int, ranks: int) -> list[Stream]:
+    """Return the streams of an all-to-all in which a host sends to all others at the same time."""
+    return [
+        Stream(
+            steps=(Step(to=(rank + away) % ranks, source=(rank + away) % ranks, share=1 / ranks),), far=ranks - away - 1
+        )
+        for away in range(1, ranks)
+    ]
+
+
+DIRECT: Final = "direct"
+MOST_DIRECT: Final = 64
+"""Most hosts that send to all others at once: each of them has a window's frames for each other one."""
 POWERS: Final = ("halving-doubling", "recursive-doubling")
 """What only 2, 4, 8 ... hosts can do."""
 DOUBLING_BYTES: Final = 64_000
@@ -172,7 +207,10 @@ _STEPS: Final = {
     "two-level-ring": two_level_ring,
 }
 ALGORITHMS: Final = (*_STEPS, "tree")
-_ALL: Final = {**_STEPS, HALF_RING: half_ring}
+_EXCHANGES: Final = {"pairwise": pairwise, "bruck": bruck}
+EXCHANGES: Final = (*_EXCHANGES, DIRECT)
+"""Ways of an all-to-all."""
+_ALL: Final = {**_STEPS, **_EXCHANGES, HALF_RING: half_ring}
 
 
 def possible(ranks: int, size: int) -> tuple[str, ...]:
@@ -186,6 +224,8 @@ def streams(algorithm: str, rank: int, ranks: int) -> list[Stream]:
     """Return the streams of one host; raises UsageError for an algorithm that cannot do with so many hosts."""
     if algorithm == "tree":
         return two_trees(rank, ranks)
+    if algorithm == DIRECT:
+        return direct(rank, ranks)
     return [Stream(steps=tuple(_ALL[algorithm](rank, ranks)))]
 
 
@@ -323,7 +363,7 @@ def run(
     many frames were repeated.  Raises UsageError for an algorithm that there is not, or that these hosts are too few or
     too many for.
     """
-    if algorithm not in (*ALGORITHMS, HALF_RING):
+    if algorithm not in (*ALGORITHMS, *EXCHANGES, HALF_RING):
         raise UsageError(f"the algorithm must be one of {', '.join(ALGORITHMS)}, not {algorithm}")
     if min(map(len, groups)) < 2:
         raise UsageError("a collective needs at least two hosts")
@@ -378,16 +418,25 @@ def _ended(world: World, began: float, numbers: list[int], hosts: int) -> Ended:
 
 
 def write_routes(network: Network, stations: Sequence[str], first: int = 0) -> None:
-    """Let every switch forward to every host along a shortest path; `first` is the number of the first host."""
+    """Let every switch forward to every host along a shortest path; `first` is the number of the first host.
+
+    Of several such paths to the hosts of a leaf each has its turn.  The turns move on by one after each round, or jobs
+    whose rings come to every second host of a leaf would all take the same half of the paths.
+    """
     near = {name: network.ports(name) for name in network.switches}
+    behind: dict[str, int] = {}
     for number, host in enumerate(stations, first):
         [leaf] = network.ports(host).values()
+        place = first + behind.setdefault(leaf, 0)
+        behind[leaf] += 1
+        leaves = [*behind].index(leaf)
         away = _distances(network, leaf)
         for name in network.switches:
             if name not in away:  # of another rail
                 continue
             ports = [port for port, far in near[name].items() if away.get(far, math.inf) < away[name]]
-            port = network.port_to(name, host) if name == leaf else ports[number % len(ports)]
+            turn = (place + place // max(1, len(ports)) + leaves) % max(1, len(ports))
+            port = network.port_to(name, host) if name == leaf else ports[turn]
             match = {"mac": host_address(number).mac}
             entry = Entry(table=STATIONS, match=match, action=f"{FORWARDING}.forward", params={"port": port})
             write(network.switches[name], entry)

@@ -137,7 +137,7 @@ class Scenario:
                 "streams fill queues that have no limit: give a queue such as 64f, or marks such as 24KiB", "background"
             )
         for name in self.against:
-            peers.check_power(name, self.workers)
+            peers.check_hosts(name, self.workers)
 
     def _check_workers(self) -> None:
         if not 1 <= self.jobs <= MOST_JOBS:

@@ -18,6 +18,8 @@ OURS: Final = "switchsum"
 NONE: Final = "none"
 HALVES: Final = ("reduce_scatter", "allgather")
 """Collectives that are half of an allreduce."""
+ALL_TO_ALL: Final = "all_to_all"
+"""The collective in which each rank has a part for each other one, and nothing is added."""
 _MOST_LANES: Final = 4096
 
 
@@ -42,8 +44,9 @@ class Cell:
     bytes: int = 1_000_000
     """Bytes of each worker's array of float32."""
     collective: str = "allreduce"
-    """`allreduce`; `reduce_scatter` and `allgather`: half of it; `topk`: each worker sends values that are not zero,
-    by `allreduce_topk`; `int10`, `thc` and `thc:4`: the compressors `Packed`, `Thc` and `Thc(bits=4)`.
+    """`allreduce`; `reduce_scatter` and `allgather`: half of it; `all_to_all`: a part for each worker, nothing added;
+    `topk`: each worker sends values that are not zero, by `allreduce_topk`; `int10`, `thc` and `thc:4`: the compressors
+    `Packed`, `Thc` and `Thc(bits=4)`.
     """
     values: str = "whole"
     """What values that are not zero are: small `whole` numbers, or draws from a `normal` distribution."""
@@ -252,7 +255,9 @@ AXES: Final = {
     "protocol": Axis(field="protocol", read=_text),
     "workers": Axis(field="workers", read=_whole(2)),
     "bytes": Axis(field="bytes", read=conditions.parse_size),
-    "collective": Axis(field="collective", read=_one_of("allreduce", "topk", "int10", "thc", "thc:4", *HALVES)),
+    "collective": Axis(
+        field="collective", read=_one_of("allreduce", "topk", "int10", "thc", "thc:4", *HALVES, ALL_TO_ALL)
+    ),
     "values": Axis(field="values", read=_one_of("whole", "normal")),
     "density": Axis(field="density", read=_share(1.0)),
     "overlap": Axis(field="overlap", read=_one_of("random", "all", "none")),

@@ -53,7 +53,7 @@ WAYS: Final[dict[str, Way]] = {
     "sparcml-split-q4": lambda peers, own, size: lambda: sparcml_split(peers, own, size, is_quantised=True),
 }
 """By the name that a sweep file uses.  What a way finds out once and keeps is not counted."""
-_IN_PAIRS: Final = ("gtopk", "sparcml-doubling")
+_IN_PAIRS: Final = ("gtopk",)
 _KEEPS_ALL: Final = ("topka", "sparcml-doubling", "sparcml-split")
 """The ways whose sums are all sums."""
 _OF_LINKS: Final = (

@@ -22,7 +22,7 @@ from switchsum.planning import runs
 from switchsum.planning.sources import read
 from switchsum_lab.simulation.conditions import parse_size
 from switchsum_lab.sweeps import others, simulated_ranks
-from switchsum_lab.sweeps.axes import HALVES, OURS, Cell, Impossible
+from switchsum_lab.sweeps.axes import ALL_TO_ALL, HALVES, OURS, Cell, Impossible
 from switchsum_lab.sweeps.outcome import Outcome, left_out_of
 from switchsum_lab.sweeps.simulated import lanes_of
 from switchsum_lab.sweeps.star import UNLIMITED, UNSHAPED
@@ -97,7 +97,7 @@ def _describes_veth(name: str, value: Any) -> bool:
 
 
 def _check_ours(cell: Cell) -> None:
-    if cell.collective in HALVES:
+    if cell.collective in (*HALVES, ALL_TO_ALL):
         raise Impossible("collective", f"{cell.collective} is simulated only: `links` must be virtual")
     simulated_ranks.check(cell)
     try:

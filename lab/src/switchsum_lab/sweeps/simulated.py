@@ -17,14 +17,14 @@ from switchsum_lab.simulation.conditions import ETHERNET_OVERHEAD
 from switchsum_lab.simulation.placement import place_all
 from switchsum_lab.simulation.scenario import Result, Scenario
 from switchsum_lab.sweeps import arrivals, counted, lateness, others, replay, shared_slots, simulated_ranks, supports
-from switchsum_lab.sweeps.axes import HALVES, OURS, Cell, Impossible
+from switchsum_lab.sweeps.axes import ALL_TO_ALL, HALVES, OURS, Cell, Impossible
 from switchsum_lab.sweeps.outcome import Outcome, left_out_of
 from switchsum_protocol.builds import largest_build
 from switchsum_protocol.errors import LocalError, UsageError
 from switchsum_protocol.frame import FLOAT_FORMATS, FRAME_BYTES, LANE_BUILDS, MAX_WORKERS, payload_bytes
 
 IDEAL_SWITCHES: Final = "ideal-switches"
-RIVALS: Final = (*peers.ALGORITHMS, scenario.IDEAL, IDEAL_SWITCHES, *counted.WAYS)
+RIVALS: Final = (*peers.ALGORITHMS, *peers.EXCHANGES, scenario.IDEAL, IDEAL_SWITCHES, *counted.WAYS)
 """Protocols beside ours; ideal ones are formulas, and sparse ones of hosts are counted."""
 _OF_OUR_HOSTS: Final = ("batch_us", "outage", "pause")
 MTU: Final = 1500
@@ -190,7 +190,12 @@ def _check_arrays(cell: Cell, wanted: Scenario) -> None:
     if cell.protocol in counted.WAYS:
         counted.check(cell)
         return
+    if cell.protocol in peers.EXCHANGES and cell.collective != ALL_TO_ALL:
+        raise Impossible("collective", f"{cell.protocol} adds nothing: collective must be {ALL_TO_ALL}")
     if not _has_steps(cell):
+        return
+    if cell.collective == ALL_TO_ALL:
+        _check_exchange(cell)
         return
     if cell.collective in HALVES:
         if cell.protocol in (peers.RING, scenario.IDEAL):
@@ -209,6 +214,34 @@ def _check_arrays(cell: Cell, wanted: Scenario) -> None:
         raise Impossible(
             "workers", f"a collective of several steps is simulated for {simulated_ranks.MOST_RANKS} at most"
         )
+
+
+def _check_exchange(cell: Cell) -> None:
+    """Raise Impossible if an all-to-all cannot be as a cell has it.
+
+    No switch adds in it.  Ranks of ours hand it to gloo, which sends to all others at the same time.
+    """
+    if cell.protocol not in (OURS, *peers.EXCHANGES, scenario.IDEAL):
+        names = ", ".join((OURS, *peers.EXCHANGES, scenario.IDEAL))
+        raise Impossible("collective", f"{cell.protocol} has no {ALL_TO_ALL}: only {names} have")
+    if cell.bytes % (4 * cell.workers):
+        raise Impossible("bytes", f"{ALL_TO_ALL} needs as many values for each of {cell.workers} workers")
+    for name in ("fusion", "lanes", "slots", "batch_us", "recording", "density", "values", "calls"):
+        if getattr(cell, name) != getattr(Cell(), name):
+            raise Impossible(name, f"an {ALL_TO_ALL} is simulated as bytes that hosts send one another: leave it out")
+    try:
+        peers.check_hosts(_way_of(cell), cell.workers)
+    except UsageError as error:
+        raise Impossible("workers", str(error)) from error
+
+
+def _way_of(cell: Cell) -> str:
+    """Return the way in which the simulation of a network carries a cell out."""
+    if cell.collective == ALL_TO_ALL:
+        return peers.DIRECT if cell.protocol == OURS else cell.protocol
+    if cell.collective in HALVES:
+        return peers.HALF_RING
+    return "switches" if cell.protocol == OURS else cell.protocol
 
 
 def _has_steps(cell: Cell) -> bool:
@@ -254,7 +287,7 @@ def _one(cell: Cell, seed: int, draw: replay.Draw | None = None) -> Outcome:
     wanted = scenario_of(replace(cell, lanes="") if is_other else cell, seed)
     if cell.protocol in (scenario.IDEAL, IDEAL_SWITCHES):
         name = scenario.IDEAL if cell.protocol == scenario.IDEAL else "ideal switches"
-        share = 0.5 if cell.collective in HALVES else 1.0
+        share = 0.5 if cell.collective in (*HALVES, ALL_TO_ALL) else 1.0
         return Outcome.of(share * scenario.ideals(wanted)[name], cell.bytes)
     arrays = partial(_arrays, cell, draw)
     if is_other:
@@ -263,11 +296,9 @@ def _one(cell: Cell, seed: int, draw: replay.Draw | None = None) -> Outcome:
         return counted.run(cell, wanted, *arrays(wanted))
     if cell.shared_slots is not None:
         return shared_slots.run(cell, wanted, arrays)
-    if cell.protocol == OURS and _has_steps(cell):
+    if cell.protocol == OURS and _has_steps(cell) and cell.collective != ALL_TO_ALL:
         return simulated_ranks.run(cell, wanted, _block_of(cell), *arrays(wanted))
-    way = "switches" if cell.protocol == OURS else cell.protocol
-    way = peers.HALF_RING if cell.collective in HALVES else way
-    [found] = scenario.simulate(wanted, ways=[way], draw=arrays)
+    [found] = scenario.simulate(wanted, ways=[_way_of(cell)], draw=arrays)
     return _outcome(cell, wanted, found)
 
 

@@ -128,13 +128,34 @@ def _partners(peers: Peers) -> list[int]:
 
 
 def sparcml_doubling(peers: Peers, own: Stream, size: int) -> Stream | Array:
-    """SparCML's SSAR by recursive doubling; a sum becomes dense where it takes no more bytes so."""
-    total = _cheaper(own, size)
-    for partner in _partners(peers):
+    """SparCML's SSAR by recursive doubling; a sum becomes dense where it takes no more bytes so.
+
+    Of ranks beyond a power of two, each gives its stream to a neighbour first, and gets the sum last, as its code does.
+    """
+    total, rank = _cheaper(own, size), peers.rank
+    power = 1 << (peers.ranks.bit_length() - 1)
+    folded = 2 * (peers.ranks - power)
+    """The first ranks, of which every second one goes through the steps for two."""
+
+    def swap(to: int | None, source: int | None) -> Stream | Array | None:
         packed = total.pack() if isinstance(total, Stream) else total.view(np.uint8)
-        came = peers.swap({partner: packed}, [partner])[partner]
-        theirs = came.view(np.float32) if len(came) == VALUE_BYTES * size else Stream.parse(came)
+        came = peers.swap({} if to is None else {to: packed}, [] if source is None else [source])
+        if source is None:
+            return None
+        octets = came[source]
+        return octets.view(np.float32) if len(octets) == VALUE_BYTES * size else Stream.parse(octets)
+
+    gives, takes = rank < folded and rank % 2 == 0, rank < folded and rank % 2 == 1
+    if folded and (theirs := swap(rank + 1 if gives else None, rank - 1 if takes else None)) is not None:
         total = _added(total, theirs, size)
+    place = rank // 2 if rank < folded else rank - folded // 2
+    for bit in range(power.bit_length() - 1):
+        other = place ^ (1 << bit)
+        partner = None if gives else 2 * other + 1 if other < folded // 2 else other + folded // 2
+        if (theirs := swap(partner, partner)) is not None:
+            total = _added(total, theirs, size)
+    if folded and (theirs := swap(rank - 1 if takes else None, rank + 1 if gives else None)) is not None:
+        total = theirs
     return total
 
 

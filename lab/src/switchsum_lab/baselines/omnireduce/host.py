@@ -34,6 +34,8 @@ MOST_BLOCKS: Final = 32
 LEVELS: Final = 2
 WINDOW_VALUES: Final = 256 * 32
 """Values in flight: 256 pending messages of 32 values, as in the public code (omnireduce-DPDK)."""
+EVEN: Final = True
+"""Each stream has an aggregator: with a few streams more than others have, one's link would be the bottleneck."""
 LEAST_ROUNDS: Final = 3.0
 """Shortest time-out, in mean round trips: where blocks gather at an aggregator, answers wait in its queue."""
 PROGRAM: Final = forwarding.FORWARDING
