@@ -73,7 +73,16 @@ NEUTRAL: Final[Mapping[str, tuple[float, ...]]] = MappingProxyType(
         "pacing._FEW": (0, 64),
         "recovery._MANY": (0, 10**9),
         "congestion.FIRST_EMPTY": (8, 10**6),
-        "congestion._MOST_PASSED": (1, 10**6),
+        "congestion._FIRST_PASSED": (1, _NEVER_COUNTED),
+        "congestion._TIMES_AS_FAR": (1.0, NEVER),
+        "window._HOLD": (0, 128),
+        "window._LONGEST_HOLD": (8, _NEVER_COUNTED),
+        "window._SOON": (0, _NEVER_COUNTED),
+        "window._DOUBLING": (0.0, 1.0),
+        "window._PART_OF_FALLBACK": (1 / 64, 1.0),
+        "round_trips._CLUMP": (0.0, 1.0),
+        "pacing._LONG": (ALWAYS, NEVER),
+        "pacing._GAIN": (1.0, NEVER),
     }
 )
 """Values to be tried, by the constant's name."""

@@ -192,6 +192,13 @@ CELLS: Final[Mapping[str, Cell]] = {
         blocks=1000,
         queue_bytes=60_000,
     ),
+    # A job may have four in flight over the fallback until it knows the path: with no more than that, 0.13.
+    "shared-far": Cell(
+        kind="shared slots", jobs=4, rate_bps=4.87e9, trip_s=0.0407, slots=256, shared_slots=256, blocks=3125
+    ),
+    "shared-parts": Cell(
+        kind="shared slots", jobs=2, rate_bps=50e6, trip_s=0.019, slots=32, shared_slots=64, blocks=826
+    ),
     "shared-slots": Cell(
         kind="shared slots", jobs=2, rate_bps=1e9, trip_s=2e-5, slots=64, shared_slots=64, blocks=1500
     ),

@@ -150,22 +150,107 @@ def test_a_burst_is_spread_over_a_part_of_the_shortest_round_and_only_where_many
     pace = known(pacing.Pace)
     pacing.note_burst(pace, 3, 16.0, 4)
     assert pace["trips"] == 0
-    pacing.note_sent(pace, 0.1, 16.0, 1e-4, 1.0)
+    pacing.note_sent(pace, 0.1, 16.0, 0.0, 1e-4, 1.0)
     assert pacing.is_time(pace, 1.0), "nothing is spread"
     pacing.note_burst(pace, 12, 16.0, 4)
     now = 1.0
     for _ in range(16):
         assert pacing.is_time(pace, now)
-        pacing.note_sent(pace, 0.1, 16.0, 1e-4, now)
+        pacing.note_sent(pace, 0.1, 16.0, 0.0, 1e-4, now)
         assert not pacing.is_time(pace, now)
         now = float(pace["next_at"])
     assert now - 1.0 == pytest.approx(0.1 / 4, rel=0.02)
     before = now
-    pacing.note_sent(pace, 0.1, 16.0, 0.05, now)
+    pacing.note_sent(pace, 0.1, 16.0, 0.0, 0.05, now)
     assert pace["next_at"] == before, "a driver that looks late at its clock cannot spread so short a round"
     for _ in range(int(pace["trips"])):
         pacing.end_round_trip(pace)
     assert pacing.is_time(pace, 0.0)
+
+
+@pytest.mark.parametrize(("rate", "apart_s"), [(200.0, 0.1 / 64), (2000.0, 1 / 2500)])
+def test_contributions_leave_hardly_faster_than_results_come_where_the_path_holds_many(
+    rate: float, apart_s: float
+) -> None:
+    """A window of 16 in a quarter of 0.1 s, or 1.25 times the rate: a path of 20 contributions is short, 200 are many."""
+    pace = known(pacing.Pace, trips=16)
+    pacing.note_sent(pace, 0.1, 16.0 if rate == 200.0 else 512.0, rate, 0.0, 1.0)
+    assert float(pace["next_at"]) - 1.0 == pytest.approx(apart_s)
+
+
+def test_losses_of_several_full_round_trips_count_together_and_those_by_chance_do_not() -> None:
+    for lost, overflows in ((2, True), (1, False)):
+        path = known(delivery.Delivery, rate=100.0, began_at=1.0)
+        found = []
+        for trip in range(1, 9):
+            path["came"], path["sent"], path["lost"], path["fastest"] = 10, 13, lost, 100.0
+            found.append(delivery.end_round_trip(path, 4, 1.0 + trip / 10))
+        assert any(found) == overflows, "one of ten is what four ranks lose by chance"
+        assert found[0] == 0.0, "two of ten may be chance in a single round trip"
+
+
+def test_time_in_which_nothing_is_in_flight_is_no_part_of_a_round_trip() -> None:
+    path = known(delivery.Delivery, began_at=1.0, came_at=2.0)
+    delivery.note_sent(path, 1, 5.0)
+    delivery.note_sent(path, 2, 6.0)
+    assert (float(path["began_at"]), int(path["sent"])) == (4.0, 2)
+
+
+def test_what_overflowed_is_not_tried_again_at_once_and_later_each_time() -> None:
+    trips = known(round_trips.RoundTrips, **{**round_trips.UNKNOWN, "least_s": 0.01, "recent_s": 0.01})
+    path = known(Window, **{**window.initial(1 / 16, 0.3), "limit": 40.0, "most": 64, "first": 16, "is_open": 1})
+    held = []
+    for _ in range(3):
+        window.fit(path, 9.0, 0.0)
+        held.append(int(path["held"]))
+        before = float(path["limit"])
+        for _ in range(held[-1]):
+            window.grow(path, trips, 64)
+            window.end_round_trip(path, trips, 64, 100)
+        assert path["limit"] < before + held[-1] / 8
+    assert held == [8, 16, 32]
+    window.fit(path, 63.0, 0.0)
+    assert path["held"] == 0, "a window that fits is left alone"
+
+
+def test_the_way_over_the_fallback_holds_half_of_what_fills_it() -> None:
+    path = known(Window, limit=4.0, most=4)
+    window.bound(path, 100.0, 4, 64)
+    assert path["most"] == 50
+    path["limit"] = 50.0
+    window.bound(path, 3.0, 4, 64)
+    assert (int(path["most"]), float(path["limit"])) == (4, 4.0)
+
+
+@pytest.mark.parametrize("slower", [1.0, 1000.0])
+def test_a_queue_that_drains_is_no_stall_however_slow_and_results_at_once_after_a_silence_are(slower: float) -> None:
+    trips = known(round_trips.RoundTrips, **{**round_trips.UNKNOWN, "least_s": 0.01, "usual_s": 0.02})
+    now, sent_at = 1.0, 1.0
+    for _ in range(20):
+        now += 1e-3 * slower
+        assert not round_trips.note_came(trips, sent_at, now)
+    sent_at, now = now - 1e-3 * slower, now + 2.0 * slower
+    assert not round_trips.note_came(trips, sent_at, now), "a single result may be slow"
+    assert round_trips.note_came(trips, sent_at, now + 1e-3)
+    assert not round_trips.note_came(trips, now + 2e-3, now + 0.02), "what is sent after the silence has not waited"
+
+
+def test_answers_of_a_moment_count_once() -> None:
+    trips = known(round_trips.RoundTrips, usual_s=0.1, recent_s=0.1, in_order_s=0.1, least_s=0.01, came_at=9.0)
+    for number in range(10):
+        round_trips.note_answer(trips, 1e-3, 0, 10.0 + number / 1000)
+    assert float(trips["usual_s"]) == pytest.approx(0.05, rel=0.02)
+    assert round_trips.longest_s(trips, 4, 0) >= 0.025, "no answer takes more than half of what rounds took away"
+
+
+def test_a_first_answer_proves_losses_once_results_stop() -> None:
+    trips = known(round_trips.RoundTrips, usual_s=0.2, recent_s=0.1, shortest_s=np.inf)
+    order = known(losses.Order)
+    losses.note_result(order, trips, 1.0)
+    assert order["passes_at"] == 0.0, "nothing was asked"
+    assert losses.note_first_answer(order, trips, 77, 1.0) == pytest.approx(1.2)
+    losses.note_result(order, trips, 1.1)
+    assert float(order["passes_at"]) == pytest.approx(1.3), "results still come"
 
 
 def test_many_members_lose_frames_by_chance_in_most_rounds_and_are_not_paced() -> None:

@@ -145,8 +145,8 @@ def note_round(state: State, slot: Slot, sequence: int, is_marked: bool, carries
     """
     core, here = state.core[0], state.paths[slot.tree + (slot.way if is_marked else slot.passes)]
     members, common = core.member.workers, core.recovery.common
-    is_silent = round_trips.note_came(here.trips, slot.sent_at, now)
-    if slot.repeats == 0 and slot.operation <= common and not is_silent:
+    has_stalled = round_trips.note_came(here.trips, slot.sent_at, now)
+    if slot.repeats == 0 and slot.operation <= common and not has_stalled:
         elapsed = now - max(slot.sent_at, core.recovery.common_at)
         round_trips.note_in_order(here.trips, sequence, here.in_flight, elapsed, carries, members)
     used = here.in_flight + here.withheld
@@ -156,7 +156,7 @@ def note_round(state: State, slot: Slot, sequence: int, is_marked: bool, carries
     window.note_result(here.window, is_marked)
     delivery.note_delivered(here.delivery, now)
     if slot.repeats == 0:
-        is_settled = slot.operation <= common and slot.sent_at >= core.recovery.common_at and not is_silent
+        is_settled = slot.operation <= common and slot.sent_at >= core.recovery.common_at and not has_stalled
         round_trips.note_round(here.trips, now - slot.sent_at, is_settled)
     if sequence > here.window.ends:
         round_trips.end_round_trip(here.trips, here.in_flight, members, now)

@@ -30,7 +30,7 @@ _FULL: Final = 0.7
 _BY_CHANCE: Final = 0.02
 """Part of a member's frames that may be lost by chance: 1 % in each direction."""
 _FEW_LOST: Final = 2
-"""Beside these so many more must be lost."""
+"""Beside these so many more must be lost, in one round trip or in several that were full."""
 
 
 class Delivery(Record):

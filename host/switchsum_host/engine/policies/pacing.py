@@ -3,7 +3,8 @@
 A window that leaves at once, as at the beginning of a sum, overflows a queue of a few frames, though the link has room.
 So once many frames of a round trip were lost or marked while no queue stood, the window is spread over a part of the
 shortest round, for some round trips.  Results come at the rate of the slowest link, and so do contributions from then
-on: spreading costs that part of a round trip at a sum's beginning, and nothing later.
+on: spreading costs that part of a round trip at a sum's beginning, and nothing later.  Where the path holds many,
+contributions leave hardly faster than its slowest link sends them (BBR's pacing).
 
 Where rounds are hardly longer than the driver looks late at its clock, nothing is spread.
 """
@@ -24,6 +25,11 @@ _FASTER: Final = 4.0
 third of the link, for TCP's frames leave in bursts; with 1 each sum lasts a round trip longer."""
 _COARSE: Final = 10.0
 """Round trips of so many times the driver's lateness are long enough to send at times of one's choice in them."""
+_LONG: Final = 32.0
+"""On a path that holds so many contributions they also leave no faster than results come: in slow start two would leave
+for each result.  On shorter paths the window itself limits a burst."""
+_GAIN: Final = 1.25
+"""So many times as fast: with 1 a window that is too large would never overflow, and nothing would make it smaller."""
 _TRIPS: Final = 16
 """Round trips for which contributions are paced."""
 _BURST: Final = 1 / 8
@@ -56,11 +62,11 @@ def is_time(pace: Pace, now: float) -> bool:
 
 @inner
 def note_sent(pace: Pace, least_s: float, window: float, rate: float, granularity_s: float, now: float) -> None:
-    """Note that a contribution with lanes is sent now, and when the next one may be."""
+    """Note that a contribution with lanes is sent now, and when the next one may be; `rate` is that of results."""
     if pace.trips > 0 and _COARSE * granularity_s < least_s < np.inf:
         interval_s = least_s / (_FASTER * max(window, 1.0))
-        if rate * least_s > 32.0:
-            interval_s = max(interval_s, 0.8 / rate)
+        if rate * least_s > _LONG:
+            interval_s = max(interval_s, 1.0 / (_GAIN * rate))
         pace.next_at = max(pace.next_at, now - granularity_s) + interval_s
 
 

@@ -112,7 +112,7 @@ def note_came(trips: RoundTrips, sent_at: float, now: float) -> bool:
     and then several at once.  Such rounds tell nothing of the path: if they did, each wait would make the next time-out
     longer.
     """
-    silence_s = now - trips.came_at
+    silence_s = now - max(trips.came_at, sent_at)  # not while nothing was in flight
     least_s = max(trips.usual_s, trips.least_s / 2)
     if trips.silence_s > least_s > 0.0 and silence_s < _CLUMP * trips.silence_s:
         trips.stalled_at = trips.came_at

@@ -15,7 +15,8 @@ result (`Flag.MARK`), one of the result itself to this rank alone.  So the windo
   Where frames wait in a deep queue (`round_trips.is_deep`), a single loss will do.
 
 A queue of a few frames is too short to be seen in the time of rounds.  So where a path overflows (`delivery.py`) the
-window becomes what fills it, and what waits for repeats (`fit`).  Where a window is nearly all lost, round trip after
+window becomes what fills it, and what waits for repeats (`fit`).  Then it hardly grows for some round trips, and for
+more of them each time that it overflows again.  Where a window is nearly all lost, round trip after
 round trip, it becomes as small as what comes of it (`_note_overflow`), and for a while grows by one in each.
 
 Others may fill a queue and not obey its marks, as most TCP does.  Then results are marked, however small the window is.
@@ -68,6 +69,8 @@ _LONGEST_HOLD: Final = 128
 """Where one overflow follows another, each holds the window for twice as long, up to so many round trips."""
 _SOON: Final = 4
 """An overflow follows another if it comes within so many times the round trips that the other held the window for."""
+_DOUBLING: Final = 1 / 2
+"""Part of a window that slow start's last round trip has added."""
 _PART_OF_FALLBACK: Final = 1 / 2
 """Part of what fills the path over the fallback that one job may have in flight there."""
 _LEAST_CUT: Final = 0.35
@@ -247,11 +250,12 @@ def bound(window: Window, filling: float, least: int, slots: int) -> None:
 def fit(window: Window, filling: float, lost: float) -> None:
     """Fit a window to a path that overflows: what fills it, and what waits for repeats, `lost` for each result.
 
-    It takes no more away than a loss does, for chance may look so in a single round trip.
+    It takes no more away than a loss does, for chance may look so in a single round trip.  In slow start it takes the
+    last doubling back.
     """
     fitting = 1.0 + filling * (1.0 + lost)
     if window.loss_cut > 0 and fitting < window.limit:
-        part = window.loss_cut if window.has_started == 1 else 0.5
+        part = window.loss_cut if window.has_started == 1 else _DOUBLING
         window.limit = max(fitting, (1.0 - part) * window.limit, _FEWEST, window.min_window)
         follows = window.fitted < _SOON * window.hold
         window.hold = min(2 * window.hold, _LONGEST_HOLD) if follows else _HOLD
