@@ -242,6 +242,17 @@ CELLS: Final[Mapping[str, Cell]] = {
         seed=42229,
     ),
     # Fallen in long runs: a window far below what the link holds left at once, and most of it was lost each time.
+    # A path that holds many frames, before a queue of ten: two for each result overflow it in slow start (0.65, 2.1).
+    "full-path": Cell(
+        kind="queue",
+        hosts=6,
+        rate_bps=151e6,
+        trip_s=0.0048,
+        slots=256,
+        blocks=1381,
+        queue_bytes=10 * _FRAME,
+        host_queue_bytes=10 * _FRAME,
+    ),
     "burst-far": Cell(
         kind="queue",
         hosts=2,
@@ -332,12 +343,13 @@ CELLS: Final[Mapping[str, Cell]] = {
 OWN: Final[Mapping[str, Bounds]] = {
     # Short queues that drop and do not mark: slow start sends more than they hold, and goes on until the first round
     # trip with results has ended.
-    "four-frames": Bounds(share=SHARE, repeats=1.0),
-    "hundredfold": Bounds(share=SHARE, repeats=0.25),
-    "jobs-with-short-queues": Bounds(share=0.4, repeats=1.1),
+    "four-frames": Bounds(share=SHARE, repeats=0.25),
+    "hundredfold": Bounds(share=SHARE, repeats=0.15),
+    "jobs-with-short-queues": Bounds(share=0.5, repeats=0.7),
     "two-jobs": Bounds(share=SHARE, repeats=0.1),
-    "flood": Bounds(share=SHARE, repeats=0.9),
-    "overflow": Bounds(share=SHARE, repeats=0.4),
+    "flood": Bounds(share=SHARE, repeats=0.5),
+    "full-path": Bounds(share=SHARE, repeats=0.55),
+    "overflow": Bounds(share=SHARE, repeats=0.2),
     # Most rounds lose a frame somewhere: a window that took these losses for its own had 0.005 of the bound.
     "loss-64": Bounds(share=0.35, repeats=1.2),
     "burst-far": Bounds(share=SHARE, repeats=0.05),
