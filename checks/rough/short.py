@@ -65,7 +65,11 @@ def bounds_of(cell: Cell) -> Bounds:
     repeats = REPEATS + TRIES * again + WINDOWS * len(cell.troubles) * min(1.0, cell.slots / cell.blocks)
     repeats += cell.overshoot / cell.blocks
     has_trouble = cell.kind in TROUBLES and bool(cell.troubles)
-    return Bounds(share=SHARES.get(cell.kind, SHARE) * cell.fitting_jobs, repeats=repeats, recovery=RECOVERY if has_trouble else None)
+    return Bounds(
+        share=SHARES.get(cell.kind, SHARE) * cell.fitting_jobs,
+        repeats=repeats,
+        recovery=RECOVERY if has_trouble else None,
+    )
 
 
 def _tc(rate_bps: float, hosts: int, lanes: int, slots: int = 256, blocks: int = 1500) -> Cell:

@@ -172,7 +172,7 @@ def test_a_burst_is_spread_over_a_part_of_the_shortest_round_and_only_where_many
 def test_contributions_leave_hardly_faster_than_results_come_where_the_path_holds_many(
     rate: float, apart_s: float
 ) -> None:
-    """A window of 16 in a quarter of 0.1 s, or 1.25 times the rate: a path of 20 contributions is short, 200 are many."""
+    """A window of 16 in a quarter of 0.1 s, or 1.25 times the rate: a path that holds 20 is short, 200 are many."""
     pace = known(pacing.Pace, trips=16)
     pacing.note_sent(pace, 0.1, 16.0 if rate == 200.0 else 512.0, rate, 0.0, 1.0)
     assert float(pace["next_at"]) - 1.0 == pytest.approx(apart_s)
@@ -259,7 +259,9 @@ def test_many_members_lose_frames_by_chance_in_most_rounds_and_are_not_paced() -
     assert pace["trips"] == 0
 
 
-@pytest.mark.parametrize(("waited_s", "is_proven", "lost"), [(2.9, True, False), (3.1, True, True), (3.1, False, False)])
+@pytest.mark.parametrize(
+    ("waited_s", "is_proven", "lost"), [(2.9, True, False), (3.1, True, True), (3.1, False, False)]
+)
 def test_a_frame_that_was_passed_long_ago_is_lost_where_that_proves_it(
     waited_s: float, is_proven: bool, lost: bool
 ) -> None:

@@ -329,6 +329,21 @@ def _patience_s(state: State, slot: Slot) -> Scalar:
 
 
 @inner
+def _pass_unanswered(state: State, now: float) -> None:
+    """Let the first answers after a time-out pass what was sent before them, where no result has come since."""
+    recovery = state.core[0].recovery
+    for path in range(MOST_TREES):
+        order = state.paths[path].order
+        if 0.0 < order.passes_at <= now:
+            order.proven = order.answered
+            order.passed = max(order.passed, order.answered)
+            recovery.arrived = max(recovery.arrived, order.answered)
+            order.passes_at = 0.0
+        elif order.passes_at > 0.0:
+            recovery.reordered_at = min(recovery.reordered_at, order.passes_at)
+
+
+@inner
 def repeat_overtaken(state: State, now: float) -> None:
     """Repeat what results of later frames have passed, unless the transport still has it."""
     core = state.core[0]
@@ -341,15 +356,7 @@ def repeat_overtaken(state: State, now: float) -> None:
     ):
         return
     recovery.reordered_at = np.inf
-    for path in range(MOST_TREES):
-        order = state.paths[path].order
-        if 0.0 < order.passes_at <= now:
-            order.proven = order.answered
-            order.passed = max(order.passed, order.answered)
-            recovery.arrived = max(recovery.arrived, order.answered)
-            order.passes_at = 0.0
-        elif order.passes_at > 0.0:
-            recovery.reordered_at = min(recovery.reordered_at, order.passes_at)
+    _pass_unanswered(state, now)
     recovery.searched = recovery.arrived
     for index in range(state.slots.size):
         if state.last_sent[index] > recovery.arrived - recovery.threshold:

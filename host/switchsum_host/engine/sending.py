@@ -427,7 +427,9 @@ def queue_contribution(state: State, index: int, row: int, now: float) -> None:
     here = state.paths[slot.tree + slot.passes]
     delivery.note_sent(here.delivery, here.in_flight, now)
     if slot.block != NO_BLOCK:
-        pacing.note_sent(here.pace, here.trips.least_s, here.window.limit, here.delivery.rate, core.recovery.timer.granularity_s, now)
+        pacing.note_sent(
+            here.pace, here.trips.least_s, here.window.limit, here.delivery.rate, core.recovery.timer.granularity_s, now
+        )
     core.recovery.moved_at = now
 
 

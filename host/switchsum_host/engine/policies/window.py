@@ -33,8 +33,6 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-import numpy as np
-
 from switchsum_switch.kernels.decorators import inner
 from switchsum_switch.kernels.records import Float64, Int64, Record
 
@@ -242,7 +240,7 @@ def bound(window: Window, filling: float, least: int, slots: int) -> None:
 
     A job on a far path would otherwise take slots that others give back a few at a time, each in a round trip.
     """
-    window.most = min(max(np.int64(_PART_OF_FALLBACK * filling), least), slots)
+    window.most = min(max(int(_PART_OF_FALLBACK * filling), least), slots)
     window.limit = min(window.limit, float(window.most))
 
 
