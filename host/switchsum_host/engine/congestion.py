@@ -165,7 +165,7 @@ def note_round(state: State, slot: Slot, sequence: int, is_marked: bool, carries
         lost = delivery.end_round_trip(here.delivery, members, now)
         if lost > 0.0:
             window.fit(here.window, here.delivery.rate * here.trips.least_s, lost)
-        if slot.passes == 1:
+        if slot.passes == 1 and here.trips.least_s < np.inf:
             trip_s = min(here.trips.least_s, _TIMES_AS_FAR * state.paths[slot.tree].trips.least_s)
             window.bound(here.window, here.delivery.rate * trip_s, _FIRST_PASSED, here.slots)
         window.end_round_trip(here.window, here.trips, here.slots, core.sending.sequence)
