@@ -228,11 +228,11 @@ def test_a_queue_that_drains_is_no_stall_however_slow_and_results_at_once_after_
     now, sent_at = 1.0, 1.0
     for _ in range(20):
         now += 1e-3 * slower
-        assert not round_trips.note_came(trips, sent_at, now)
+        assert not round_trips.note_came(trips, 64, sent_at, now)
     sent_at, now = now - 1e-3 * slower, now + 2.0 * slower
-    assert not round_trips.note_came(trips, sent_at, now), "a single result may be slow"
-    assert round_trips.note_came(trips, sent_at, now + 1e-3)
-    assert not round_trips.note_came(trips, now + 2e-3, now + 0.02), "what is sent after the silence has not waited"
+    assert not round_trips.note_came(trips, 64, sent_at, now), "a single result may be slow"
+    assert round_trips.note_came(trips, 64, sent_at, now + 1e-3)
+    assert not round_trips.note_came(trips, 64, now + 2e-3, now + 0.02), "what is sent after the silence has not waited"
 
 
 def test_answers_of_a_moment_count_once() -> None:

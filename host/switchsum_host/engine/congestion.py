@@ -145,7 +145,7 @@ def note_round(state: State, slot: Slot, sequence: int, is_marked: bool, carries
     """
     core, here = state.core[0], state.paths[slot.tree + (slot.way if is_marked else slot.passes)]
     members, common = core.member.workers, core.recovery.common
-    has_stalled = round_trips.note_came(here.trips, slot.sent_at, now)
+    has_stalled = round_trips.note_came(here.trips, here.in_flight, slot.sent_at, now)
     if slot.repeats == 0 and slot.operation <= common and not has_stalled:
         elapsed = now - max(slot.sent_at, core.recovery.common_at)
         round_trips.note_in_order(here.trips, sequence, here.in_flight, elapsed, carries, members)

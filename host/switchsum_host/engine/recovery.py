@@ -393,10 +393,8 @@ def repeat_overtaken(state: State, now: float) -> None:
 @inner
 def _probe_slot(state: State, index: int, now: float) -> int:
     """Repeat a slot's contribution as a probe; return how many that makes."""
-    slot = state.slots[index]
-    if ACTIONS[slot.phase, Event.TIMED_OUT] != Action.REPEAT:
+    if ACTIONS[state.slots[index].phase, Event.TIMED_OUT] != Action.REPEAT:
         return 0
-    state.paths[slot.tree + slot.passes].delivery.lost += slot.held == 0
     _repeat(state, index, now)
     state.core[0].progress.counts[Count.PROBES] += 1
     return 1

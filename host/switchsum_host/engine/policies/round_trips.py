@@ -105,7 +105,7 @@ def has_many(members: int) -> bool:
 
 
 @inner
-def note_came(trips: RoundTrips, sent_at: float, now: float) -> bool:
+def note_came(trips: RoundTrips, in_flight: int, sent_at: float, now: float) -> bool:
     """Note a result; tell whether its round has waited for somebody's repeat, and not in a queue.
 
     While a queue drains, however slowly, results come one after another.  Here none comes for longer than a round takes
@@ -120,7 +120,7 @@ def note_came(trips: RoundTrips, sent_at: float, now: float) -> bool:
         trips.lately_s = np.inf
     trips.silence_s = silence_s
     trips.came_at = now
-    return bool(sent_at < trips.stalled_at)
+    return bool(sent_at < trips.stalled_at and in_flight > _FEW_IN_FLIGHT)
 
 
 @inner
@@ -162,14 +162,14 @@ def note_in_order(
 def note_answer(trips: RoundTrips, elapsed: float, in_tree: int, now: float) -> None:
     """Note how long the answer to a repeat took.
 
-    Where that is longer than rounds are thought to be, they are so long now, unless a shorter one has just come, or
-    none: then this is the answer to somebody else's repeat, and ours was lost.  Where it is shorter, rounds wait for
-    repeats; but not in a tree, where answers come from a switch that is nearer.  One answer in a round's time counts,
+    Where that is longer than rounds are thought to be, they are so long now, unless a shorter one has just come.  In a
+    tree not if none has come at all: it may be the answer to somebody else's repeat, and ours was lost.  Where it is
+    shorter, rounds wait for repeats; but not in a tree, where answers come from a switch that is nearer.  One answer in a round's time counts,
     for those of a moment have all met the same queue, or the tokens that were left in a bucket.
     """
     trips.answer_s = elapsed
     trips.answered_at = now
-    if trips.recent_s < elapsed and now - trips.came_at <= elapsed / 2:
+    if trips.recent_s < elapsed and (in_tree == 0 or now - trips.came_at <= elapsed / 2):
         trips.recent_s = min(trips.shortest_s, elapsed)
     if in_tree == 0 and now >= trips.shortened_at + trips.usual_s:
         trips.shortened_at = now

@@ -67,6 +67,8 @@ _LONGEST_HOLD: Final = 128
 """Where one overflow follows another, each holds the window for twice as long, up to so many round trips."""
 _SOON: Final = 4
 """An overflow follows another if it comes within so many times the round trips that the other held the window for."""
+_AS_MANY: Final = 0.9
+"""Where such a part of what a larger window lost is lost, chance loses it, and nothing is held."""
 _DOUBLING: Final = 1 / 2
 """Part of a window that slow start's last round trip has added."""
 _PART_OF_FALLBACK: Final = 1 / 2
@@ -126,6 +128,8 @@ class Window(Record):
     """For how many the last overflow held it."""
     fitted: Int64
     """Round trips since then."""
+    fitted_lost: Float64
+    """How many were lost for each result when it was noticed."""
     min_window: Float64
     """No mark makes the window smaller than this."""
     in_vain: Int64
@@ -256,9 +260,11 @@ def fit(window: Window, filling: float, lost: float) -> None:
         part = window.loss_cut if window.has_started == 1 else _DOUBLING
         window.limit = max(fitting, (1.0 - part) * window.limit, _FEWEST, window.min_window)
         follows = window.fitted < _SOON * window.hold
-        window.hold = min(2 * window.hold, _LONGEST_HOLD) if follows else _HOLD
-        window.held = window.hold
+        by_chance = follows and lost > _AS_MANY * window.fitted_lost
+        window.hold = min(2 * window.hold, _LONGEST_HOLD) if follows and not by_chance else _HOLD
+        window.held = 0 if by_chance else window.hold
         window.fitted = 0
+        window.fitted_lost = lost
         window.has_started = 1
         window.quiet = 0
 
