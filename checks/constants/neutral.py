@@ -79,6 +79,7 @@ NEUTRAL: Final[Mapping[str, tuple[float, ...]]] = MappingProxyType(
         "window._LONGEST_HOLD": (8, _NEVER_COUNTED),
         "window._SOON": (0, _NEVER_COUNTED),
         "window._DOUBLING": (0.0, 1.0),
+        "window._AS_MANY": (0.0, NEVER),
         "window._PART_OF_FALLBACK": (1 / 64, 1.0),
         "round_trips._CLUMP": (0.0, 1.0),
         "pacing._LONG": (ALWAYS, NEVER),

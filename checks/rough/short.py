@@ -347,11 +347,11 @@ CELLS: Final[Mapping[str, Cell]] = {
 OWN: Final[Mapping[str, Bounds]] = {
     # Short queues that drop and do not mark: slow start sends more than they hold, and goes on until the first round
     # trip with results has ended.
-    "four-frames": Bounds(share=SHARE, repeats=0.25),
+    "four-frames": Bounds(share=SHARE, repeats=0.6),
     "hundredfold": Bounds(share=SHARE, repeats=0.15),
     "jobs-with-short-queues": Bounds(share=0.5, repeats=0.7),
     "two-jobs": Bounds(share=SHARE, repeats=0.1),
-    "flood": Bounds(share=SHARE, repeats=0.5),
+    "flood": Bounds(share=SHARE, repeats=0.7),
     "full-path": Bounds(share=SHARE, repeats=0.55),
     "overflow": Bounds(share=SHARE, repeats=0.2),
     # Most rounds lose a frame somewhere: a window that took these losses for its own had 0.005 of the bound.

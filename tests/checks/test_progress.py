@@ -21,7 +21,8 @@ STARTED_BY_OTHERS = {
         "checks/lab/sharing_worker.py",
     ),
     *("checks/bench/late_ranks.py", "checks/situations/job.py", "checks/situations/proxy.py"),
-    "checks/line/worker.py",
+    *("checks/line/worker.py", "checks/line/calls.py", "checks/line/launched.py"),
+    *("checks/line/machines.py", "checks/line/relay.py", "checks/compiled.py"),
 }
 """Programs whose parent, or child, shows what it waits for."""
 QUICK = {

@@ -67,7 +67,7 @@ _LONGEST_HOLD: Final = 128
 """Where one overflow follows another, each holds the window for twice as long, up to so many round trips."""
 _SOON: Final = 4
 """An overflow follows another if it comes within so many times the round trips that the other held the window for."""
-_AS_MANY: Final = 0.9
+_AS_MANY: Final = 0.6
 """Where such a part of what a larger window lost is lost, chance loses it, and nothing is held."""
 _DOUBLING: Final = 1 / 2
 """Part of a window that slow start's last round trip has added."""
