@@ -164,8 +164,8 @@ def note_answer(trips: RoundTrips, elapsed: float, in_tree: int, now: float) -> 
 
     Where that is longer than rounds are thought to be, they are so long now, unless a shorter one has just come.  In a
     tree not if none has come at all: it may be the answer to somebody else's repeat, and ours was lost.  Where it is
-    shorter, rounds wait for repeats; but not in a tree, where answers come from a switch that is nearer.  One answer in a round's time counts,
-    for those of a moment have all met the same queue, or the tokens that were left in a bucket.
+    shorter, rounds wait for repeats; but not in a tree, where answers come from a switch that is nearer.  One answer in
+    a round's time counts, for those of a moment have all met the same queue, or the tokens that were left in a bucket.
     """
     trips.answer_s = elapsed
     trips.answered_at = now
