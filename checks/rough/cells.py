@@ -238,15 +238,13 @@ class Cell:
         return host, trunk
 
     @property
-    def fitting_jobs(self) -> float:
-        """Part of the jobs that find their slots free: the others wait until these have ended, if links are short.
+    def fits_slots(self) -> bool:
+        """Whether no job finds a shared slot taken.
 
-        A job holds its slots while it adds.  What finds them taken goes over the fallback, whose link carries a frame
-        of each host for each block; slots that become free are taken one by one, each with a result of the fallback.
+        Else it waits until others have ended, if links are short: what finds a slot taken goes over the fallback, whose
+        link carries a frame of each host for each block, and slots that become free are taken one by one.
         """
-        if self.shared_slots is None:
-            return 1.0
-        return min(1.0, self.shared_slots / (self.jobs * self.slots))
+        return self.shared_slots is None or self.jobs * self.slots <= self.shared_slots
 
     @property
     def full_part(self) -> float:

@@ -49,6 +49,8 @@ SHARES: Final[Mapping[str, float]] = {
     "loss 30 %": 0.0,
 }
 """Least share of the bound, by kind; `SHARE` for other kinds.  With 30 % loss a sum is to end, with few repeats."""
+CROWDED: Final = 0.5
+"""Least share of the bound where jobs ask for more shared slots than there are: those that find them taken wait."""
 REPEATS: Final = 0.01
 """Most repeats for each contribution, where nothing is lost, late or wrong, beside what slow start sends too much."""
 TRIES: Final = 2.0
@@ -66,7 +68,7 @@ def bounds_of(cell: Cell) -> Bounds:
     repeats += cell.overshoot / cell.blocks
     has_trouble = cell.kind in TROUBLES and bool(cell.troubles)
     return Bounds(
-        share=SHARES.get(cell.kind, SHARE) * cell.fitting_jobs,
+        share=SHARES.get(cell.kind, SHARE) if cell.fits_slots else CROWDED,
         repeats=repeats,
         recovery=RECOVERY if has_trouble else None,
     )
@@ -354,6 +356,8 @@ OWN: Final[Mapping[str, Bounds]] = {
     "flood": Bounds(share=SHARE, repeats=0.7),
     "full-path": Bounds(share=SHARE, repeats=0.55),
     "overflow": Bounds(share=SHARE, repeats=0.2),
+    # Jobs take the slots that others give back one by one, each with a result of the fallback.
+    "shared-far": Bounds(share=0.45, repeats=REPEATS),
     # Most rounds lose a frame somewhere: a window that took these losses for its own had 0.005 of the bound.
     "loss-64": Bounds(share=0.35, repeats=1.2),
     "burst-far": Bounds(share=SHARE, repeats=0.05),

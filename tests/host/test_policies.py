@@ -213,6 +213,15 @@ def test_what_overflowed_is_not_tried_again_at_once_and_later_each_time() -> Non
     assert path["held"] == 0, "a window that fits is left alone"
 
 
+def test_what_a_smaller_window_loses_as_well_is_lost_by_chance_and_holds_nothing() -> None:
+    path = known(Window, **{**window.initial(1 / 16, 0.3), "limit": 40.0, "most": 64, "first": 16, "is_open": 1})
+    held = []
+    for lost in (0.5, 0.5, 0.2):
+        window.fit(path, 1.0, lost)
+        held.append(int(path["held"]))
+    assert held == [8, 0, 16]
+
+
 def test_the_way_over_the_fallback_holds_half_of_what_fills_it() -> None:
     path = known(Window, limit=4.0, most=4)
     window.bound(path, 100.0, 4, 64)

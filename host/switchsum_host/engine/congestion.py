@@ -27,7 +27,7 @@ from .state import MOST_TREES, OPERATIONS, Count, PathState, Phase, Slot, State
 FIRST_EMPTY: Final = 128
 """Most contributions without lanes in flight over a tree before any result: as many bytes as a few whole frames."""
 _FIRST_PASSED: Final = 4
-"""Contributions in flight that the fallback adds, until its path is known to hold more without a queue;
+"""Contributions in flight that the fallback adds, until its path is known to hold more (`window.bound`);
 docs/results/shared-slots.md has times with more and fewer."""
 _TIMES_AS_FAR: Final = 3.0
 """Most times that the fallback is as far as the switch whose slots are shared: what takes longer waits in its queue."""
@@ -48,9 +48,7 @@ def share_out(state: State, trees: npt.NDArray[np.integer[Any]]) -> None:
     paths["in_flight"] = np.bincount(trees[slots["phase"] != Phase.IDLE], minlength=MOST_TREES)
     if (shared := int(core["member"]["shared_tree"])) >= 0:  # behind it is the window of the way over the fallback
         paths["slots"][shared + 1] = paths["base"][shared + 1] = len(slots)
-        paths["window"]["limit"][shared + 1] = _FIRST_PASSED
-        paths["window"]["most"][shared + 1] = _FIRST_PASSED
-        paths["window"]["queue_s"][shared + 1] = 0.0  # its link carries a frame of each rank: any queue is too long
+        paths["window"]["limit"][shared + 1] = paths["window"]["most"][shared + 1] = _FIRST_PASSED
 
 
 @inner

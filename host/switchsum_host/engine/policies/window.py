@@ -84,8 +84,6 @@ class Window(Record):
     """So many contributions may be in flight; the fraction is what it has grown towards one more."""
     most: Int64
     """The largest window."""
-    queue_s: Float64
-    """Frames that have waited for so many seconds, and half a shortest round, tell of a queue that stands."""
     first: Int64
     """The window before any result with lanes."""
     has_started: Int64
@@ -144,7 +142,7 @@ def initial(gain: float, loss_cut: float) -> dict[str, Any]:
     """Return what is not 0 in a path's window before anything is sent, by the names of its fields."""
     return {
         **{"gain": gain, "share": 1.0, "ends": -1, "cut_at": -1, "min_window": LEAST},
-        **{"patience": PATIENCE, "lost_at": -1, "loss_cut": loss_cut, "queue_s": STANDING_S},
+        **{"patience": PATIENCE, "lost_at": -1, "loss_cut": loss_cut},
     }
 
 
@@ -191,7 +189,7 @@ def note_mark(window: Window, in_flight: int, sequence: int, last_sent: int) -> 
 def grow(window: Window, trips: RoundTrips, used: int) -> None:
     """Make the window larger for a result without a mark; `used` is what is in flight or withheld."""
     if window.limit < window.most:
-        if trips.timed >= FEW_TIMED and waited(trips, trips.shortest_s, window.queue_s):
+        if trips.timed >= FEW_TIMED and waited(trips, trips.shortest_s, STANDING_S):
             window.has_started = 1  # what the window has grown to fills the link
         window.limit = min(window.limit + _growth(window, trips, used), float(window.most))
 
@@ -205,7 +203,7 @@ def _growth(window: Window, trips: RoundTrips, used: int) -> float:
         return _SLOW / window.limit
     if window.quiet > _QUIET and window.careful == 0 and used >= window.limit:
         return _PROBED
-    if window.is_marked or not is_queued(trips, window.queue_s):
+    if window.is_marked or not is_queued(trips, STANDING_S):
         return 1.0 / window.limit
     return 0.0 if is_queued(trips, LONG_S) else _SLOW / window.limit
 
