@@ -158,7 +158,7 @@ def test_each_method_of_a_process_group_is_in_the_table() -> None:
 
 def test_each_method_of_a_backend_is_in_a_table() -> None:
     found = set(public(torch._C._distributed_c10d.Backend))
-    assert {"set_timeout", "options"} <= found
+    assert {"set_timeout", "allreduce"} <= found  # the walk finds them
     assert found - set(METHODS) - set(BACKENDS) == set()
 
 
