@@ -15,8 +15,7 @@ result (`Flag.MARK`), one of the result itself to this rank alone.  So the windo
   Where frames wait in a deep queue (`round_trips.is_deep`), a single loss will do.
 
 A queue of a few frames is too short to be seen in the time of rounds.  So where a path overflows (`delivery.py`) the
-window becomes what fills it, and what waits for repeats (`fit`).  Then it hardly grows for some round trips, and for
-more of them each time that it overflows again.  Where a window is nearly all lost, round trip after
+window becomes what fills it, and what waits for repeats (`fit`).  Where a window is nearly all lost, round trip after
 round trip, it becomes as small as what comes of it (`_note_overflow`), and for a while grows by one in each.
 
 Others may fill a queue and not obey its marks, as most TCP does.  Then results are marked, however small the window is.
@@ -61,14 +60,6 @@ _MANY_DROPPED: Final = 64
 """Fewer repeats than that in these round trips are no flood."""
 _FEWEST: Final = 2.0
 """No loss makes the window smaller than this."""
-_HOLD: Final = 8
-"""Round trips after an overflow for which the window grows by `_SLOW` in each: the link is as full as it was."""
-_LONGEST_HOLD: Final = 128
-"""Where one overflow follows another, each holds the window for twice as long, up to so many round trips."""
-_SOON: Final = 4
-"""An overflow follows another if it comes within so many times the round trips that the other held the window for."""
-_AS_MANY: Final = 0.6
-"""Where such a part of what a larger window lost is lost, chance loses it, and nothing is held."""
 _DOUBLING: Final = 1 / 2
 """Part of a window that slow start's last round trip has added."""
 _PART_OF_FALLBACK: Final = 1 / 2
@@ -120,14 +111,6 @@ class Window(Record):
     """Results in these round trips."""
     careful: Int64
     """Round trips for which the window still grows by one in each, since nearly all of a larger one was lost."""
-    held: Int64
-    """Round trips for which the window hardly grows, since the path has overflowed."""
-    hold: Int64
-    """For how many the last overflow held it."""
-    fitted: Int64
-    """Round trips since then."""
-    fitted_lost: Float64
-    """How many were lost for each result when it was noticed."""
     min_window: Float64
     """No mark makes the window smaller than this."""
     in_vain: Int64
@@ -199,8 +182,6 @@ def _growth(window: Window, trips: RoundTrips, used: int) -> float:
     """Return by how much a result without a mark makes the window larger."""
     if window.has_started == 0:
         return 1.0
-    if window.held > 0:
-        return _SLOW / window.limit
     if window.quiet > _QUIET and window.careful == 0 and used >= window.limit:
         return _PROBED
     if window.is_marked or not is_queued(trips, STANDING_S):
@@ -232,8 +213,6 @@ def end_round_trip(window: Window, trips: RoundTrips, slots: int, last_sent: int
         window.quiet = max(window.quiet, 0) + 1
     window.came = window.marked = window.dropped = 0
     window.ends = last_sent
-    window.held -= window.held > 0
-    window.fitted += 1
 
 
 @inner
@@ -257,12 +236,6 @@ def fit(window: Window, filling: float, lost: float) -> None:
     if window.loss_cut > 0 and fitting < window.limit:
         part = window.loss_cut if window.has_started == 1 else _DOUBLING
         window.limit = max(fitting, (1.0 - part) * window.limit, _FEWEST, window.min_window)
-        follows = window.fitted < _SOON * window.hold
-        by_chance = follows and lost > _AS_MANY * window.fitted_lost
-        window.hold = min(2 * window.hold, _LONGEST_HOLD) if follows and not by_chance else _HOLD
-        window.held = 0 if by_chance else window.hold
-        window.fitted = 0
-        window.fitted_lost = lost
         window.has_started = 1
         window.quiet = 0
 
