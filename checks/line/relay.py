@@ -17,8 +17,8 @@ from typing import Final
 
 _ALL_FRAMES: Final = 3
 """ETH_P_ALL."""
-_FORCED_BUFFER: Final = 33
-"""SO_RCVBUFFORCE."""
+_FORCED_BUFFERS: Final = 32, 33
+"""SO_SNDBUFFORCE: frames in an interface's queue count here, and would fill it before the queue; SO_RCVBUFFORCE."""
 _BUFFER_BYTES: Final = 64 << 20
 _LONGEST: Final = 70_000
 """Bytes of the longest frame: of 64 KiB where offloads are on."""
@@ -28,11 +28,13 @@ Waiting = deque[tuple[float, Callable[[bytes], object], bytes]]
 """Frames, when their time comes, and what sends them.  All wait as long, so that the first is the oldest."""
 
 
-def _opened(name: str) -> socket.socket:
+def opened(name: str) -> socket.socket:
+    """Return a socket for all frames of an interface."""
     opened = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, socket.htons(_ALL_FRAMES))
     opened.bind((name, 0))
     opened.setblocking(False)
-    opened.setsockopt(socket.SOL_SOCKET, _FORCED_BUFFER, _BUFFER_BYTES)
+    for buffer in _FORCED_BUFFERS:
+        opened.setsockopt(socket.SOL_SOCKET, buffer, _BUFFER_BYTES)
     return opened
 
 
@@ -47,7 +49,7 @@ def hand_on(waiting: Waiting, now: float) -> float | None:
 
 def main(delay_s: float, names: list[str]) -> None:
     """Hand frames on."""
-    ends = [_opened(name) for name in names]
+    ends = [opened(name) for name in names]
     others = {ends[place].fileno(): ends[place ^ 1] for place in range(len(ends))}
     by_number = {end.fileno(): end for end in ends}
     watched = select.epoll()

@@ -337,8 +337,9 @@ def _make_engine(
         places=tuple(ready.places),
         trees=tuple(ready.trees),
     )
-    if settings.link.startswith("shm:"):
-        # Nothing queues on shared memory, and no queue drops: the ring holds what the controller allows.
+    if settings.link.startswith("shm:") and not config.in_tree:
+        # Nothing queues on shared memory, and no queue drops: the ring holds what the controller allows.  In a tree
+        # other links follow, with queues of their own.
         config = replace(config, first_window=window, loss_cut=0.0)
     return Engine(config, transport.tx_frames, transport.lead, pushed=transport.pushed)
 

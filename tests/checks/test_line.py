@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import socket
 from collections import deque
 from pathlib import Path
 
@@ -125,6 +126,13 @@ def test_a_relay_hands_frames_on_in_order_and_not_before_their_time() -> None:
     assert relay.hand_on(held, 2.5) == 0.5
     assert sent == [b"a", b"b"]
     assert relay.hand_on(held, 3.0) is None
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs root")
+def test_a_relay_holds_all_that_an_interfaces_queue_does_not_take_yet() -> None:
+    """A socket counts frames in that queue as its own: with a usual buffer it refused the 93rd, and dropped it."""
+    with relay.opened("lo") as end:
+        assert end.getsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF) > 32 << 20
 
 
 def test_links_are_laid_with_queues_of_another_time() -> None:

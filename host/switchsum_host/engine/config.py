@@ -72,6 +72,11 @@ class EngineConfig:
     """Seed of random rounding, used with the rank and the operation; any integer."""
 
     @property
+    def in_tree(self) -> bool:
+        """Whether members of the job are at other switches, so that contributions go on over links between switches."""
+        return bool(self.places) and sorted(self.places) != list(range(self.world_size))
+
+    @property
     def sharing(self) -> dict[str, int]:
         """Which slots are shared, as fields of `MemberRecord`."""
         own = sum(self.trees[:-1]) if self.shares_slots else 0

@@ -172,7 +172,7 @@ class Engine:
                 "switch_port": config.switch.port,
                 "own_ip": config.own.ip,
                 "own_port": config.own.port,
-                "in_tree": bool(config.places) and sorted(config.places) != list(range(config.world_size)),
+                "in_tree": config.in_tree,
                 "asks_later": bool(config.places) and config.rank in config.places[1:],
                 "seed": zlib.crc32(f"{config.seed} {config.rank}".encode()),
             },
