@@ -237,7 +237,6 @@ def test_the_shortest_time_of_a_round_trip_says_whether_queues_stand() -> None:
     [
         (200, 8, 0.3, 2.25),  # with this result nine have come in four round trips
         (200, 40, 0.3, SLOTS),  # five repeats for a result: as many as where 30 % is lost
-        (60, 1, 0.3, SLOTS),  # too few to flood anything
         (200, 8, 0.0, SLOTS),  # the application has chosen a window of its own
     ],
 )

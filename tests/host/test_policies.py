@@ -180,13 +180,13 @@ def test_contributions_leave_hardly_faster_than_results_come_where_the_path_hold
 
 def test_losses_of_several_full_round_trips_count_together_and_those_by_chance_do_not() -> None:
     for lost, overflows in ((2, True), (1, False)):
-        path = known(delivery.Delivery, rate=100.0, began_at=1.0)
+        path = known(delivery.Delivery, rate=200.0, began_at=1.0)
         found = []
         for trip in range(1, 9):
-            path["came"], path["sent"], path["lost"], path["fastest"] = 10, 13, lost, 100.0
+            path["came"], path["sent"], path["lost"], path["fastest"] = 20, 23, lost, 200.0
             found.append(delivery.end_round_trip(path, 4, 1.0 + trip / 10))
-        assert any(found) == overflows, "one of ten is what four ranks lose by chance"
-        assert found[0] == 0.0, "two of ten may be chance in a single round trip"
+        assert any(found) == overflows, "four ranks lose 1.7 of twenty by chance"
+        assert found[0] == 0.0, "two may be chance in a single round trip"
 
 
 def test_time_in_which_nothing_is_in_flight_is_no_part_of_a_round_trip() -> None:
@@ -196,11 +196,11 @@ def test_time_in_which_nothing_is_in_flight_is_no_part_of_a_round_trip() -> None
     assert (float(path["began_at"]), int(path["sent"])) == (4.0, 2)
 
 
-@pytest.mark.parametrize(("has_started", "least"), [(1, 28.0), (0, 20.0)])
+@pytest.mark.parametrize(("has_started", "least"), [(1, 28.0), (0, 10.0)])
 def test_a_window_that_overflows_becomes_what_fills_the_path_and_a_smaller_one_is_left_alone(
     has_started: int, least: float
 ) -> None:
-    """A row of fits ends at 1 + 9 contributions; one takes 0.3 away at most, and in slow start the last doubling."""
+    """A row of fits ends at 1 + 9 contributions; after slow start one takes 0.3 away at most."""
     path = known(Window, **{**window.initial(1 / 16, 0.3), "limit": 40.0, "most": 64, "has_started": has_started})
     window.fit(path, 9.0, 0.0)
     assert (float(path["limit"]), int(path["has_started"])) == (least, 1)
@@ -220,19 +220,6 @@ def test_the_way_over_the_fallback_holds_half_of_what_fills_it() -> None:
     assert (int(path["most"]), float(path["limit"])) == (4, 4.0)
 
 
-@pytest.mark.parametrize("slower", [1.0, 1000.0])
-def test_a_queue_that_drains_is_no_stall_however_slow_and_results_at_once_after_a_silence_are(slower: float) -> None:
-    trips = known(round_trips.RoundTrips, **{**round_trips.UNKNOWN, "least_s": 0.01, "usual_s": 0.02})
-    now, sent_at = 1.0, 1.0
-    for _ in range(20):
-        now += 1e-3 * slower
-        assert not round_trips.note_came(trips, 64, sent_at, now)
-    sent_at, now = now - 1e-3 * slower, now + 2.0 * slower
-    assert not round_trips.note_came(trips, 64, sent_at, now), "a single result may be slow"
-    assert round_trips.note_came(trips, 64, sent_at, now + 1e-3)
-    assert not round_trips.note_came(trips, 64, now + 2e-3, now + 0.02), "what is sent after the silence has not waited"
-
-
 def test_answers_of_a_moment_count_once() -> None:
     trips = known(round_trips.RoundTrips, usual_s=0.1, recent_s=0.1, in_order_s=0.1, least_s=0.01, came_at=9.0)
     for number in range(10):
@@ -241,26 +228,14 @@ def test_answers_of_a_moment_count_once() -> None:
     assert round_trips.longest_s(trips, 4, 0) >= 0.025, "no answer takes more than half of what rounds took away"
 
 
-def test_a_first_answer_proves_losses_once_results_stop() -> None:
-    trips = known(round_trips.RoundTrips, usual_s=0.2, recent_s=0.1, shortest_s=np.inf)
-    order = known(losses.Order)
-    losses.note_result(order, trips, 1.0)
-    assert order["passes_at"] == 0.0, "nothing was asked"
-    assert losses.note_first_answer(order, trips, 77, 1.0) == pytest.approx(1.2)
-    losses.note_result(order, trips, 1.1)
-    assert float(order["passes_at"]) == pytest.approx(1.3), "results still come"
-
-
 def test_many_members_lose_frames_by_chance_in_most_rounds_and_are_not_paced() -> None:
     pace = known(pacing.Pace)
     pacing.note_burst(pace, 100, 128.0, 64)
     assert pace["trips"] == 0
 
 
-@pytest.mark.parametrize(
-    ("waited_s", "is_proven", "lost"), [(2.9, True, False), (3.1, True, True), (3.1, False, False)]
-)
-def test_a_frame_that_was_passed_long_ago_is_lost_where_that_proves_it(
-    waited_s: float, is_proven: bool, lost: bool
+@pytest.mark.parametrize(("waited_s", "in_tree", "lost"), [(2.9, 0, False), (3.1, 0, True), (3.1, 1, False)])
+def test_a_frame_that_was_passed_long_ago_is_lost_where_no_other_switch_passes_its_repeat_on(
+    waited_s: float, in_tree: int, lost: bool
 ) -> None:
-    assert losses.takes_credit(known(losses.Doubt), waited_s, 1.0, 4, is_proven) == lost
+    assert losses.takes_credit(known(losses.Doubt), waited_s, 1.0, 4, in_tree) == lost

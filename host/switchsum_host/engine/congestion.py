@@ -29,8 +29,6 @@ FIRST_EMPTY: Final = 128
 _FIRST_PASSED: Final = 4
 """Contributions in flight that the fallback adds, until its path is known to hold more (`window.bound`);
 docs/results/shared-slots.md has times with more and fewer."""
-_TIMES_AS_FAR: Final = 3.0
-"""Most times that the fallback is as far as the switch whose slots are shared: what takes longer waits in its queue."""
 _BLOCK_BITS: Final = 33
 
 
@@ -143,8 +141,8 @@ def note_round(state: State, slot: Slot, sequence: int, is_marked: bool, carries
     """
     core, here = state.core[0], state.paths[slot.tree + (slot.way if is_marked else slot.passes)]
     members, common = core.member.workers, core.recovery.common
-    has_stalled = round_trips.note_came(here.trips, here.in_flight, slot.sent_at, now)
-    if slot.repeats == 0 and slot.operation <= common and not has_stalled:
+    here.trips.came_at = now
+    if slot.repeats == 0 and slot.operation <= common:
         elapsed = now - max(slot.sent_at, core.recovery.common_at)
         round_trips.note_in_order(here.trips, sequence, here.in_flight, elapsed, carries, members)
     used = here.in_flight + here.withheld
@@ -154,7 +152,7 @@ def note_round(state: State, slot: Slot, sequence: int, is_marked: bool, carries
     window.note_result(here.window, is_marked)
     delivery.note_delivered(here.delivery, now)
     if slot.repeats == 0:
-        is_settled = slot.operation <= common and slot.sent_at >= core.recovery.common_at and not has_stalled
+        is_settled = slot.operation <= common and slot.sent_at >= core.recovery.common_at
         round_trips.note_round(here.trips, now - slot.sent_at, is_settled)
     if sequence > here.window.ends:
         round_trips.end_round_trip(here.trips, here.in_flight, members, now)
@@ -164,8 +162,7 @@ def note_round(state: State, slot: Slot, sequence: int, is_marked: bool, carries
         if lost > 0.0:
             window.fit(here.window, here.delivery.rate * here.trips.least_s, lost)
         if slot.passes == 1 and here.trips.least_s < np.inf:
-            trip_s = min(here.trips.least_s, _TIMES_AS_FAR * state.paths[slot.tree].trips.least_s)
-            window.bound(here.window, here.delivery.rate * trip_s, _FIRST_PASSED, here.slots)
+            window.bound(here.window, here.delivery.rate * here.trips.least_s, _FIRST_PASSED, here.slots)
         window.end_round_trip(here.window, here.trips, here.slots, core.sending.sequence)
     if is_marked:
         core.progress.counts[Count.MARKED] += 1

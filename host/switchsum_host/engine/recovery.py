@@ -7,9 +7,9 @@ looks at each slot, asks them, and sends:
 * `repeat_overtaken`: what results of later frames have passed is repeated at once (`policies/losses.py`).
 * `probe`: no result has come, and no contribution was sent, for a time-out (`policies/timer.py`).  Two frames are
   repeated, and only one while nothing is known of the path but what short frames took; if others are missing too,
-  results of those will pass them.  Without any answer it is twice the time.  After a few such times it is also twice as
-  many at a single switch.  First come contributions that the switch may not have: where a late worker waits for one of
-  them, it is among many that the switch holds, and those wait for the late one.
+  results of those will pass them.  Without any answer it is twice the time.  First come contributions that the switch
+  may not have: where a late worker waits for one of them, it is among many that the switch holds, and those wait for
+  the late one.
 
 Repeats are the row as it was packed, lanes and all (docs/design-decisions.md says why).
 
@@ -212,7 +212,6 @@ def note_result(state: State, index: int, carries: bool, now: float) -> None:
         recovery.common_at = now
         for path in range(MOST_TREES):
             losses.forget_order(state.paths[path].order)
-    losses.note_result(here.order, here.trips, now)
     is_in_order = losses.note_first(here.order, state.rows[2 * index + (slot.number & 1)].first)
     if slot.repeats == 0:
         _note_passed(state, slot, sequence)
@@ -255,7 +254,7 @@ def _note_repeated(state: State, index: int, sequence: int, is_in_order: bool, n
     """
     core, slot = state.core[0], state.slots[index]
     recovery, trips = core.recovery, state.paths[slot.tree + slot.way].trips
-    elapsed, has_paused = now - slot.sent_at, recovery.timer.backoffs > 0
+    elapsed = now - slot.sent_at
     if losses.is_on_time(trips, elapsed) or core.member.in_tree == 0 or has_many(core.member.workers):
         recovery.timer.backoffs = 0
     elif timer.is_untimed(recovery.timer) and timer.note_promptness(recovery.timer, elapsed):
@@ -264,9 +263,6 @@ def _note_repeated(state: State, index: int, sequence: int, is_in_order: bool, n
     if not is_in_order or losses.is_due(trips, elapsed):
         _note_passed(state, slot, sequence)
         losses.give_credit(recovery.doubt, core.progress.waiting, round_s(state, slot), now)
-    elif has_paused and losses.is_on_time(trips, elapsed):
-        order = state.paths[slot.tree + slot.way].order
-        recovery.reordered_at = min(recovery.reordered_at, losses.note_first_answer(order, trips, sequence, now))
 
 
 @inner
@@ -329,21 +325,6 @@ def _patience_s(state: State, slot: Slot) -> Scalar:
 
 
 @inner
-def _pass_unanswered(state: State, now: float) -> None:
-    """Let the first answers after a time-out pass what was sent before them, where no result has come since."""
-    recovery = state.core[0].recovery
-    for path in range(MOST_TREES):
-        order = state.paths[path].order
-        if 0.0 < order.passes_at <= now:
-            order.proven = order.answered
-            order.passed = max(order.passed, order.answered)
-            recovery.arrived = max(recovery.arrived, order.answered)
-            order.passes_at = 0.0
-        elif order.passes_at > 0.0:
-            recovery.reordered_at = min(recovery.reordered_at, order.passes_at)
-
-
-@inner
 def repeat_overtaken(state: State, now: float) -> None:
     """Repeat what results of later frames have passed, unless the transport still has it."""
     core = state.core[0]
@@ -355,9 +336,8 @@ def repeat_overtaken(state: State, now: float) -> None:
         and now < recovery.reordered_at
     ):
         return
-    recovery.reordered_at = np.inf
-    _pass_unanswered(state, now)
     recovery.searched = recovery.arrived
+    recovery.reordered_at = np.inf
     for index in range(state.slots.size):
         if state.last_sent[index] > recovery.arrived - recovery.threshold:
             continue  # nearly always, and then the slot itself need not be looked at
@@ -374,8 +354,7 @@ def repeat_overtaken(state: State, now: float) -> None:
             return
         if state.last_sent[index] > order.overtaken - recovery.threshold:
             waited_s, expected = now - slot.sent_at, round_s(state, slot)
-            is_proven = core.member.in_tree == 0 or state.last_sent[index] < order.proven
-            if not losses.takes_credit(recovery.doubt, waited_s, expected, core.member.workers, is_proven):
+            if not losses.takes_credit(recovery.doubt, waited_s, expected, core.member.workers, core.member.in_tree):
                 continue
         else:
             at = losses.overtaken_at(order, slot.sent_at)
@@ -421,7 +400,7 @@ def probe(state: State, now: float) -> None:
     if core.progress.waiting == 0 or now < probe_at(core):
         return
     bound = min(core.sending.sequence, core.sending.consumed)
-    left: Scalar = timer.probes(recovery.timer, core.progress.waiting, core.member.in_tree)
+    left: Scalar = timer.probes(recovery.timer, core.progress.waiting)
     # The oldest, so that each has its turn; the others from the first slot on: several workers may have to repeat
     # the same one, and so all look for it in the same order.
     oldest = _oldest(state, bound, 0)

@@ -3,7 +3,8 @@
 On a path that is full, results come one after another at the rate of its slowest link, however many contributions are
 in flight.  What is sent beyond that waits in a queue, or is lost where the queue is short: one of a few frames does not
 show in the time of rounds.  So a path *overflows* if in a round trip more was sent than that rate allows, results came
-at nearly that rate, and frames were lost.  Where frames are lost by chance, results come with gaps between them.
+at nearly that rate, and by a standard deviation more frames were lost than chance loses.  Where chance loses frames,
+results come with gaps between them.
 
 The rate is that of a few results in a row, the highest of late: as BBR's delivery rate, with a maximum filter
 (draft-cardwell-iccrg-bbr-congestion-control).  Where a driver takes results in batches the rate looks higher than it
@@ -29,8 +30,6 @@ _FULL: Final = 0.7
 """Part of that rate at which results come nearly as fast as the path lets them, though frames are lost."""
 _BY_CHANCE: Final = 0.02
 """Part of a member's frames that may be lost by chance: 1 % in each direction."""
-_FEW_LOST: Final = 2
-"""Beside these so many more must be lost, in one round trip or in several that were full."""
 
 
 class Delivery(Record):
@@ -96,9 +95,11 @@ def end_round_trip(delivery: Delivery, members: int, now: float) -> float:
         return 0.0
     most = delivery.rate * (now - delivery.began_at)
     is_full = delivery.sent > most > 0.0 and delivery.came >= _FULL * most
-    beyond = delivery.excess + delivery.lost - by_chance(members) * delivery.came
+    mean = by_chance(members)
+    deviation = np.sqrt(mean * (1.0 + mean) * delivery.came)  # the standard one, of tries that fail independently
+    beyond = delivery.excess + delivery.lost - mean * delivery.came
     delivery.excess = max(beyond, 0.0) if is_full else 0.0
-    lost = delivery.lost / delivery.came if delivery.excess > _FEW_LOST else 0.0
+    lost = delivery.lost / delivery.came if delivery.excess > deviation else 0.0
     if lost > 0.0:
         delivery.excess = 0.0
     delivery.came = delivery.sent = delivery.lost = 0

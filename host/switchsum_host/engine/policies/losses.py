@@ -35,8 +35,8 @@ _MOST_DOUBLINGS: Final = 20
 _FEW_WAITING: Final = 8
 """Waiting slots with which an operation comes to its end.  Then a frame too many is cheaper than a time-out."""
 _AGED: Final = 3.0
-"""Rounds after which a frame that has been passed is lost, whatever passed it.  In a tree only if a time-out has proved
-it, for there its repeat is passed on, by links that may be full."""
+"""Rounds after which a frame that has been passed is lost, whatever passed it.  Not in a tree, for there its repeat is
+passed on, by links that may be full."""
 _LATER_ROUNDS: Final = 2.0
 """Rounds in which a later member repeats nothing that it sent: an answer takes one, the first member's repeat one."""
 _MOST_HELD_DOUBLINGS: Final = 6
@@ -58,12 +58,6 @@ class Order(Record):
     """Like `passed`, of slots that are in step with the other workers' slots."""
     first_passed: Int64
     """Like `passed`, of first transmissions: what was sent after that has brought no result yet."""
-    answered: Int64
-    """The repeat after a time-out that brought the first result since."""
-    proven: Int64
-    """The last such repeat that has passed what was sent before."""
-    passes_at: Float64
-    """When it passes what was sent before, unless a result comes until then; 0: it does not."""
     delivered_s: Float64
     """How long the newest round took that `overtaken` counts (RACK.rtt of RFC 8985)."""
     reorder_s: Float64
@@ -85,7 +79,6 @@ class Doubt(Record):
 def forget_order(order: Order) -> None:
     """Forget what results have passed: they were of an operation that a late rank had not begun."""
     order.passed = order.overtaken = 0
-    order.passes_at = 0.0
 
 
 @inner
@@ -106,24 +99,6 @@ def note_in_step(order: Order, doubt: Doubt, sequence: int, elapsed: float, now:
 
 
 @inner
-def note_first_answer(order: Order, trips: RoundTrips, sequence: int, now: float) -> float:
-    """Note a result that came just after a time-out, to its repeat; return when it proves what was sent before lost.
-
-    That is when no result has come for a round's time.  If a pause has ended, results follow one after another.
-    """
-    order.answered = sequence
-    order.passes_at = now + max(trips.usual_s, shortest_s(trips))
-    return order.passes_at
-
-
-@inner
-def note_result(order: Order, trips: RoundTrips, now: float) -> None:
-    """Note a result: what was sent before a first answer may still come."""
-    if order.passes_at > 0.0:
-        order.passes_at = now + max(trips.usual_s, shortest_s(trips))
-
-
-@inner
 def give_credit(doubt: Doubt, waiting: int, round_s: float, now: float) -> None:
     """Take frames for lost that the result of a repeat has passed, where nothing better has come lately."""
     if waiting <= _FEW_WAITING or now > doubt.evident_at + round_s:
@@ -131,7 +106,7 @@ def give_credit(doubt: Doubt, waiting: int, round_s: float, now: float) -> None:
 
 
 @inner
-def takes_credit(doubt: Doubt, waited_s: float, round_s: float, members: int, is_proven: bool) -> bool:
+def takes_credit(doubt: Doubt, waited_s: float, round_s: float, members: int, in_tree: int) -> bool:
     """Tell whether a frame is taken for lost though only results of repeats have passed it.
 
     A few go on such evidence alone.  Then each waits twice as long as the one before: if all of them are needless,
@@ -140,7 +115,7 @@ def takes_credit(doubt: Doubt, waited_s: float, round_s: float, members: int, is
     doubts = min(max(doubt.doubts - _FEW_DOUBTS, 0), _MOST_DOUBLINGS)
     if has_many(members):
         doubts = 0
-    if is_proven and waited_s >= _AGED * round_s:
+    if in_tree == 0 and waited_s >= _AGED * round_s:
         return True
     if doubt.credit == 0 or waited_s < round_s * ((1 << doubts) - 1):
         return False

@@ -34,8 +34,6 @@ _TRIPS: Final = 16
 """Round trips for which contributions are paced."""
 _BURST: Final = 1 / 8
 """Part of a window that is lost or marked in a burst, beside what is lost by chance."""
-_FEW: Final = 4
-"""So many may be lost or marked."""
 
 
 class Pace(Record):
@@ -50,7 +48,7 @@ class Pace(Record):
 @inner
 def note_burst(pace: Pace, bad: int, window: float, members: int) -> None:
     """Pace contributions from now on if many of a window, `bad`, were lost or marked."""
-    if bad > max(_FEW, (_BURST + by_chance(members)) * window):
+    if bad > (_BURST + by_chance(members)) * window:
         pace.trips = _TRIPS
 
 

@@ -46,10 +46,6 @@ _ANSWERS: Final = 2.0
 """A round takes at most so many times what an answer takes."""
 _FEW_IN_FLIGHT: Final = 8
 """With no more than that the last results of a sum come in any order."""
-_CLUMP: Final = 1 / 4
-"""Results that come within such a part of the silence before them have all waited for the same repeats."""
-_STALE: Final = 8.0
-"""After so many of them the shortest round is no longer known."""
 
 
 class RoundTrips(Record):
@@ -79,10 +75,6 @@ class RoundTrips(Record):
     """What the shortest of the last few results in the order of sending took, without waiting for a late rank."""
     came_at: Float64
     """When the last result came."""
-    silence_s: Float64
-    """For how long none had come before."""
-    stalled_at: Float64
-    """When the last silence ended in which rounds have waited for somebody's repeat."""
     answer_s: Float64
     """What the last answer to a repeat took."""
     answered_at: Float64
@@ -102,25 +94,6 @@ def has_many(members: int) -> bool:
     Then even the shortest rounds have waited for repeats, and these for such rounds: only answers know the path.
     """
     return bool(members > MANY_MEMBERS)
-
-
-@inner
-def note_came(trips: RoundTrips, in_flight: int, sent_at: float, now: float) -> bool:
-    """Note a result; tell whether its round has waited for somebody's repeat, and not in a queue.
-
-    While a queue drains, however slowly, results come one after another.  Here none comes for longer than a round takes
-    and then several at once.  Such rounds tell nothing of the path: if they did, each wait would make the next time-out
-    longer.
-    """
-    silence_s = now - max(trips.came_at, sent_at)  # not while nothing was in flight
-    least_s = max(trips.usual_s, trips.least_s / 2)
-    if trips.silence_s > least_s > 0.0 and silence_s < _CLUMP * trips.silence_s:
-        trips.stalled_at = trips.came_at
-        trips.in_order = 0
-        trips.lately_s = np.inf
-    trips.silence_s = silence_s
-    trips.came_at = now
-    return bool(sent_at < trips.stalled_at and in_flight > _FEW_IN_FLIGHT)
 
 
 @inner
@@ -185,7 +158,7 @@ def end_round_trip(trips: RoundTrips, in_flight: int, members: int, now: float) 
     their operation: a rank that waited for its repeat begins late.  If its time-out became the others' shortest round
     at once, time-outs would follow one another.  Yet such rounds are right where the path has become slow.
     """
-    if trips.timed < FEW_TIMED and not (trips.timed > 0 and now > trips.timed_from + _STALE * trips.recent_s):
+    if trips.timed < FEW_TIMED:
         return
     is_known = trips.settled >= FEW_TIMED
     trips.recent_s = trips.shortest_s if is_known else min(trips.shortest_s, (1.0 + _GAIN) * trips.recent_s)

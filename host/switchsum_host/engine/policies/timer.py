@@ -24,9 +24,6 @@ from ..call_times import Floats
 WAYS: Final = 2
 """Ways of a round: over its slot alone, or over the job's fallback, which is further away (see `Slot.way`)."""
 _PROBES_AT_ONCE: Final = 2
-_FEW_SILENCES: Final = 4
-"""After so many time-outs without any answer each repeats twice as many as the one before.  Earlier, the path may have
-become slow: where a token bucket is empty, the next answer may come only after a thousand round trips."""
 _ALL_PROBED_S: Final = 2.0
 """Within that time, or in two pauses if these are longer, probes repeat all that waits."""
 _MOST_TRIPS: Final = 3.0
@@ -200,11 +197,9 @@ def shorten_held(timer: Timer, waited_s: float) -> None:
 
 
 @inner
-def probes(timer: Timer, waiting: int, in_tree: int) -> Scalar:
-    """Return how many frames a probe repeats: more after many silences, so that each has its turn in time."""
+def probes(timer: Timer, waiting: int) -> Scalar:
+    """Return how many frames a probe repeats: more where many wait, so that each has its turn in time."""
     count: Scalar = np.int64(1 if is_untimed(timer) and timer.backoffs == 0 else _PROBES_AT_ONCE)
-    if in_tree == 0:  # in a tree each would be passed on, by links that may be full
-        count <<= min(max(timer.silent - _FEW_SILENCES, 0), _MOST_DOUBLINGS)
     paused_s, doubled = pause_s(timer), backed_off_s(timer)
     all_probed_s = max(_ALL_PROBED_S, min(doubled, 2 * paused_s))
     return max(count, np.int64(waiting * paused_s / all_probed_s))

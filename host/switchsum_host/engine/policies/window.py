@@ -16,7 +16,7 @@ result (`Flag.MARK`), one of the result itself to this rank alone.  So the windo
 
 A queue of a few frames is too short to be seen in the time of rounds.  So where a path overflows (`delivery.py`) the
 window becomes what fills it, and what waits for repeats (`fit`).  Where a window is nearly all lost, round trip after
-round trip, it becomes as small as what comes of it (`_note_overflow`), and for a while grows by one in each.
+round trip, it becomes as small as what comes of it (`_note_overflow`).
 
 Others may fill a queue and not obey its marks, as most TCP does.  Then results are marked, however small the window is.
 So no mark takes it below a *minimum window*, 1 at first.  While most round trips have all results marked at it (see
@@ -54,14 +54,6 @@ _TRIPS: Final = 4
 """Round trips in which repeats and results are counted: what is lost at once, as in an outage, is not lost again."""
 _OVERFLOW: Final = 6
 """With so many repeats for a result the window is far larger than link and queue; where 30 % is lost they are fewer."""
-_CAREFUL: Final = 256
-"""For so many round trips after that the window grows by one in each."""
-_MANY_DROPPED: Final = 64
-"""Fewer repeats than that in these round trips are no flood."""
-_FEWEST: Final = 2.0
-"""No loss makes the window smaller than this."""
-_DOUBLING: Final = 1 / 2
-"""Part of a window that slow start's last round trip has added."""
 _PART_OF_FALLBACK: Final = 1 / 2
 """Part of what fills the path over the fallback that one job may have in flight there."""
 _LEAST_CUT: Final = 0.35
@@ -109,8 +101,6 @@ class Window(Record):
     """Repeats in these round trips of contributions that were taken for lost."""
     came_lately: Int64
     """Results in these round trips."""
-    careful: Int64
-    """Round trips for which the window still grows by one in each, since nearly all of a larger one was lost."""
     min_window: Float64
     """No mark makes the window smaller than this."""
     in_vain: Int64
@@ -182,7 +172,7 @@ def _growth(window: Window, trips: RoundTrips, used: int) -> float:
     """Return by how much a result without a mark makes the window larger."""
     if window.has_started == 0:
         return 1.0
-    if window.quiet > _QUIET and window.careful == 0 and used >= window.limit:
+    if window.quiet > _QUIET and used >= window.limit:
         return _PROBED
     if window.is_marked or not is_queued(trips, STANDING_S):
         return 1.0 / window.limit
@@ -229,13 +219,12 @@ def bound(window: Window, filling: float, least: int, slots: int) -> None:
 def fit(window: Window, filling: float, lost: float) -> None:
     """Fit a window to a path that overflows: what fills it, and what waits for repeats, `lost` for each result.
 
-    It takes no more away than a loss does, for chance may look so in a single round trip.  In slow start it takes the
-    last doubling back.
+    After slow start it takes no more away than a loss does, for chance may look so in a single round trip.
     """
     fitting = 1.0 + filling * (1.0 + lost)
     if window.loss_cut > 0 and fitting < window.limit:
-        part = window.loss_cut if window.has_started == 1 else _DOUBLING
-        window.limit = max(fitting, (1.0 - part) * window.limit, _FEWEST, window.min_window)
+        least = (1.0 - window.loss_cut) * window.limit if window.has_started == 1 else 0.0
+        window.limit = max(fitting, least, window.min_window)
         window.has_started = 1
         window.quiet = 0
 
@@ -260,12 +249,10 @@ def _note_overflow(window: Window) -> None:
     window.came_lately += window.came
     window.dropped_lately += window.dropped
     window.trips += 1
-    window.careful -= window.careful > 0
     if window.trips < _TRIPS:
         return
-    if window.loss_cut > 0 and window.dropped_lately > max(_MANY_DROPPED, _OVERFLOW * window.came_lately):
-        window.careful = _CAREFUL
-        window.limit = max(min(window.limit, window.came_lately / _TRIPS), _FEWEST)
+    if window.loss_cut > 0 and window.dropped_lately > _OVERFLOW * window.came_lately:
+        window.limit = max(min(window.limit, window.came_lately / _TRIPS), LEAST)
         window.has_started = 1
         window.quiet = 0
     window.trips = window.came_lately = window.dropped_lately = 0
@@ -291,4 +278,4 @@ def note_loss(window: Window, trips: RoundTrips, in_flight: int, sequence: int, 
         window.has_started = 1
         _cut(window, in_flight, sequence, last_sent, 0.5, float(window.first))
     if window.loss_cut > 0 and (is_deep(trips) or (window.quiet <= -_PERSISTENT and is_queued(trips, LOSSY_S))):
-        _cut(window, in_flight, sequence, last_sent, window.loss_cut, max(1.0 + filling(trips, in_flight), _FEWEST))
+        _cut(window, in_flight, sequence, last_sent, window.loss_cut, 1.0 + filling(trips, in_flight))
