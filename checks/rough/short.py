@@ -321,6 +321,33 @@ CELLS: Final[Mapping[str, Cell]] = {
         mark_bytes=8282,
         seed=40755,
     ),
+    # A window that goes on growing where a queue stands: 0.66 repeats.
+    "standing": Cell(
+        kind="queue",
+        shape="racks",
+        hosts=8,
+        rate_bps=7.05347169928171e6,
+        host_times=10,
+        trip_s=9.261011724123865e-05,
+        lanes=_JUMBO,
+        slots=128,
+        blocks=512,
+        queue_bytes=33_128,
+        seed=63578,
+    ),
+    # Results that come too soon to answer a repeat say that it was needless: taken for answers, 0.38 and 0.57 repeats.
+    "too-soon": Cell(
+        kind="loss+queue",
+        hosts=2,
+        rate_bps=4.230825150868293e10,
+        trip_s=5.432593306375615e-05,
+        slots=256,
+        blocks=2573,
+        queue_bytes=4456,
+        host_queue_bytes=4456,
+        loss=0.0011988318902526344,
+        seed=47007,
+    ),
     # Without a reordering window twice as many repeats, and 0.27.
     "loss-before-short-queues": Cell(
         kind="loss+queue",
@@ -416,7 +443,9 @@ OWN: Final[Mapping[str, Bounds]] = {
     "shared-far": Bounds(share=0.45, repeats=REPEATS),
     # Most rounds lose a frame somewhere: a window that took these losses for its own had 0.005 of the bound.
     # With 488 blocks seeds reach from 0.27 to 0.46, with these from 0.50 to 0.58.
-    "loss-64": Bounds(share=0.45, repeats=0.8),
+    "loss-64": Bounds(share=0.45, repeats=0.65),
+    "standing": Bounds(share=SHARE, repeats=0.45),
+    "too-soon": Bounds(share=0.5, repeats=0.35),
     "marks-far": Bounds(share=0.5, repeats=REPEATS),
     "burst-far": Bounds(share=SHARE, repeats=0.05),
     "burst-in-racks": Bounds(share=SHARE, repeats=0.06),

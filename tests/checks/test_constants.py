@@ -47,6 +47,11 @@ def test_the_page_has_what_was_found() -> None:
     assert page.between() == text.partition(page.BEGIN)[2].partition(page.END)[0]
 
 
+def test_each_constant_is_needed_by_a_network_or_says_where_it_decides() -> None:
+    needed = {name for name, row in page.kept().items() if command.is_needed(row)}
+    assert CONSTANTS.keys() - needed - FIXED.keys() - ELSEWHERE.keys() == set(), "what nothing needs can go"
+
+
 def test_values_that_were_tried_are_those_of_the_table() -> None:
     for name, row in page.kept().items():
         known = {f"{value:g}" for value in NEUTRAL[name]} if name in NEUTRAL else set(row["tries"])
