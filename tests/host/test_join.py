@@ -634,13 +634,14 @@ def test_heartbeats_bring_reports_and_wait_for_no_answer(controller: FakeControl
 
 
 def test_a_dead_link_is_told_once_and_the_call_lives_until_a_slow_controller_answers(
-    controller: FakeController,
+    controller: FakeController, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr("switchsum_host.api.join.CALL_S", patience(60))  # or ten heartbeats of a busy machine end it
     release, down = threading.Event(), frozenset[int]()
 
     def answer(_: member_rpc.LinkReport) -> member_rpc.Empty:
         nonlocal down
-        release.wait(patience(10))
+        release.wait(patience(60))
         down = frozenset({1})
         return member_rpc.Empty()
 
@@ -653,12 +654,13 @@ def test_a_dead_link_is_told_once_and_the_call_lives_until_a_slow_controller_ans
     wait_until(lambda: "LinkDown" in controller.names())
     so_far = len(beats)
     wait_until(lambda: len(beats) > so_far + 10)
-    release.set()
-    wait_until(lambda: membership.links_down == {1})
-    assert [active for name, active in controller.ended if name == "LinkDown"] == [True]
     assert [(one.job, one.nonce, one.link, one.reason) for name, one in controller.calls if name == "LinkDown"] == [
         ("digits", NONCE, 1, "interface sum1 is down")
     ]
+    release.set()
+    wait_until(lambda: membership.links_down == {1})
+    # A heartbeat from before the answer may have the link told once more.
+    assert next(active for name, active in controller.ended if name == "LinkDown")
     membership.leave()
 
 
