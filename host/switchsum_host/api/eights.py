@@ -20,7 +20,6 @@ FIRST_FACTOR: Final = 0x9E37_79B9_7F4A_7C15
 SECOND_FACTOR: Final = 0xD6E8_FEB8_6659_FD93
 HALF: Final = 32
 """Factors and shift of a place's hash."""
-_LAST: Final = 63
 _WRAPPED: Final = (1 << 64) - 1
 
 
@@ -40,9 +39,13 @@ def _each(builder: Any, word: Any) -> Any:
 
 
 def _loaded(builder: Any, address: Any) -> Any:
-    found = builder.load(builder.inttoptr(address, _kind().as_pointer()))
+    found = builder.load(_pointer(builder, address))
     found.align = EIGHT
     return found
+
+
+def _pointer(builder: Any, address: Any) -> Any:
+    return builder.inttoptr(address, _kind().as_pointer())
 
 
 def _reduced(builder: Any, how: str, vector: Any) -> Any:
@@ -72,12 +75,8 @@ def _spread(_context: Any, address: Any, width: Any, start: Any) -> Any:
     return types.uint64(address, width, start), _generating(_set_bits)
 
 
-def _total(_context: Any, address: Any) -> Any:
-    return types.uint64(address), _generating(_add_hashes)
-
-
-def _marked(_context: Any, address: Any, mask: Any) -> Any:
-    return types.uint64(address, mask), _generating(_mark)
+def _hashed(_context: Any, address: Any, mask: Any, totals: Any) -> Any:
+    return types.uint64(address, mask, totals), _generating(_add_hashes)
 
 
 def _set_long(_context: Any, address: Any, word: Any) -> Any:
@@ -99,17 +98,13 @@ def _pack(builder: Any, address: Any, width: Any) -> Any:
 def _set_bits(builder: Any, address: Any, width: Any, start: Any) -> Any:
     upper = builder.add(builder.lshr(_loaded(builder, address), _each(builder, width)), _eight(range(EIGHT)))
     at = builder.sub(upper, _each(builder, start))
-    bits = builder.shl(_eight([1] * EIGHT), builder.and_(at, _eight([_LAST] * EIGHT)))
-    is_here = builder.icmp_unsigned("<=", at, _eight([_LAST] * EIGHT))
-    return _reduced(builder, "or", builder.select(is_here, bits, _eight([0] * EIGHT)))
+    return _reduced(builder, "or", builder.shl(_eight([1] * EIGHT), at))
 
 
-def _add_hashes(builder: Any, address: Any) -> Any:
-    return _reduced(builder, "add", _hashes(builder, address))
-
-
-def _mark(builder: Any, address: Any, mask: Any) -> Any:
-    rest = builder.and_(_hashes(builder, address), _each(builder, mask))
+def _add_hashes(builder: Any, address: Any, mask: Any, totals: Any) -> Any:
+    hashes = _hashes(builder, address)
+    builder.store(builder.add(_loaded(builder, totals), hashes), _pointer(builder, totals)).align = EIGHT
+    rest = builder.and_(hashes, _each(builder, mask))
     marks = builder.bitcast(builder.icmp_unsigned("==", rest, _eight([0] * EIGHT)), ir.IntType(EIGHT))
     return builder.zext(marks, ir.IntType(64))
 
@@ -136,24 +131,22 @@ def packed(address: Scalar, width: Scalar) -> Scalar:
 
 @intrinsic(_spread)
 def spread(address: Scalar, width: Scalar, start: Scalar) -> Scalar:
-    """Return a word with a bit for each of eight places, at its upper bits plus its number less `start`.
+    """Return a word with a bit for each of eight places, at its upper bits plus its number less `start`: 0 to 63."""
+    return np.uint64(sum(1 << (place >> int(width)) + i - int(start) for i, place in enumerate(_read(address))))
 
-    Those of 64 and more are left out.
+
+@intrinsic(_hashed)
+def hashed(address: Scalar, mask: Scalar, totals: Scalar) -> Scalar:
+    """Add the hashes of eight places to the eight words at `totals`; return a bit for each without a bit of `mask`.
+
+    Eight totals, and not one: to add eight numbers up takes longer than to hash them.
     """
-    at = [(place >> int(width)) + i - int(start) & _WRAPPED for i, place in enumerate(_read(address))]
-    return np.uint64(sum({1 << bit for bit in at if bit <= _LAST}))
-
-
-@intrinsic(_total)
-def total_of_hashes(address: Scalar) -> Scalar:
-    """Return the sum of the hashes of eight places."""
-    return np.uint64(sum(map(_hash, _read(address))) & _WRAPPED)
-
-
-@intrinsic(_marked)
-def marked(address: Scalar, mask: Scalar) -> Scalar:
-    """Return a bit for each of eight places: whether its hash has no bit in common with `mask`."""
-    return np.uint64(sum((_hash(place) & int(mask) == 0) << i for i, place in enumerate(_read(address))))
+    words, marks = (ctypes.c_uint64 * EIGHT).from_address(int(totals)), 0
+    for i, place in enumerate(_read(address)):
+        word = _hash(place)
+        words[i] = words[i] + word & _WRAPPED
+        marks |= (word & int(mask) == 0) << i
+    return np.uint64(marks)
 
 
 @intrinsic(_set_long)

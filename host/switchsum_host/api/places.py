@@ -25,10 +25,11 @@ from switchsum_switch.kernels.memory import Scalar, floats_at, integers_at, long
 from switchsum_switch.kernels.plain import wrapping
 
 from .bitmap import WORD_BITS, Indices, Words, ones, trailing_zeros, words_for
-from .eights import EIGHT, FIRST_FACTOR, HALF, SECOND_FACTOR, marked, packed, set_long, spread, total_of_hashes
+from .eights import EIGHT, FIRST_FACTOR, HALF, SECOND_FACTOR, hashed, packed, set_long, spread
 
 Floats = npt.NDArray[np.float32]
 Totals = npt.NDArray[np.float64]
+Buckets = npt.NDArray[np.uint32]
 
 SKETCH_WORDS: Final = 64
 STRETCH_WORDS: Final = 4
@@ -46,6 +47,8 @@ _SURELY: Final = 1024
 """With so many places one bucket of 3,000 lacks the lowest bit; with twice as many, the second bit, and so on."""
 _SKIPPED: Final = 4
 """From so many such bits on, eights of places are looked at: nearly all have no place that sets another bit."""
+_TOTALS: Final = EIGHT * EIGHT
+"""Sums of hashes, side by side: a power of two."""
 
 
 def shift_for(count: int, rows: int) -> int:
@@ -125,14 +128,14 @@ def _write_upper(indices: Indices, address: int, shift: int, lower: int, words: 
     size, first, none = np.uint64(indices.size), np.uint64(lower), np.uint64(0)
     number, source, word, following = none, none, none, none
     while number < size:
-        begin = ((np.uint64(indices[number]) >> width) + number) >> six
-        end = number + np.uint64(EIGHT)
-        if end <= size and (((np.uint64(indices[end - one]) >> width) + end - one) >> six) <= begin + one:
+        bit, end = (np.uint64(indices[number]) >> width) + number, number + np.uint64(EIGHT)
+        begin, offset = bit >> six, bit & last_bit
+        if end <= size and (np.uint64(indices[end - one]) >> width) + end - one - bit <= last_bit:
             # Two words are written again for each eight: when the next word begins, no processor foresees.
-            eight, start = address + np.int64(number << np.uint64(3)), (begin << six) - number
+            bits = spread(address + np.int64(number << np.uint64(3)), width, bit - number)
             word = word if begin == source else following if begin == source + one else none
-            word |= spread(eight, width, start)
-            following = (following if begin == source else none) | spread(eight, width, start + np.uint64(WORD_BITS))
+            word |= bits << offset
+            following = (following if begin == source else none) | ((bits >> one) >> (last_bit - offset))
             source = begin
             words[first + source], words[first + source + one] = word, following
         else:
@@ -187,55 +190,83 @@ def describe(indices: Indices, digest: Words, sketch: Words, stretches: Words, s
 
     Set a bit in `stretches`, too, for each `stretch` rows that have a place.
     """
-    buckets, done = sketch.view(np.uint32), 0
     sure = (len(indices) // _SURELY).bit_length() - 1
-    if sure >= _SKIPPED:
-        _describe_many(indices, digest, buckets, stretches, stretch, sure)
-        done = len(indices) // EIGHT * EIGHT
-    _describe(indices[done:], digest, buckets, stretches, stretch)
+    room = _TOTALS + len(indices) // EIGHT if sure >= _SKIPPED else 0
+    _describe(indices, digest, sketch.view(np.uint32), stretches, stretch, sure, np.empty(room, np.uint64))
 
 
 @kernel
 @wrapping
-def _describe(indices: Indices, digest: Words, buckets: npt.NDArray[np.uint32], stretches: Words, stretch: int) -> None:
-    """Set the lowest bit of each hash in its bucket."""
-    total, beyond = digest[0], np.int64(0)
-    for i in range(indices.size):
-        if indices[i] >= beyond:
-            at = indices[i] // stretch
-            stretches[at >> 6] |= np.uint64(1) << np.uint64(at & 63)
-            beyond = (at + 1) * stretch
-        word = _hash(indices[i])
+def _describe(
+    indices: Indices, digest: Words, buckets: Buckets, stretches: Words, stretch: int, sure: int, room: Words
+) -> None:
+    """Set the lowest bit of each hash in its bucket: where there is `room`, eight places at once, as far as they go."""
+    total: Scalar = np.uint64(0)
+    size, beyond = np.uint64(indices.size), np.int64(0)
+    done: Scalar = np.uint64(0)
+    if room.size > 0:
+        total = _describe_eights(indices, buckets, stretches, stretch, sure, room)
+        done = size - size % np.uint64(EIGHT)
+    for i in range(done, size):  # unsigned: no code looks whether it counts from the end
+        place = indices[i]
+        if place >= beyond:
+            beyond = _set_stretch(place, stretches, stretch)
+        word = _hash(place)
         total += word
-        bits = np.uint32(word) | np.uint32(1 << _LAST_LEVEL)
-        buckets[word >> np.uint64(_BUCKET_SHIFT)] |= bits & (np.uint32(0) - bits)
+        _set_lowest(word, buckets)
     digest[0] = total
 
 
-@kernel
+@inner
 @wrapping
-def _describe_many(
-    indices: Indices, digest: Words, buckets: npt.NDArray[np.uint32], stretches: Words, stretch: int, sure: int
-) -> None:
-    """Do so for eights of places, of which each bucket surely gets the lowest `sure` bits."""
-    total, beyond, address = np.uint64(0), np.int64(0), indices.ctypes.data
-    mask = np.uint64((1 << sure) - 1)
+def _describe_eights(
+    indices: Indices, buckets: Buckets, stretches: Words, stretch: int, sure: int, room: Words
+) -> Scalar:
+    """Do so for eights of places, of which each bucket surely gets the lowest `sure` bits; return the sum of hashes.
+
+    Which places set another bit, no processor foresees.  So they are noted, without a branch, and looked at afterwards.
+    What was written a moment ago is slow to read: eight sums of eight places take turns.
+    """
+    totals, noted = room[:_TOTALS], room[_TOTALS:]
+    address, sums = indices.ctypes.data, room.ctypes.data
+    mask, count, beyond = np.uint64((1 << sure) - 1), np.uint64(0), np.int64(0)
+    for i in range(totals.size):
+        totals[i] = np.uint64(0)
     for i in range(buckets.size):
         buckets[i] |= np.uint32(mask)
     for i in range(0, indices.size - EIGHT + 1, EIGHT):
         if indices[i + EIGHT - 1] >= beyond:
             for j in range(i, i + EIGHT):
-                at = indices[j] // stretch
-                stretches[at >> 6] |= np.uint64(1) << np.uint64(at & 63)
-                beyond = (at + 1) * stretch
-        total += total_of_hashes(address + 8 * i)
-        marks = marked(address + 8 * i, mask)
+                beyond = _set_stretch(indices[j], stretches, stretch)
+        marks = hashed(address + 8 * i, mask, sums + 8 * (i & (_TOTALS - EIGHT)))
+        noted[count] = (np.uint64(i) << np.uint64(EIGHT)) | marks
+        count += np.uint64(marks != 0)
+    for i in range(np.int64(count)):
+        first, marks = np.int64(noted[i] >> np.uint64(EIGHT)), noted[i] & np.uint64((1 << EIGHT) - 1)
         while marks != 0:
-            word = _hash(indices[i + np.int64(trailing_zeros(marks))])
-            bits = np.uint32(word) | np.uint32(1 << _LAST_LEVEL)
-            buckets[word >> np.uint64(_BUCKET_SHIFT)] |= bits & (np.uint32(0) - bits)
+            _set_lowest(_hash(indices[first + np.int64(trailing_zeros(marks))]), buckets)
             marks &= marks - np.uint64(1)
-    digest[0] = total
+    total = np.uint64(0)
+    for i in range(totals.size):
+        total += totals[i]
+    return total
+
+
+@inner
+@wrapping
+def _set_stretch(place: Scalar, stretches: Words, stretch: int) -> Scalar:
+    """Set the bit of the stretch that a place is in; return where the next stretch begins."""
+    at = place // stretch
+    stretches[at >> 6] |= np.uint64(1) << np.uint64(at & 63)
+    return (at + 1) * stretch
+
+
+@inner
+@wrapping
+def _set_lowest(word: Scalar, buckets: Buckets) -> None:
+    """Set the lowest bit of a hash in its bucket."""
+    bits = np.uint32(word) | np.uint32(1 << _LAST_LEVEL)
+    buckets[word >> np.uint64(_BUCKET_SHIFT)] |= bits & (np.uint32(0) - bits)
 
 
 def stretch_of(rows: int, least: int) -> int:
