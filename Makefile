@@ -125,7 +125,7 @@ bench: $(STAMP) ## measure; ONLY=switch, programs, interfaces, loopback, tables,
 ages: $(STAMP) ## list the tables of figures that are older than the code (ARGS=--mark: say so above them)
 	$(BIN)/python -m checks.bench.ages $(ARGS)
 
-bench-small: $(STAMP) ## under a minute; fails when a kernel is slow beside a plain copy in the same process
+bench-small: $(STAMP) ## under a minute; fails when a kernel or a call is slow beside plain work in the same processes (root: at 1 Gbit/s, too)
 	$(BIN)/python -m checks.bench --small
 
 scale: $(STAMP) ## the table of docs/results/scale.md: simulated times of 32 to 4,096 workers (an hour and more of a core; ARGS='--workers 64')

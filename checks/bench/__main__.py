@@ -23,7 +23,7 @@ from checks.bench.choice import NARROWING, RUNS, Choice
 from checks.bench.code import digests
 from checks.bench.needs import missing
 from checks.bench.page import publish
-from checks.bench.records import RESULTS, machine, save, show
+from checks.bench.records import RESULTS, exceeded, machine, save, show
 from switchsum_protocol.errors import SwitchsumError
 from switchsum_switch.notices import waiting_for
 
@@ -144,14 +144,17 @@ def say_what_is_older(console: Console, only: str | None) -> None:
 
 
 def small(console: Console) -> int:
-    """Gate on the kernels; print how we stand beside gloo, which is too noisy to gate on.  Nothing is written."""
-    from checks.bench import allreduce, kernels
+    """Gate on kernels and whole calls; print how we stand beside gloo, too noisy to gate on.  Nothing is written."""
+    from checks.bench import allreduce, calls, kernels
 
-    records = kernels.run()
-    show(console, "kernels", records)
+    slow: list[str] = []
+    for name, part in (("kernels", kernels), ("calls", calls)):
+        records = part.run()
+        show(console, name, records)
+        slow += exceeded(records, part.LIMITS)
     choice = Choice(workers=(2,), sizes=(4, 10_000_000), lanes=(256,), peers=("gloo",), runs=3)
     show(console, "allreduce, small", allreduce.run(choice))
-    for text in (slow := kernels.exceeded(records)):
+    for text in slow:
         console.print(f"too slow: {text}")
     return 1 if slow else 0
 

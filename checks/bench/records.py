@@ -126,6 +126,15 @@ def beside(alone: Record, peer: str, peer_samples: Samples, *, smaller_is_better
     return dataclasses.replace(alone, peer=peer, peer_value=theirs, ratio=ratio)
 
 
+def exceeded(records: Sequence[Record], limits: Mapping[str, float]) -> list[str]:
+    """Return which records are above their limits, in words; `limits` has them by the records' names."""
+    return [
+        f"{item.name}: {number(item.value)} {item.unit}, at most {limits[item.name]:g}"
+        for item in records
+        if item.value > limits.get(item.name, math.inf)
+    ]
+
+
 def show(console: Console, title: str, records: Sequence[Record]) -> None:
     """Print records as a table."""
     further = list(dict.fromkeys(column for item in records for column in item.more))

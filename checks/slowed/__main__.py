@@ -1,11 +1,11 @@
-"""Slows the worker down in ten ways, and sees that a gate of speed fails each time.
+"""Slows the worker down in many ways, and sees that a gate of speed fails each time.
 
 Run: python -m checks.slowed [--only NAME] [--processes 2]
 
-Each way changes a copy of the repository.  Rough networks in virtual time come first (`checks.rough --short`).
-What they do not notice has to fail on slow links (`checks.line`, which needs root).  Exits with 1 where one goes
-unnoticed, or where the copy without a change fails.  Each takes half a minute to compile: what the change cannot be
-part of is taken from the cache.
+Each way changes a copy of the repository.  Rough networks in virtual time come first (`checks.rough --short`), and then
+whole calls (`checks.bench.calls`, of which `make bench-small` is a part).  What these do not notice has to fail on slow
+links (`checks.line`).  The last two need root.  Exits with 1 where one goes unnoticed, or where the copy without a
+change fails.  Each is compiled first: what the change cannot be part of is taken from the cache.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from switchsum_switch.kernels.cache import CACHE_VARIABLE
 
 from .slowdowns import SLOWDOWNS, Slowdown
 
-GATES: Final = (("checks.rough", "--short"), ("checks.line", "--all-loads"))
+GATES: Final = (("checks.rough", "--short"), ("checks.bench.calls",), ("checks.line", "--all-loads"))
 LONGEST_S: Final = 900.0
 
 
@@ -54,7 +54,7 @@ def noticed_by(folder: Path, cache: Path) -> str:
     for gate in GATES:
         done = _run(gate, folder, environment)
         if done.returncode:
-            falls = [line for line in done.stdout.splitlines() if line.startswith("FALLS")]
+            falls = [line for line in done.stdout.splitlines() if line.startswith(("FALLS", "too slow"))]
             why = falls[0] if falls else (done.stderr.strip().splitlines() or ["no output"])[-1]
             return f"{gate[0]}: {len(falls)} fall; {why[:150]}"
     return ""

@@ -9,6 +9,7 @@ from typing import Final
 from checks.mutate.mutant import replaced
 
 ENGINE: Final = "host/switchsum_host/engine"
+LINKS: Final = "host/switchsum_host/links"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,5 +84,27 @@ SLOWDOWNS: Final = (
         "policies/timer",
         "many frames at each time-out",
         ("_PROBES_AT_ONCE: Final = 2", "_PROBES_AT_ONCE: Final = 64"),
+    ),
+    Slowdown(
+        name="a lost wake-up",
+        path=f"{LINKS}/shm.py",
+        changes=(("    if asleep:\n        ring_bell(own.switch_bell)\n", ""),),
+    ),
+    Slowdown(
+        name="an extra copy",
+        path="host/switchsum_host/api/communicator.py",
+        changes=(
+            (
+                "        self._allreduce(array, how, block, stays=True).wait()\n",
+                "        values = array.copy()\n"
+                "        self._allreduce(values, how, block, stays=True).wait()\n"
+                "        array[...] = values\n",
+            ),
+        ),
+    ),
+    Slowdown(
+        name="a batch of one",
+        path=f"{LINKS}/packet.py",
+        changes=(("addresses, lengths, own.longest)", "addresses[:1], lengths[:1], own.longest)"),),
     ),
 )
