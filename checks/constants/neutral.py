@@ -29,6 +29,7 @@ NEUTRAL: Final[Mapping[str, tuple[float, ...]]] = MappingProxyType(
         "timer._ALL_PROBED_S": (0.01, NEVER),
         "timer._MOST_TRIPS": (1.0, NEVER),
         "timer._LATENESSES": (0.0,),
+        "silence.REPEATED": (0,),
         "timer._SOON": (ALWAYS, NEVER),
         "timer._FEW_PROMPT": (1, _NEVER_COUNTED),
         "timer._UNTIMED_S": (0.2, NEVER),
@@ -76,6 +77,7 @@ NEUTRAL: Final[Mapping[str, tuple[float, ...]]] = MappingProxyType(
 FIXED: Final[Mapping[str, str]] = MappingProxyType(
     {
         "timer.WAYS": "the number of ways that a round can take",
+        "recovery.EVERY": "stands for any path, and is none",
         "timer._ENDLESS": "keeps a shift within 64 bits",
         "losses._MOST_DOUBLINGS": "keeps a shift within 64 bits",
         "window.LEAST": "with a window of nothing, nothing is ever sent",

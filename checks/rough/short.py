@@ -370,6 +370,22 @@ CELLS: Final[Mapping[str, Cell]] = {
     "loss": Cell(kind="loss", hosts=8, rate_bps=1e9, slots=128, blocks=2000, loss=0.01),
     "loss-64": Cell(kind="loss", shape="racks", hosts=64, rate_bps=10e9, trip_s=4e-6, slots=64, blocks=3904, loss=0.01),
     "loss-far": Cell(kind="loss", shape="racks", rate_bps=100e6, trip_s=0.08, slots=256, blocks=3000, loss=1e-3),
+    # First contributions over the second of two trees are all lost in the queue that both share: 0.07 of the bound if
+    # only a silence of both has them repeated.
+    "one-tree-lost": Cell(
+        kind="loss+queue",
+        shape="two spines",
+        hosts=6,
+        rate_bps=6.524413130935471e6,
+        host_times=100,
+        trip_s=2.1645194670936737e-05,
+        slots=256,
+        blocks=1024,
+        queue_bytes=11_140,
+        host_queue_bytes=11_140,
+        loss=1.8481730884431865e-4,
+        seed=54986,
+    ),
     # A sum's end: where a frame too many is not worth it, it waits for a time-out (0.64).
     "late-end": Cell(
         kind="late",
@@ -445,6 +461,7 @@ OWN: Final[Mapping[str, Bounds]] = {
     # With 488 blocks seeds reach from 0.27 to 0.46, with these from 0.50 to 0.58.
     "loss-64": Bounds(share=0.45, repeats=0.65),
     "standing": Bounds(share=SHARE, repeats=0.45),
+    "one-tree-lost": Bounds(share=0.4, repeats=0.35),
     "too-soon": Bounds(share=0.5, repeats=0.35),
     "marks-far": Bounds(share=0.5, repeats=REPEATS),
     "burst-far": Bounds(share=SHARE, repeats=0.05),

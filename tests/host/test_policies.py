@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from switchsum_host.engine.policies import delivery, losses, pacing, round_trips, timer, window
+from switchsum_host.engine.policies import delivery, losses, pacing, round_trips, silence, timer, window
 from switchsum_host.engine.policies.window import Window
 from switchsum_switch.kernels.records import Record, dtype_of
 
@@ -25,7 +25,7 @@ def python(function: Any) -> Any:
 @pytest.fixture(autouse=True)
 def _in_python(monkeypatch: pytest.MonkeyPatch) -> None:
     """Have functions of policies call one another in Python, for nothing but kernels calls the compiled ones."""
-    modules = (delivery, losses, pacing, round_trips, timer, window)
+    modules = (delivery, losses, pacing, round_trips, silence, timer, window)
     for module in modules:
         for name, value in vars(module).items():
             if hasattr(value, "py_func"):
@@ -209,6 +209,69 @@ def test_a_window_that_overflows_becomes_what_fills_the_path_and_a_smaller_one_i
     assert path["limit"] == 10.0
     window.fit(path, 63.0, 0.5)
     assert path["limit"] == 10.0
+
+
+def play_silence(lost: int, sent: int, trip_s: float) -> tuple[int, float]:
+    """Send some first contributions, of which the first ones are lost; return repeats, and when all have results.
+
+    A time-out of 0.2 s repeats two, over a link that takes a contribution in a hundredth of the trip.
+    """
+    here = known(silence.Silence)
+    due = {number: trip_s * (1 + number / 100) for number in range(lost, sent)}
+    waiting, now = set(range(sent)), 0.2
+    repeats = dict.fromkeys(range(2), now)
+    silence.note_timeout(here, sent)
+    due |= {number: min(now + trip_s * (1 + number / 100), due.get(number, math.inf)) for number in range(2)}
+
+    def repeat_two() -> None:
+        chosen = [one for one in sorted(waiting) if one not in repeats][: silence.REPEATED]
+        for place, number in enumerate(chosen):
+            repeats[number] = now
+            due[number] = min(now + trip_s * (1 + place / 100), due.get(number, math.inf))
+
+    while waiting and (coming := [due[one] for one in waiting if one in due] or [math.inf]):
+        at = min(coming)
+        if here["suspect"] > 0 and here["heard_at"] < here["goes_on_at"] < at:
+            now = float(here["goes_on_at"])
+            assert silence.goes_on(here, now)
+            repeat_two()
+            here["heard_at"] = now
+            continue
+        if at == math.inf:
+            break
+        now = at
+        number = next(one for one in waiting if due.get(one) == at)
+        waiting.discard(number)
+        elapsed = now - repeats.get(number, 0.0)
+        if silence.note_result(here, number + 1, number in repeats, True, max(elapsed, 0.2 / 8), now):
+            repeat_two()
+    assert not waiting
+    return len(repeats), now
+
+
+@pytest.mark.parametrize("sent", [4, 30, 128])
+def test_what_was_lost_altogether_comes_back_within_a_few_round_trips(sent: int) -> None:
+    """Two come back for each answer: a round trip without anything else, and then as many as slow start has."""
+    repeats, took_s = play_silence(sent, sent, 0.01)
+    assert repeats == sent
+    assert took_s < 0.2 + 0.2 / 8 + 0.01 * (3 + math.log2(sent)) + 0.01 * sent / 100
+
+
+@pytest.mark.parametrize("seed", [1, 2, 3, SEED_OF_THE_DAY])
+def test_a_path_that_is_only_slow_has_no_more_repeated_than_the_time_out_had(seed: int) -> None:
+    trip_s = random.Random(seed).uniform(0.21, 2.0)
+    assert play_silence(0, 64, trip_s)[0] == 2
+
+
+def test_a_path_with_lanes_has_nothing_repeated_for_answers() -> None:
+    here = known(silence.Silence)
+    silence.note_timeout(here, 10)
+    assert not silence.note_result(here, 1, True, False, 0.01, 1.0)
+    assert not silence.goes_on(here, 5.0)
+    silence.note_repeats(here, 6.0)
+    assert (float(here["heard_at"]), int(here["times"])) == (6.0, 1)
+    silence.note_idle(here, 7.0)
+    assert (float(here["heard_at"]), int(here["times"])) == (7.0, 0)
 
 
 def test_the_way_over_the_fallback_holds_half_of_what_fills_it() -> None:

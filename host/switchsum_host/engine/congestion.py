@@ -44,6 +44,7 @@ def share_out(state: State, trees: npt.NDArray[np.integer[Any]]) -> None:
     slots["withheld"] = paths["withheld"] = 0
     paths["slots"], paths["window"]["most"], paths["base"] = counts, counts, np.cumsum(counts) - counts
     paths["in_flight"] = np.bincount(trees[slots["phase"] != Phase.IDLE], minlength=MOST_TREES)
+    core["recovery"]["silent_at"] = 0.0 if np.count_nonzero(counts) > 1 else np.inf
     if (shared := int(core["member"]["shared_tree"])) >= 0:  # behind it is the window of the way over the fallback
         paths["slots"][shared + 1] = paths["base"][shared + 1] = len(slots)
         paths["window"]["limit"][shared + 1] = paths["window"]["most"][shared + 1] = _FIRST_PASSED

@@ -9,7 +9,8 @@ looks at each slot, asks them, and sends:
   repeated, and only one while nothing is known of the path but what short frames took; if others are missing too,
   results of those will pass them.  Without any answer it is twice the time.  First come contributions that the switch
   may not have: where a late worker waits for one of them, it is among many that the switch holds, and those wait for
-  the late one.
+  the late one.  A tree that is silent while results come over others has some of its own repeated, too
+  (`policies/silence.py`).
 
 Repeats are the row as it was packed, lanes and all (docs/design-decisions.md says why).
 
@@ -34,13 +35,13 @@ from typing import Final
 
 import numpy as np
 
-from switchsum_protocol.frame import AT, Flag
+from switchsum_protocol.frame import AT, NO_BLOCK, Flag
 from switchsum_switch.kernels.decorators import inner
 from switchsum_switch.kernels.memory import Scalar, bytes_at
 
 from .congestion import longest_trip_s, note_loss
 from .header import fill_checksum
-from .policies import losses, pacing, timer
+from .policies import losses, pacing, silence, timer
 from .policies.round_trips import expected_s, has_many, is_busy
 from .policies.round_trips import note_answer as time_answer
 from .rules import ACTIONS, Action, Event
@@ -49,6 +50,8 @@ from .state import MOST_TREES, NEVER, Core, Count, Held, Outstanding, Slot, Stat
 
 _REPEAT: Final = int(Flag.REPEAT)
 _RECALL: Final = int(Flag.REPEAT | Flag.RECALL)
+EVERY: Final = -1
+"""In place of a path's number: any of them."""
 _MANY: Final = 32
 """Number of waiting slots from which on they are not searched for each batch of results."""
 
@@ -68,7 +71,9 @@ def wake_at(state: State) -> float:
     """Return when `poll` has something to do if no frame comes; infinity: never."""
     core = state.core[0]
     recovery = core.recovery
-    at: Scalar = min(probe_at(core), recovery.reordered_at) if core.progress.waiting > 0 else np.inf
+    at: Scalar = np.inf
+    if core.progress.waiting > 0:
+        at = min(probe_at(core), recovery.reordered_at, recovery.silent_at)
     at = min(at, recovery.paced_at)
     return min(at, recovery.resend_at) if recovery.unanswered + recovery.answered > 0 else at  # type: ignore[no-any-return]
 
@@ -233,6 +238,13 @@ def note_result(state: State, index: int, carries: bool, now: float) -> None:
     slot.late = slot.repeats > 0
     recovery.timer.silent = 0
     recovery.moved_at = now
+    there = state.paths[slot.tree + slot.passes]
+    is_first = there.window.is_open == 0 and slot.held == 0
+    answered_s = timer.answered_s(recovery.timer, elapsed)
+    if silence.note_result(there.silence, sequence, slot.repeats > 0, is_first, answered_s, now):
+        _repeat_suspects(state, slot.tree, now)
+    elif there.silence.goes_on_at > now:
+        recovery.silent_at = min(recovery.silent_at, there.silence.goes_on_at)
 
 
 @inner
@@ -370,6 +382,16 @@ def repeat_overtaken(state: State, now: float) -> None:
 
 
 @inner
+def _repeat_suspects(state: State, tree: int, now: float) -> None:
+    """Repeat two of the first contributions over a tree that waited in vain for a time-out; they cost little."""
+    bound, left = min(state.paths[tree].silence.suspect, state.core[0].sending.consumed), silence.REPEATED
+    for index in range(state.slots.size):
+        slot = state.slots[index]
+        if left > 0 and state.last_sent[index] <= bound and slot.tree == tree and slot.block == NO_BLOCK:
+            left -= _probe_slot(state, index, now) if slot.held == 0 else 0
+
+
+@inner
 def _probe_slot(state: State, index: int, now: float) -> int:
     """Repeat a slot's contribution as a probe; return how many that makes."""
     if ACTIONS[state.slots[index].phase, Event.TIMED_OUT] != Action.REPEAT:
@@ -380,43 +402,88 @@ def _probe_slot(state: State, index: int, now: float) -> int:
 
 
 @inner
-def _oldest(state: State, bound: int, with_held: int) -> Scalar:
-    """Return the slot that has waited longest since it was sent, no later than `bound`; -1: there is none.
+def _is_on(slot: Slot, path: int) -> bool:
+    """Tell whether a slot's contribution goes over a path; `EVERY`: over any."""
+    return bool(path == EVERY or slot.tree + slot.passes == path)
+
+
+@inner
+def _oldest(state: State, bound: int, with_held: int, path: int) -> Scalar:
+    """Return the slot that has waited longest since it was sent over a path, no later than `bound`; -1: there is none.
 
     Slots whose contribution the switch holds count only where `with_held` is 1.
     """
     first, oldest = bound, np.int64(-1)
     for index in range(state.slots.size):
-        if state.last_sent[index] <= first and (with_held == 1 or state.slots[index].held == 0):
+        may_count = with_held == 1 or state.slots[index].held == 0
+        if state.last_sent[index] <= first and may_count and _is_on(state.slots[index], path):
             first, oldest = state.last_sent[index], np.int64(index)
     return oldest
 
 
 @inner
 def probe(state: State, now: float) -> None:
-    """Repeat some frames when nothing has come for a time-out."""
+    """Repeat some frames when nothing has come for a time-out, over any path or over one of several."""
     core = state.core[0]
     recovery = core.recovery
-    if core.progress.waiting == 0 or now < probe_at(core):
+    if core.progress.waiting == 0:
         return
-    bound = min(core.sending.sequence, core.sending.consumed)
-    left: Scalar = timer.probes(recovery.timer, core.progress.waiting)
-    # The oldest, so that each has its turn; the others from the first slot on: several workers may have to repeat
-    # the same one, and so all look for it in the same order.
-    oldest = _oldest(state, bound, 0)
-    if oldest >= 0:
-        left -= _probe_slot(state, oldest, now)
-    for index in range(state.slots.size):
-        if left > 0 and state.last_sent[index] <= bound and index != oldest and state.slots[index].held == 0:
-            left -= _probe_slot(state, index, now)
-    while left > 0:
-        oldest = _oldest(state, bound, 1)
-        if oldest < 0 or _probe_slot(state, oldest, now) == 0:
-            break
-        left -= 1
+    if now < probe_at(core):
+        if now >= recovery.silent_at:
+            _look_at_silence(state, now)
+        return
+    _repeat_some(state, EVERY, timer.probes(recovery.timer, core.progress.waiting), now)
     for tree in range(MOST_TREES):
         if recovery.timer.backoffs > 0 and state.paths[tree].withheld > 0:
             send_withheld(state, tree, now)
     recovery.timer.backoffs += 1
     recovery.timer.silent += 1
     recovery.moved_at = now
+
+
+@inner
+def _look_at_silence(state: State, now: float) -> None:
+    """Repeat some first frames over each path that is silent, though results come over others."""
+    core = state.core[0]
+    clock, has_one_tree = core.recovery.timer, state.paths[0].slots == state.slots.size
+    look_at: Scalar = np.inf if has_one_tree else now + clock.timeout_s
+    for path in range(MOST_TREES):
+        here = state.paths[path]
+        if silence.goes_on(here.silence, now):
+            _repeat_suspects(state, path, now)
+            here.silence.heard_at = now
+        elif here.silence.suspect > 0 and here.silence.goes_on_at > now:
+            look_at = min(look_at, here.silence.goes_on_at)
+        if here.in_flight == 0:
+            silence.note_idle(here.silence, now)
+        elif here.window.is_open == 0 and not has_one_tree:
+            if now >= here.silence.heard_at + timer.silence_s(clock, here.silence.times):
+                _repeat_some(state, path, timer.probes(clock, here.in_flight), now)
+                silence.note_repeats(here.silence, now)
+            look_at = min(look_at, here.silence.heard_at + timer.silence_s(clock, here.silence.times))
+    core.recovery.silent_at = look_at
+
+
+@inner
+def _repeat_some(state: State, path: int, count: Scalar, now: float) -> None:
+    """Repeat so many contributions that went over a path, or over any: first those that the switch may not have.
+
+    The oldest, so that each has its turn; the others from the first slot on: several workers may have to repeat the
+    same one, and so all look for it in the same order.
+    """
+    core = state.core[0]
+    bound, left = min(core.sending.sequence, core.sending.consumed), count
+    for tree in range(MOST_TREES):
+        if path in (EVERY, tree):
+            silence.note_timeout(state.paths[tree].silence, core.sending.sequence)
+    oldest = _oldest(state, bound, 0, path)
+    if oldest >= 0:
+        left -= _probe_slot(state, oldest, now)
+    for index in range(state.slots.size):
+        if left > 0 and state.last_sent[index] <= bound and index != oldest and _is_on(state.slots[index], path):
+            left -= _probe_slot(state, index, now) if state.slots[index].held == 0 else 0
+    while left > 0:
+        oldest = _oldest(state, bound, 1, path)
+        if oldest < 0 or _probe_slot(state, oldest, now) == 0:
+            break
+        left -= 1

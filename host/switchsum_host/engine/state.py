@@ -26,6 +26,7 @@ from .policies.delivery import Delivery
 from .policies.losses import Doubt, Order
 from .policies.pacing import Pace
 from .policies.round_trips import RoundTrips
+from .policies.silence import Silence
 from .policies.timer import Timer
 from .policies.window import Window
 
@@ -247,6 +248,8 @@ class RecoveryState(Record):
     """When that first result came."""
     reordered_at: Float64
     """When the first frame has waited for the reordering window; infinity: there is none."""
+    silent_at: Float64
+    """When to look at each path's silence; infinity: there is one tree, and no answer is waited for."""
     paced_at: Float64
     """When the first contribution may leave that waits for its time alone; infinity: there is none."""
     spurious: Int64
@@ -271,6 +274,7 @@ class PathState(Record):
     window: Window
     trips: RoundTrips
     order: Order
+    silence: Silence
     delivery: Delivery
     pace: Pace
     in_flight: Int64

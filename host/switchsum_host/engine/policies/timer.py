@@ -169,6 +169,18 @@ def pause_s(timer: Timer) -> Scalar:
 
 
 @inner
+def silence_s(timer: Timer, times: int) -> Scalar:
+    """Return after what silence one path's first frames are repeated, `times` they were; results come over others."""
+    return min(doubled_s(timer, times + 1), longest_pause_s(timer))
+
+
+@inner
+def answered_s(timer: Timer, elapsed: float) -> Scalar:
+    """Return how long an answer to a repeat takes if one came after `elapsed`: a sooner one may be the original's."""
+    return max(elapsed, timer.timeout_s / _SOON)
+
+
+@inner
 def note_promptness(timer: Timer, elapsed: float) -> bool:
     """Tell whether answers come soon after repeats, in a tree where each round has lost something so far.
 
