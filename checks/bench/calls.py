@@ -27,6 +27,7 @@ from checks.bench.records import Record, exceeded, show
 from checks.line.cells import REPEATS, Cell
 from switchsum_protocol.errors import LocalError
 from switchsum_protocol.frame import payload_bytes
+from switchsum_switch.notices import waiting_for
 
 RANKS: Final = 2
 LINK: Final = Cell(name="1 Gbit/s", workers=RANKS, mbit=1000, lanes=256)
@@ -57,7 +58,8 @@ def job(kind: str) -> list[dict[str, Any]]:
         worker = [sys.executable, "-m", "checks.bench.calls_worker", kind, scratch]
         command = [sys.executable, "-m", "switchsum", "run", *options, "--", *worker]
         try:
-            done = subprocess.run(command, capture_output=True, text=True, timeout=LONGEST_S, check=False)
+            with waiting_for(f"two ranks, {kind}"):
+                done = subprocess.run(command, capture_output=True, text=True, timeout=LONGEST_S, check=False)
         except subprocess.TimeoutExpired as error:
             raise LocalError(f"calls, {kind}: not done within {LONGEST_S:g} s") from error
         if done.returncode:

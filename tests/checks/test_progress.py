@@ -12,7 +12,7 @@ SHOWS = re.compile(
     r"\btrack\(|\bProgress\(|\bwaiting_for\(|flush=True|std(out|err)\.(flush|write)\(|\bsay\(|print_tables\("
 )
 STARTED_BY_OTHERS = {
-    *(f"checks/bench/{name}_worker.py" for name in ("loss", "recovery", "start", "start_torch", "train")),
+    *(f"checks/bench/{name}_worker.py" for name in ("calls", "loss", "recovery", "start", "start_torch", "train")),
     *("checks/bench/tcp_stream.py", "checks/lab/convergence_worker.py", "checks/lab/slow_worker.py"),
     *(
         "checks/lab/beside_mpi_worker.py",
