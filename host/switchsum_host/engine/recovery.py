@@ -446,7 +446,7 @@ def _look_at_silence(state: State, now: float) -> None:
     """Repeat some first frames over each path that is silent, though results come over others."""
     core = state.core[0]
     clock, has_one_tree = core.recovery.timer, state.paths[0].slots == state.slots.size
-    look_at: Scalar = np.inf if has_one_tree else now + clock.timeout_s
+    look_at: Scalar = np.inf
     for path in range(MOST_TREES):
         here = state.paths[path]
         if silence.goes_on(here.silence, now):
@@ -454,13 +454,16 @@ def _look_at_silence(state: State, now: float) -> None:
             here.silence.heard_at = now
         elif here.silence.suspect > 0 and here.silence.goes_on_at > now:
             look_at = min(look_at, here.silence.goes_on_at)
+        if here.slots == 0 or here.window.is_open == 1 or has_one_tree:
+            continue
         if here.in_flight == 0:
             silence.note_idle(here.silence, now)
-        elif here.window.is_open == 0 and not has_one_tree:
-            if now >= here.silence.heard_at + timer.silence_s(clock, here.silence.times):
-                _repeat_some(state, path, timer.probes(clock, here.in_flight), now)
-                silence.note_repeats(here.silence, now)
-            look_at = min(look_at, here.silence.heard_at + timer.silence_s(clock, here.silence.times))
+            look_at = min(look_at, now + clock.initial_s)
+            continue
+        if now >= here.silence.heard_at + timer.silence_s(clock, here.silence.times):
+            _repeat_some(state, path, timer.probes(clock, here.in_flight), now)
+            silence.note_repeats(here.silence, now)
+        look_at = min(look_at, here.silence.heard_at + timer.silence_s(clock, here.silence.times))
     core.recovery.silent_at = look_at
 
 
