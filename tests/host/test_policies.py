@@ -220,7 +220,7 @@ def play_silence(lost: int, sent: int, trip_s: float) -> tuple[int, float]:
     due = {number: trip_s * (1 + number / 100) for number in range(lost, sent)}
     waiting, now = set(range(sent)), 0.2
     repeats = dict.fromkeys(range(2), now)
-    silence.note_timeout(here, sent)
+    silence.note_timeout(here, sent, now)
     due |= {number: min(now + trip_s * (1 + number / 100), due.get(number, math.inf)) for number in range(2)}
 
     def repeat_two() -> None:
@@ -265,11 +265,11 @@ def test_a_path_that_is_only_slow_has_no_more_repeated_than_the_time_out_had(see
 
 def test_a_path_with_lanes_has_nothing_repeated_for_answers() -> None:
     here = known(silence.Silence)
-    silence.note_timeout(here, 10)
+    silence.note_timeout(here, 10, 0.5)
     assert not silence.note_result(here, 1, True, False, 0.01, 1.0)
     assert not silence.goes_on(here, 5.0)
-    silence.note_repeats(here, 6.0)
-    assert (float(here["heard_at"]), int(here["times"])) == (6.0, 1)
+    silence.note_timeout(here, 12, 6.0)
+    assert (float(here["heard_at"]), int(here["times"]), int(here["suspect"])) == (6.0, 1, 12)
     silence.note_idle(here, 7.0)
     assert (float(here["heard_at"]), int(here["times"])) == (7.0, 0)
 

@@ -443,26 +443,26 @@ def probe(state: State, now: float) -> None:
 
 @inner
 def _look_at_silence(state: State, now: float) -> None:
-    """Repeat some first frames over each path that is silent, though results come over others."""
+    """Repeat some first contributions over each tree that is silent, though results come over others."""
     core = state.core[0]
-    clock, has_one_tree = core.recovery.timer, state.paths[0].slots == state.slots.size
+    clock = core.recovery.timer
     look_at: Scalar = np.inf
     for path in range(MOST_TREES):
         here = state.paths[path]
-        if silence.goes_on(here.silence, now):
-            _repeat_suspects(state, path, now)
-            here.silence.heard_at = now
-        elif here.silence.suspect > 0 and here.silence.goes_on_at > now:
-            look_at = min(look_at, here.silence.goes_on_at)
-        if here.slots == 0 or here.window.is_open == 1 or has_one_tree:
+        if here.slots == 0 or here.window.is_open == 1:
             continue
         if here.in_flight == 0:
             silence.note_idle(here.silence, now)
             look_at = min(look_at, now + clock.initial_s)
             continue
-        if now >= here.silence.heard_at + timer.silence_s(clock, here.silence.times):
+        if silence.goes_on(here.silence, now):
+            _repeat_suspects(state, path, now)
+            here.silence.heard_at = now
+        elif now >= here.silence.heard_at + timer.silence_s(clock, here.silence.times):
+            silence.note_timeout(here.silence, core.sending.sequence, now)
             _repeat_some(state, path, timer.probes(clock, here.in_flight), now)
-            silence.note_repeats(here.silence, now)
+        elif here.silence.suspect > 0 and here.silence.goes_on_at > now:
+            look_at = min(look_at, here.silence.goes_on_at)
         look_at = min(look_at, here.silence.heard_at + timer.silence_s(clock, here.silence.times))
     core.recovery.silent_at = look_at
 
@@ -476,9 +476,6 @@ def _repeat_some(state: State, path: int, count: Scalar, now: float) -> None:
     """
     core = state.core[0]
     bound, left = min(core.sending.sequence, core.sending.consumed), count
-    for tree in range(MOST_TREES):
-        if path in (EVERY, tree):
-            silence.note_timeout(state.paths[tree].silence, core.sending.sequence)
     oldest = _oldest(state, bound, 0, path)
     if oldest >= 0:
         left -= _probe_slot(state, oldest, now)

@@ -1,12 +1,13 @@
-"""Silence: a path over which nothing comes for a time-out, and how much of what was sent over it may be lost.
+"""Silence: a tree over which nothing comes for a time-out, while results come over others of the job.
 
-The timer waits for the silence of all paths.  A job with several trees may have lost all that was in flight over one of
-them, while results come over the others.  So a path that is silent for twice a time-out has some frames repeated, too.
+The timer waits for the silence of all trees.  So a tree over which no lanes have come yet has a time-out of its own,
+twice as long.  First contributions have no lanes, and leave at once, up to 128 of them.  Where they are all lost, as in
+a queue of a few frames that the trees share, nothing passes them, and each time-out would bring two of them back.  So
+they become *suspect* with a time-out.  If an answer to a repeat comes, and for a round trip no result of what was not
+repeated, then all are taken for lost, as in F-RTO (RFC 5682): each answer has two more repeated, as slow start does.
 
-First contributions over a path have no lanes, and leave at once, up to 128 of them.  Where they are all lost, as in a
-queue of a few frames, nothing passes them, and each time-out would bring two of them back.  So they become *suspect*
-with a time-out.  If an answer to a repeat comes, and for a round trip no result of what was not repeated, then all are
-taken for lost, as in F-RTO (RFC 5682): each answer has two more repeated, as slow start does.
+A single tree has no such rule.  Others may share its link and be slow at the beginning, and what they would repeat
+makes their shares unequal.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ class Silence(Record):
     """What is known of a path's silence; times are 0 until then."""
 
     heard_at: Float64
-    """When a result last came over it, or some of its contributions were repeated for its silence."""
+    """When a result last came over it, or a time-out of its own ended."""
     times: Int64
     """Time-outs in a row in which no result came over it, though some came over others."""
     suspect: Int64
@@ -34,15 +35,10 @@ class Silence(Record):
 
 
 @inner
-def note_timeout(silence: Silence, sequence: int) -> None:
+def note_timeout(silence: Silence, sequence: int, now: float) -> None:
     """Note that a time-out has ended, in which nothing came of what was sent up to a sequence."""
     silence.suspect = sequence
     silence.goes_on_at = 0.0
-
-
-@inner
-def note_repeats(silence: Silence, now: float) -> None:
-    """Note that contributions are repeated because of this path's silence."""
     silence.heard_at = now
     silence.times += 1
 
