@@ -22,7 +22,7 @@ from typing import Any, Final
 
 from rich.console import Console
 
-from checks.bench.calls_worker import LARGE_BYTES, LINK_BYTES
+from checks.bench.calls_worker import LANES, LARGE_BYTES, LINK_BYTES
 from checks.bench.records import Record, exceeded, show
 from checks.line.cells import REPEATS, Cell
 from switchsum_protocol.errors import LocalError
@@ -30,7 +30,7 @@ from switchsum_protocol.frame import payload_bytes
 from switchsum_switch.notices import waiting_for
 
 RANKS: Final = 2
-LINK: Final = Cell(name="1 Gbit/s", workers=RANKS, mbit=1000, lanes=256)
+LINK: Final = Cell(name="1 Gbit/s", workers=RANKS, mbit=1000, lanes=LANES)
 LIMITS: Final = {
     "calls.small": 40.0,
     "calls.large": 12.0,
@@ -111,7 +111,8 @@ def main() -> int:
     console = Console()
     show(console, "calls", records := run())
     slow = exceeded(records, LIMITS)
-    print(*(f"too slow: {text}" for text in slow), sep="\n")
+    for text in slow:
+        print(f"too slow: {text}")
     return int(bool(slow))
 
 

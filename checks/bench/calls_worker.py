@@ -22,6 +22,8 @@ import numpy as np
 import switchsum
 from switchsum_host.api.communicator import Communicator
 from switchsum_lab.sweeps import memory
+from switchsum_protocol.frame import FRAME_BYTES, payload_bytes
+from switchsum_switch.wires.headers import LOWER_BYTES
 
 SMALL_CALLS: Final = 60
 PAUSE_S: Final = 0.01
@@ -30,8 +32,9 @@ LARGE_BYTES: Final = 40_000_000
 LINK_BYTES: Final = 10_000_000
 LARGE_CALLS: Final = 5
 DATAGRAMS: Final = 10_000
-PAYLOAD: Final = b"\0" * 1_066
-"""What a frame of 256 lanes carries."""
+LANES: Final = 256
+PAYLOAD: Final = bytes(FRAME_BYTES + payload_bytes(LANES) - LOWER_BYTES)
+"""As long as what a frame of so many lanes carries in UDP."""
 _ECHO: Final = "import os\nwhile octet := os.read(0, 1):\n    os.write(1, octet)"
 
 

@@ -9,8 +9,8 @@ looks at each slot, asks them, and sends:
   repeated, and only one while nothing is known of the path but what short frames took; if others are missing too,
   results of those will pass them.  Without any answer it is twice the time.  First come contributions that the switch
   may not have: where a late worker waits for one of them, it is among many that the switch holds, and those wait for
-  the late one.  A tree that is silent while results come over others has some of its own repeated, too
-  (`policies/silence.py`).
+  the late one.  A tree that has brought no lanes yet, and is silent while results come over others, has some of its
+  own repeated, too (`policies/silence.py`).
 
 Repeats are the row as it was packed, lanes and all (docs/design-decisions.md says why).
 

@@ -249,7 +249,7 @@ class RecoveryState(Record):
     reordered_at: Float64
     """When the first frame has waited for the reordering window; infinity: there is none."""
     silent_at: Float64
-    """When to look at each path's silence; infinity: there is one tree, and no answer is waited for."""
+    """When to look at each tree's silence; infinity: there is one tree, or lanes have come over each."""
     paced_at: Float64
     """When the first contribution may leave that waits for its time alone; infinity: there is none."""
     spurious: Int64
