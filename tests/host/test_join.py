@@ -664,6 +664,30 @@ def test_a_dead_link_is_told_once_and_the_call_lives_until_a_slow_controller_ans
     membership.leave()
 
 
+def test_two_threads_tell_of_a_dead_link_once(controller: FakeController, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The engine finds that a link is dead in the same moment in which a heartbeat says that nobody knows of it."""
+    client = MemberClient(controller.address)
+    both, told = threading.Barrier(2), list[None]()
+
+    def tell(*_: object) -> Any:
+        told.append(None)
+        time.sleep(0.2)  # a second thread that looks meanwhile sees no call under way
+        return SimpleNamespace(done=lambda: False)
+
+    def engine_or_heartbeat() -> None:
+        both.wait(patience(60))
+        client.link_down(member_rpc.LinkReport(job="digits", nonce=NONCE, link=1, reason="down"), 1.0)
+
+    monkeypatch.setattr(client, "_tell", tell)
+    threads = [threading.Thread(target=engine_or_heartbeat) for _ in range(2)]
+    for one in threads:
+        one.start()
+    for one in threads:
+        one.join(patience(60))
+    assert len(told) == 1
+    client.close()
+
+
 def test_a_switch_of_other_ranks_that_stays_away_ends_the_wait_for_them(controller: FakeController) -> None:
     """The rank's own switch answers that it waits for others, as long as one likes."""
     there = member_rpc.ReadyReply(admitted=True, hello_seen=True)

@@ -6,6 +6,7 @@ import os
 import queue
 import socket
 import stat
+import threading
 from collections.abc import Iterator
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, Generic, Self, TypeVar
@@ -61,6 +62,8 @@ class MemberClient:
         self._waits = waits
         self._telling: dict[int, Any] = {}
         """Calls of `link_down`, by link: gRPC cancels one under way that nobody holds."""
+        self._tells = threading.Lock()
+        """Held while `link_down` looks and calls: a heartbeat and the loop that finds the dead link may both ask."""
         self._channel = tls.open_channel(address, tls.HOSTS, _FOR_LONG if waits else _FOR_ONE_CALL)
 
     def __enter__(self) -> Self:
@@ -81,9 +84,10 @@ class MemberClient:
 
     def link_down(self, request: member_rpc.LinkReport, timeout_s: float) -> None:
         """Begin to tell that a link is dead, unless a call that does is under way; nobody has to wait."""
-        last = self._telling.get(request.link)
-        if last is None or last.done():
-            self._telling[request.link] = self._tell("LinkDown", request, timeout_s)
+        with self._tells:
+            last = self._telling.get(request.link)
+            if last is None or last.done():
+                self._telling[request.link] = self._tell("LinkDown", request, timeout_s)
 
     def _tell(self, method: str, request: WorkerReport | member_rpc.LinkReport, timeout_s: float) -> Any:
         call = self._channel.unary_unary(member_rpc.path(method), request_serializer=None, response_deserializer=None)
