@@ -15,6 +15,7 @@ from switchsum_host.api.join import SWITCH_TIMEOUT_S
 from switchsum_lab.simulation import jobs
 from switchsum_lab.simulation.conditions import HostTiming, instant
 from switchsum_lab.simulation.network import Network
+from switchsum_lab.simulation.placement import place_all
 from switchsum_lab.simulation.records import Stop
 from switchsum_protocol.errors import SwitchsumError
 from switchsum_protocol.member_rpc import DEFAULT_TIMEOUT_S
@@ -108,6 +109,8 @@ def _build(cell: Cell) -> tuple[Network, list[jobs.Job]]:
             fallback=_FALLBACK,
             shared_slots=cell.shared_slots,
         )
+    hosts = [cell.hosts_of(number) for number in range(cell.jobs)]
+    placed = None if controller else place_all(planned, hosts, jobs.SLOTS)  # beside one another, as a controller does
     made: list[jobs.Job] = []
     for number in range(cell.jobs):
         share = jobs.Share(
@@ -117,12 +120,13 @@ def _build(cell: Cell) -> tuple[Network, list[jobs.Job]]:
             most_slots=jobs.SLOTS if controller else jobs.SLOTS // cell.jobs,
             controller=controller,
             shares_slots=controller is not None,
+            placed=placed[number] if placed else None,
         )
         made.append(
             jobs.Job(
                 network,
                 planned,
-                cell.hosts_of(number),
+                hosts[number],
                 link,
                 lanes=cell.lanes,
                 window_slots=min(cell.slots, cell.shared_slots or cell.slots),
