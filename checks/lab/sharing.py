@@ -29,6 +29,12 @@ GAINS: Final = {"half at a mark": 0.0, "DCTCP, g = 1/4": 0.25, "DCTCP, g = 1/16"
 RUNS: Final = {20.0: 8, 200.0: 8, 1000.0: 4}
 """Runs of a job beside a stream, by Mbit/s of the link."""
 MARKS: Final = (10_000, 20_000, 40_000)
+LATE_BY_S: Final = 20e-6
+"""Frames of jobs that share a link are late by up to half a frame's time at 200 Mbit/s, at random.
+
+Where all take the same time, some jobs find a place in the queue each time, and others never: a job may have twice as
+much as another one for ever (Floyd and Jacobson, On Traffic Phase Effects in Packet-Switched Gateways, 1992).
+"""
 
 
 def tree(leaves: int, each: int, *, mbit: float, above_mbit: float) -> Network:
@@ -129,14 +135,16 @@ def share(
     mark_bytes: int | None = 20_000,
     frames: int = 64,
     timing: SwitchTiming = jobs.TIMING,
-    loss_cut: float = 0.0,
+    delay_s: float = CABLE.delay_s,
+    late_by_s: float = LATE_BY_S,
 ) -> Shares:
     """Let jobs of two workers each share the links of two leaves to the root, whose queues hold so many frames.
 
-    The links mark frames; with `SwitchTiming()` and without `mark_bytes` the program does.
+    The links mark frames; with `SwitchTiming()` and without `mark_bytes` the program does.  Each frame is late by a
+    random time, up to `late_by_s`, or jobs fall into step (`LATE_BY_S`).
     """
     planned = tree(2, count, mbit=200.0, above_mbit=200.0)
-    link = replace(CABLE, queue_frames=frames, mark_bytes=mark_bytes)
+    link = replace(CABLE, delay_s=delay_s, queue_frames=frames, mark_bytes=mark_bytes, late=1.0, late_by_s=late_by_s)
     network = jobs.build(planned, link, lanes=256, seed=1, timing=timing)
     window = min(jobs.SLOTS // count, 64)
 
@@ -148,7 +156,6 @@ def share(
             window_slots=window,
             share=jobs.Share(number=number, first_slot=window * number, first_host=2 * number),
             mark_gain=gain,
-            loss_cut=loss_cut,
         )
 
     made = [job(number) for number in range(count)]

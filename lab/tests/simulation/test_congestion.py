@@ -41,9 +41,11 @@ def test_jobs_share_a_link_and_drop_nothing() -> None:
     assert sum(found.mbit) > 0.9 * 200 * 1024 / 1114
 
 
-@pytest.mark.slow
-def test_eight_jobs_have_equal_shares() -> None:
-    found = share(8, 4.0)
+@pytest.mark.parametrize("delay_s", [3e-6, 5e-6, 8e-6])
+@pytest.mark.parametrize("count", [7, 8, 9])
+def test_many_jobs_have_equal_shares(count: int, delay_s: float) -> None:
+    """A job whose first contributions were lost at once, and came back one by one, had nothing for seconds."""
+    found = share(count, 4.0, delay_s=delay_s)
     assert found.furthest < 0.1
     assert found.dropped == 0.0
 
