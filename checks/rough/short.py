@@ -386,6 +386,71 @@ CELLS: Final[Mapping[str, Cell]] = {
         loss=1.8481730884431865e-4,
         seed=54986,
     ),
+    # A queue of four frames loses nearly all first contributions of both trees: 0.07 if each time-out brings two back.
+    "first-flights-lost": Cell(
+        kind="mark",
+        shape="two spines",
+        hosts=6,
+        rate_bps=8.061744600185773e8,
+        host_times=10,
+        trip_s=2.9170004664073178e-05,
+        slots=256,
+        blocks=1024,
+        queue_bytes=4456,
+        host_queue_bytes=4456,
+        mark_bytes=1114,
+        seed=26186,
+    ),
+    # The same of four jobs with a tree each: 0.13.
+    "first-flights-of-jobs-lost": Cell(
+        kind="jobs",
+        shape="racks",
+        jobs=4,
+        rate_bps=1.6182353728760433e10,
+        host_times=100,
+        trip_s=0.0009806928400843068,
+        slots=256,
+        blocks=1562,
+        queue_bytes=4456,
+        seed=53705,
+    ),
+    # While a link is down, all that is in flight is lost: 0.11 if each time-out brings two back.
+    "flight-lost": Cell(
+        kind="outage",
+        shape="racks",
+        hosts=6,
+        rate_bps=2.2109707450590992e8,
+        trip_s=0.0014418519663529123,
+        slots=256,
+        blocks=1024,
+        troubles=(Trouble("link", 0.5905483833539328, 0.04115748380921822),),
+        seed=19954,
+    ),
+    # Once the bucket is spent, rounds take three thousand times as long.  The first of them have all been repeated:
+    # if they did not say so, a third of the contributions would be.
+    "bucket-of-a-slow-trunk": Cell(
+        kind="bucket",
+        shape="racks",
+        rate_bps=1.2691700231896129e8,
+        host_times=100,
+        trip_s=5.024352087639726e-05,
+        lanes=_JUMBO,
+        slots=256,
+        blocks=1024,
+        bucket_bytes=262_144,
+        seed=5463,
+    ),
+    # Three jobs over two spines are planned beside one another, as a controller plans them: 0.5 if each were alone.
+    "jobs-over-spines": Cell(
+        kind="jobs",
+        shape="two spines",
+        jobs=3,
+        rate_bps=4.5576375045865387e8,
+        trip_s=3.38458460188819e-05,
+        slots=256,
+        blocks=1024,
+        seed=29606,
+    ),
     # A sum's end: where a frame too many is not worth it, it waits for a time-out (0.64).
     "late-end": Cell(
         kind="late",
@@ -412,6 +477,18 @@ CELLS: Final[Mapping[str, Cell]] = {
         troubles=(Trouble("switch", 0.3, 0.5),),
     ),
     "loss-30": Cell(kind="loss 30 %", rate_bps=100e6, slots=32, blocks=300, loss=0.3),
+    # Rounds take longer than the first time-out, and none goes without a repeat: 12 repeats for each contribution if
+    # pauses do not grow.
+    "loss-30-far": Cell(
+        kind="loss 30 %",
+        hosts=6,
+        rate_bps=8.156425560071535e10,
+        trip_s=0.41115964786369413,
+        slots=8,
+        blocks=206,
+        loss=0.3,
+        seed=20278,
+    ),
     "twice": Cell(
         kind="twice", rate_bps=100e6, trip_s=1e-3, slots=64, blocks=2000, twice=0.05, late=0.05, late_by_s=2e-3
     ),
@@ -462,6 +539,11 @@ OWN: Final[Mapping[str, Bounds]] = {
     "loss-64": Bounds(share=0.45, repeats=0.65),
     "standing": Bounds(share=SHARE, repeats=0.45),
     "one-tree-lost": Bounds(share=0.4, repeats=0.35),
+    "first-flights-lost": Bounds(share=0.6, repeats=0.25),
+    "first-flights-of-jobs-lost": Bounds(share=0.3, repeats=0.3),
+    "flight-lost": Bounds(share=0.6, repeats=0.3, recovery=0.5),
+    "bucket-of-a-slow-trunk": Bounds(share=0.95, repeats=0.04),
+    "jobs-over-spines": Bounds(share=0.95, repeats=0.005),
     "too-soon": Bounds(share=0.5, repeats=0.35),
     "marks-far": Bounds(share=0.5, repeats=REPEATS),
     "burst-far": Bounds(share=SHARE, repeats=0.05),

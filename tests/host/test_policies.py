@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from switchsum_host.engine.policies import delivery, losses, pacing, round_trips, silence, timer, window
+from switchsum_host.engine.policies import delivery, flight, losses, pacing, round_trips, silence, timer, window
 from switchsum_host.engine.policies.window import Window
 from switchsum_switch.kernels.records import Record, dtype_of
 
@@ -25,7 +25,7 @@ def python(function: Any) -> Any:
 @pytest.fixture(autouse=True)
 def _in_python(monkeypatch: pytest.MonkeyPatch) -> None:
     """Have functions of policies call one another in Python, for nothing but kernels calls the compiled ones."""
-    modules = (delivery, losses, pacing, round_trips, silence, timer, window)
+    modules = (delivery, flight, losses, pacing, round_trips, silence, timer, window)
     for module in modules:
         for name, value in vars(module).items():
             if hasattr(value, "py_func"):
@@ -211,66 +211,105 @@ def test_a_window_that_overflows_becomes_what_fills_the_path_and_a_smaller_one_i
     assert path["limit"] == 10.0
 
 
-def play_silence(lost: int, sent: int, trip_s: float) -> tuple[int, float]:
-    """Send some first contributions, of which the first ones are lost; return repeats, and when all have results.
+TIMEOUT_S = 0.2
 
-    A time-out of 0.2 s repeats two, over a link that takes a contribution in a hundredth of the trip.
+
+def play_flight(lost: set[int], sent: int, trip_s: float, timeouts: int = 1) -> tuple[int, float]:
+    """Send contributions, some of which are lost; return repeats, and when all results have come that ever will.
+
+    Each time-out repeats two, over a link that takes a contribution in a hundredth of the trip.  Frames do not overtake
+    one another.
     """
-    here = known(silence.Silence)
-    due = {number: trip_s * (1 + number / 100) for number in range(lost, sent)}
-    waiting, now = set(range(sent)), 0.2
-    repeats = dict.fromkeys(range(2), now)
-    silence.note_timeout(here, sent, now)
-    due |= {number: min(now + trip_s * (1 + number / 100), due.get(number, math.inf)) for number in range(2)}
+    here = known(flight.Flight)
+    last = {number: number + 1 for number in range(sent)}
+    due = {number: trip_s * (1 + number / 100) for number in range(sent) if number not in lost}
+    repeats, sequence, link_at = 0, sent, trip_s * sent / 100
 
-    def repeat_two() -> None:
-        chosen = [one for one in sorted(waiting) if one not in repeats][: silence.REPEATED]
-        for place, number in enumerate(chosen):
-            repeats[number] = now
-            due[number] = min(now + trip_s * (1 + place / 100), due.get(number, math.inf))
+    def repeat(number: int) -> None:
+        nonlocal repeats, sequence, link_at
+        repeats, sequence, link_at = repeats + 1, sequence + 1, max(link_at, now) + trip_s / 100
+        last[number] = sequence
+        due[number] = min(due.get(number, math.inf), link_at + trip_s)
 
-    while waiting and (coming := [due[one] for one in waiting if one in due] or [math.inf]):
-        at = min(coming)
-        if here["suspect"] > 0 and here["heard_at"] < here["goes_on_at"] < at:
-            now = float(here["goes_on_at"])
-            assert silence.goes_on(here, now)
-            repeat_two()
-            here["heard_at"] = now
+    def newest() -> None:
+        suspects = [one for one in last if last[one] <= here["suspect"]]
+        if suspects:
+            repeat(max(suspects, key=last.__getitem__))
+        flight.note_newest(here, sequence if suspects else 0)
+
+    for count in range(timeouts):
+        now = TIMEOUT_S * (2.0 ** (count + 1) - 1)
+        flight.note_timeout(here, sequence, len(last))
+        for number in sorted(last)[2 * count : 2 * count + 2]:
+            repeat(number)
+    while last and (due or flight.awaits_newest(here)):
+        number = min(due, key=due.__getitem__, default=-1)
+        if flight.awaits_newest(here) and here["newest_at"] <= due.get(number, math.inf):
+            now = float(here["newest_at"])
+            newest()
             continue
-        if at == math.inf:
-            break
-        now = at
-        number = next(one for one in waiting if due.get(one) == at)
-        waiting.discard(number)
-        elapsed = now - repeats.get(number, 0.0)
-        if silence.note_result(here, number + 1, number in repeats, True, max(elapsed, 0.2 / 8), now):
-            repeat_two()
-    assert not waiting
-    return len(repeats), now
+        now = due.pop(number)
+        step = flight.note_result(here, last[number], last.pop(number) > sent, 0.1 * trip_s, now)
+        if step == flight.Step.NEWEST:
+            newest()
+        elif step == flight.Step.MORE:
+            for one in sorted(one for one in last if last[one] <= here["suspect"])[: flight.REPEATED]:
+                repeat(one)
+    return repeats, now
 
 
-@pytest.mark.parametrize("sent", [4, 30, 128])
-def test_what_was_lost_altogether_comes_back_within_a_few_round_trips(sent: int) -> None:
-    """Two come back for each answer: a round trip without anything else, and then as many as slow start has."""
-    repeats, took_s = play_silence(sent, sent, 0.01)
+@pytest.mark.parametrize("sent", [9, 30, 128])
+def test_a_flight_that_is_lost_comes_back_within_a_few_round_trips(sent: int) -> None:
+    """Two come back for each answer: after a round trip for the newest one, as many as slow start has."""
+    repeats, took_s = play_flight(set(range(sent)), sent, 0.01)
     assert repeats == sent
-    assert took_s < 0.2 + 0.2 / 8 + 0.01 * (3 + math.log2(sent)) + 0.01 * sent / 100
+    assert took_s < TIMEOUT_S + 0.01 * (4 + math.log2(sent)) + 0.01 * sent / 100
+
+
+@pytest.mark.parametrize("timeouts", [1, 3])
+@pytest.mark.parametrize("seed", [1, 2, 3, SEED_OF_THE_DAY])
+def test_a_path_that_is_only_slow_has_no_more_than_its_newest_repeated(seed: int, timeouts: int) -> None:
+    draw = random.Random(seed)
+    trip_s, sent = draw.uniform(2.0, 20.0), draw.randrange(9, 200)
+    assert play_flight(set(), sent, trip_s, timeouts)[0] <= 2 * timeouts + 1
 
 
 @pytest.mark.parametrize("seed", [1, 2, 3, SEED_OF_THE_DAY])
-def test_a_path_that_is_only_slow_has_no_more_repeated_than_the_time_out_had(seed: int) -> None:
-    trip_s = random.Random(seed).uniform(0.21, 2.0)
-    assert play_silence(0, 64, trip_s)[0] == 2
+def test_a_flight_of_which_anything_comes_is_not_lost(seed: int) -> None:
+    """Results pass what is lost, and have it repeated: here nothing does, and no more is repeated than was."""
+    draw = random.Random(seed)
+    sent = draw.randrange(9, 200)
+    came = draw.randrange(2, sent)
+    assert play_flight(set(range(sent)) - {came}, sent, 0.3)[0] <= 3
 
 
-def test_a_path_with_lanes_has_nothing_repeated_for_answers() -> None:
+def test_few_contributions_in_flight_are_never_suspect() -> None:
+    assert play_flight(set(range(8)), 8, 0.01)[0] == 2
+
+
+def test_what_the_switch_holds_answers_nothing_and_another_time_out_begins_anew() -> None:
+    here = known(flight.Flight)
+    flight.note_timeout(here, 40, 20)
+    assert flight.note_result(here, 41, False, 0.01, 1.0) == flight.Step.NOTHING
+    assert not flight.awaits_newest(here)
+    flight.note_result(here, 42, True, 0.01, 1.0)
+    assert flight.note_result(here, 43, True, 0.01, 1.005) == flight.Step.NOTHING, "others may follow"
+    assert flight.note_result(here, 44, True, 0.01, 1.01) == flight.Step.NEWEST
+    flight.note_newest(here, 45)
+    flight.note_timeout(here, 50, 20)
+    assert (int(here["suspect"]), int(here["newest"])) == (50, 0)
+
+
+def test_a_silent_tree_is_looked_at_less_and_less_often_until_it_is_heard() -> None:
     here = known(silence.Silence)
-    silence.note_timeout(here, 10, 0.5)
-    assert not silence.note_result(here, 1, True, False, 0.01, 1.0)
-    assert not silence.goes_on(here, 5.0)
-    silence.note_timeout(here, 12, 6.0)
-    assert (float(here["heard_at"]), int(here["times"]), int(here["suspect"])) == (6.0, 1, 12)
-    silence.note_idle(here, 7.0)
+    clock = known(timer.Timer, timeout_s=0.1, timeout_max_s=8.0, timeout_min_s=1e-3, pause_max_s=1.0)
+    pauses = []
+    for now in (1.0, 2.0, 3.0):
+        pauses.append(float(timer.silence_s(clock, here["times"])))
+        silence.note_timeout(here, now)
+        assert float(here["heard_at"]) == now
+    assert pauses == pytest.approx([0.2, 0.4, 0.8])
+    silence.note_heard(here, 7.0)
     assert (float(here["heard_at"]), int(here["times"])) == (7.0, 0)
 
 

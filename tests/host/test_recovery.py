@@ -154,6 +154,26 @@ def test_two_frames_are_repeated_after_a_time_out_however_long_the_silence() -> 
     assert not {*hand_over()} & {*found[-1]}, "a row is written, or sent once more, while the transport still has it"
 
 
+def test_after_a_time_out_what_is_first_in_its_turn_is_repeated_with_the_oldest() -> None:
+    """The first slot has gone on to a later block; ranks whose windows hold other blocks all have the one in front."""
+    alone = Alone(ClusterConfig(workers=1, window_slots=4, first_window=4))
+    alone.submit(np.ones(8 * alone.config.lanes_per_frame, np.int32))
+
+    def blocks() -> list[int]:
+        return [read(frame).header.block for frame in sent]
+
+    sent = alone.frames()
+    assert blocks() == [0, 1, 2, 3]
+    for answer in alone.answers(sent[0]):
+        alone.feed(answer, 1e-3)
+    sent = alone.frames()
+    assert blocks() == [4]
+    for repeated in ([1, 2], [3, 1], [4, 1]):
+        alone.engine.poll(alone.engine.wake_at)
+        sent = alone.frames()
+        assert blocks() == repeated
+
+
 def test_results_of_a_worker_that_is_behind_are_no_evidence_of_losses() -> None:
     """In a round that it repeated, and in the next one, its results pass those of frames that wait for it."""
     cluster = Cluster(ClusterConfig(workers=2, window_slots=1))

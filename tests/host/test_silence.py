@@ -61,8 +61,8 @@ def play(alone: Alone, frames: list[bytes], until: float, lost_until: float) -> 
     return sent
 
 
-def silent_at(alone: Alone) -> float:
-    return float(np.asarray(alone.engine.state.core)[0]["recovery"]["silent_at"])
+def look_at(alone: Alone) -> float:
+    return float(np.asarray(alone.engine.state.core)[0]["recovery"]["look_at"])
 
 
 def test_a_tree_that_is_silent_has_its_first_contributions_repeated_while_the_other_one_goes_on() -> None:
@@ -73,13 +73,13 @@ def test_a_tree_that_is_silent_has_its_first_contributions_repeated_while_the_ot
     assert not any(is_repeat for _, tree, is_repeat in sent if tree == 0)
     assert len(over) < 4 * SLOTS, "pauses grow"
     assert any(tree == 1 and not is_repeat for _, tree, is_repeat in sent), "then it goes on"
-    assert silent_at(alone) == math.inf
+    assert look_at(alone) == math.inf
 
 
 def test_trees_that_both_bring_lanes_are_not_looked_at_any_more() -> None:
     alone, frames = begun()
-    assert silent_at(alone) == 0.0
+    assert look_at(alone) == 0.0
     sent = play(alone, frames, until=0.05, lost_until=0.0)
     assert not any(is_repeat for _, _, is_repeat in sent)
     assert {tree for _, tree, _ in sent} == {0, 1}
-    assert silent_at(alone) == math.inf
+    assert look_at(alone) == math.inf

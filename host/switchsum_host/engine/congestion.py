@@ -4,7 +4,7 @@ How large the window is, `policies/window.py` says; when a contribution may leav
 by how long rounds take, and how fast results come: `policies/round_trips.py`, `policies/delivery.py`.
 
 A contribution that finds the window full is withheld, with its slot in phase `BLOCKED`.  It is sent when results have
-made room, in an order that is the same on all ranks (`_turn_of`), whatever each of them has lost: ranks whose windows
+made room, in an order that is the same on all ranks (`turn_of`), whatever each of them has lost: ranks whose windows
 hold other slots would wait for one another.  Should they do so, each second time-out sends one more (`recovery.probe`).
 The way over the fallback has a small window of its own.  If it is full, owners also wait there for their last results.
 """
@@ -44,7 +44,7 @@ def share_out(state: State, trees: npt.NDArray[np.integer[Any]]) -> None:
     slots["withheld"] = paths["withheld"] = 0
     paths["slots"], paths["window"]["most"], paths["base"] = counts, counts, np.cumsum(counts) - counts
     paths["in_flight"] = np.bincount(trees[slots["phase"] != Phase.IDLE], minlength=MOST_TREES)
-    core["recovery"]["silent_at"] = 0.0 if np.count_nonzero(counts) > 1 else np.inf
+    core["recovery"]["look_at"] = 0.0 if np.count_nonzero(counts) > 1 else np.inf
     if (shared := int(core["member"]["shared_tree"])) >= 0:  # behind it is the window of the way over the fallback
         paths["slots"][shared + 1] = paths["base"][shared + 1] = len(slots)
         paths["window"]["limit"][shared + 1] = paths["window"]["most"][shared + 1] = _FIRST_PASSED
@@ -79,7 +79,7 @@ def append(state: State, index: int) -> None:
     while place > 0:
         above = (place - 1) // 2
         other = state.withheld[here.base + above]
-        if _turn_of(state, other) <= _turn_of(state, index):
+        if turn_of(state, other) <= turn_of(state, index):
             break
         state.withheld[here.base + place] = other
         place = above
@@ -99,11 +99,11 @@ def take_first(state: State, tree: int) -> Scalar:
     place = np.int64(0)
     while 2 * place + 1 < here.withheld:
         below = 2 * place + 1
-        if below + 1 < here.withheld and _turn_of(state, state.withheld[here.base + below + 1]) < _turn_of(
+        if below + 1 < here.withheld and turn_of(state, state.withheld[here.base + below + 1]) < turn_of(
             state, state.withheld[here.base + below]
         ):
             below += 1
-        if _turn_of(state, last) <= _turn_of(state, state.withheld[here.base + below]):
+        if turn_of(state, last) <= turn_of(state, state.withheld[here.base + below]):
             break
         state.withheld[here.base + place] = state.withheld[here.base + below]
         place = below
@@ -113,7 +113,7 @@ def take_first(state: State, tree: int) -> Scalar:
 
 
 @inner
-def _turn_of(state: State, index: int) -> Scalar:
+def turn_of(state: State, index: int) -> Scalar:
     """Return a slot's turn among contributions that are withheld, the same on all ranks, whatever was lost where.
 
     Operations go one after the other, in each of them the first rounds, and then blocks in the order of the array.

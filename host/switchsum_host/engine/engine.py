@@ -187,7 +187,7 @@ class Engine:
                 "threshold": config.reorder_threshold,
                 "common": -1,
                 "reordered_at": np.inf,
-                "silent_at": np.inf,
+                "look_at": np.inf,
                 "paced_at": np.inf,
             },
             "progress": {"turn": config.turn},

@@ -11,6 +11,8 @@ looks at each slot, asks them, and sends:
   may not have: where a late worker waits for one of them, it is among many that the switch holds, and those wait for
   the late one.  A tree that has brought no lanes yet, and is silent while results come over others, has some of its
   own repeated, too (`policies/silence.py`).
+* `note_result`: where all that was in flight is lost, answers to these repeats have the rest repeated
+  (`policies/flight.py`).
 
 Repeats are the row as it was packed, lanes and all (docs/design-decisions.md says why).
 
@@ -35,14 +37,15 @@ from typing import Final
 
 import numpy as np
 
-from switchsum_protocol.frame import AT, NO_BLOCK, Flag
+from switchsum_protocol.frame import AT, Flag
 from switchsum_switch.kernels.decorators import inner
 from switchsum_switch.kernels.memory import Scalar, bytes_at
 
-from .congestion import longest_trip_s, note_loss
+from .congestion import longest_trip_s, note_loss, turn_of
 from .header import fill_checksum
-from .policies import losses, pacing, silence, timer
-from .policies.round_trips import expected_s, has_many, is_busy
+from .policies import flight, losses, pacing, silence, timer
+from .policies.flight import Step
+from .policies.round_trips import expected_s, has_many, is_busy, note_in_order
 from .policies.round_trips import note_answer as time_answer
 from .rules import ACTIONS, Action, Event
 from .sending import acknowledge, contribute_blocked, queue_contribution, queue_frame, release_paced, send_withheld
@@ -73,7 +76,7 @@ def wake_at(state: State) -> float:
     recovery = core.recovery
     at: Scalar = np.inf
     if core.progress.waiting > 0:
-        at = min(probe_at(core), recovery.reordered_at, recovery.silent_at)
+        at = min(probe_at(core), recovery.reordered_at, recovery.look_at)
     at = min(at, recovery.paced_at)
     return min(at, recovery.resend_at) if recovery.unanswered + recovery.answered > 0 else at  # type: ignore[no-any-return]
 
@@ -238,13 +241,17 @@ def note_result(state: State, index: int, carries: bool, now: float) -> None:
     slot.late = slot.repeats > 0
     recovery.timer.silent = 0
     recovery.moved_at = now
-    there = state.paths[slot.tree + slot.passes]
-    is_first = there.window.is_open == 0 and slot.held == 0
+    path = slot.tree + slot.passes
+    there = state.paths[path]
+    silence.note_heard(there.silence, now)
     answered_s = timer.answered_s(recovery.timer, elapsed)
-    if silence.note_result(there.silence, sequence, slot.repeats > 0, is_first, answered_s, now):
-        _repeat_suspects(state, slot.tree, now)
-    elif there.silence.goes_on_at > now:
-        recovery.silent_at = min(recovery.silent_at, there.silence.goes_on_at)
+    step = flight.note_result(there.flight, sequence, slot.repeats > 0 and slot.held == 0, answered_s, now)
+    if step == Step.NEWEST:
+        _repeat_newest(state, path, now)
+    elif step == Step.MORE:
+        _repeat_more(state, path, now)
+    elif flight.awaits_newest(there.flight):
+        recovery.look_at = min(recovery.look_at, there.flight.newest_at)
 
 
 @inner
@@ -262,19 +269,24 @@ def _note_repeated(state: State, index: int, sequence: int, is_in_order: bool, n
     In the round after a repeat this worker is the last one, and its result passes those of frames that wait for others.
     Which transmission brought the result cannot be told (Karn's algorithm), unless it comes just when the answer to the
     last one is due.  At a single switch a needless repeat has an answer that tells later.  A result that comes in the
-    order of first transmissions may be the answer to the first one, on a path that has become slow.
+    order of first transmissions may be the answer to the first one, on a path that has become slow; where nothing was
+    taken for lost in this round trip, it counts as one.
     """
     core, slot = state.core[0], state.slots[index]
-    recovery, trips = core.recovery, state.paths[slot.tree + slot.way].trips
+    recovery, here = core.recovery, state.paths[slot.tree + slot.way]
+    trips, row = here.trips, state.rows[2 * index + (slot.number & 1)]
     elapsed = now - slot.sent_at
     if losses.is_on_time(trips, elapsed) or core.member.in_tree == 0 or has_many(core.member.workers):
         recovery.timer.backoffs = 0
     elif timer.is_untimed(recovery.timer) and timer.note_promptness(recovery.timer, elapsed):
         timer.shorten_untimed(recovery.timer, elapsed)
-    timer.guess(recovery.timer, now - state.rows[2 * index + (slot.number & 1)].first_at)  # a round trip at the most
+    timer.guess(recovery.timer, now - row.first_at)  # a round trip at the most
     if not is_in_order or losses.is_due(trips, elapsed):
         _note_passed(state, slot, sequence)
         losses.give_credit(recovery.doubt, core.progress.waiting, round_s(state, slot), now)
+    elif slot.repeats == 1 and here.delivery.lost == 0:
+        took_s = now - max(row.first_at, recovery.common_at)
+        note_in_order(trips, row.first, here.in_flight, took_s, False, core.member.workers)
 
 
 @inner
@@ -382,13 +394,51 @@ def repeat_overtaken(state: State, now: float) -> None:
 
 
 @inner
-def _repeat_suspects(state: State, tree: int, now: float) -> None:
-    """Repeat two of the first contributions over a tree that waited in vain for a time-out; they cost little."""
-    bound, left = min(state.paths[tree].silence.suspect, state.core[0].sending.consumed), silence.REPEATED
+def _suspect_flight(state: State, path: int) -> None:
+    """Note that all in flight over a path may be lost, unless the transport still has some of it."""
+    sending, here = state.core[0].sending, state.paths[path]
+    sequence: Scalar = sending.sequence if sending.consumed >= sending.sequence else np.int64(0)
+    flight.note_timeout(here.flight, sequence, here.in_flight)
+
+
+@inner
+def _repeat_newest(state: State, path: int, now: float) -> None:
+    """Repeat the newest contribution of a flight that may be lost."""
+    suspected = state.paths[path].flight
+    newest: Scalar = np.int64(-1)
+    for index in range(state.slots.size):
+        is_newer = newest < 0 or state.last_sent[index] > state.last_sent[newest]
+        if state.last_sent[index] <= suspected.suspect and is_newer and _is_on(state.slots[index], path):
+            newest = np.int64(index)
+    has_newest = newest >= 0 and _probe_slot(state, newest, now) == 1
+    sequence: Scalar = state.core[0].sending.sequence if has_newest else np.int64(0)
+    flight.note_newest(suspected, sequence)
+
+
+@inner
+def _first_in_turn(state: State, bound: int, path: int) -> Scalar:
+    """Return the slot whose turn is first among those sent over a path, no later than `bound`; -1: there is none.
+
+    Slots whose contribution the switch holds do not count.  Ranks whose windows hold other slots all have this one.
+    """
+    first: Scalar = np.int64(-1)
     for index in range(state.slots.size):
         slot = state.slots[index]
-        if left > 0 and state.last_sent[index] <= bound and slot.tree == tree and slot.block == NO_BLOCK:
-            left -= _probe_slot(state, index, now) if slot.held == 0 else 0
+        may_be = state.last_sent[index] <= bound and slot.held == 0 and _is_on(slot, path)
+        if may_be and (first < 0 or turn_of(state, index) < turn_of(state, first)):
+            first = np.int64(index)
+    return first
+
+
+@inner
+def _repeat_more(state: State, path: int, now: float) -> None:
+    """Repeat some contributions of a flight that is lost, in their turn."""
+    suspected = state.paths[path].flight
+    for _ in range(flight.REPEATED):
+        first = _first_in_turn(state, suspected.suspect, path)
+        if first < 0 or _probe_slot(state, first, now) == 0:
+            suspected.suspect = 0
+            break
 
 
 @inner
@@ -429,9 +479,11 @@ def probe(state: State, now: float) -> None:
     if core.progress.waiting == 0:
         return
     if now < probe_at(core):
-        if now >= recovery.silent_at:
-            _look_at_silence(state, now)
+        if now >= recovery.look_at:
+            _look_at_paths(state, now)
         return
+    for path in range(MOST_TREES):
+        _suspect_flight(state, path)
     _repeat_some(state, EVERY, timer.probes(recovery.timer, core.progress.waiting), now)
     for tree in range(MOST_TREES):
         if recovery.timer.backoffs > 0 and state.paths[tree].withheld > 0:
@@ -442,36 +494,43 @@ def probe(state: State, now: float) -> None:
 
 
 @inner
-def _look_at_silence(state: State, now: float) -> None:
-    """Repeat some first contributions over each tree that is silent, though results come over others."""
-    core = state.core[0]
-    clock = core.recovery.timer
+def _look_at_paths(state: State, now: float) -> None:
+    """Repeat what flights and silence have repeated in between time-outs, and say when to look again."""
     look_at: Scalar = np.inf
     for path in range(MOST_TREES):
         here = state.paths[path]
-        if here.slots == 0 or here.window.is_open == 1:
-            continue
-        if here.in_flight == 0:
-            silence.note_idle(here.silence, now)
-            look_at = min(look_at, now + clock.initial_s)
-            continue
-        if silence.goes_on(here.silence, now):
-            _repeat_suspects(state, path, now)
-            here.silence.heard_at = now
-        elif now >= here.silence.heard_at + timer.silence_s(clock, here.silence.times):
-            silence.note_timeout(here.silence, core.sending.sequence, now)
-            _repeat_some(state, path, timer.probes(clock, here.in_flight), now)
-        elif here.silence.suspect > 0 and here.silence.goes_on_at > now:
-            look_at = min(look_at, here.silence.goes_on_at)
-        look_at = min(look_at, here.silence.heard_at + timer.silence_s(clock, here.silence.times))
-    core.recovery.silent_at = look_at
+        if flight.awaits_newest(here.flight):
+            if now >= here.flight.newest_at:
+                _repeat_newest(state, path, now)
+            else:
+                look_at = min(look_at, here.flight.newest_at)
+        if 0 < here.slots < state.slots.size and here.window.is_open == 0:
+            look_at = min(look_at, _look_at_silence(state, path, now))
+    state.core[0].recovery.look_at = look_at
+
+
+@inner
+def _look_at_silence(state: State, path: int, now: float) -> Scalar:
+    """Repeat some first contributions over a tree that is silent, though results come over others.
+
+    Return when to look again.
+    """
+    clock, here = state.core[0].recovery.timer, state.paths[path]
+    if here.in_flight == 0:
+        silence.note_heard(here.silence, now)
+        return now + clock.initial_s
+    if now >= here.silence.heard_at + timer.silence_s(clock, here.silence.times):
+        silence.note_timeout(here.silence, now)
+        _suspect_flight(state, path)
+        _repeat_some(state, path, timer.probes(clock, here.in_flight), now)
+    return here.silence.heard_at + timer.silence_s(clock, here.silence.times)
 
 
 @inner
 def _repeat_some(state: State, path: int, count: Scalar, now: float) -> None:
     """Repeat so many contributions that went over a path, or over any: first those that the switch may not have.
 
-    The oldest, so that each has its turn; the others from the first slot on: several workers may have to repeat the
+    The oldest, so that each is repeated in time; then those whose turn is first: several workers may have to repeat the
     same one, and so all look for it in the same order.
     """
     core = state.core[0]
@@ -479,9 +538,11 @@ def _repeat_some(state: State, path: int, count: Scalar, now: float) -> None:
     oldest = _oldest(state, bound, 0, path)
     if oldest >= 0:
         left -= _probe_slot(state, oldest, now)
-    for index in range(state.slots.size):
-        if left > 0 and state.last_sent[index] <= bound and index != oldest and _is_on(state.slots[index], path):
-            left -= _probe_slot(state, index, now) if state.slots[index].held == 0 else 0
+    while left > 0:
+        first = _first_in_turn(state, bound, path)
+        if first < 0 or _probe_slot(state, first, now) == 0:
+            break
+        left -= 1
     while left > 0:
         oldest = _oldest(state, bound, 1, path)
         if oldest < 0 or _probe_slot(state, oldest, now) == 0:

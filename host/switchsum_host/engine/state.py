@@ -23,6 +23,7 @@ from switchsum_switch.wires.headers import LOWER_BYTES
 from . import exact, integers, kernels, narrow
 from .call_times import CallTimes, Integers
 from .policies.delivery import Delivery
+from .policies.flight import Flight
 from .policies.losses import Doubt, Order
 from .policies.pacing import Pace
 from .policies.round_trips import RoundTrips
@@ -248,8 +249,8 @@ class RecoveryState(Record):
     """When that first result came."""
     reordered_at: Float64
     """When the first frame has waited for the reordering window; infinity: there is none."""
-    silent_at: Float64
-    """When to look at each tree's silence; infinity: there is one tree, or lanes have come over each."""
+    look_at: Float64
+    """When to look between time-outs at flights that may be lost, and at trees that are silent; infinity: never."""
     paced_at: Float64
     """When the first contribution may leave that waits for its time alone; infinity: there is none."""
     spurious: Int64
@@ -275,6 +276,7 @@ class PathState(Record):
     trips: RoundTrips
     order: Order
     silence: Silence
+    flight: Flight
     delivery: Delivery
     pace: Pace
     in_flight: Int64

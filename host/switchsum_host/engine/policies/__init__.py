@@ -7,7 +7,8 @@ Each file has a record of what it knows, and the functions that change it and re
 |---|---|
 | `round_trips.py` | how long a round takes on a path, whoever was late, and whether frames wait in a queue |
 | `timer.py` | after what silence something is repeated (RFC 6298) |
-| `silence.py` | which contributions over a silent path are repeated (RFC 5682) |
+| `silence.py` | when a tree is silent, though results come over others |
+| `flight.py` | whether all that was in flight is lost, after a time-out (RFC 5682, RFC 8985) |
 | `losses.py` | which frames later results show to be lost (RFC 8985, RFC 9002) |
 | `delivery.py` | how fast results come, and whether more is sent than the path can carry |
 | `window.py` | how many contributions may be in flight (RFC 5681, RFC 8257, RFC 9406) |
