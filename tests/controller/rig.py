@@ -382,7 +382,8 @@ def sum_of_round(workers: list[Worker], number: int, *, slot: int = 0, results: 
     return [int.from_bytes(payload[:LANE_BYTES], signed=True) for payload in payloads]
 
 
-def create(running: RunningController, job: str = "a", workers: int = 2, timeout_s: float = LONG_S) -> rpc.JobInfo:
+def create(running: RunningController, job: str = "a", workers: int = 2, timeout_s: float = 60 * LONG_S) -> rpc.JobInfo:
+    """Create a job whose members may be silent for a minute: they have no connections, and a switch takes its time."""
     return running.client.create_job(rpc.CreateJobRequest(job=job, workers=workers, slots=SLOTS, timeout_s=timeout_s))
 
 
