@@ -15,7 +15,7 @@ from switchsum_lab.sweeps.recording import load
 pytest.importorskip("torch")
 
 TRAINING = """
-import os, sys
+import gc, os, sys
 import torch
 import torch.distributed as dist
 from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import fp16_compress_hook
@@ -33,6 +33,8 @@ for step in range(3):
         model.zero_grad()
         model(torch.ones(4, LAYER) * (rank + step)).sum().backward()
 print([float(model.module.weight.grad.sum()) for model in models])
+del model, models
+gc.collect()  # or gloo's threads hold hooks while the interpreter ends, and PyTorch aborts now and then
 dist.destroy_process_group()
 """
 

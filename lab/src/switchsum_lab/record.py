@@ -6,6 +6,7 @@ bucket of gradients is noted when it is ready, on any backend, and then averaged
 
 from __future__ import annotations
 
+import gc
 import runpy
 import sys
 from collections.abc import Callable
@@ -71,6 +72,8 @@ def main() -> None:
         runpy.run_path(script, run_name="__main__")
     except SwitchsumError as error:
         raise SystemExit(f"switchsum: {error}") from None
+    finally:
+        gc.collect()  # a backend's threads may end the process if they let go of models while the interpreter ends
 
 
 if __name__ == "__main__":
